@@ -10,7 +10,7 @@ from cellrepro.same.metrics import compare_masks
 from cellrepro.same.operation_alignment import align
 from cellrepro.same.verdicts import judge
 from cellrepro.show.explorer.widget import explore
-from cellrepro.show.figures.agreement import _map_heading
+from cellrepro.show.figures.agreement import map_heading
 from cellrepro.show.report.build import write_report
 from cellrepro.show.tables.masks import comparison_sentence
 from cellrepro.store.store import Store
@@ -57,7 +57,7 @@ def test_sentences_of_masks():
     assert comparison_sentence(alone).endswith(
         "Every cell has a counterpart that overlaps by half, and 434 ppm of the pixels differ."
     )
-    assert _map_heading(agree([NOTHING] * 3)) == "3 runs: none holds an object"
+    assert map_heading(agree([NOTHING] * 3)) == "3 runs: none holds an object"
     line = explore(same, same, same).scene["line"]
     assert line == "no pixel differs, of 2 304"
 

@@ -17,8 +17,8 @@ from cellrepro.errors import BadInput
 from cellrepro.show.explorer import widget
 from cellrepro.show.explorer.planes import View
 from cellrepro.show.explorer.widget import Explorer, explore, explore_runs
-from cellrepro.show.figures.masks import AGREEMENT, COLOURS, DASHES, outlined
-from cellrepro.show.figures.masks import painted as paint
+from cellrepro.show.figures.pixels import AGREEMENT, COLOURS, DASHES, outlined
+from cellrepro.show.figures.pixels import painted as paint
 from cellrepro.store.store import Store
 from conftest import write_notebook
 from lab_server import LATE_FRAMES, browsing, jupyterlab, show_widget, voila

@@ -12,6 +12,7 @@ from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.same.consensus import agree
 from cellrepro.show.figures import masks, style, training
 from cellrepro.show.figures.agreement import agreement_map, least_stable
+from cellrepro.show.figures.pixels import AGREED, AGREEMENT, COLOURS, DARKER, grey_image, rgb
 from cellrepro.store.store import Store
 from drawn import is_coloured, pixels, texts
 from stores import SIZE, TRUTH, add_run, squares, three
@@ -19,10 +20,10 @@ from stores import SIZE, TRUTH, add_run, squares, three
 
 def n_painted(picture, colour, opacity=0.85):
     """Pixels of a colour laid over black, on the lines of its pattern and beside them."""
-    expected = np.rint(np.array(masks.rgb(colour)) * opacity)
+    expected = np.rint(np.array(rgb(colour)) * opacity)
     return sum(
         int((np.abs(picture.astype(int) - shade) <= 1).all(axis=2).sum())
-        for shade in (expected, expected * masks.DARKER)
+        for shade in (expected, expected * DARKER)
     )
 
 
@@ -76,8 +77,8 @@ def test_difference_paints_what_differs(name):
     assert "46 of 2 304 pixels differ" in texts(picture)
     map_ = pixels(picture)[2]
     scale = (map_.shape[0] / SIZE) ** 2
-    assert n_painted(map_, masks.COLOURS["only_a"]) == 16 * scale
-    assert n_painted(map_, masks.COLOURS["only_b"]) == 30 * scale
+    assert n_painted(map_, COLOURS["only_a"]) == 16 * scale
+    assert n_painted(map_, COLOURS["only_b"]) == 30 * scale
 
 
 def test_a_single_pixel_in_a_large_image_is_seen():
@@ -86,19 +87,19 @@ def test_a_single_pixel_in_a_large_image_is_seen():
     b = a.copy()
     b[400, 200] = 1
     picture = masks.difference(None, a, b)
-    assert n_painted(pixels(picture)[2], masks.COLOURS["only_b"]) == 25
+    assert n_painted(pixels(picture)[2], COLOURS["only_b"]) == 25
 
 
 def test_difference_with_truth_and_votes():
     votes = (squares() > 0).astype(int) * 3
     picture = masks.difference(None, squares(), squares(), truth=TRUTH, votes=(votes, 3))
     *_, dark = pixels(picture)
-    assert n_painted(dark, masks.AGREEMENT[-1], 0.85 * masks.AGREED) == 116 * 100
+    assert n_painted(dark, AGREEMENT[-1], 0.85 * AGREED) == 116 * 100
     assert "The two outline the same objects" in texts(picture)
 
 
 def test_an_image_with_values_that_are_not_finite_becomes_grey():
-    assert masks.grey_image([[np.nan, 1], [np.inf, 2]]).dtype == np.uint8
+    assert grey_image([[np.nan, 1], [np.inf, 2]]).dtype == np.uint8
 
 
 def test_equal_curves_share_a_line(store):
@@ -181,9 +182,7 @@ def test_least_stable_says_in_how_many_runs():
     assert "The least stable of 3 objects (2 are in all 20 runs)" in written
     assert "in 7 of 20 runs\nat y 30, x 10; mean IoU 1.00" in written
     (crop,) = pixels(figure)
-    apart = {
-        side: np.abs(crop.astype(int) - masks.rgb(masks.COLOURS[side])).max(-1) for side in "ab"
-    }
+    apart = {side: np.abs(crop.astype(int) - rgb(COLOURS[side])).max(-1) for side in "ab"}
     assert apart["b"].min() <= 2
     assert apart["a"].min() > 30  # the other runs have nothing there
 

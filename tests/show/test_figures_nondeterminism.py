@@ -9,7 +9,7 @@ from cellrepro.audits.cost import Cost, CostRow
 from cellrepro.audits.seed_effects import SEEDS, SeedProbe, Trial
 from cellrepro.audits.training import Effect, TrainingAudit
 from cellrepro.errors import BadInput
-from cellrepro.show.figures import nondeterminism
+from cellrepro.show.figures import nondeterminism, seeds
 from cellrepro.show.tables.operations import operation_table
 from cellrepro.store.store import Store
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
@@ -125,7 +125,7 @@ def test_seeds_row_by_row():
         *(trial(torch, seed, f"t{seed}", 0) for seed in (1, 2)),
         *(trial(data, seed, f"d{seed}", seed) for seed in (1, 2)),
     )
-    picture = nondeterminism.seed_strips(SeedProbe(trials, 6, 2, 77))
+    picture = seeds.seed_strips(SeedProbe(trials, 6, 2, 77))
     assert "".join(text.get_text() for text in picture.axes[-1].texts) == "AABCDE"
     images = pixels(picture)
     assert len(images) == 24
@@ -133,7 +133,7 @@ def test_seeds_row_by_row():
 
 
 def test_the_rate_starts_at_nothing():
-    picture = nondeterminism.learning_rate_start(4)
+    picture = seeds.learning_rate_start(4)
     assert picture.alt.endswith("by epoch: 0, 11, 22, 33.")
     with pytest.raises(BadInput, match="n_epochs must be a whole number of at least 2"):
-        nondeterminism.learning_rate_start(1)
+        seeds.learning_rate_start(1)

@@ -42,7 +42,7 @@ def test_layers_are_drawn_from_the_least_to_the_most(networks):
 
 def test_shares_of_differences_are_those_counted(networks):
     found = difference_distributions(networks)
-    picture = weights.difference_distributions(found)
+    picture = weights.difference_histograms(found)
     for layer, panel in enumerate(picture.axes[:2]):
         steps = [patch for patch in panel.patches if hasattr(patch, "get_data")]
         for patch, counts in zip(steps, found.counts[:, layer], strict=True):
@@ -52,11 +52,11 @@ def test_shares_of_differences_are_those_counted(networks):
 
 
 def test_weights_are_counted_over_common_intervals(networks):
-    picture = weights.weight_distributions({"narrow": networks[0], "wide": networks[2]})
+    picture = weights.weight_histograms({"narrow": networks[0], "wide": networks[2]})
     first, second = (step.get_data() for step in picture.axes[0].patches)
     np.testing.assert_array_equal(first.edges, second.edges)
     with pytest.raises(BadInput, match="no weights file was given"):
-        weights.weight_distributions({})
+        weights.weight_histograms({})
 
 
 def test_tensors_that_differ_most_come_first(networks):
@@ -67,7 +67,7 @@ def test_tensors_that_differ_most_come_first(networks):
 def test_equal_networks_are_said(networks):
     pair = [networks[0], networks[0]]
     found = difference_distributions(pair)
-    assert "of equal value" in texts(weights.difference_distributions(found))
+    assert "of equal value" in texts(weights.difference_histograms(found))
     assert "no two of these networks differ" in texts(weights.layer_distances(similarity(pair)))
 
 

@@ -60,9 +60,9 @@ def test_what_runs_and_what_failed_is_said(standing, invoke):
 
 def test_a_grid_that_vanishes_has_ended_well(standing, monkeypatch):
     store, path = standing
-    monkeypatch.setattr(live, "_REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr(live, "REFRESH_SECONDS", 0.01)
     with disk.locked(path):
-        states = live._states(store)
+        states = live.states(store)
         assert next(states)[0].n("running") == 1
         path.unlink()
         (status,) = next(states)
@@ -73,14 +73,14 @@ def test_a_grid_that_vanishes_has_ended_well(standing, monkeypatch):
 def test_an_old_failure_gives_way_to_the_next_attempt(standing, monkeypatch):
     """Whoever watches is told of the new attempt, and no failure is called done."""
     store, path = standing
-    monkeypatch.setattr(live, "_REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr(live, "REFRESH_SECONDS", 0.01)
     other = path.with_name("other-2.json")
     old = GridStatus(name="demo", started=NOW - 900, updated=NOW - 800, ended=True, rows=ROWS[3:])
     new = GridStatus(name="demo", started=NOW, updated=NOW, rows=ROWS[2:3])
     other.write_text(new.model_copy(update={"name": "other"}).model_dump_json())
     path.write_text(old.model_dump_json())
     with disk.locked(path), disk.locked(other):
-        states = live._states(store)
+        states = live.states(store)
         first = {one.name: one for one in next(states)}
         assert (first["demo"].n("out-of-memory"), first["other"].n("running")) == (1, 1)
         path.write_text(new.model_dump_json())

@@ -7,17 +7,16 @@ from .figures.masks import data_at_a_glance, masks_beside_truth
 from .figures.nondeterminism import (
     cost_bars,
     flips_by_place,
-    learning_rate_start,
     masks_changed,
     results,
-    seed_strips,
     weights_changed,
 )
 from .figures.operations import operations_map
+from .figures.seeds import learning_rate_start, seed_strips
 from .figures.settings import setting_bars, setting_picture
 from .figures.spread import spread_axis
 from .figures.training import rates_by_size, scores_of_runs, training_curves
-from .figures.weights import difference_distributions, layer_distances, weight_distributions
+from .figures.weights import difference_histograms, layer_distances, weight_histograms
 from .tables.frames import markdown, readable
 from .tables.host import host_table, profile_table, switch_table
 from .tables.masks import (
@@ -40,7 +39,7 @@ __all__ = [
     "cost_bars",
     "data_at_a_glance",
     "decision_table",
-    "difference_distributions",
+    "difference_histograms",
     "difference_table",
     "distance_matrix",
     "evidence_table",
@@ -79,7 +78,7 @@ __all__ = [
     "switch_table",
     "training_curves",
     "warning_table",
-    "weight_distributions",
+    "weight_histograms",
     "weights_changed",
     "weights_table",
 ]

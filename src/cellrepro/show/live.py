@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from html import escape
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from cellrepro.asked import defaults
 from cellrepro.grid.point import BADLY
 from cellrepro.grid.status import GridStatus, Row, standing, standing_by_file
 from cellrepro.progress import minutes
 from cellrepro.store.store import NOTEBOOK, Store
 from cellrepro.words import amount
 
-_REFRESH_SECONDS = 1.0
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+REFRESH_SECONDS = 1.0
 _MOST_ROWS = 20
-_COLUMNS = ("", "spec", "machine", "repeat", "now", "left")
+_NOTEBOOK_LETTERS = 120
+"""Width of the table in a notebook."""
+_PAGE = "<pre style='white-space:pre; overflow-x:auto; line-height:normal'>{code}</pre>"
 _FIRST = ("running", *BADLY, "waiting", "done", "present")
+"""The order of rows: what happens, what went wrong, the rest."""
 _COLOURS = {"running": "#0072b2", "done": "#009e73", "present": "#009e73", "waiting": "#666666"}
 _FAILED = "#d55e00"
 
+Link = Callable[[Path], str]
+"""Writes the address by which a file is opened."""
 
-def watch(store: str | Path = "outputs") -> None:
+
+def watch(store: str | Path = defaults.STORE) -> None:
     """Show how the grids of a store stand, kept up to date; in a notebook beside other work.
 
     It reads what the command that carries a grid out writes, so any process that may read the
@@ -36,76 +50,105 @@ def watch(store: str | Path = "outputs") -> None:
     Parameters
     ----------
     store : str or Path
+        Folder of finished runs.
     """
     from IPython.display import HTML, display
 
     root = Store(store).root
     handle = display(HTML(_page([], root)), display_id=True)
 
-    def keep() -> None:
+    def keep_up() -> None:
         shown = ""
-        for statuses in _states(root):
+        for statuses in states(root):
             page = _page(statuses, root)
             if page != shown:
                 handle.update(HTML(page))
                 shown = page
 
-    threading.Thread(target=keep, daemon=True).start()
+    threading.Thread(target=keep_up, daemon=True).start()
 
 
 def follow(store: str | Path) -> list[GridStatus]:
-    """How the grids stand: at their end if a person looks on in a terminal, else now."""
+    """Get how the grids stand: at their end if a person looks on in a terminal, else now."""
     root = Store(store).root
     if not sys.stderr.isatty():
         return standing(Store(root))
     with live_table(root):
-        for statuses in _states(root):
-            if all(one.ended or one.lost for one in statuses):
-                break
-    return statuses
+        return next(
+            statuses
+            for statuses in states(root)
+            if all(status.ended or status.lost for status in statuses)
+        )
 
 
 @contextmanager
 def live_table(store: str | Path) -> Iterator[bool]:
-    """Show the table in a terminal for one block; whether there is one."""
+    """Show the table in a terminal for one block.
+
+    Parameters
+    ----------
+    store : str or Path
+        Folder of finished runs.
+
+    Yields
+    ------
+    bool
+        Whether there is a terminal, and so a table.
+    """
     if not sys.stderr.isatty():
         yield False
         return
-    from rich.console import Console, Group
+    from rich.console import Console
     from rich.live import Live
 
-    def drawn() -> Any:
-        return Group(*(_table(one, Path(store)) for one in standing(Store(store))))
+    root = Path(store)
 
-    shown = {"console": Console(stderr=True), "transient": True, "refresh_per_second": 2}
-    with Live(get_renderable=drawn, **shown):  # type: ignore[arg-type]
+    def drawn() -> Group:
+        return _tables(standing(Store(root)), root, link=_file_address)
+
+    with Live(
+        get_renderable=drawn, console=Console(stderr=True), transient=True, refresh_per_second=2
+    ):
         yield True
 
 
-def as_lines(statuses: list[GridStatus], store: str | Path) -> list[str]:
-    """The same for a log: a grid a line, and a line for each that runs or failed."""
+def as_lines(statuses: Sequence[GridStatus], store: str | Path) -> list[str]:
+    """Write the same for a log: a grid a line, and a line for each spec that runs or failed.
+
+    Parameters
+    ----------
+    statuses : sequence of GridStatus
+    store : str or Path
+        Named where no grid is being carried out.
+
+    Returns
+    -------
+    list of str
+    """
     lines = []
     for status in statuses:
         lines.append(_headline(status))
-        shown = [row for row in status.rows if row.status in ("running", *BADLY)]
-        lines += ["  ".join(filter(None, (row.status, *_cells(row, status)))) for row in shown]
-    return lines or [f"no grid is being carried out in {store}"]
+        for row in status.rows:
+            if row.status in ("running", *BADLY):
+                cells = _Cells.of(row, status)
+                lines.append("  ".join(filter(None, (row.status, *cells.in_order()))))
+    return lines or [_nothing(store)]
 
 
-def _states(root: Path) -> Iterator[list[GridStatus]]:
-    """How the grids stand, again and again; of one that was seen at work the end is kept."""
+def states(root: Path) -> Iterator[list[GridStatus]]:
+    """Give how the grids stand, again and again; of one that was seen at work the end is kept."""
     seen: dict[Path, GridStatus] = {}
     while True:
-        now = standing_by_file(Store(root))
-        for path in seen.keys() - now.keys():
+        by_file = standing_by_file(Store(root))
+        for path in seen.keys() - by_file.keys():
             last = seen[path]
             if last.lost or (last.ended and last.n(*BADLY)):
                 del seen[path]  # a failure that has been made good, or removed
             else:
                 seen[path] = _ended_well(last)
-        seen |= now
+        seen |= by_file
         yield list(seen.values())
-        time.sleep(_REFRESH_SECONDS)
+        time.sleep(REFRESH_SECONDS)
 
 
 def _ended_well(status: GridStatus) -> GridStatus:
@@ -119,10 +162,17 @@ def _ended_well(status: GridStatus) -> GridStatus:
     return status.model_copy(update={"rows": rows, "ended": True})
 
 
+# -- in words ------------------------------------------------------------------------------
+
+
+def _nothing(store: str | Path) -> str:
+    return f"no grid is being carried out in {store}"
+
+
 def _headline(status: GridStatus) -> str:
-    names = {"running": "running", "waiting": "waiting", "done": "done", "present": "stored before"}
-    counts = [f"{n} {word}" for name, word in names.items() if (n := status.n(name))]
-    counts += [f"{n} {name}" for name in BADLY if (n := status.n(name))]
+    words = {"running": "running", "waiting": "waiting", "done": "done", "present": "stored before"}
+    words |= {name: name for name in BADLY}
+    counts = [f"{status.n(name)} {word}" for name, word in words.items() if status.n(name)]
     parts = [f"grid {status.name}: {amount(len(status.rows), 'spec')}, {', '.join(counts)}"]
     if status.lost:
         parts.append("its command was killed: give the same command again")
@@ -135,22 +185,72 @@ def _headline(status: GridStatus) -> str:
     return " · ".join(parts)
 
 
-def _cells(row: Row, status: GridStatus) -> list[str]:
-    """What stands in the row of a spec, after its status: the columns from the second on."""
-    left = ""
-    if row.status == "running" and row.share:
-        gone = status.updated - row.started
-        left = minutes(gone / row.share - gone)
-    now = row.reason if row.status in BADLY else row.text if row.status == "running" else ""
-    repeat = min(row.repeat + 1, row.n_repeats) if row.status == "running" else row.repeat
-    of = f"{repeat} of {row.n_repeats}" if row.status != "waiting" else ""
-    return [row.label, row.machine, of, now, left]
+@dataclass(frozen=True)
+class _Cells:
+    """What stands in the row of a spec, after its status."""
+
+    spec: str
+    machine: str
+    repeat: str
+    now: str
+    left: str
+
+    @classmethod
+    def of(cls, row: Row, status: GridStatus) -> _Cells:
+        repeat = row.repeat
+        now = ""
+        left = ""
+        if row.status == "running":
+            repeat = min(row.repeat + 1, row.n_repeats)
+            now = row.text
+            if row.share:
+                passed = status.updated - row.started
+                left = minutes(passed / row.share - passed)
+        elif row.status in BADLY:
+            now = row.reason
+        repeats = "" if row.status == "waiting" else f"{repeat} of {row.n_repeats}"
+        return cls(spec=row.label, machine=row.machine, repeat=repeats, now=now, left=left)
+
+    def in_order(self) -> tuple[str, ...]:
+        return self.spec, self.machine, self.repeat, self.now, self.left
 
 
-def _shown(status: GridStatus) -> tuple[list[Row], int]:
-    """The rows that are shown, what happens first, and how many are not."""
+# -- drawn ---------------------------------------------------------------------------------
+
+
+def _tables(statuses: Sequence[GridStatus], store: Path, *, link: Link) -> Group:
+    """The table of each grid, under its headline."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Table | Text] = [] if statuses else [Text(_nothing(store))]
+    for status in statuses:
+        parts.append(Text(_headline(status), style="bold"))
+        parts.append(_table(status, store, link=link))
+        parts.append(Text())
+    return Group(*parts)
+
+
+def _table(status: GridStatus, store: Path, *, link: Link) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "spec", "machine", "repeat", "now", "left", box=None)
     rows = sorted(status.rows, key=lambda row: _FIRST.index(row.status))
-    return rows[:_MOST_ROWS], max(0, len(rows) - _MOST_ROWS)
+    for row in rows[:_MOST_ROWS]:
+        cells = _Cells.of(row, status)
+        colour = _COLOURS.get(row.status, _FAILED)
+        table.add_row(
+            Text(row.status, style=f"bold {colour}"),
+            _linked(cells.spec, _target(row, store), link),
+            Text(cells.machine),
+            Text(cells.repeat),
+            Text(cells.now),
+            Text(cells.left),
+        )
+    if len(rows) > _MOST_ROWS:
+        table.caption = f"and {len(rows) - _MOST_ROWS} more"
+    return table
 
 
 def _target(row: Row, store: Path) -> Path | None:
@@ -159,54 +259,35 @@ def _target(row: Row, store: Path) -> Path | None:
         return Path(row.notebook)
     if row.status in ("done", "present") and row.machine:
         return store / "runs" / row.key / row.machine / "0" / NOTEBOOK
-    return Path(row.folder, NOTEBOOK) if row.folder and row.status in BADLY else None
+    if row.status in BADLY and row.folder:
+        return Path(row.folder, NOTEBOOK)
+    return None
 
 
-def _table(status: GridStatus, store: Path) -> Any:
-    from rich.table import Table
+def _linked(name: str, target: Path | None, link: Link) -> Text:
+    """A name that opens a file, where there is the file."""
+    from rich.style import Style
     from rich.text import Text
 
-    table = Table(*_COLUMNS, title=_headline(status), title_justify="left", box=None)
-    rows, n_more = _shown(status)
-    for row in rows:
-        label, machine, *rest = _cells(row, status)
-        name, target = Text(label), _target(row, store)
-        if target is not None and target.exists():
-            name.stylize(f"link {target.resolve().as_uri()}")
-        said = Text(row.status, style=_COLOURS.get(row.status, _FAILED))
-        table.add_row(said, name, machine, *map(Text, rest))
-    if n_more:
-        table.caption = f"and {n_more} more"
-    return table
+    if target is None or not target.exists():
+        return Text(name)
+    return Text(name, style=Style(link=link(target.resolve())))
 
 
-def _page(statuses: list[GridStatus], store: Path) -> str:
-    """The tables for a notebook; a link opens a file in JupyterLab."""
-    parts = [] if statuses else [f"<p>no grid is being carried out in {escape(str(store))}</p>"]
-    for status in statuses:
-        rows, n_more = _shown(status)
-        head = "".join(
-            f"<th style='text-align:left;padding:0 .6em'>{name}</th>" for name in _COLUMNS
-        )
-        body = "".join(_row(row, status, store) for row in rows)
-        more = f"<p>and {n_more} more</p>" if n_more else ""
-        name = escape(_headline(status))
-        parts.append(f"<p><b>{name}</b></p><table><tr>{head}</tr>{body}</table>{more}")
-    return "".join(parts)
+def _file_address(path: Path) -> str:
+    return path.as_uri()
 
 
-def _row(row: Row, status: GridStatus, store: Path) -> str:
-    label, *cells = map(escape, _cells(row, status))
-    target = _target(row, store)
-    if target is not None and target.exists():
-        place = escape(os.path.relpath(target.resolve(), Path.cwd()), quote=True)
-        label = f"<a href='{place}' target='_blank'>{label}</a>"
-    colour = _COLOURS.get(row.status, _FAILED)
-    said = f"<b style='color:{colour}'>{row.status}</b>"
-    spaces = {name: "normal" if name == "now" else "nowrap" for name in _COLUMNS}
-    style = "text-align:left;vertical-align:top;padding:0 .6em;white-space"
-    texts = (
-        f"<td style='{style}:{space}'>{text}</td>"
-        for space, text in zip(spaces.values(), (said, label, *cells), strict=True)
-    )
-    return f"<tr>{''.join(texts)}</tr>"
+def _address_in_jupyter(path: Path) -> str:
+    """Relative to the notebook, since JupyterLab opens no other files."""
+    return quote(os.path.relpath(path, Path.cwd()))
+
+
+def _page(statuses: Sequence[GridStatus], store: Path) -> str:
+    """The tables as HTML for a notebook."""
+    from rich.console import Console
+
+    # It writes nowhere and records what it would have written; inside Jupyter it would show it.
+    console = Console(record=True, file=io.StringIO(), width=_NOTEBOOK_LETTERS, force_jupyter=False)
+    console.print(_tables(statuses, store, link=_address_in_jupyter))
+    return console.export_html(inline_styles=True, code_format=_PAGE)

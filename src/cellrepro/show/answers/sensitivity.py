@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ def sensitivity_answer(
     document = SensitivityDocument(
         model=sensitivity.model,
         base=base,
-        settings=[{**asdict(variant), **variant.kinds} for variant in sensitivity.variants],
+        settings=[_variant_document(variant) for variant in sensitivity.variants],
         images=sensitivity.n_images,
         objects=sensitivity.n_objects,
         ap50=sensitivity.ap50,
@@ -76,6 +76,12 @@ def sensitivity_answer(
     for name, path in figures.items():
         lines.append(f"{name}: {path}")
     return Answer(document, lines)
+
+
+def _variant_document(variant: Variant) -> dict[str, Any]:
+    """Its fields as they are, since `asdict` would copy the counts wrongly, and each count."""
+    values = {field.name: getattr(variant, field.name) for field in fields(variant)}
+    return {**values, **variant.kinds}
 
 
 def _setting(name: str, value: Any) -> str:

@@ -23,7 +23,7 @@ from cellrepro.same.consensus import Agreement, agree
 from cellrepro.same.matching import overlap
 from cellrepro.same.metrics import categories as category_map
 from cellrepro.same.object_changes import ObjectChange, ObjectKind, object_changes
-from cellrepro.show.figures.masks import CATEGORIES
+from cellrepro.show.figures.pixels import CATEGORIES
 from cellrepro.words import grouped, ppm_text
 
 Source = np.ndarray | Callable[[], np.ndarray | None]

@@ -24,7 +24,7 @@ from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
 from cellrepro.same.names import Names, place_of
 from cellrepro.show.explorer.planes import View, Views
-from cellrepro.show.figures import masks
+from cellrepro.show.figures import masks, pixels
 from cellrepro.show.figures.style import heading
 from cellrepro.store.manifest import MaskRecord
 from cellrepro.store.store import Repeat, Store
@@ -61,13 +61,13 @@ class Explorer(anywidget.AnyWidget):
     height = traitlets.Int(512).tag(sync=True)
     drawing = traitlets.Dict(
         {
-            "colours": masks.COLOURS,
-            "dashes": masks.DASHES,
-            "agree_share": masks.AGREE_SHARE,
-            "dimmed": masks.DIMMED,
-            "darker": masks.DARKER,
-            "agreement": masks.AGREEMENT,
-            "agreed": masks.AGREED,
+            "colours": pixels.COLOURS,
+            "dashes": pixels.DASHES,
+            "agree_share": pixels.AGREE_SHARE,
+            "dimmed": pixels.DIMMED,
+            "darker": pixels.DARKER,
+            "agreement": pixels.AGREEMENT,
+            "agreed": pixels.AGREED,
         }
     ).tag(sync=True)
 

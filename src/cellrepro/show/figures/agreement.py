@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,61 +13,93 @@ from numpy.typing import ArrayLike
 from cellrepro.errors import BadInput, whole
 from cellrepro.same.consensus import Agreement, Stability
 from cellrepro.same.labels import canonical
-from cellrepro.show.figures import masks, style
-from cellrepro.show.figures.masks import COLOURS, enlarged, outlined, painted, panel_shape
+from cellrepro.show.figures import pixels, style
+from cellrepro.show.figures.pixels import COLOURS, enlarged, outlined, painted, panel_shape
 from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.words import amount, grouped
+
+if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
 
 MAP = "plasma"
 """Ordered by lightness, so it reads in grey and with any colour vision; never grey itself, as
 cividis is in its middle, so no share can be taken for the image below it."""
 
-_LOWEST = 0.25  # the map begins here: darker colours are lost on a dimmed image
-_SMALLEST_CROP = 24  # pixels of the image
-_REACH = 3.0  # side of a crop over the square root of the area of its object
-_CROP_DIMMED = 0.65  # of its brightness that the image keeps in a crop
+_LOWEST = 0.25
+"""The map begins here: darker colours are lost on a dimmed image."""
+_SMALLEST_CROP = 24
+"""Pixels of the image."""
+_REACH = 3.0
+"""Side of a crop over the square root of the area of its object."""
+_CROP_SIDE = 420
+"""Pixels of the enlarged crop."""
+_CROP_DIMMED = 0.65
+"""Of its brightness that the image keeps in a crop."""
 _COLUMNS = 4
-_LINE = 4  # pixels of the enlarged crop
+_LINE = 4
+"""Pixels of the enlarged crop."""
 _DASH = (14, 8)
-_TOUCHING = 0.1  # share of an object below which another one is a neighbour, not its replacement
-_FAINTEST = 0.4  # opacity of an outline that hardly any run has
+_TOUCHING = 0.1
+"""Share of an object below which another one is a neighbour, not its replacement."""
+_FAINTEST = 0.4
+"""Opacity of an outline that hardly any run has."""
 
 Masks = ArrayLike | Callable[[], ArrayLike]
 """A label image, or what reads it."""
 
 
 def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int = 840) -> Picture:
-    """Where runs disagree, over the dimmed image.
+    """Draw where runs disagree, over the dimmed image.
 
     Left the share of runs that call a pixel cell, right the share that give it the same object,
     which also shows changed borders between cells that touch, merged and cut cells. Coloured is
     only what some, but not all, runs say. White lines outline the consensus. Where few pixels are
-    disputed, each is drawn larger. ``image``: shape (Y, X) or (Y, X, C); ``agreement``: of masks of
-    shape (Y, X), from `cellrepro.agree`; ``side``: longer side of a panel, pixels.
+    disputed, each is drawn larger.
+
+    Parameters
+    ----------
+    image : ndarray or None, shape (Y, X) or (Y, X, C)
+    agreement : Agreement
+        Of masks of shape (Y, X), from `cellrepro.agree`.
+    side : int
+        Longer side of a panel, pixels.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    BadInput
+        If the masks are no plane, or the image has another shape.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap
 
     colours = ListedColormap(colormaps[MAP](np.linspace(_LOWEST, 1, 256)))
-    background = masks.background_of(image, agreement.consensus.shape)
+    background = pixels.background_of(image, agreement.consensus.shape)
     shape = panel_shape(background.shape, side)
     lines = outlined(enlarged(agreement.consensus, shape), thickness=1)
     figure = Picture(height=1.1 + WIDTH / 2 * min(1.6, shape[0] / shape[1]))
-    panels = figure.subplots(1, 2)
-    for panel, share, text in (
-        (panels[0], agreement.cell_share, "share of runs that call it cell"),
-        (panels[1], agreement.same_object_share, "share of runs that give it the same object"),
+    left, right = figure.subplots(1, 2)
+    for axes, share, title in (
+        (left, agreement.cell_share, "share of runs that call it cell"),
+        (right, agreement.same_object_share, "share of runs that give it the same object"),
     ):
-        picture = masks.dimmed(background, shape)
+        picture = pixels.dimmed(background, shape)
         painted(picture, lines, COLOURS["agree"], 0.7)
-        held = np.where((share > 0) & (share < 1), share, 0)
-        shown = masks.all_seen(held, shape)
-        picture[shown > 0] = np.rint(colours(shown[shown > 0])[:, :3] * 255)
-        style.image_panel(panel, picture)
-        style.title(panel, text)
-    place: dict[str, Any] = {"orientation": "horizontal", "fraction": 0.05, "aspect": 45}
-    bar = figure.colorbar(ScalarMappable(cmap=colours), ax=list(panels), pad=0.02, **place)
+        _paint_disputed(picture, share, colours)
+        style.image_panel(axes, picture)
+        style.title(axes, title)
+    bar = figure.colorbar(
+        ScalarMappable(cmap=colours),
+        ax=[left, right],
+        pad=0.02,
+        orientation="horizontal",
+        fraction=0.05,
+        aspect=45,
+    )
     bar.set_label(
         f"share of the {amount(agreement.n_runs, 'run')}; not coloured: no run or all runs. "
         "White lines: the consensus. Few disputed pixels are drawn larger.",
@@ -75,10 +107,18 @@ def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int =
     )
     bar.set_ticks([0, 0.25, 0.5, 0.75, 1], labels=["no run", "25 %", "50 %", "75 %", "all"])
     bar.ax.tick_params(labelsize=9)
-    return figure.described(_map_heading(agreement))
+    return figure.described(map_heading(agreement))
 
 
-def _map_heading(agreement: Agreement) -> str:
+def _paint_disputed(picture: np.ndarray, share: np.ndarray, colours: Colormap) -> None:
+    """Colour the pixels that some, but not all, runs claim, in place."""
+    disputed = np.where((share > 0) & (share < 1), share, 0)
+    shown = pixels.all_seen(disputed, (picture.shape[0], picture.shape[1]))
+    picture[shown > 0] = np.rint(colours(shown[shown > 0])[:, :3] * 255)
+
+
+def map_heading(agreement: Agreement) -> str:
+    """Say in a line how far some runs agree."""
     runs = amount(agreement.n_runs, "run")
     objects = amount(len(agreement.objects), "object")
     if agreement.n_distinct == 1 and not agreement.objects:
@@ -99,44 +139,62 @@ def least_stable(
     *,
     n: int = 8,
 ) -> Picture:
-    """The objects that fewest runs have, each with its outlines in all runs.
+    """Draw the objects that fewest runs have, each with its outlines in all runs.
 
     A piece of the image per object, the least stable first. Solid lines are its outlines in the
     runs that have it, dashed lines what the other runs have in its place, both the stronger the
-    more runs draw them there. As for `agreement_map`; ``masks_of_runs`` are what the agreement was
-    made from, of which one run of each different result is read; ``n``: objects at most.
+    more runs draw them there.
+
+    Parameters
+    ----------
+    image : ndarray or None, shape (Y, X) or (Y, X, C)
+    agreement : Agreement
+        From `cellrepro.agree`.
+    masks_of_runs : sequence of ndarray of int, shape (Y, X), or of functions that read it
+        What the agreement was made from; one run of each different result is read.
+    n : int
+        Objects at most.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    BadInput
+        If the masks are not those that the agreement was made from, or the image has another shape.
     """
-    background = masks.background_of(image, agreement.consensus.shape)
+    background = pixels.background_of(image, agreement.consensus.shape)
     whole("n", n, 1)
     results = _results(agreement, masks_of_runs)
     # The least stable come first, so these are the first of all objects.
-    unstable = [i for i in agreement.objects if i.n_runs_with < agreement.n_runs or i.mean_iou < 1]
+    unstable = [
+        item
+        for item in agreement.objects
+        if item.n_runs_with < agreement.n_runs or item.mean_iou < 1
+    ]
     shown = unstable[:n]
     if not shown:
-        return style.note(_map_heading(agreement))
+        return style.note(map_heading(agreement))
     n_rows = -(-len(shown) // _COLUMNS)
     figure = Picture(height=0.9 + n_rows * (WIDTH / _COLUMNS + 0.4))
     panels = figure.subplots(n_rows, _COLUMNS, squeeze=False).ravel()
-    for place, (panel, item) in enumerate(zip(panels, shown, strict=False)):
-        cut = _cut(item, background.shape)
-        neighbours = np.where(agreement.consensus == item.label, 0, agreement.consensus)[cut]
-        # The object's own number in each result is one more than its place there; 0: it lacks it.
-        pieces = [
-            (runs, labels[cut], int(np.argmax(members == place)) + 1 if place in members else 0)
-            for runs, labels, members in results
-        ]
-        style.image_panel(panel, _crop_picture(background[cut], neighbours, pieces))
-        y, x = (round(value) for value in item.position)
-        text = f"in {item.n_runs_with} of {amount(agreement.n_runs, 'run')}\nat y {y}, x {x}"
-        # One run always agrees with itself.
-        text += f"; mean IoU {item.mean_iou:.2f}" if item.n_runs_with > 1 else ""
-        style.title(panel, text, size=9)
+    for position, item in enumerate(shown):
+        crop = _crop(item, background.shape)
+        others = np.where(agreement.consensus == item.label, 0, agreement.consensus)
+        pieces = [_piece(result, position, crop) for result in results]
+        style.image_panel(panels[position], _crop_picture(background[crop], others[crop], pieces))
+        style.title(panels[position], _crop_title(item, agreement.n_runs), size=9)
     for panel in panels[len(shown) :]:
         panel.set_axis_off()
-    dashed = {"color": COLOURS["a"], "linewidth": 2.5, "linestyle": (0, (2.5, 1.5))}
     handles = [
         style.line("runs that have it", color=COLOURS["b"], linewidth=2.5),
-        style.line("what the other runs have there", **dashed),
+        style.line(
+            "what the other runs have there",
+            color=COLOURS["a"],
+            linewidth=2.5,
+            linestyle=(0, (2.5, 1.5)),
+        ),
         style.line("other objects of the consensus", color="#BBBBBB", linewidth=1),
     ]
     style.legend(figure, handles)
@@ -147,17 +205,44 @@ def least_stable(
     )
 
 
-def _results(
-    agreement: Agreement, masks_of_runs: Sequence[Masks]
-) -> list[tuple[int, np.ndarray, np.ndarray]]:
-    """Number of runs, canonical label image and members of each different result."""
+def _crop_title(item: Stability, n_runs: int) -> str:
+    y, x = (round(value) for value in item.position)
+    title = f"in {item.n_runs_with} of {amount(n_runs, 'run')}\nat y {y}, x {x}"
+    if item.n_runs_with > 1:  # one run always agrees with itself
+        title += f"; mean IoU {item.mean_iou:.2f}"
+    return title
+
+
+class _Result(NamedTuple):
+    """What one or more runs found, all the same."""
+
+    n_runs: int
+    labels: np.ndarray
+    """Canonical, shape (Y, X)."""
+    members: np.ndarray
+    """Of each of its objects the position in the agreement's."""
+
+
+class _Piece(NamedTuple):
+    """What a result has around one object."""
+
+    n_runs: int
+    labels: np.ndarray
+    number: int
+    """Of the object; 0 where the result lacks it."""
+
+
+def _results(agreement: Agreement, masks_of_runs: Sequence[Masks]) -> list[_Result]:
+    """Read each different result; refuses masks that the agreement was not made from."""
     results = []
     fits = len(masks_of_runs) == agreement.n_runs
-    for runs, members in zip(agreement.results, agreement.members, strict=True) if fits else ():
-        source = masks_of_runs[runs[0]]
-        labels = canonical(source() if callable(source) else source).astype(np.int32)
-        fits &= labels.shape == agreement.consensus.shape and labels.max(initial=0) == len(members)
-        results.append((len(runs), labels, members))
+    if fits:
+        for runs, members in zip(agreement.results, agreement.members, strict=True):
+            source = masks_of_runs[runs[0]]
+            labels = canonical(source() if callable(source) else source).astype(np.int32)
+            same_shape = labels.shape == agreement.consensus.shape
+            fits &= same_shape and labels.max(initial=0) == len(members)
+            results.append(_Result(len(runs), labels, members))
     if not fits:
         raise BadInput(
             f"the masks given, of {amount(len(masks_of_runs), 'run')}, are not those from which "
@@ -167,7 +252,7 @@ def _results(
     return results
 
 
-def _cut(item: Stability, shape: Sequence[int]) -> tuple[slice, ...]:
+def _crop(item: Stability, shape: Sequence[int]) -> tuple[slice, ...]:
     """A square around an object, moved inside the image; smaller where the image is."""
     side = max(_SMALLEST_CROP, round(_REACH * math.sqrt(item.area)))
     firsts = [
@@ -177,29 +262,62 @@ def _cut(item: Stability, shape: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(first, first + side) for first in firsts)
 
 
+def _piece(result: _Result, position: int, crop: tuple[slice, ...]) -> _Piece:
+    """Of the object at a position in the agreement's; numbers are one more than places."""
+    number = 0
+    if position in result.members:
+        number = int(np.argmax(result.members == position)) + 1
+    return _Piece(result.n_runs, result.labels[crop], number)
+
+
 def _crop_picture(
-    background: np.ndarray,
-    neighbours: np.ndarray,
-    pieces: Sequence[tuple[int, np.ndarray, int]],
+    background: np.ndarray, neighbours: np.ndarray, pieces: Sequence[_Piece]
 ) -> np.ndarray:
-    """``pieces``: of each result the number of its runs, its labels, and the object's number."""
-    shape = panel_shape(background.shape, 420)
-    picture = masks.dimmed(background, shape, _CROP_DIMMED)
+    """Draw an object's outlines in all results over its surroundings."""
+    shape = panel_shape(background.shape, _CROP_SIDE)
+    picture = pixels.dimmed(background, shape, _CROP_DIMMED)
     painted(picture, outlined(enlarged(neighbours, shape), thickness=1), COLOURS["agree"], 0.6)
-    region = np.any([labels == number for _, labels, number in pieces if number], axis=0)
+    having = [piece for piece in pieces if piece.number]
+    lacking = [piece for piece in pieces if not piece.number]
+    region = np.any([piece.labels == piece.number for piece in having], axis=0)
     # Dashes above, so that both are seen where they fall together.
-    for having, colour, dash in ((True, COLOURS["b"], None), (False, COLOURS["a"], _DASH)):
-        chosen = [piece for piece in pieces if bool(piece[2]) is having]
-        share = np.zeros(shape)
-        alike: Counter[bytes] = Counter()  # most results draw here what others draw, too
-        for n_runs, labels, number in chosen:
-            instead = np.bincount(labels[region]) >= max(1, _TOUCHING * np.count_nonzero(region))
-            numbers = [number] if having else np.flatnonzero(instead)
-            found = canonical(np.where(np.isin(labels, numbers), labels, 0))
-            alike[found.tobytes()] += n_runs
-        for content, n_runs in alike.items():
-            drawn = np.frombuffer(content, found.dtype).reshape(found.shape)
-            share += outlined(enlarged(drawn, shape), thickness=_LINE, dash=dash) * n_runs
-        share /= max(1, alike.total())
-        painted(picture, share > 0, colour, _FAINTEST + (1 - _FAINTEST) * share)
+    of_object = [(piece.n_runs, _only(piece.labels, [piece.number])) for piece in having]
+    _paint_outlines(picture, of_object, COLOURS["b"])
+    instead = [(piece.n_runs, _instead(piece.labels, region)) for piece in lacking]
+    _paint_outlines(picture, instead, COLOURS["a"], dash=_DASH)
     return picture
+
+
+def _only(labels: np.ndarray, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
+    """The label image of some of its objects."""
+    return canonical(np.where(np.isin(labels, numbers), labels, 0))
+
+
+def _instead(labels: np.ndarray, region: np.ndarray) -> np.ndarray:
+    """The objects of a label image that lie in the region of one that it lacks."""
+    n_touching = np.bincount(labels[region])
+    enough = max(1, _TOUCHING * np.count_nonzero(region))
+    return _only(labels, np.flatnonzero(n_touching >= enough))
+
+
+def _paint_outlines(
+    picture: np.ndarray,
+    drawn_by_runs: Sequence[tuple[int, np.ndarray]],
+    colour: str,
+    *,
+    dash: tuple[int, int] | None = None,
+) -> None:
+    """Lay outlines over a picture, in place, the stronger the more runs draw them there."""
+    shape = (picture.shape[0], picture.shape[1])
+    share = np.zeros(shape)
+    n_alike: Counter[bytes] = Counter()  # most results draw here what others draw, too
+    objects = {}
+    for n_runs, labels in drawn_by_runs:
+        content = labels.tobytes()
+        n_alike[content] += n_runs
+        objects[content] = labels
+    for content, n_runs in n_alike.items():
+        lines = outlined(enlarged(objects[content], shape), thickness=_LINE, dash=dash)
+        share += lines * n_runs
+    share /= max(1, n_alike.total())
+    painted(picture, share > 0, colour, _FAINTEST + (1 - _FAINTEST) * share)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,179 +21,364 @@ from cellrepro.store.ledger import SEGMENTATION_STAGES, STAGES
 from cellrepro.words import amount, grouped
 
 if TYPE_CHECKING:
-    from cellrepro.same.ledger_diff import Difference
+    from matplotlib.axes import Axes
+
+    from cellrepro.same.ledger_diff import Difference, LedgerComparison
     from cellrepro.trace.operation_ledger import OperationRow
 
-_BEFORE, _AFTER = STAGES[:4], STAGES[11:]
+_BEFORE = STAGES[:4]
+_AFTER = STAGES[11:]
 _GROUPS = {
-    STAGES: ((4, "before training"), (7, "in every training step"), (2, "after training")),
+    STAGES: (
+        (4, "before training"),
+        (7, "in every training step"),
+        (2, "after training"),
+    ),
     SEGMENTATION_STAGES: (
-        *((3, "before the images"), (6, "the image, up to its tiles")),
-        *((2, "the network"), (3, "from flows to cells")),
+        (3, "before the images"),
+        (6, "the image, up to its tiles"),
+        (2, "the network"),
+        (3, "from flows to cells"),
     ),
 }
 """How many stages of a chain belong together, and what they are."""
 
-_EQUAL, DIFFERENT, FIRST = "#D9EEF9", SERIES[0], SERIES[1]
-_BOXES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "equal": ("=", "= agrees", {"fc": _EQUAL, "ec": "#7FA8BF", "lw": 0.8}),
-    "first": ("≠\nfirst", "≠ differs first", {"fc": FIRST, "ec": "black", "lw": 2.2}),
-    "different": ("≠\nlater", "≠ differs too", {"fc": DIFFERENT, "ec": "white", "hatch": "////"}),
-    "unknown": (
+_EQUAL = "#D9EEF9"
+DIFFERENT = SERIES[0]
+FIRST = SERIES[1]
+
+State = Literal["equal", "first", "different", "unknown"]
+
+
+@dataclass(frozen=True)
+class _Box:
+    """How a stage in some state is drawn."""
+
+    sign: str
+    meaning: str
+    """Without its sign."""
+    fill: str
+    edge: str
+    text: str = "black"
+    line_width: float | None = None
+    line_style: Any = None
+    hatch: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of `matplotlib.patches.Patch`."""
+        options = {
+            "fc": self.fill,
+            "ec": self.edge,
+            "lw": self.line_width,
+            "ls": self.line_style,
+            "hatch": self.hatch,
+        }
+        return {name: value for name, value in options.items() if value is not None}
+
+
+_BOXES: dict[State, _Box] = {
+    "equal": _Box("=", "agrees", fill=_EQUAL, edge="#7FA8BF", line_width=0.8),
+    "first": _Box("≠\nfirst", "differs first", fill=FIRST, edge="black", line_width=2.2),
+    "different": _Box(
+        "≠\nlater", "differs too", fill=DIFFERENT, edge="white", text="white", hatch="////"
+    ),
+    "unknown": _Box(
         "?",
-        "? not compared, or not all of it",
-        {"fc": "white", "ec": "#888888", "lw": 0.8, "ls": (0, (2, 2))},
+        "not compared, or not all of it",
+        fill="white",
+        edge="#888888",
+        line_width=0.8,
+        line_style=(0, (2, 2)),
     ),
 }
-"""By state of a stage: the sign in its box, its meaning, and how the box looks."""
 
-_MOST_COLUMNS = 100  # steps that get a column each
+_MOST_COLUMNS = 100
+"""Steps that get a column each."""
+_LEAST_FRAME = 0.012
+"""Share of the width of a map below which a frame would not be seen."""
 
 
 def differs(place: Place) -> str:
-    """Stage, and what each side holds there, without digests, which tell a reader nothing."""
-    found = re.fullmatch(r"(.*): [0-9a-f]{8} in A, [0-9a-f]{8} in B", place.said)
-    said = place.said if found is None else f"{found[1]} has other bits"
-    return f"{OF_STAGE[place.stage].name}; {said}"
+    """Name the stage and what each side holds there, without digests, which tell nothing."""
+    digests = re.fullmatch(r"(.*): [0-9a-f]{8} in A, [0-9a-f]{8} in B", place.said)
+    difference = place.said if digests is None else f"{digests[1]} has other bits"
+    return f"{OF_STAGE[place.stage].name}; {difference}"
 
 
 def operation(row: OperationRow) -> str:
-    """The operation, where in the network, in which pass."""
+    """Name the operation, where in the network it is, and in which pass."""
     module = f" in {row.module}" if row.module else ""
     return f"{base_name(row.op)}{module}, {row.phase}"
 
 
-def _when(place: Place | Difference) -> int | str:
-    """The step at which two runs differ, or ``before`` or ``after`` the training."""
+def _when(place: Place | Difference) -> int | Literal["before", "after"]:
+    """The step at which two runs differ, or that it is before or after the training."""
     if place.stage in _AFTER or (place.step is None and place.stage == "weights"):
         return "after"
-    return "before" if place.step is None or place.stage in _BEFORE else place.step
+    if place.step is None or place.stage in _BEFORE:
+        return "before"
+    return place.step
 
 
 def _headline(place: Place | None, n_compared: int, stages: tuple[str, ...] = STAGES) -> str:
     if place is None:
         return f"No difference, {grouped(n_compared)} entries compared"
+    stage = OF_STAGE[place.stage].name
     if stages != STAGES:
-        return f"The two segmentations diverge: {OF_STAGE[place.stage].name}"
-    at = _when(place)
-    at = f"at step {grouped(at)}" if isinstance(at, int) else f"{at} training"
-    return f"The two runs diverge {at}: {OF_STAGE[place.stage].name}"
+        return f"The two segmentations diverge: {stage}"
+    when = _when(place)
+    moment = f"at step {grouped(when)}" if isinstance(when, int) else f"{when} training"
+    return f"The two runs diverge {moment}: {stage}"
 
 
 def chain(divergence: Divergence) -> Picture:
-    """A row of boxes, from environment to masks: which agree, which differ, where it begins.
+    """Draw a row of boxes, from environment to masks: which agree, which differ, where it begins.
 
     ``=`` agrees, ``≠`` differs, ``?`` was not compared, or not all of it. The caption names the
-    first difference, the operation where it is known, and the judgement. From `cellrepro.diverge`.
+    first difference, the operation where it is known, and the judgement.
+
+    Parameters
+    ----------
+    divergence : Divergence
+        From `cellrepro.diverge`.
+
+    Returns
+    -------
+    Picture
     """
-    states, stages = _states(divergence), divergence.chain
+    states = _states(divergence)
+    stages = divergence.chain
     figure = Picture(WIDTH + 2, 2.9)
     axes = figure.subplots()
     for i, state in enumerate(states.values()):
-        sign, _, look = _BOXES[state]
-        box = axes.bar(i, 1, width=0.78, gid=state, **look)
-        colour = "white" if state == "different" else "black"
-        behind = {"facecolor": look["fc"], "edgecolor": "none", "pad": 1}
-        axes.bar_label(box, [sign], label_type="center", fontsize=11, color=colour, bbox=behind)
-    begin = 0
-    for n, text in _GROUPS[stages]:
-        ends = begin - 0.4, begin + n - 0.6
-        axes.plot(ends, [1.15, 1.15], color=GREY, lw=1)
-        axes.text(sum(ends) / 2, 1.2, text, ha="center", fontsize=9, color=GREY)
-        begin += n
-    words = [(OF_STAGE[stage].name, f"({OF_STAGE[stage].meaning})") for stage in stages]
-    names = ["\n".join(textwrap.fill(word, 12) for word in pair) for pair in words]
-    axes.set_xticks(range(len(stages)), names, fontsize=8)
+        _draw_box(axes, i, state)
+    _draw_groups(axes, stages)
+    axes.set_xticks(range(len(stages)), [_stage_label(stage) for stage in stages], fontsize=8)
     axes.set(xlim=(-0.5, len(stages) - 0.5), ylim=(-0.03, 1.4), yticks=[])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    style.legend(figure, [style.patch(text, **look) for _, text, look in _BOXES.values()])
+    handles = [
+        style.patch(f"{box.sign[0]} {box.meaning}", **box.options) for box in _BOXES.values()
+    ]
+    style.legend(figure, handles)
     headline = _headline(divergence.first, divergence.n_compared, stages)
     if stages != STAGES and divergence.computed not in (None, divergence.first):
         headline += f"; their images from: {OF_STAGE[divergence.computed.stage].name}"
-    told = divergence.sentence()
-    notes = "".join(f"\n{note}." for note in divergence.notes)
-    in_training = stages == STAGES
-    once = ", those in the middle once in every training step" if in_training else ""
-    caption = (
-        f"{told[:1].upper()}{told[1:]}.\nA is {divergence.a}, B is {divergence.b}. A run passes "
-        f"the boxes from left to right{once}; “later” is what differs after the first difference. "
-        f"{'Steps are counted from 0.' if in_training else ''}{notes}"
-    )
     boxes = ", ".join(
-        f"{OF_STAGE[stage].name} {_BOXES[state][1][2:]}" for stage, state in states.items()
+        f"{OF_STAGE[stage].name} {_BOXES[state].meaning}" for stage, state in states.items()
     )
-    return figure.described(headline, caption, f"A row of boxes. {headline}. {boxes}. {told}.")
+    alt = f"A row of boxes. {headline}. {boxes}. {divergence.sentence()}."
+    return figure.described(headline, _chain_caption(divergence), alt)
 
 
-def _states(divergence: Divergence) -> dict[str, str]:
-    """``equal``, ``different``, ``first`` or ``unknown``, by stage."""
-    ledgers, first = divergence.ledgers, divergence.first
+def _draw_box(axes: Axes, i: int, state: State) -> None:
+    box = _BOXES[state]
+    bar = axes.bar(i, 1, width=0.78, gid=state, **box.options)
+    axes.bar_label(
+        bar,
+        [box.sign],
+        label_type="center",
+        fontsize=11,
+        color=box.text,
+        bbox={"facecolor": box.fill, "edgecolor": "none", "pad": 1},
+    )
+
+
+def _draw_groups(axes: Axes, stages: tuple[str, ...]) -> None:
+    """Name the stages that belong together, above a line over them."""
+    begin = 0
+    for n_stages, name in _GROUPS[stages]:
+        left = begin - 0.4
+        right = begin + n_stages - 0.6
+        axes.plot([left, right], [1.15, 1.15], color=GREY, lw=1)
+        axes.text((left + right) / 2, 1.2, name, ha="center", fontsize=9, color=GREY)
+        begin += n_stages
+
+
+def _stage_label(stage: str) -> str:
+    name = textwrap.fill(OF_STAGE[stage].name, 12)
+    meaning = textwrap.fill(f"({OF_STAGE[stage].meaning})", 12)
+    return f"{name}\n{meaning}"
+
+
+def _chain_caption(divergence: Divergence) -> str:
+    sentence = divergence.sentence()
+    notes = "".join(f"\n{note}." for note in divergence.notes)
+    once = ""
+    counted = ""
+    if divergence.chain == STAGES:
+        once = ", those in the middle once in every training step"
+        counted = "Steps are counted from 0."
+    return (
+        f"{sentence[:1].upper()}{sentence[1:]}.\nA is {divergence.a}, B is {divergence.b}. A run "
+        f"passes the boxes from left to right{once}; “later” is what differs after the first "
+        f"difference. {counted}{notes}"
+    )
+
+
+def _states(divergence: Divergence) -> dict[str, State]:
+    """How each stage came out."""
+    ledgers = divergence.ledgers
     compared = set() if ledgers is None else ledgers.compared.keys() - ledgers.not_comparable.keys()
-    states = {stage: "equal" if stage in compared else "unknown" for stage in divergence.chain}
-    states |= dict.fromkeys(divergence.stages, "different")
-    return states if first is None else states | {first.stage: "first"}
+    states: dict[str, State] = {}
+    for stage in divergence.chain:
+        states[stage] = "equal" if stage in compared else "unknown"
+    for stage in divergence.stages:
+        states[stage] = "different"
+    if divergence.first is not None:
+        states[divergence.first.stage] = "first"
+    return states
 
 
 def step_map(divergence: Divergence) -> Picture:
-    """A map of stages by training steps: where two ledgers agree, and where they do not.
+    """Draw a map of stages by training steps: where two ledgers agree, and where they do not.
 
     Where there are more than 100 steps, a field stands for several, and differs if any does. The
-    first difference is framed and named. From `cellrepro.diverge`.
-    """
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Rectangle
+    first difference is framed and named.
 
-    ledgers, first = divergence.ledgers, divergence.first
+    Parameters
+    ----------
+    divergence : Divergence
+        Of two trainings, from `cellrepro.diverge`.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    BadInput
+        If it holds no ledgers of trainings.
+    """
+    ledgers = divergence.ledgers
+    first = divergence.first
     if ledgers is None or divergence.chain != STAGES:
         raise BadInput("the divergence holds no ledgers of trainings; give what `diverge` returns")
-    n_steps = min(ledgers.n_steps)
-    size = max(1, -(-n_steps // _MOST_COLUMNS))
-    # The first column is before training, the last after it; what is in neither stays empty.
-    states = np.full((len(STAGES), -(-n_steps // size) + 2), np.nan)
-    states[:5, 0] = states[4:11, 1:-1] = states[10:, -1] = 0
-    places: list[tuple[Place | Difference, int]] = [(one, 1) for one in ledgers.differences]
-    places += [] if first is None else [(first, 2)]
-    for place, state in places:
-        at = _when(place)
-        if isinstance(at, str) or at < n_steps:
-            column = {"before": 0, "after": -1}[at] if isinstance(at, str) else 1 + at // size
-            states[STAGES.index(place.stage), column] = state
-    end = max(1, n_steps)
-    edges = np.array([-0.15 * end, *range(0, n_steps, size), end, 1.15 * end]) - 0.5
+    step_map = _StepMap.of(ledgers, first)
     figure = Picture(height=4.6)
     axes = figure.subplots()
-    colours = ListedColormap([_EQUAL, DIFFERENT, FIRST])
-    rows = np.arange(len(STAGES) + 1) - 0.5
-    look: dict[str, Any] = {"edgecolors": "white", "linewidth": 0.4, "gid": "fields"}
-    axes.pcolormesh(edges, rows, states, cmap=colours, vmin=0, vmax=2, **look)
-    style.rows(axes, [f"{OF_STAGE[stage].name}  ({OF_STAGE[stage].meaning})" for stage in STAGES])
-    ticks = range(0, n_steps, max(1, n_steps // 6))
-    middle = [edges[:2].mean(), *ticks, edges[-2:].mean()]
-    axes.set_xticks(middle, ["before\ntraining", *map(grouped, ticks), "after\ntraining"])
-    style.label_axes(axes, x=f"training step (each field: {amount(size, 'step')})")
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
+    step_map.draw(axes)
     if first is not None:
-        y, x = np.argwhere(states == 2)[0]
-        width, least = edges[x + 1] - edges[x], 0.012 * (edges[-1] - edges[0])  # is still seen
-        corner = edges[x] - max(0, least - width) / 2, y - 0.5
-        frame: dict[str, Any] = {"fill": False, "ec": "black", "lw": 2.2, "clip_on": False}
-        axes.add_patch(Rectangle(corner, max(width, least), 1, **frame))
-        step = "" if isinstance(_when(first), str) else f"step {grouped(first.step or 0)}, "
+        step_map.draw_frame(axes)
+        when = _when(first)
+        step = "" if isinstance(when, str) else f"step {grouped(when)}, "
         style.title(axes, f"first: {step}{differs(first)}", size=9)
-    shown = {"no difference": _EQUAL, "differs": DIFFERENT, "first": FIRST}
-    style.legend(figure, [style.patch(text, fc=colour) for text, colour in shown.items()])
-    a, b = ledgers.n_steps
-    caption = (
+    handles = [
+        style.patch("no difference", fc=_EQUAL),
+        style.patch("differs", fc=DIFFERENT),
+        style.patch("first", fc=FIRST),
+    ]
+    style.legend(figure, handles)
+    headline = _headline(first, ledgers.compared.total())
+    differing = ", ".join(OF_STAGE[stage].name for stage in STAGES if stage in divergence.stages)
+    alt = (
+        f"Map of stages by {amount(step_map.n_steps, 'training step')}. {headline}. "
+        f"Differs: {differing or 'nothing'}."
+    )
+    return figure.described(headline, _map_caption(ledgers, step_map.steps_a_field), alt)
+
+
+@dataclass(frozen=True)
+class _StepMap:
+    """What each field of a map of stages by steps says."""
+
+    n_steps: int
+    """That both made."""
+    steps_a_field: int
+    fields: np.ndarray
+    """Stages by columns: 0 no difference, 1 differs, 2 differs first, NaN does not exist. The first
+    column is before training, the last after it."""
+
+    @classmethod
+    def of(cls, ledgers: LedgerComparison, first: Place | None) -> _StepMap:
+        n_steps = min(ledgers.n_steps)
+        steps_a_field = max(1, -(-n_steps // _MOST_COLUMNS))
+        fields = np.full((len(STAGES), -(-n_steps // steps_a_field) + 2), np.nan)
+        fields[:5, 0] = 0
+        fields[4:11, 1:-1] = 0
+        fields[10:, -1] = 0
+        step_map = cls(n_steps, steps_a_field, fields)
+        for difference in ledgers.differences:
+            step_map.mark(difference, 1)
+        if first is not None:
+            step_map.mark(first, 2)
+        return step_map
+
+    def mark(self, place: Place | Difference, value: int) -> None:
+        """Set the field of a difference; what only one of the two made has none."""
+        when = _when(place)
+        row = STAGES.index(place.stage)
+        if when == "before":
+            self.fields[row, 0] = value
+        elif when == "after":
+            self.fields[row, -1] = value
+        elif when < self.n_steps:
+            self.fields[row, 1 + when // self.steps_a_field] = value
+
+    @property
+    def edges(self) -> np.ndarray:
+        """Of the columns, in steps."""
+        end = max(1, self.n_steps)
+        starts = range(0, self.n_steps, self.steps_a_field)
+        return np.array([-0.15 * end, *starts, end, 1.15 * end]) - 0.5
+
+    def draw(self, axes: Axes) -> None:
+        from matplotlib.colors import ListedColormap
+
+        edges = self.edges
+        axes.pcolormesh(
+            edges,
+            np.arange(len(STAGES) + 1) - 0.5,
+            self.fields,
+            cmap=ListedColormap([_EQUAL, DIFFERENT, FIRST]),
+            vmin=0,
+            vmax=2,
+            edgecolors="white",
+            linewidth=0.4,
+            gid="fields",
+        )
+        names = [f"{OF_STAGE[stage].name}  ({OF_STAGE[stage].meaning})" for stage in STAGES]
+        style.rows(axes, names)
+        ticks = range(0, self.n_steps, max(1, self.n_steps // 6))
+        axes.set_xticks(
+            [edges[:2].mean(), *ticks, edges[-2:].mean()],
+            ["before\ntraining", *(grouped(tick) for tick in ticks), "after\ntraining"],
+        )
+        style.label_axes(
+            axes, x=f"training step (each field: {amount(self.steps_a_field, 'step')})"
+        )
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+
+    def draw_frame(self, axes: Axes) -> None:
+        """Frame the field that differs first, wide enough to be seen."""
+        from matplotlib.patches import Rectangle
+
+        edges = self.edges
+        y, x = np.argwhere(self.fields == 2)[0]
+        width = edges[x + 1] - edges[x]
+        least = _LEAST_FRAME * (edges[-1] - edges[0])
+        left = edges[x] - max(0, least - width) / 2
+        frame = Rectangle(
+            (left, y - 0.5),
+            max(width, least),
+            1,
+            fill=False,
+            ec="black",
+            lw=2.2,
+            clip_on=False,
+        )
+        axes.add_patch(frame)
+
+
+def _map_caption(ledgers: LedgerComparison, steps_a_field: int) -> str:
+    n_steps_a, n_steps_b = ledgers.n_steps
+    return (
         "Rows are the stages in the order in which a run passes them, columns the training steps, "
-        f"counted from 0. A made {amount(a, 'step')} and B {b}; what both made is shown. "
-        f"{grouped(ledgers.compared.total())} entries were compared; "
+        f"counted from 0. A made {amount(n_steps_a, 'step')} and B {n_steps_b}; what both made is "
+        f"shown. {grouped(ledgers.compared.total())} entries were compared; "
         f"{grouped(ledgers.not_comparable.total())} could not be, since one digest is of a "
         "processor and one of a GPU. Pale is where no difference was recorded. "
-        f"A field stands for {amount(size, 'step')} and is dark if any of them differs."
+        f"A field stands for {amount(steps_a_field, 'step')} and is dark if any of them differs."
     )
-    headline = _headline(first, ledgers.compared.total())
-    found = ", ".join(OF_STAGE[stage].name for stage in STAGES if stage in divergence.stages)
-    alt = f"Map of stages by {amount(n_steps, 'training step')}. {headline}. Differs: "
-    return figure.described(headline, caption, f"{alt}{found or 'nothing'}.")

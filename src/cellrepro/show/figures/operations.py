@@ -15,19 +15,38 @@ from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.words import amount, grouped
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
     from cellrepro.divergence.result import Divergence, Place
     from cellrepro.same.operation_alignment import Alignment
     from cellrepro.trace.operation_ledger import OperationRow
 
 _PHASES = {"forward": "#F4F4F4", "backward": "#E4E4E4", "update": "#FBF3D9"}
+"""Backgrounds by pass."""
 
 
 def operations_map(divergence: Divergence) -> Picture:
-    """Every operation of the diverging step: how far its outputs differ between the two runs.
+    """Draw every operation of the diverging step: how far its outputs differ between the runs.
 
     Up is the difference of the norms, relative to the larger one. Below stand the operations with
-    other bits, with equal bits, and those of one run only; a line marks where they diverge. From
-    `cellrepro.diverge`, with its `operations`.
+    other bits, with equal bits, and those of one run only; a line marks where they diverge.
+
+    Parameters
+    ----------
+    divergence : Divergence
+        From `cellrepro.diverge`, with its ``operations``.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    BadInput
+        If the operations of the step were not seen.
     """
     alignment = divergence.operations
     if alignment is None:
@@ -35,39 +54,28 @@ def operations_map(divergence: Divergence) -> Picture:
             "the operations of the diverging step were not seen; train with --ledger ops, or let "
             "`diverge` replay the step"
         )
-    both = [(a, b) for a, b in alignment.pairs if a.outputs]
-    differing = {a.index: _norms_apart(a, b) for a, b in both if _differ(a, b)}
-    lines: dict[str, list[float]] = {
-        "other bits": list(differing),
-        "equal bits": [a.index for a, b in both if a.index not in differing],
-        "only in A": [row.index for row in alignment.only_a if row.outputs],
-        "only in B": _where_of_b(alignment),
-    }
+    computing = [(a, b) for a, b in alignment.pairs if a.outputs]
+    norms_apart = {a.index: _norms_apart(a, b) for a, b in computing if _differ(a, b)}
+    equal = [a.index for a, b in computing if a.index not in norms_apart]
     figure = Picture(height=6)
     top, foot = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for y, (name, found) in enumerate(lines.items()):
-        colour = DIFFERENT if y < 2 else SERIES[2]
-        foot.plot(found, [y] * len(found), "|" if y == 1 else "o", color=colour, ms=6, gid=name)
-    style.rows(foot, lines, size=9)
-    style.label_axes(foot, x="operation of A, in the order of execution")
-    style.with_zero(top, "y", differing.values())
-    top.plot(list(differing), list(differing.values()), "o", color=DIFFERENT, ms=5, gid="norms")
+    _draw_kinds(foot, alignment, list(norms_apart), equal)
+    style.with_zero(top, "y", norms_apart.values())
+    top.plot(list(norms_apart), list(norms_apart.values()), "o", color=DIFFERENT, ms=5, gid="norms")
     style.label_axes(top, y="relative difference\nof the norms (logarithmic)")
-    handles = [style.patch(phase, fc=colour, lw=0.5) for phase, colour in _PHASES.items()]
-    rows = sorted((a for a, _ in alignment.pairs), key=lambda row: row.index)
-    for phase, of_phase in groupby(rows, key=lambda row: row.phase):
-        found = [row.index for row in of_phase]
-        for panel in (top, foot):
-            colour = _PHASES.get(phase, "white")
-            panel.axvspan(found[0] - 0.5, found[-1] + 0.5, color=colour, lw=0, zorder=0)
-    named = _named(alignment, divergence.computed, differing)
-    n = grouped(len(lines["equal bits"]) + len(differing))
-    text = f"Other outputs in {grouped(len(differing))} of {n} operations"
-    if not differing:
-        text = f"Equal outputs in {amount(len(lines['equal bits']), 'operation')}"
+    handles: list[Artist] = [
+        style.patch(phase, fc=colour, lw=0.5) for phase, colour in _PHASES.items()
+    ]
+    _shade_phases([top, foot], alignment)
+    named = _named(alignment, divergence.computed, norms_apart)
+    if norms_apart:
+        n_computing = grouped(len(equal) + len(norms_apart))
+        text = f"Other outputs in {grouped(len(norms_apart))} of {n_computing} operations"
+    else:
+        text = f"Equal outputs in {amount(len(equal), 'operation')}"
     if named is not None:
-        for panel in (top, foot):
-            panel.axvline(named.index, color=FIRST, lw=2, zorder=1, gid="named")
+        for axes in (top, foot):
+            axes.axvline(named.index, color=FIRST, lw=2, zorder=1, gid="named")
         handles.append(style.line("where they diverge", color=FIRST, lw=2))
         text += f"; they diverge at {operation(named)}"
     style.legend(figure, handles)
@@ -78,6 +86,32 @@ def operations_map(divergence: Divergence) -> Picture:
     )
     alt = f"Points over the operations of a training step. {text}."
     return figure.described(text, caption, alt)
+
+
+def _draw_kinds(
+    axes: Axes, alignment: Alignment, differing: Sequence[int], equal: Sequence[int]
+) -> None:
+    """A row for each kind of operation, by what its outputs are in the two runs."""
+    only_a = [row.index for row in alignment.only_a if row.outputs]
+    rows = (
+        ("other bits", differing, "o", DIFFERENT),
+        ("equal bits", equal, "|", DIFFERENT),
+        ("only in A", only_a, "o", SERIES[2]),
+        ("only in B", _where_of_b(alignment), "o", SERIES[2]),
+    )
+    for y, (name, positions, marker, colour) in enumerate(rows):
+        axes.plot(positions, [y] * len(positions), marker, color=colour, ms=6, gid=name)
+    style.rows(axes, [name for name, *_ in rows], size=9)
+    style.label_axes(axes, x="operation of A, in the order of execution")
+
+
+def _shade_phases(panels: Sequence[Axes], alignment: Alignment) -> None:
+    rows = sorted((a for a, _ in alignment.pairs), key=lambda row: row.index)
+    for phase, of_phase in groupby(rows, key=lambda row: row.phase):
+        indices = [row.index for row in of_phase]
+        colour = _PHASES.get(phase, "white")
+        for axes in panels:
+            axes.axvspan(indices[0] - 0.5, indices[-1] + 0.5, color=colour, lw=0, zorder=0)
 
 
 def _norms_apart(a: OperationRow, b: OperationRow) -> float:
@@ -97,18 +131,21 @@ def _differ(a: OperationRow, b: OperationRow) -> bool:
 def _where_of_b(alignment: Alignment) -> list[float]:
     """Where on A's axis the operations stand that B ran alone, views apart."""
     alone = [row.index for row in alignment.only_b if row.outputs]
-    places = sorted((b.index, a.index) for a, b in alignment.pairs) or [(0, 0)]
-    found = np.interp(alone, [b for b, _ in places], [a for _, a in places])
-    return found.tolist()
+    pairs = sorted((b.index, a.index) for a, b in alignment.pairs) or [(0, 0)]
+    positions = np.interp(alone, [b for b, _ in pairs], [a for _, a in pairs])
+    return positions.tolist()
 
 
 def _named(
-    alignment: Alignment, place: Place | None, differing: dict[int, float]
+    alignment: Alignment, place: Place | None, differing: Mapping[int, float]
 ) -> OperationRow | None:
     """A's row of the operation at which they diverge: of several the first with other outputs."""
     if place is None or place.op is None:
         return None
     rows = [*(a for a, _ in alignment.pairs), *alignment.only_a]
-    wanted = place.op, place.module, place.phase
-    found = [row for row in rows if (row.op, row.module, row.phase) == wanted]
-    return min(found, key=lambda row: (row.index not in differing, row.index), default=None)
+    matching = [
+        row
+        for row in rows
+        if row.op == place.op and row.module == place.module and row.phase == place.phase
+    ]
+    return min(matching, key=lambda row: (row.index not in differing, row.index), default=None)

@@ -16,71 +16,102 @@ from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.words import amount, share_text, span
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
 
-_ROW = 0.62  # inches
-_HIGH = 4  # dots of one place above each other
+_ROW = 0.62
+"""Inches."""
+_MOST_STACKED = 4
+"""Dots of one place above each other."""
 
 
 def spread_axis(spread: Spread) -> Picture:
-    """Every axis as a row: the share of the cells that each of its pairs changed.
+    """Draw every axis as a row: the share of the cells that each of its pairs changed.
 
     A dot per pair of runs, a diamond for their mean with a bar for its 95 % interval, on a
     logarithmic scale with a place of its own for zero. The band behind all rows reaches from the
     least to the most that any two seeds did; it is only outlined where there are fewer than three
     seeds. Beside each row stand mean, interval, counts, and whether it is less than what seeds do.
+
+    Parameters
+    ----------
+    spread : Spread
+        From `cellrepro.measure_spread`.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    BadInput
+        If no two runs differ in one thing only.
     """
+    shown = [axis for axis in spread.axes if axis.evidence]
     # Seeds last: they are what the others are held against.
-    evident = [axis for axis in spread.axes if axis.evidence]
-    evident.sort(key=lambda axis: axis.name == "seed")
-    shown = [(axis, axis.distribution()) for axis in evident]
+    shown.sort(key=lambda axis: axis.name == "seed")
     if not shown:
         raise BadInput(
             "no two runs that found cells differ along one axis only, so there is no spread to "
             "show; expected two repeats, seeds, modes or profiles over the same images"
         )
+    distributions = [axis.distribution() for axis in shown]
     figure = Picture(WIDTH, 1.35 + _ROW * len(shown))
     axes = figure.subplots()
-    ends = [found.interval for _, found in shown if found.interval is not None]
-    values = [float(value) for _, found in shown for value in found.values]
-    values += [end for interval in ends for end in (interval.low, interval.high)]
+    _scale(axes, distributions)
+    _draw_seed_band(axes, spread)
+    for y, (axis, distribution) in enumerate(zip(shown, distributions, strict=True)):
+        _draw_row(axes, y, distribution)
+        lines = [_mean_text(distribution), _counts(axis, distribution), answer(spread, axis)]
+        style.beside_row(axes, y, "\n".join(lines), x=1.01, size=8.5)
+        axes.axhline(y + 0.48, color="#CCCCCC", lw=0.7, zorder=1)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
+    style.rows(axes, [axis.title for axis in shown], size=10)
+    style.label_axes(axes, x="share of the cells that changed (logarithmic; 0 apart)")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    rows = "; ".join(
+        f"{axis.title} {_mean_text(distribution)} ({amount(len(axis.evidence), 'pair')})"
+        for axis, distribution in zip(shown, distributions, strict=True)
+    )
+    alt = f"Share of the cells that change, on one scale: {rows}."
+    return figure.described(
+        "How many of the cells change when one thing is changed", _caption(shown), alt
+    )
+
+
+def _scale(axes: Axes, distributions: Sequence[Distribution]) -> None:
+    """Make room for every value and every interval, and for zero."""
+    values = [float(value) for each in distributions for value in each.values]
+    for distribution in distributions:
+        if distribution.interval is not None:
+            values += [distribution.interval.low, distribution.interval.high]
     style.with_zero(axes, "x", values)
     # Zero is left of all others by a third of a row's height, whatever the decades.
     low = min((value for value in values if value > 0), default=0.01)
     axes.set_xlim(-0.3 * 10 ** math.floor(math.log10(low)), max(1.5 * max(values), 3 * low))
-    _seed_band(axes, spread)
-    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "fontsize": 8.5}
-    for y, (axis, found) in enumerate(shown):
-        _row(axes, y, found)
-        lines = _mean_text(found), _counts(axis, found), answer(spread, axis)
-        style.beside(axes, 1.01, y, "\n".join(lines), **place)
-        axes.axhline(y + 0.48, color="#CCCCCC", lw=0.7, zorder=1)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
-    style.rows(axes, [axis.title for axis, _ in shown], size=10)
-    style.label_axes(axes, x="share of the cells that changed (logarithmic; 0 apart)")
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    told = "; ".join(
-        f"{axis.title} {_mean_text(found)} ({amount(len(axis.evidence), 'pair')})"
-        for axis, found in shown
-    )
-    runs = {one.name for axis in evident for pair in axis.evidence for one in (pair.a, pair.b)}
-    n_left_out = sum(axis.n_left_out for axis in evident)
-    left_out = f"; pairs not compared because there are too many: {n_left_out}" * (n_left_out > 0)
-    caption = (
+
+
+def _caption(shown: Sequence[Axis]) -> str:
+    runs = {repeat.name for axis in shown for pair in axis.evidence for repeat in (pair.a, pair.b)}
+    n_images = max(axis.n_images for axis in shown)
+    n_left_out = sum(axis.n_left_out for axis in shown)
+    left_out = ""
+    if n_left_out:
+        left_out = f"; pairs not compared because there are too many: {n_left_out}"
+    return (
         "Each dot is a pair of runs that differ in one thing only: the share of their cells "
         "without a counterpart in the other run (IoU below 0.5). Diamond and bar: mean and its "
         "95 % interval. The scale is logarithmic, with zero in a place of its own. The band "
         "reaches from the least to the most that any two seeds changed; with fewer than "
         f"{FEWEST_SEEDS} seeds there is only its outline. Over {amount(len(runs), 'run')} and "
-        f"{amount(max(axis.n_images for axis in evident), 'image')}{left_out}."
+        f"{amount(n_images, 'image')}{left_out}."
     )
-    alt = f"Share of the cells that change, on one scale: {told}."
-    return figure.described("How many of the cells change when one thing is changed", caption, alt)
 
 
 def spread_rows(spread: Spread) -> list[dict[str, Any]]:
-    """What the figure shows as a table, one row per pair; plain values for CSV."""
+    """List what the figure shows, one row per pair; plain values for CSV."""
     return [
         {
             "axis": axis.name,
@@ -102,64 +133,92 @@ def spread_rows(spread: Spread) -> list[dict[str, Any]]:
 
 
 def answer(spread: Spread, axis: Axis) -> str:
-    """Whether what was changed along an axis with evidence matters less than the seed, in short."""
+    """Say in short whether what was changed along an axis matters less than the seed.
+
+    Parameters
+    ----------
+    spread : Spread
+    axis : Axis
+        Of this spread, with evidence.
+
+    Returns
+    -------
+    str
+        Nothing for the seed itself, where there are enough of them.
+    """
     if axis.name == "seed":
         return "" if spread.n_seeds >= FEWEST_SEEDS else "too few to be a baseline"
     if axis.equal:
         return "= the same outlines"
-    found = spread.decide(axis.name)
-    if found.within:
+    decision = spread.decide(axis.name)
+    if decision.within:
         return "≈ less than seeds do"
-    if math.isnan(found.changed_ratio):
-        return "? " + found.sentence.partition(":")[0]
-    more = found.changed[0] > found.changed[1]
-    return "≠ more than seeds do" if more else "≠ not shown to be less than seeds do"
+    if math.isnan(decision.changed_ratio):
+        return "? " + decision.sentence.partition(":")[0]
+    of_axis, of_seeds = decision.changed
+    return "≠ more than seeds do" if of_axis > of_seeds else "≠ not shown to be less than seeds do"
 
 
-def _seed_band(axes: Axes, spread: Spread) -> None:
+def _draw_seed_band(axes: Axes, spread: Spread) -> None:
+    """From the least to the most that any two seeds did; only outlined of few seeds."""
     if spread.seeds is None or not spread.seeds.evidence:
         return
     values = spread.seeds.distribution().values
-    low, high = float(values.min()), float(values.max())
-    enough = spread.n_seeds >= FEWEST_SEEDS
-    look: dict[str, Any] = {"facecolor": "none", "edgecolor": "#777777", "linestyle": "--"}
-    if enough:
-        look = {"facecolor": style.VERDICT_COLOURS["within-spread"], "edgecolor": "#8A6D1B"}
-    axes.axvspan(0.96 * low, 1.04 * high, zorder=0, gid="seeds", **look)
+    low = float(values.min())
+    high = float(values.max())
+    is_baseline = spread.n_seeds >= FEWEST_SEEDS
+    band = axes.axvspan(0.96 * low, 1.04 * high, zorder=0, gid="seeds")
+    if is_baseline:
+        band.set(facecolor=style.VERDICT_COLOURS["within-spread"], edgecolor="#8A6D1B")
+        text = "baseline: what seeds do"
+    else:
+        band.set(facecolor="none", edgecolor="#777777", linestyle="--")
+        text = f"{amount(spread.n_seeds, 'seed')}: no baseline"
     axes.annotate(
-        "baseline: what seeds do" if enough else f"{amount(spread.n_seeds, 'seed')}: no baseline",
-        (math.sqrt(low * high), 1.0), (0, 3), xycoords=("data", "axes fraction"), fontsize=9,
-        textcoords="offset points", ha="center", va="bottom",
-    )  # fmt: skip
+        text,
+        (math.sqrt(low * high), 1.0),
+        (0, 3),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        fontsize=9,
+        ha="center",
+        va="bottom",
+    )
 
 
-def _row(axes: Axes, y: int, found: Distribution) -> None:
-    if found.interval is not None:
-        middle = [[found.mean - found.interval.low], [found.interval.high - found.mean]]
-        axes.errorbar(
-            found.mean, y + 0.24, xerr=np.maximum(middle, 0), color="black", capsize=3, lw=2
-        )
-    axes.plot(found.mean, y + 0.24, "D", ms=7, mfc="white", mec="black", mew=1.6, zorder=4)
-    heights, counts = [], Counter[float | None]()
-    for value in found.values:
+def _draw_row(axes: Axes, y: int, distribution: Distribution) -> None:
+    """A dot per pair, and below them the mean with its interval."""
+    mean = distribution.mean
+    if distribution.interval is not None:
+        reach = [[mean - distribution.interval.low], [distribution.interval.high - mean]]
+        axes.errorbar(mean, y + 0.24, xerr=np.maximum(reach, 0), color="black", capsize=3, lw=2)
+    axes.plot(mean, y + 0.24, "D", ms=7, mfc="white", mec="black", mew=1.6, zorder=4)
+    heights = []
+    n_at: Counter[float | None] = Counter()
+    for value in distribution.values:
         # Dots of one place lie in a heap; beyond it they cover each other, and the counts say so.
-        near = round(math.log10(value), 1) if value > 0 else None
-        heights.append(y - 0.12 * (counts[near] % _HIGH))
-        counts[near] += 1
-    axes.plot(found.values, heights, "o", color=SERIES[0], ms=5, gid="pairs")
+        place = round(math.log10(value), 1) if value > 0 else None
+        heights.append(y - 0.12 * (n_at[place] % _MOST_STACKED))
+        n_at[place] += 1
+    axes.plot(distribution.values, heights, "o", color=SERIES[0], ms=5, gid="pairs")
 
 
-def _mean_text(found: Distribution) -> str:
-    if found.interval is None:
-        return share_text(found.mean)
-    low, high = share_text(found.interval.low), share_text(found.interval.high)
-    mean = share_text(found.mean)
-    reach = span(low, high)
+def _mean_text(distribution: Distribution) -> str:
+    """The mean and its interval, where they do not read alike."""
+    mean = share_text(distribution.mean)
+    if distribution.interval is None:
+        return mean
+    interval = distribution.interval
+    reach = span(share_text(interval.low), share_text(interval.high))
     return mean if reach == mean else f"{mean} ({reach})"
 
 
-def _counts(axis: Axis, found: Distribution) -> str:
-    of = f" of {axis.n_values} {axis.title}" if axis.name in ("seed", "data_seed") else ""
-    n_zero, n_without = np.count_nonzero(found.values == 0), len(axis.pairs) - len(axis.evidence)
-    text = f"{amount(len(axis.evidence), 'pair')}{of}, {amount(axis.n_images, 'image')}"
-    return f"{text}, {n_zero} at 0" + (f", {n_without} without cells" if n_without else "")
+def _counts(axis: Axis, distribution: Distribution) -> str:
+    values = ""
+    if axis.name in ("seed", "data_seed"):
+        values = f" of {axis.n_values} {axis.title}"
+    n_zero = np.count_nonzero(distribution.values == 0)
+    n_without_cells = len(axis.pairs) - len(axis.evidence)
+    pairs = amount(len(axis.evidence), "pair")
+    text = f"{pairs}{values}, {amount(axis.n_images, 'image')}, {n_zero} at 0"
+    return f"{text}, {n_without_cells} without cells" if n_without_cells else text

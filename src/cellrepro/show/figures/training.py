@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,70 +16,160 @@ from cellrepro.show.figures.style import GREY, MARKERS, SERIES, Picture
 from cellrepro.words import amount, span
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+    from cellrepro.show.figures.style import LineStyle
     from cellrepro.show.inference_rates import Rate, SegmentationSpeed
     from cellrepro.store.manifest import TrainingRecord
     from cellrepro.store.store import Repeat, Run
 
 _IMAGE_SIZE = "image size (pixels along an edge)"
-_MOST_CURVES = 12  # that the legend names
+_MOST_CURVES = 12
+"""That the legend names."""
+
+
+@dataclass
+class _Course:
+    """How a training went, and which repeats went so, equal to the last digit."""
+
+    record: TrainingRecord
+    scores: Mapping[int, float]
+    """By epoch, had training ended there; of epochs whose checkpoint was kept."""
+    labels: list[str]
 
 
 def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None = None) -> Picture:
-    """Loss and learning rate of every epoch, one line per different course of training.
+    """Draw loss and learning rate of every epoch, one line per different course of training.
 
     Where checkpoints were kept, also the score had training ended there. Repeats that are equal in
     all of it to the last digit share one line. Lines drawn later are thinner and dashed. Markers
-    are losses on the test images, at the epochs at which these were evaluated. ``labels``: what to
-    call the repeats, ``KEY/REPEAT`` by default.
+    are losses on the test images, at the epochs at which these were evaluated.
+
+    Parameters
+    ----------
+    repeats : sequence of Repeat
+        Those that trained nothing are left out.
+    labels : sequence of str, optional
+        What to call the repeats; default ``KEY/REPEAT``.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    BadInput
+        If none of them trained, or there are not as many labels as repeats.
     """
-    courses: dict[str, tuple[TrainingRecord, dict[int, float], list[str]]] = {}
     names = style.labels_of(labels, map(_name, repeats))
-    for repeat, label in zip(repeats, names, strict=True):
-        training, scores = repeat.manifest.training, repeat.manifest.ap50_by_epoch
-        if training is not None:
-            course = f"{training.model_dump_json()} {scores}"
-            courses.setdefault(course, (training, scores, []))[2].append(label)
+    courses = _courses(repeats, names)
     if not courses:
         raise BadInput(
             f"none of the {len(repeats)} repeats trained, so there is no loss to draw; give "
             "repeats of `train`"
         )
-    scored = any(scores for _, scores, _ in courses.values())
-    figure = Picture(height=6.9 if scored else 5.4)
-    panels = figure.subplots(2 + scored, 1, sharex=True, height_ratios=(2, 1, 1)[: 2 + scored])
-    loss, rate, handles = panels[0], panels[1], []
-    for i, (training, scores, names) in enumerate(courses.values()):
-        epochs = np.arange(1, len(training.train_losses) + 1)
-        look = style.line_style(i, len(courses))
-        loss.plot(epochs, training.train_losses, **look)
-        tested = np.array(training.test_losses, dtype=float)  # None becomes NaN, which is not drawn
-        marker = {"marker": MARKERS[i % 7], "markersize": 9 - min(i, 5), "mfc": "none"}
-        loss.plot(epochs, tested, linestyle="none", mec=look["color"], mew=1.6, **marker)
-        rate.plot(epochs, training.learning_rates, **look)
-        if scores:
-            panels[2].plot(list(scores), list(scores.values()), **look, marker=".")
+    is_scored = any(course.scores for course in courses)
+    if is_scored:
+        figure = Picture(height=6.9)
+        loss, rate, score = figure.subplots(3, 1, sharex=True, height_ratios=(2, 1, 1))
+        lowest = score
+    else:
+        figure = Picture(height=5.4)
+        loss, rate = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+        lowest = rate
+    handles: list[Artist] = []
+    for i, course in enumerate(courses):
+        line_style = style.line_style(i, len(courses))
+        _draw_losses(loss, i, course.record, line_style)
+        epochs = range(1, len(course.record.train_losses) + 1)
+        rate.plot(epochs, course.record.learning_rates, **line_style)
+        if course.scores:
+            score.plot(list(course.scores), list(course.scores.values()), **line_style, marker=".")
         if i < _MOST_CURVES:
-            more = f" = {len(names) - 2} more" if len(names) > 2 else ""
-            handles.append(style.line(" = ".join(names[:2]) + more, **look))
+            handles.append(style.line(_course_label(course.labels), **line_style))
     style.label_axes(loss, y="loss (Cellpose's, no unit)")
     style.label_axes(rate, y="learning rate")
-    style.label_axes(panels[-1], x="epoch")
-    panels[-1].locator_params(axis="x", integer=True)
-    if scored:
-        style.label_axes(panels[2], y="mean AP@0.5")
-        panels[2].set_ylim(-0.04, 1.04)
+    style.label_axes(lowest, x="epoch")
+    lowest.locator_params(axis="x", integer=True)
+    if is_scored:
+        style.label_axes(score, y="mean AP@0.5")
+        score.set_ylim(-0.04, 1.04)
     handles.append(style.line("line: training images", color=GREY, linewidth=2))
     handles.append(style.line("marker: test images", marker="o", mfc="none", mec=GREY))
     style.legend(figure, handles)
-    n = amount(sum(len(names) for _, _, names in courses.values()), "repeat")
-    curves = amount(len(courses), "different curve")
-    return figure.described(f"Training loss: {n}, {curves} (equal to the last digit share one)")
+    n_repeats = amount(sum(len(course.labels) for course in courses), "repeat")
+    n_curves = amount(len(courses), "different curve")
+    return figure.described(
+        f"Training loss: {n_repeats}, {n_curves} (equal to the last digit share one)"
+    )
+
+
+def _courses(repeats: Sequence[Repeat], labels: Sequence[str]) -> list[_Course]:
+    """The different courses of training, in the order of the repeats."""
+    courses: dict[str, _Course] = {}
+    for repeat, label in zip(repeats, labels, strict=True):
+        record = repeat.manifest.training
+        if record is not None:
+            scores = repeat.manifest.ap50_by_epoch
+            content = f"{record.model_dump_json()} {scores}"
+            courses.setdefault(content, _Course(record, scores, [])).labels.append(label)
+    return list(courses.values())
+
+
+def _draw_losses(axes: Axes, i: int, record: TrainingRecord, line_style: LineStyle) -> None:
+    """A line for the training images, and markers for the test images, of course ``i``."""
+    epochs = range(1, len(record.train_losses) + 1)
+    axes.plot(epochs, record.train_losses, **line_style)
+    axes.plot(
+        epochs,
+        np.array(record.test_losses, dtype=float),  # None becomes NaN, which is not drawn
+        linestyle="none",
+        mec=line_style["color"],
+        mew=1.6,
+        marker=MARKERS[i % len(MARKERS)],
+        markersize=9 - min(i, 5),
+        mfc="none",
+    )
+
+
+def _course_label(labels: Sequence[str]) -> str:
+    more = f" = {len(labels) - 2} more" if len(labels) > 2 else ""
+    return " = ".join(labels[:2]) + more
+
+
+class _Score(NamedTuple):
+    """AP@0.5 of one repeat, at its row and with the marker of its profile."""
+
+    row: str
+    profile: str
+    ap50: float
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Scores on one part of the images."""
+
+    part: str
+    scores: list[_Score]
+
+    @property
+    def values(self) -> list[float]:
+        return [score.ap50 for score in self.scores]
+
+    @property
+    def title(self) -> str:
+        """The part, and how far its scores lie apart."""
+        low = f"{min(self.values):.3f}"
+        high = f"{max(self.values):.3f}"
+        title = f"{self.part}: {span(low, high)}"
+        if low != high:
+            title += f", {max(self.values) - min(self.values):.3f} apart"
+        return title
 
 
 def scores_of_runs(runs: Sequence[Run]) -> Picture:
-    """AP@0.5 of every repeat against the ground truth, a row a spec, a marker a profile.
+    """Draw AP@0.5 of every repeat against the ground truth, a row a spec, a marker a profile.
 
     On the images that were segmented, and below on training images where these were scored, too.
     Beside each row stand its scores, and how many repeats have them; above all how far they lie
@@ -88,52 +179,67 @@ def scores_of_runs(runs: Sequence[Run]) -> Picture:
     repeats = [repeat for repeat in every if repeat.manifest.ap50 is not None]
     if not repeats:
         return style.note("no run has a score against a ground truth")
-    names, parts = Names(repeats), {"images segmented": [one.manifest.ap50 for one in repeats]}
-    seen = [one.manifest.ap50_train if one.manifest.train_scores else None for one in repeats]
-    if any(score is not None for score in seen):
-        first = next(one.manifest for one in repeats if one.manifest.train_scores)
-        which = f"{len(first.train_scores)} of {first.data.n_train} training images"
-        parts = {"test images": parts.popitem()[1], which: seen}
-    of_rows = [names.context(place_of(one), {"profile"}) for one in repeats]
-    rows, groups = (list(dict.fromkeys(x)) for x in (of_rows, [r.spec.profile for r in repeats]))
-    of_part = 0.4 + max(0.34, 0.13 * len(groups)) * len(rows)
-    figure = Picture(height=1 + of_part * len(parts))
+    names = Names(repeats)
+    row_of = {id(each): names.context(place_of(each), {"profile"}) for each in repeats}
+    rows = list(dict.fromkeys(row_of[id(repeat)] for repeat in repeats))
+    profiles = list(dict.fromkeys(repeat.spec.profile for repeat in repeats))
+    parts = _parts(repeats, row_of)
+    part_height = 0.4 + max(0.34, 0.13 * len(profiles)) * len(rows)
+    figure = Picture(height=1 + part_height * len(parts))
     panels = figure.subplots(len(parts), 1, sharex=True, squeeze=False).ravel()
-    known: list[float] = []
-    for axes, (part, scores) in zip(panels, parts.items(), strict=True):
-        points = [
-            (row, repeat.spec.profile, score)
-            for row, repeat, score in zip(of_rows, repeats, scores, strict=True)
-            if score is not None
-        ]
-        _draw_scores(axes, points, rows, groups)
-        values = [score for *_, score in points]
-        apart = span(f"{min(values):.3f}", f"{max(values):.3f}")
-        if " to " in apart:
-            apart += f", {max(values) - min(values):.3f} apart"
-        style.title(axes, f"{part}: {apart}", size=9)
-        known += values
-    middle = (min(known) + max(known)) / 2
-    width = max(0.1, 1.5 * (max(known) - min(known)))
+    for axes, part in zip(panels, parts, strict=True):
+        _draw_scores(axes, part.scores, rows, profiles)
+        style.title(axes, part.title, size=9)
+    values = [value for part in parts for value in part.values]
+    middle = (min(values) + max(values)) / 2
+    width = max(0.1, 1.5 * (max(values) - min(values)))
     panels[-1].set_xlim(middle - width / 2, middle + width / 2)
     style.label_axes(panels[-1], x="AP@0.5 (0: no object found right, 1: all)")
     style.legend(figure, panels[0].lines)
     return figure
 
 
+def _parts(repeats: Sequence[Repeat], row_of: Mapping[int, str]) -> list[_Scores]:
+    """Scores on the images segmented, and on training images where these were scored, too."""
+    on_segmented = []
+    on_training = []
+    of_training = ""
+    for repeat in repeats:
+        manifest = repeat.manifest
+        row = row_of[id(repeat)]
+        profile = repeat.spec.profile
+        if manifest.ap50 is not None:
+            on_segmented.append(_Score(row, profile, manifest.ap50))
+        if manifest.train_scores and manifest.ap50_train is not None:
+            on_training.append(_Score(row, profile, manifest.ap50_train))
+        if manifest.train_scores and not of_training:
+            n_scored = len(manifest.train_scores)
+            of_training = f"{n_scored} of {manifest.data.n_train} training images"
+    if not on_training:
+        return [_Scores("images segmented", on_segmented)]
+    return [_Scores("test images", on_segmented), _Scores(of_training, on_training)]
+
+
 def _draw_scores(
-    axes: Any, points: Sequence[tuple[str, str, float]], rows: Sequence[str], groups: Sequence[str]
+    axes: Axes, scores: Sequence[_Score], rows: Sequence[str], profiles: Sequence[str]
 ) -> None:
-    """Scores of one part of the images, each at its row with the marker of its group."""
-    for i, group in enumerate(groups):
-        aside = (i - (len(groups) - 1) / 2) * 0.7 / len(groups)
-        drawn = [(score, rows.index(row) + aside) for row, of, score in points if of == group]
-        look: dict[str, Any] = {"color": SERIES[i % 6], "marker": MARKERS[i % 7], "ms": 7}
-        axes.plot(*np.reshape(drawn, (-1, 2)).T, linestyle="none", label=group, **look)
+    """Draw each score at its row with the marker of its profile; beside the row, all of them."""
+    for i, profile in enumerate(profiles):
+        aside = (i - (len(profiles) - 1) / 2) * 0.7 / len(profiles)
+        of_profile = [score for score in scores if score.profile == profile]
+        axes.plot(
+            [score.ap50 for score in of_profile],
+            [rows.index(score.row) + aside for score in of_profile],
+            linestyle="none",
+            label=profile,
+            color=SERIES[i % len(SERIES)],
+            marker=MARKERS[i % len(MARKERS)],
+            ms=7,
+        )
     for y, row in enumerate(rows):
-        found = Counter(f"{score:.3f}" for name, _, score in points if name == row)
-        text = ", ".join(f"{score} ({n}×)" for score, n in sorted(found.items()))
-        style.beside(axes, 1, y, style.clipped(text, 48), xycoords=("axes fraction", "data"))
+        counts = Counter(f"{score.ap50:.3f}" for score in scores if score.row == row)
+        text = ", ".join(f"{value} ({n}×)" for value, n in sorted(counts.items()))
+        style.beside_row(axes, y, style.clipped(text, 48))
     style.rows(axes, rows, size=9)
     style.x_grid(axes)
     style.label_axes(axes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,27 +16,61 @@ from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, SERIES, Picture
 from cellrepro.words import amount, grouped, share_text
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture:
-    """How the weights of each part of the network are spread, runs overlaid.
+    from cellrepro.same.weight_similarity import LayerDistances
+
+_NAME_LETTERS = 40
+"""Of a network, in a legend or a title."""
+
+
+class _Histogram(NamedTuple):
+    """How many values lie in each interval."""
+
+    counts: np.ndarray
+    """Shape (n,)."""
+    edges: np.ndarray
+    """Shape (n + 1,)."""
+
+
+def weight_histograms(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture:
+    """Draw how the weights of each part of the network are spread, runs overlaid.
 
     Histograms over common intervals: the share of the part's weights in each, on a logarithmic
-    axis. Later lines are thinner and dashed, so equal ones stay visible. At most ``n`` parts, those
-    with most weights, in the network's order; ``paths`` go by what each network is called.
+    axis. Later lines are thinner and dashed, so equal ones stay visible.
+
+    Parameters
+    ----------
+    paths : mapping of str to Path or str
+        Weights files, by what each network is called.
+    n : int
+        Parts at most: those with most weights, in the network's order.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    BadInput
+        If there is no file.
     """
     if not paths:
         raise BadInput("no weights file was given to draw; give a mapping of label to path")
-    counted = distributions(paths).values()
+    of_networks = distributions(paths).values()
     sizes: dict[str, int] = {}
-    for found in counted:
-        for part, (counts, _) in found.items():
+    for of_parts in of_networks:
+        for part, (counts, _) in of_parts.items():
             sizes[part] = max(sizes.get(part, 0), int(counts.sum()))
-    most = sorted(sizes, key=lambda part: -sizes[part])[:n]
-    lacking = np.zeros(1), np.zeros(2)
+    largest = sorted(sizes, key=lambda part: -sizes[part])[:n]
+    empty = _Histogram(np.zeros(1), np.zeros(2))
     panels = {
-        f"{part} ({grouped(sizes[part])})": [found.get(part, lacking) for found in counted]
+        f"{part} ({grouped(sizes[part])})": [
+            _Histogram(*of_parts[part]) if part in of_parts else empty for of_parts in of_networks
+        ]
         for part in sizes
-        if part in most
+        if part in largest
     }
     networks = amount(len(paths), "network")
     return _histograms(panels, "weight (no unit)", paths).described(
@@ -43,80 +78,115 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
     )
 
 
-def difference_distributions(
-    found: DifferenceDistributions, *, labels: Sequence[str] | None = None, n: int = 9
+def difference_histograms(
+    differences: DifferenceDistributions, *, labels: Sequence[str] | None = None, n: int = 9
 ) -> Picture:
-    """How the differences of the parameters are spread in each part of the network.
+    """Draw how the differences of the parameters are spread in each part of the network.
 
     A panel per layer and a line per pair: the share of the layer's parameters in each interval,
     both axes logarithmic, on the left differences below zero. The grey interval in the middle
-    holds those that are equal; in the panel stands how many. At most ``n`` layers, those with most
-    parameters that differ, in the network's order; ``labels`` name the networks.
+    holds those that are equal; in the panel stands how many.
+
+    Parameters
+    ----------
+    differences : DifferenceDistributions
+        From `cellrepro.difference_distributions`.
+    labels : sequence of str, optional
+        What to call the networks; default their numbers.
+    n : int
+        Layers at most: those with most parameters that differ, in the network's order.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    BadInput
+        If there are not as many labels as networks.
     """
-    names = style.labels_of(labels, map(str, range(1, len(found.paths) + 1)))
-    totals = found.counts.sum(2) + found.n_undefined
-    n_differing = (totals - found.n_zero).max(0, initial=0)
+    names = style.labels_of(labels, map(str, range(1, len(differences.paths) + 1)))
+    n_parameters = differences.counts.sum(2) + differences.n_undefined
+    n_differing = (n_parameters - differences.n_zero).max(0, initial=0)
     most = np.argsort(-n_differing, kind="stable")[:n]
     chosen = sorted(layer for layer in most.tolist() if n_differing[layer])
-    pairs = amount(len(found.counts), "pair")
+    pairs = amount(len(differences.counts), "pair")
     if not chosen:
         return style.note(f"all parameters are of equal value in {pairs}")
-    edges = np.nan_to_num(found.edges, posinf=2 * found.edges[-2], neginf=2 * found.edges[1])
+    edges = np.nan_to_num(
+        differences.edges, posinf=2 * differences.edges[-2], neginf=2 * differences.edges[1]
+    )
     panels = {
-        f"{found.layers[layer]} ({grouped(int(totals[:, layer].max()))})": [
-            (counts, edges) for counts in found.counts[:, layer]
+        f"{differences.layers[layer]} ({grouped(int(n_parameters[:, layer].max()))})": [
+            _Histogram(counts, edges) for counts in differences.counts[:, layer]
         ]
         for layer in chosen
     }
-    lines = [f"{style.clipped(name, 40)} − {style.clipped(names[0], 40)}" for name in names[1:]]
+    short = [style.clipped(name, _NAME_LETTERS) for name in names]
+    lines = [f"{name} − {short[0]}" for name in short[1:]]
     figure = _histograms(panels, "difference (no unit)", lines)
-    least = edges[len(edges) // 2]
-    for panel, layer in zip(figure.axes, chosen, strict=False):
-        panel.axvspan(-least, least, color="#EEEEEE", zorder=0)
-        style.with_zero(panel, "x", edges, mirrored=True)
-        equal = found.n_zero[:, layer] / np.maximum(1, totals[:, layer])
-        text = " to ".join(dict.fromkeys(map(share_text, (equal.min(), equal.max()))))
-        n_undefined = int(found.n_undefined[:, layer].max())
-        text += f"; not finite: {grouped(n_undefined)}" if n_undefined else ""
-        place = panel.transAxes
-        panel.text(0.02, 0.97, f"equal: {text}", transform=place, va="top", fontsize=8, color=GREY)
+    for axes, layer in zip(figure.axes, chosen, strict=False):
+        equal = differences.n_zero[:, layer] / np.maximum(1, n_parameters[:, layer])
+        n_undefined = int(differences.n_undefined[:, layer].max())
+        _mark_equal(axes, edges, equal, n_undefined)
     return figure.described(
-        f"Differences of {pairs} of networks: {len(chosen)} of {len(found.layers)} parts; "
+        f"Differences of {pairs} of networks: {len(chosen)} of {len(differences.layers)} parts; "
         f"{np.count_nonzero(n_differing == 0)} equal throughout"
     )
 
 
-def layer_distances(
-    table: Similarity, *, labels: Sequence[str] | None = None, n: int = 20
-) -> Picture:
-    """In which layers N networks differ most.
+def _mark_equal(axes: Axes, edges: np.ndarray, equal: np.ndarray, n_undefined: int) -> None:
+    """Shade the interval around zero and say what share of the parameters of each pair is equal."""
+    least = edges[len(edges) // 2]
+    axes.axvspan(-least, least, color="#EEEEEE", zorder=0)
+    style.with_zero(axes, "x", edges, mirrored=True)
+    shares = dict.fromkeys([share_text(equal.min()), share_text(equal.max())])
+    text = f"equal: {' to '.join(shares)}"
+    if n_undefined:
+        text += f"; not finite: {grouped(n_undefined)}"
+    axes.text(0.02, 0.97, text, transform=axes.transAxes, va="top", fontsize=8, color=GREY)
 
-    Of the ``n`` layers that differ most a line each, from the least to the greatest relative L2
-    distance over all pairs of different networks, a tick for each pair, a dot at the median, and
-    beside it how many times that of the layer in the middle that is. An empty diamond at 0: a pair
-    is equal in this layer. ``labels`` name the networks.
+
+def layer_distances(
+    similarity: Similarity, *, labels: Sequence[str] | None = None, n: int = 20
+) -> Picture:
+    """Draw in which layers N networks differ most.
+
+    Of each layer a line, from the least to the greatest relative L2 distance over all pairs of
+    different networks, a tick for each pair, a dot at the median, and beside it how many times that
+    of the layer in the middle that is. An empty diamond at 0: a pair is equal in this layer.
+
+    Parameters
+    ----------
+    similarity : Similarity
+        From `cellrepro.similarity`.
+    labels : sequence of str, optional
+        What to call the networks; default their numbers.
+    n : int
+        Layers at most, those that differ most.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    BadInput
+        If there are not as many labels as networks.
     """
-    names = style.labels_of(labels, map(str, range(1, len(table.paths) + 1)))
-    every = layers_by_distance(table)
+    names = style.labels_of(labels, map(str, range(1, len(similarity.paths) + 1)))
+    every = layers_by_distance(similarity)
     shown = every[:n]
     if not shown:
         return style.note("no two of these networks differ and can be compared layer by layer")
     figure = Picture(height=1.7 + 0.27 * max(3, len(shown)))
     axes = figure.subplots()
-    medians = [row.median for row in shown if 0 < row.median < np.inf]
-    style.with_zero(axes, "x", [size for row in shown for size in row.relative_l2])
-    look = {"color": GREY, "xycoords": ("axes fraction", "data")}
-    style.beside(axes, 1, -0.85, "times the\nmiddle layer", away=6, **look)
-    for i, row in enumerate(shown):
-        drawn = [size for size in row.relative_l2 if 0 < size < np.inf]
-        axes.plot(drawn, [i] * len(drawn), "|-", color=SERIES[3], lw=5, ms=9, mec=SERIES[0])
-        if 0 in row.relative_l2:
-            axes.plot(0, i, "D", color=SERIES[1], mfc="white", ms=6)
-        text = "equal" if row.most == 0 else "not finite"
-        if 0 < row.median < np.inf:
-            axes.plot(row.median, i, "o", color=SERIES[4], ms=6)
-            text = f"{row.median / np.median(medians):.2g}"
-        style.beside(axes, 1, i, text, away=6, **look)
+    style.with_zero(axes, "x", [distance for row in shown for distance in row.relative_l2])
+    middle = np.median([row.median for row in shown if 0 < row.median < np.inf] or [np.nan])
+    style.beside_row(axes, -0.85, "times the\nmiddle layer", away=6, colour=GREY)
+    for y, row in enumerate(shown):
+        _draw_layer(axes, y, row)
+        style.beside_row(axes, y, _times(row, middle), away=6, colour=GREY)
     style.rows(axes, [row.layer for row in shown])
     style.x_grid(axes)
     style.label_axes(
@@ -129,8 +199,8 @@ def layer_distances(
         style.line("equal in a pair", color=SERIES[1], marker="D", mfc="white"),
     ]
     style.legend(figure, handles)
-    a, b = (style.clipped(names[i], 40) for i in shown[0].furthest)
-    layer = style.clipped(shown[0].layer, 40)
+    a, b = (style.clipped(names[i], _NAME_LETTERS) for i in shown[0].furthest)
+    layer = style.clipped(shown[0].layer, _NAME_LETTERS)
     style.title(axes, f"furthest apart in {layer} ({shown[0].most:.2g}):\n{a} and {b}", size=9)
     n_pairs = len({frozenset(pair) for row in shown for pair in row.pairs})
     return figure.described(
@@ -139,8 +209,37 @@ def layer_distances(
     )
 
 
+def _draw_layer(axes: Axes, y: int, row: LayerDistances) -> None:
+    """The distances of all pairs in one layer, and their median."""
+    distances = [distance for distance in row.relative_l2 if 0 < distance < np.inf]
+    axes.plot(distances, [y] * len(distances), "|-", color=SERIES[3], lw=5, ms=9, mec=SERIES[0])
+    if 0 in row.relative_l2:
+        axes.plot(0, y, "D", color=SERIES[1], mfc="white", ms=6)
+    if 0 < row.median < np.inf:
+        axes.plot(row.median, y, "o", color=SERIES[4], ms=6)
+
+
+def _times(row: LayerDistances, middle: float) -> str:
+    """How many times the median of the layer in the middle a layer's is."""
+    if 0 < row.median < np.inf:
+        return f"{row.median / middle:.2g}"
+    return "equal" if row.most == 0 else "not finite"
+
+
 def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture:
-    """The n tensors of two networks that differ most, by their relative L2 distance."""
+    """Draw the tensors of two networks that differ most, by their relative L2 distance.
+
+    Parameters
+    ----------
+    weights : WeightsComparison
+        From `cellrepro.compare_weights`.
+    n : int
+        Tensors at most.
+
+    Returns
+    -------
+    Picture
+    """
     differing = [row for row in weights.per_tensor if row.n_differing]
     if not differing:
         return style.note("no tensor that both networks have differs")
@@ -165,27 +264,28 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
 
 
 def _histograms(
-    panels: Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]], x: str, names: Collection[str]
+    panels: Mapping[str, Sequence[_Histogram]], x: str, names: Collection[str]
 ) -> Picture:
-    """A panel for each part of the network, with counts and edges of each line, and one legend."""
+    """A panel for each part of the network, with a line for each name, and one legend."""
     n_columns = min(3, len(panels))
     n_rows = -(-len(panels) // n_columns)
     figure = Picture(height=1.3 + 1.85 * n_rows)
     grid = figure.subplots(n_rows, n_columns, squeeze=False, sharey=True).ravel()
-    floor = 0.5 / max(counts.sum() for lines in panels.values() for counts, _ in lines)
-    for panel, (title, lines) in zip(grid, panels.items(), strict=False):
-        for i, (counts, edges) in enumerate(lines):
+    n_most = max(line.counts.sum() for lines in panels.values() for line in lines)
+    floor = 0.5 / n_most
+    for axes, (title, lines) in zip(grid, panels.items(), strict=False):
+        for i, line in enumerate(lines):
             # Below one weight: empty intervals reach the axis.
-            share = np.maximum(counts / max(1, counts.sum()), floor / 10)
-            panel.stairs(share, edges, baseline=None, **style.line_style(i, len(lines)))
-        style.with_zero(panel, "y", (floor, 1))
-        panel.set_ylim(floor, 8)
-        panel.locator_params(axis="x", nbins=4)
-        style.title(panel, title, size=9)
-        panel.tick_params(labelsize=8)
-        panel.set_xlabel(x, fontsize=9)
-    for panel in grid[len(panels) :]:
-        panel.set_axis_off()
+            share = np.maximum(line.counts / max(1, line.counts.sum()), floor / 10)
+            axes.stairs(share, line.edges, baseline=None, **style.line_style(i, len(lines)))
+        style.with_zero(axes, "y", (floor, 1))
+        axes.set_ylim(floor, 8)
+        axes.locator_params(axis="x", nbins=4)
+        style.title(axes, title, size=9)
+        axes.tick_params(labelsize=8)
+        axes.set_xlabel(x, fontsize=9)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
     figure.supylabel("share of the weights", fontsize=9)
     handles = [style.line(name, **style.line_style(i, len(names))) for i, name in enumerate(names)]
     style.legend(figure, handles)

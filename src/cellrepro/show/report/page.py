@@ -15,7 +15,13 @@ import numpy as np
 
 from cellrepro.same.metrics import MaskComparison, categories, compare_masks
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
-from cellrepro.show.figures import masks
+from cellrepro.show.figures.pixels import (
+    background_of,
+    category_picture,
+    flat,
+    panel_shape,
+    with_outlines,
+)
 from cellrepro.words import amount, grouped, joined, ppm_text, share_text
 
 if TYPE_CHECKING:
@@ -115,7 +121,8 @@ def beside(
     """Two label images of an image compared, with pictures and a file of every cell."""
     found = compare_masks(a, b)
     data = table_file(file, _rows_of_cells(name, found))
-    plane, image, (a, b) = masks.flat(image, a, b)
+    plane, image, labels = flat(image, a, b)
+    a, b = (each for each in labels if each is not None)
     shown = compare_masks(a, b) if plane else found
     return found, Shown(_difference_panels(image, a, b, shown, plane), data)
 
@@ -144,7 +151,7 @@ def _difference_panels(
     """The image, if there is one; the outlines of two label images of it; what differs, with a sign
     at every cell that is not kept; and, where the image is large, the place where most differs.
     """
-    background, map_ = masks.background_of(image, a.shape), categories(a, b)
+    background, map_ = background_of(image, a.shape), categories(a, b)
     outlines = (
         f"Outlines of the first (blue), {amount(comparison.n_objects_a, 'cell')}, and of the "
         f"second (orange, dashed), {amount(comparison.n_objects_b, 'cell')}; white where they "
@@ -155,18 +162,18 @@ def _difference_panels(
         f"{grouped(comparison.n_pixels)} pixels ({ppm_text(comparison.ppm)}). "
         f"{counts_text(comparison)}."
     )
-    map_picture, marks = masks.category_picture(background, map_)[0], _marks(comparison, a.shape)
+    map_picture, marks = category_picture(background, map_)[0], _marks(comparison, a.shape)
     found = [
-        panel(masks.with_outlines(background, {"a": a, "b": b}), "Outlines of both", outlines),
+        panel(with_outlines(background, {"a": a, "b": b}), "Outlines of both", outlines),
         panel(map_picture, f"What differs{plane and f', {plane}'}", differing, marks),
     ]
     if image is not None:
-        alone = masks.with_outlines(background, {})
+        alone = with_outlines(background, {})
         found.insert(0, panel(alone, "Image", "The image alone."))
     window = _window(map_ >= 2)
     if window is not None:
         rows, columns = (f"{one.start}–{one.stop}" for one in window)
-        near = masks.with_outlines(background[window], {"a": a[window], "b": b[window]})
+        near = with_outlines(background[window], {"a": a[window], "b": b[window]})
         alt = f"Outlines of both in rows {rows} and columns {columns}, where most pixels differ."
         found.append(panel(near, f"Closer: rows {rows}, columns {columns}", alt))
     return tuple(found)
@@ -174,7 +181,7 @@ def _difference_panels(
 
 def _marks(comparison: MaskComparison, shape: Sequence[int]) -> list[Mark]:
     """In pixels of the panel, which is an image of that shape enlarged or shrunk."""
-    longer = max(masks.panel_shape(shape))
+    longer = max(panel_shape(shape))
     scale = longer / max(shape)
     marks = []
     for change in _changed(comparison)[:_MOST_MARKS]:

@@ -36,7 +36,7 @@ def weights_view(chapter: Chapter, same: Equality) -> View | None:
     found = similarity([one.path for one in chosen])
     distant = _distant(chapter, found, chosen)
     overlaid = [distant.base, *distant.others] if distant else chosen[:_MOST_OVERLAID]
-    drawn = weights.weight_distributions({one.name: one.path for one in overlaid})
+    drawn = weights.weight_histograms({one.name: one.path for one in overlaid})
     n_curves, curves = _curves(chapter)
     return View(
         networks=networks,
@@ -139,7 +139,7 @@ def _distant(chapter: Chapter, found: Similarity, networks: Sequence[View]) -> V
     base, labels = networks[first], [one.name for one in networks]
     shown = [base, *near]
     differences = difference_distributions([one.path for one in shown])
-    drawn = weights.difference_distributions(differences, labels=[one.name for one in shown])
+    drawn = weights.difference_histograms(differences, labels=[one.name for one in shown])
     layers = [
         {name: getattr(row, name) for name in ("layer", "least", "median", "most")}
         | {"furthest": " and ".join(labels[i] for i in row.furthest)}

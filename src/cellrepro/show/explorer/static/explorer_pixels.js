@@ -16,7 +16,7 @@ async function unpacked({ bytes, dtype }) {
   return new ARRAYS[dtype](content);
 }
 
-// Same rule as `grey_image` in figures/masks.py.
+// Same rule as `grey_image` in figures/pixels.py.
 function grey(values, { shape, low, high }) {
   const channels = shape[2];
   const result = new Uint8Array(shape[0] * shape[1]);
@@ -73,7 +73,7 @@ function sampling(n, margin, offset, scale, limit) {
   return result;
 }
 
-// Same rule as `outlined` in figures/masks.py, on labels sampled at screen pixels. The dashes hang on the
+// Same rule as `outlined` in figures/pixels.py, on labels sampled at screen pixels. The dashes hang on the
 // image (offsetX, offsetY), so that they do not crawl while it is dragged. `only` keeps to some
 // labels, and `add` draws over what the layer already holds.
 function outline(layer, labels, { view, columns, width, height, ...look }) {
@@ -117,7 +117,7 @@ function outline(layer, labels, { view, columns, width, height, ...look }) {
 }
 
 // Whether a screen pixel lies on the pattern of its category; `unit` is a CSS pixel. Same rule
-// as `hatched` in figures/masks.py.
+// as `hatched` in figures/pixels.py.
 function onPattern(category, u, v, unit) {
   const period = 8 * unit;
   if (category === 2) return (u + v) % period < 2 * unit;
