@@ -20,6 +20,7 @@ import numpy as np
 
 from cellrepro.asked.spec import PARAMETERS
 from cellrepro.errors import BadInput
+from cellrepro.results import Result, Row
 from cellrepro.same.axes import AXES, DRAWN, RANKS_DIFFER
 from cellrepro.same.image_differences import MaskPairs
 from cellrepro.same.metrics import MaskComparison
@@ -62,15 +63,19 @@ class Interval(NamedTuple):
 
     low: float
     high: float
-    over: str  # what was resampled
+    over: str
+    """What was resampled."""
 
 
 class Distribution(NamedTuple):
     """One of `MEASURES` along one axis."""
 
-    values: Values  # of each pair that is evidence, over all its images; shape (P,)
-    mean: float  # of the pairs; NaN over none
-    interval: Interval | None  # none from fewer than three images that show an object
+    values: Values
+    """Of each pair that is evidence, over all its images; shape (P,)."""
+    mean: float
+    """Of the pairs; NaN over none."""
+    interval: Interval | None
+    """None from fewer than three images that show an object."""
 
 
 class Axis:
@@ -125,10 +130,10 @@ class Axis:
 
 
 def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[list[Pair]]:
-    found: dict[Hashable, list[Pair]] = defaultdict(list)
+    groups: dict[Hashable, list[Pair]] = defaultdict(list)
     for pair in pairs:
-        found[key(pair)].append(pair)
-    return list(found.values())
+        groups[key(pair)].append(pair)
+    return list(groups.values())
 
 
 def measure_spread(
@@ -151,6 +156,16 @@ def measure_spread(
         Some of `AXES`, or other fields of a spec.
     names : Names, optional
         Under which the runs are shown; by default of these alone.
+
+    Returns
+    -------
+    Spread
+        Axes along which no two runs are a pair are left out.
+
+    Raises
+    ------
+    BadInput
+        If the runs have several tasks or data sets, or an axis is none.
     """
     samples = [Sample(repeat) for run in runs for repeat in run.repeats]
     kinds = {(one.repeat.spec.task, one.repeat.spec.data_digest) for one in samples}
@@ -174,17 +189,17 @@ def measure_spread(
 
 
 def _compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
-    """What is afforded of these."""
+    """Those of the chosen pairs that there is time for, with what differs between their masks."""
     enough = masks.n_compared + MOST_PIXELS
-    found = []
+    compared = []
     for pair in chosen:
         if masks.n_compared >= enough:  # equal ones come free, but they alone would be a choice
             break
-        found.append(replace(pair, images=masks.differences(pair.a, pair.b)))
-    return found
+        compared.append(replace(pair, images=masks.differences(pair.a, pair.b)))
+    return compared
 
 
-class Spread:
+class Spread(Result):
     """How far results lie apart along every axis; axes without a pair are left out."""
 
     def __init__(self, axes: Sequence[Axis]):
@@ -222,24 +237,48 @@ class Spread:
             replace(self.beside_seeds(group, pairs), contrast=_contrast(group[0], contrasts))
             for group in differing
         ]
-        found = max(decided, key=_objection)
-        suffix = f" ({found.contrast})" if found.contrast else ""
-        return replace(found, sentence=found.sentence + suffix)
+        worst = max(decided, key=_objection)
+        suffix = f" ({worst.contrast})" if worst.contrast else ""
+        return replace(worst, sentence=worst.sentence + suffix)
 
     def beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> Decision:
-        """On pairs that differ in draws only, beside the least favourable baseline: the seeds of
-        either side; where neither has enough, of all runs on the axis."""
-        near, far = (
-            [group for group in self._seed_groups if _places(group) & _places(some)]
-            for some in (pairs, axis)
-        )
-        enough = (
-            [group for group in some if len(units_of(group)) >= FEWEST_SEEDS]
-            for some in (near, far)
-        )
-        chosen = itertools.chain.from_iterable(next(filter(None, enough), far[:1]))
-        baselines = _grouped(chosen, lambda pair: pair.settings)
-        return max((decide(pairs, seeds) for seeds in baselines or [[]]), key=_objection)
+        """Decide on pairs that differ in draws only, beside the least favourable baseline.
+
+        Parameters
+        ----------
+        pairs : sequence of Pair
+            In question.
+        axis : sequence of Pair
+            All on their axis.
+
+        Returns
+        -------
+        Decision
+            Beside the seeds of either side; where neither has enough, of all runs on the axis.
+        """
+        of_sides = self._seeds_of(pairs)
+        of_axis = self._seeds_of(axis)
+        groups = _with_enough_seeds(of_sides) or _with_enough_seeds(of_axis) or of_axis[:1]
+        baselines = _grouped(itertools.chain.from_iterable(groups), lambda pair: pair.settings)
+        decisions = [decide(pairs, seeds) for seeds in baselines or [[]]]
+        return max(decisions, key=_objection)
+
+    def _seeds_of(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+        """The pairs of seeds in the surroundings of which some pairs have a side."""
+        return [group for group in self._seed_groups if _places(group) & _places(pairs)]
+
+    def rows(self) -> Sequence[Row]:
+        """A row for every axis."""
+        return [
+            {
+                "axis": axis.name,
+                "pairs": len(axis.pairs),
+                "differ": len(axis.differing),
+                "images": axis.n_images,
+                "cells changed": share_text(axis.distribution().mean),
+            }
+            for axis in self.axes
+        ]
 
     def sentence(self) -> str:
         """What each axis does to the cells, beside what seeds do."""
@@ -249,16 +288,20 @@ class Spread:
         return text[:1].upper() + text[1:] + "."
 
 
+def _with_enough_seeds(groups: Sequence[list[Pair]]) -> list[list[Pair]]:
+    return [group for group in groups if len(units_of(group)) >= FEWEST_SEEDS]
+
+
 def _places(pairs: Sequence[Pair]) -> set[str]:
     return {place_of(repeat) for pair in pairs for repeat in (pair.a, pair.b)}
 
 
-def _objection(found: Decision) -> tuple[bool, bool, float]:
+def _objection(decision: Decision) -> tuple[bool, bool, float]:
     """How much a decision speaks against within-spread; a ratio says more than no answer."""
-    largest = max(found.changed_ratio, found.ppm_ratio)
+    largest = max(decision.changed_ratio, decision.ppm_ratio)
     known = not math.isnan(largest)
-    size = largest if known else found.changed[0]
-    return (not found.within, known, 0.0 if math.isnan(size) else size)
+    size = largest if known else decision.changed[0]
+    return (not decision.within, known, 0.0 if math.isnan(size) else size)
 
 
 def _contrast(one: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
@@ -306,30 +349,53 @@ def decide_between(
     *,
     results: Mapping[str, MaskComparison] | None = None,
 ) -> Decision:
-    """Whether two stored repeats differ by less than seeds do: ``runs`` that equal a's, or b's, in
-    all but the seed. Never if a and b differ in the seed."""
+    """Decide whether two stored repeats differ by less than seeds do.
+
+    Parameters
+    ----------
+    a, b : Repeat
+        Of one task over the same images.
+    runs : iterable of Run
+        Of these count those that equal a's, or b's, in all but the seed.
+    results : mapping of str to MaskComparison, optional
+        By image, where the masks of a and b were compared already.
+
+    Returns
+    -------
+    Decision
+        Never within, if a and b differ in the seed.
+    """
     masks = MaskPairs()
-    found = Pair("", "", "a", "b", a, b, ("", ""), images=masks.differences(a, b, results))
-    beside = {sample.facts_without("seed") for sample in (Sample(a), Sample(b))}
+    pair = Pair(
+        axis="",
+        context="",
+        name_a="a",
+        name_b="b",
+        a=a,
+        b=b,
+        units=("", ""),
+        images=masks.differences(a, b, results),
+    )
+    alike = {Sample(side).facts_without("seed") for side in (a, b)}
     specs = [side.spec.model_copy(update={"seed": None}) for side in (a, b)]
     family = [
         sample
         for run in runs
         if run.spec.model_copy(update={"seed": None}) in specs  # before any manifest is read
         for sample in map(Sample, run.repeats)
-        if sample.facts_without("seed") in beside
+        if sample.facts_without("seed") in alike
     ]
     names = Names(sample.repeat for sample in family)
     chosen, _ = choose(family, "seed", MOST_PAIRS, names)
     seeds = Axis("seed", _compared(masks, chosen))
     if a.spec.seed == b.spec.seed:
-        return Spread([seeds]).beside_seeds([found], [found])
-    decision = decide([found], seeds.evidence)
-    if not seeds.evidence or found.vacuous:
+        return Spread([seeds]).beside_seeds([pair], [pair])
+    decision = decide([pair], seeds.evidence)
+    if not seeds.evidence or pair.vacuous:
         return replace(decision, within=False)
-    shares = [pair.changed for pair in seeds.evidence]
+    shares = [of_seeds.changed for of_seeds in seeds.evidence]
     text = (
-        f"the seeds differ: {share_text(found.changed)} of the cells changed; "
+        f"the seeds differ: {share_text(pair.changed)} of the cells changed; "
         f"{amount(len(shares), 'pair')} of {seeds.n_values} seeds changed "
         f"{span(share_text(min(shares)), share_text(max(shares)))}"
     )

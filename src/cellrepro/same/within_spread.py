@@ -34,28 +34,45 @@ _FURTHEST = 700.0  # exp of more overflows
 class Decision:
     """Whether a difference is less than what seeds do, and on what that was decided."""
 
-    within: bool  # never without three seeds, three images, and a spread to be within
-    sentence: str  # the decision with its numbers, or why there is none
+    within: bool
+    """Never without three seeds, three images, and a spread to be within."""
+    sentence: str
+    """The decision with its numbers, or why there is none."""
     n_seeds: int = 0
     n_seed_pairs: int = 0
     n_images: int = 0
-    changed: tuple[float, float] = (math.nan, math.nan)  # share of cells: of the pairs, of seeds
-    ppm: tuple[float, float] = (math.nan, math.nan)  # differing pixels per million: likewise
-    changed_ratio: float = math.nan  # upper end of the one-sided 95 % interval; NaN: no rule
+    changed: tuple[float, float] = (math.nan, math.nan)
+    """Share of cells without a counterpart: of the pairs in question, and of those of seeds."""
+    ppm: tuple[float, float] = (math.nan, math.nan)
+    """Differing pixels per million: likewise."""
+    changed_ratio: float = math.nan
+    """Upper end of the one-sided 95 % interval of the ratio of the two shares; NaN: no rule."""
     ppm_ratio: float = math.nan
-    contrast: str = ""  # of several the least favourable one, as in "between cpu and cuda"
+    """The same of pixels."""
+    contrast: str = ""
+    """Of several the least favourable one, as in "between cpu and cuda"."""
 
 
 def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
-    """Whether pairs differ by less than seeds do; vacuous ones are left out, and of pairs of seeds
-    those with cells on one side only."""
+    """Decide whether pairs differ by less than seeds do.
+
+    Parameters
+    ----------
+    pairs : sequence of Pair
+        In question; vacuous ones are left out.
+    seeds : sequence of Pair
+        That differ in the seed alone; also those with cells on one side only are left out.
+
+    Returns
+    -------
+    Decision
+        By the rule at the top of this file.
+    """
     pairs = [pair for pair in pairs if not pair.vacuous]
     seeds = [pair for pair in seeds if not pair.vacuous and not pair.one_sided]
     if not pairs:
         return Decision(False, "no cells were found, so there is nothing to compare")
-    every = [pair.images for pair in (*pairs, *seeds)]
-    common = [name for name in every[0] if all(name in images for images in every)]
-    images = [name for name in common if any(one[name].n_objects for one in every)]
+    images = _images_of_all([*pairs, *seeds])
     known = Decision(
         within=False,
         sentence="",
@@ -65,23 +82,36 @@ def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
         changed=(mean_of(pairs, "changed", images), mean_of(seeds, "changed", images)),
         ppm=(mean_of(pairs, "ppm", images), mean_of(seeds, "ppm", images)),
     )
-    why_not = _refusal(known, seeds)
-    if why_not:
-        return replace(known, sentence=f"{why_not}: not enough to say whether this is less")
-    cells, pixels = (_largest_ratio(pairs, seeds, name, images) for name in ("changed", "ppm"))
+    refusal = _refusal(known, seeds)
+    if refusal:
+        return replace(known, sentence=f"{refusal}: not enough to say whether this is less")
+    cells = _largest_ratio(pairs, seeds, "changed", images)
+    pixels = _largest_ratio(pairs, seeds, "ppm", images)
     within = cells < 1 and pixels < 1
-    times = [f"{ratio:.2g}" if ratio < 100 else "over 100" for ratio in (cells, pixels)]
-    text = (
+    sentence = (
         f"{share_text(known.changed[0])} of the cells changed, between seeds "
         f"{share_text(known.changed[1])} ({amount(known.n_seed_pairs, 'pair')} of "
         f"{known.n_seeds} seeds, {amount(known.n_images, 'image')}); "
-        f"{'' if within else 'not shown to be less than seeds do: '}up to {times[0]} times as "
-        f"many cells as between seeds, and {times[1]} times as many pixels (95 % confidence)"
+        f"{'' if within else 'not shown to be less than seeds do: '}"
+        f"up to {_times(cells)} times as many cells as between seeds, and {_times(pixels)} times "
+        "as many pixels (95 % confidence)"
     )
-    return replace(known, within=within, sentence=text, changed_ratio=cells, ppm_ratio=pixels)
+    return replace(known, within=within, sentence=sentence, changed_ratio=cells, ppm_ratio=pixels)
+
+
+def _images_of_all(pairs: Sequence[Pair]) -> list[str]:
+    """The images that every pair has, and on which at least one has an object."""
+    compared = [pair.images for pair in pairs]
+    common = [name for name in compared[0] if all(name in images for images in compared)]
+    return [name for name in common if any(images[name].n_objects for images in compared)]
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2g}" if ratio < 100 else "over 100"
 
 
 def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:
+    """Why nothing can be said beside these pairs of seeds; empty where something can."""
     if known.n_seeds < FEWEST_SEEDS:
         return f"only {known.n_seeds} seeds" if known.n_seeds else "no other seed"
     if known.n_images < FEWEST_IMAGES:
@@ -96,32 +126,48 @@ def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:
 def _largest_ratio(
     pairs: Sequence[Pair], seeds: Sequence[Pair], measure: str, images: Sequence[str]
 ) -> float:
-    """Upper end of the one-sided interval of d / s."""
+    """Upper end of the one-sided interval of d / s, in the letters of the top of this file."""
     from scipy import stats
 
-    over_d, under_d = parts_of(pairs, measure, images)
-    over_s, under_s = parts_of(seeds, measure, images)
+    d = mean_of(pairs, measure, images)
+    s = mean_of(seeds, measure, images)
+    parts_d, wholes_d = parts_of(pairs, measure, images)
+    parts_s, wholes_s = parts_of(seeds, measure, images)
+    # Half a cell, or half a pixel, more on each side: no logarithm of 0.
     unit = 1.0 if measure == "changed" else 1e6
-    d, s = mean_of(pairs, measure, images), mean_of(seeds, measure, images)
-    more_d, more_s = (0.5 * unit / under.sum() for under in (under_d, under_s))
+    half_d = 0.5 * unit / wholes_d.sum()
+    half_s = 0.5 * unit / wholes_s.sum()
+    ratio = float((d + half_d) / (s + half_s))
+
+    # V of the images.
     drawn_d = resampled_means(pairs, measure, images, None)
     drawn_s = resampled_means(seeds, measure, images, None)
     known = np.isfinite(drawn_d) & np.isfinite(drawn_s)
-    logs = np.log((drawn_d[known] + more_d) / (drawn_s[known] + more_s))
+    logs = np.log((drawn_d[known] + half_d) / (drawn_s[known] + half_s))
     n_images = len(images)
     of_images = float(np.var(logs)) * n_images / (n_images - 1)
     if measure == "changed":
-        of_images = max(of_images, 1 / (over_d.sum() + 0.5) + 1 / (over_s.sum() + 0.5))
-    of_seeds, n_seeds = _jackknife(over_s.sum(1) / under_s.sum(1), [p.units for p in seeds])
-    shares = over_d.sum(1) / under_d.sum(1)  # relative variance of their mean
-    own = float(np.var(shares, ddof=1)) / len(shares) / d**2 if len(shares) > 1 and d else 0.0
-    of_runs = of_seeds + max(of_seeds * n_seeds / 2, own)
+        of_images = max(of_images, 1 / (parts_d.sum() + 0.5) + 1 / (parts_s.sum() + 0.5))
+
+    # V of the seeds, and of the pair itself.
+    shares_of_seeds = parts_s.sum(1) / wholes_s.sum(1)
+    of_seeds, n_seeds = _jackknife(shares_of_seeds, [pair.units for pair in seeds])
+    of_pairs = _relative_variance_of_mean(parts_d.sum(1) / wholes_d.sum(1), d)
+    of_runs = of_seeds + max(of_seeds * n_seeds / 2, of_pairs)
+
     variance = of_images + of_runs
     if not variance:
-        return float((d + more_d) / (s + more_s))
+        return ratio
     freedom = variance**2 / (of_images**2 / (n_images - 1) + of_runs**2 / (n_seeds - 1))
     furthest = float(stats.t.ppf(CONFIDENCE, freedom)) * math.sqrt(variance)
-    return float((d + more_d) / (s + more_s)) * math.exp(min(furthest, _FURTHEST))
+    return ratio * math.exp(min(furthest, _FURTHEST))
+
+
+def _relative_variance_of_mean(shares: Values, mean: float) -> float:
+    """How much the shares of the pairs scatter; 0 of a single one, or where nothing changed."""
+    if len(shares) < 2 or not mean:
+        return 0.0
+    return float(np.var(shares, ddof=1)) / len(shares) / mean**2
 
 
 def _jackknife(values: Values, units: Sequence[tuple[str, str]]) -> tuple[float, int]:
@@ -138,17 +184,33 @@ def _jackknife(values: Values, units: Sequence[tuple[str, str]]) -> tuple[float,
 def resampled_means(
     pairs: Sequence[Pair], measure: str, images: Sequence[str], weights: Values | None
 ) -> Values:
-    """The mean over pairs in each resample, shape (B,); NaN where nothing was drawn."""
-    over, under = parts_of(pairs, measure, images)
+    """The mean over pairs of a measure in each resample of the images.
+
+    Parameters
+    ----------
+    pairs, measure, images
+        As for `parts_of`: P pairs.
+    weights : ndarray of float64, shape (B, P), or None
+        How often each pair counts in each of the B resamples; once each by default.
+
+    Returns
+    -------
+    ndarray of float64, shape (B,)
+        NaN where nothing was drawn.
+    """
+    numerators, denominators = parts_of(pairs, measure, images)
     drawn = draws(len(images), 0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        each = (drawn @ over.T) / (drawn @ under.T)
-        counted = np.isfinite(each) * (1.0 if weights is None else weights)
-        return (np.nan_to_num(each, posinf=0) * counted).sum(1) / counted.sum(1)
+        means = (drawn @ numerators.T) / (drawn @ denominators.T)
+        counted = np.isfinite(means) * (1.0 if weights is None else weights)
+        return (np.nan_to_num(means, posinf=0) * counted).sum(1) / counted.sum(1)
 
 
 @cache
 def draws(n: int, stream: int) -> Values:
-    """How often each of n things is drawn in each resample, shape (B, n)."""
+    """How often each of n things is drawn in each resample, shape (B, n).
+
+    The same for equal n and stream in every process; other streams are independent.
+    """
     generator = np.random.default_rng([_RANDOM_SEED, stream])
     return generator.multinomial(n, np.full(n, 1 / n), size=_N_RESAMPLES).astype(np.float64)
