@@ -75,7 +75,7 @@ def test_which_repeats_agree(made_up, weights, masks, groups, said):
         ]
     )
     names = ("weights", "masks", "outlines")
-    agreement = {name: [list(group) for group in found.agreement[name]] for name in names}
+    agreement = {name: [list(group) for group in getattr(found.agreement, name)] for name in names}
     assert agreement == dict(zip(names, groups, strict=True))
     assert said in found.sentence()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cellrepro.results import Result
 from cellrepro.store.manifest import ResultSummary
 from cellrepro.words import amount
 
@@ -44,7 +45,19 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class Judgement:
+class EqualRepeats:
+    """Which repeats are equal, in the three senses of the word."""
+
+    weights: Groups | None
+    """In every bit of their weights; None where none were trained."""
+    masks: Groups
+    """In every bit of all masks."""
+    outlines: Groups
+    """In the outlines of all objects, under any numbers."""
+
+
+@dataclass(frozen=True, repr=False)
+class Judgement(Result):
     """Whether repeats came out the same, and over what that was seen.
 
     The verdicts are None where nothing was compared: a single repeat, or no weights were trained.
@@ -55,18 +68,17 @@ class Judgement:
     overall: Verdict | None
     n_repeats: int
     n_images: int
-    reasons: tuple[str, ...]  # why vacuous, or why no verdict; which switches changed
-    agreement: Mapping[str, Groups | None]
-    """Equal repeats: the same bits in all ``weights`` (None without any), the same bits in all
-    ``masks``, and the same ``outlines`` under any numbers."""
+    reasons: tuple[str, ...]
+    """Why vacuous, or why no verdict; which switches changed."""
+    agreement: EqualRepeats
 
     def detail(self) -> str:
         """Weights and masks each by themselves, with how many of the repeats agree."""
-        weights, masks, outlines = (groups or () for groups in self.agreement.values())
-        of_masks = _agreeing(masks, "equal")
-        if outlines != masks and self.masks == Verdict.DIFFERENT:
-            of_masks += _agreeing(outlines, "with the same objects")
-        of_weights = _agreeing(weights, "equal")
+        agreement = self.agreement
+        of_weights = _agreeing(agreement.weights or (), "equal")
+        of_masks = _agreeing(agreement.masks, "equal")
+        if agreement.outlines != agreement.masks and self.masks == Verdict.DIFFERENT:
+            of_masks += _agreeing(agreement.outlines, "with the same objects")
         parts = (("weights", self.weights, of_weights), ("masks", self.masks, of_masks))
         return ", ".join(
             f"{name} {verdict}" + (f": {' and '.join(agreeing)}" if agreeing else "")
@@ -85,46 +97,90 @@ class Judgement:
 def _agreeing(groups: Groups, what: str) -> list[str]:
     """How repeats fall into groups; nothing of two, where *different* says it all."""
     n = sum(map(len, groups))
+    if n < 3 or len(groups) < 2:
+        return []
     several = [str(len(group)) for group in groups if len(group) > 1]
-    told = n > 2 and len(groups) > 1
-    return [f"{' and '.join(several) or 'no two'} of {n} {what}"] if told else []
+    return [f"{' and '.join(several) or 'no two'} of {n} {what}"]
 
 
-def judge(outcomes: Sequence[ResultSummary]) -> Judgement:
-    """Judge repeats of one spec, over the same images, by the digests of weights and masks."""
-    reasons = tuple(
-        dict.fromkeys(reason for m in outcomes for reason in (*m.vacuous, *m.switches_that_moved))
-    )
-    n_images = len(outcomes[0].masks) if outcomes else 0
-    trained = [m.weights for m in outcomes if m.weights is not None]
-    of_weights = _groups((m.repeat, m.weights.digest) for m in outcomes if m.weights is not None)
-    of_masks, of_outlines = (
-        _groups(
-            (m.repeat, str(sorted((name, getattr(one, kind)) for name, one in m.masks.items())))
-            for m in outcomes
+def judge(repeats: Sequence[ResultSummary]) -> Judgement:
+    """Judge repeats of one spec by the digests of their weights and masks; no file is read.
+
+    Parameters
+    ----------
+    repeats : sequence of ResultSummary
+        Over the same images.
+
+    Returns
+    -------
+    Judgement
+        Without a verdict for fewer than two repeats.
+    """
+    each = [reason for one in repeats for reason in (*one.vacuous, *one.switches_that_moved)]
+    reasons = tuple(dict.fromkeys(each))
+    agreement = _equal_repeats(repeats)
+    n_images = len(repeats[0].masks) if repeats else 0
+    if len(repeats) < 2:
+        return Judgement(
+            weights=None,
+            masks=None,
+            overall=None,
+            n_repeats=len(repeats),
+            n_images=n_images,
+            reasons=("a single repeat has nothing to be compared with", *reasons),
+            agreement=agreement,
         )
-        for kind in ("digest", "canonical_digest")
+    weights = _verdict_on_weights(repeats, agreement)
+    masks = _verdict_on_masks(repeats, agreement)
+    return Judgement(
+        weights=weights,
+        masks=masks,
+        overall=combine([masks] if weights is None else [weights, masks]),
+        n_repeats=len(repeats),
+        n_images=n_images,
+        reasons=reasons,
+        agreement=agreement,
     )
-    agreement = {"weights": of_weights or None, "masks": of_masks, "outlines": of_outlines}
-    if len(outcomes) < 2:
-        alone = ("a single repeat has nothing to be compared with",)
-        return Judgement(None, None, None, len(outcomes), n_images, alone + reasons, agreement)
-    weights = None
-    if trained:
-        proof = Verdict.IDENTICAL if all(one.n_changed for one in trained) else Verdict.VACUOUS
-        weights = proof if len(of_weights) == 1 else Verdict.DIFFERENT
-    if not any(one.n_objects for one in outcomes):
-        masks = Verdict.VACUOUS
-    elif len(of_masks) == 1:
-        masks = Verdict.IDENTICAL
-    else:
-        masks = Verdict.SAME_OBJECTS if len(of_outlines) == 1 else Verdict.DIFFERENT
-    overall = combine([masks] if weights is None else [weights, masks])
-    return Judgement(weights, masks, overall, len(outcomes), n_images, reasons, agreement)
 
 
-def _groups(results: Iterable[tuple[int, str]]) -> Groups:
-    found: dict[str, list[int]] = {}
-    for repeat, result in results:
-        found.setdefault(result, []).append(repeat)
-    return tuple(sorted(map(tuple, found.values()), key=len, reverse=True))
+def _equal_repeats(repeats: Sequence[ResultSummary]) -> EqualRepeats:
+    weights = [(one.repeat, one.weights.digest) for one in repeats if one.weights is not None]
+    masks = []
+    outlines = []
+    for one in repeats:
+        records = sorted(one.masks.items())
+        masks.append((one.repeat, str([(name, record.digest) for name, record in records])))
+        canonical = str([(name, record.canonical_digest) for name, record in records])
+        outlines.append((one.repeat, canonical))
+    return EqualRepeats(
+        weights=_groups(weights) or None, masks=_groups(masks), outlines=_groups(outlines)
+    )
+
+
+def _groups(contents: Iterable[tuple[int, str]]) -> Groups:
+    """Repeats by what they hold, as a digest or text."""
+    by_content: dict[str, list[int]] = {}
+    for repeat, content in contents:
+        by_content.setdefault(content, []).append(repeat)
+    return tuple(sorted(map(tuple, by_content.values()), key=len, reverse=True))
+
+
+def _verdict_on_weights(
+    repeats: Sequence[ResultSummary], agreement: EqualRepeats
+) -> Verdict | None:
+    """None where no weights were trained."""
+    if agreement.weights is None:
+        return None
+    if len(agreement.weights) > 1:
+        return Verdict.DIFFERENT
+    trained = [one.weights for one in repeats if one.weights is not None]
+    changed = all(weights.n_changed for weights in trained)
+    return Verdict.IDENTICAL if changed else Verdict.VACUOUS
+
+
+def _verdict_on_masks(repeats: Sequence[ResultSummary], agreement: EqualRepeats) -> Verdict:
+    if not any(one.n_objects for one in repeats):
+        return Verdict.VACUOUS
+    if len(agreement.masks) == 1:
+        return Verdict.IDENTICAL
+    return Verdict.SAME_OBJECTS if len(agreement.outlines) == 1 else Verdict.DIFFERENT

@@ -23,7 +23,10 @@ from cellrepro.words import amount
 
 _Bytes = NDArray[np.uint8]
 _PIECE = 2**22  # bytes of each file in memory at a time
-_TENSORS, _NAMES, _PADDING, _DIRECTORY = "tensors", "entry names", "padding", "zip directory"
+_TENSORS = "tensors"
+_NAMES = "entry names"
+_PADDING = "padding"
+_DIRECTORY = "zip directory"
 _REASONS = {
     _PADDING: "every tensor begins at a multiple of 64 bytes, whatever stands before it",
     _DIRECTORY: "where the entries are, their sizes and checksums",
@@ -37,8 +40,10 @@ _DEVICE = re.compile(r"cpu|meta|(cuda|mps|xpu|hpu)(:\d+)?")
 class DifferingPart(NamedTuple):
     """A part of two files, with all places that belong to it, that differs."""
 
-    part: str  # ``data.pkl``, ``entry names`` …
-    n_a: int  # bytes that differ; of a place that has two lengths, all
+    part: str
+    """``data.pkl``, ``entry names`` …"""
+    n_a: int
+    """Bytes that differ; of a place that has two lengths, all."""
     n_b: int
     why: str
 
@@ -47,16 +52,22 @@ class DifferingPart(NamedTuple):
 class FileComparison:
     """Two files as bytes."""
 
-    sizes: tuple[int, int]  # bytes
-    parts: tuple[DifferingPart, ...]  # none of files that are equal byte for byte
+    sizes: tuple[int, int]
+    """Bytes."""
+    parts: tuple[DifferingPart, ...]
+    """None of files that are equal byte for byte."""
 
     def sentences(self) -> Iterator[str]:
         """The sizes, and a line for every part that differs."""
-        yield _each(*self.sizes) + f", {'not ' * bool(self.parts)}equal byte for byte"
-        yield from (f"{part} ({_each(n_a, n_b)}): {why}" for part, n_a, n_b, why in self.parts)
+        equal = "not equal" if self.parts else "equal"
+        yield f"{_both_sizes(*self.sizes)}, {equal} byte for byte"
+        for differing in self.parts:
+            sizes = _both_sizes(differing.n_a, differing.n_b)
+            yield f"{differing.part} ({sizes}): {differing.why}"
 
 
-def _each(a: int, b: int) -> str:
+def _both_sizes(a: int, b: int) -> str:
+    """Of equal ones only one."""
     return " and ".join(dict.fromkeys((amount(a, "byte"), amount(b, "byte"))))
 
 
@@ -69,24 +80,43 @@ def compare_files(
 ) -> FileComparison:
     """Get where the bytes of two files of weights differ, and why; they are mapped, not loaded.
 
-    The files are as `compare_weights` takes them, which says whether the parameters are the same,
-    and whether one is a checkpoint, with tensors beside its network.
+    Parameters
+    ----------
+    path_a, path_b : str or Path
+        Files as `compare_weights` takes them.
+    same_parameters : bool
+        Whether the parameters are the same, as that says.
+    checkpoints : bool
+        Whether one is a checkpoint, with tensors beside its network.
+
+    Returns
+    -------
+    FileComparison
     """
-    a, b = _parts_of(Path(path_a)), _parts_of(Path(path_b))
-    sizes = Path(path_a).stat().st_size, Path(path_b).stat().st_size
+    a = _parts_of(Path(path_a))
+    b = _parts_of(Path(path_b))
+    sizes = (Path(path_a).stat().st_size, Path(path_b).stat().st_size)
     if a.keys() & b.keys() <= {_TENSORS}:
         return FileComparison(sizes, (DifferingPart("all", *sizes, "files of two formats"),))
     differing = []
     for part in sorted(a | b, key=[*_REASONS].__contains__):  # the others cause these
         places = list(zip_longest(a.get(part, []), b.get(part, []), fillvalue=np.zeros(0, "u1")))
         n_a, n_b = np.sum([_n_differing(*sides) for sides in places], 0).tolist()
-        if n_a or n_b:
-            why = "parameters differ" if not same_parameters else "parameters in another order"
-            if checkpoints:
-                why += ", or what lies beside the network, an optimizer's tensors for example"
-            why = why if part == _TENSORS else _why(part, *places[0])
-            differing.append(DifferingPart(part, n_a, n_b, why))
+        if not (n_a or n_b):
+            continue
+        if part == _TENSORS:
+            reason = _why_tensors_differ(same_parameters, checkpoints)
+        else:
+            reason = _why(part, *places[0])
+        differing.append(DifferingPart(part, n_a, n_b, reason))
     return FileComparison(sizes, tuple(differing))
+
+
+def _why_tensors_differ(same_parameters: bool, checkpoints: bool) -> str:
+    reason = "parameters in another order" if same_parameters else "parameters differ"
+    if checkpoints:
+        reason += ", or what lies beside the network, an optimizer's tensors for example"
+    return reason
 
 
 def _n_differing(a: _Bytes, b: _Bytes) -> tuple[int, int]:
@@ -99,7 +129,8 @@ def _n_differing(a: _Bytes, b: _Bytes) -> tuple[int, int]:
 
 def _parts_of(path: Path) -> dict[str, list[_Bytes]]:
     """Every byte of a file once: the places of each part, in their order."""
-    content, at = np.memmap(path, np.uint8, "r"), 0
+    content = np.memmap(path, np.uint8, "r")
+    at = 0
     found = defaultdict[str, list[_Bytes]](list)
 
     def cut(part: str, n: int) -> None:
@@ -115,8 +146,9 @@ def _parts_of(path: Path) -> dict[str, list[_Bytes]]:
         cut(_TENSORS, len(content) - at)
     else:
         with zipfile.ZipFile(path) as archive:
-            entries, directory = archive.infolist(), archive.start_dir
-        for entry in sorted(entries, key=lambda one: one.header_offset):
+            entries = archive.infolist()
+            directory = archive.start_dir
+        for entry in sorted(entries, key=lambda entry: entry.header_offset):
             cut(_DIRECTORY, entry.header_offset - at)  # after the entry before
             n_name, n_padding = content[at + 26 : at + 30].view("<u2").tolist()
             name = entry.filename.partition("/")[2]
@@ -163,15 +195,17 @@ def saved_in_several_ways(weights: Path) -> Iterator[tuple[str, str, bool, FileC
     import torch
     from safetensors.torch import load_file, save_file
 
-    held, first = load_file(weights), dict[str, Path]()
-    ways = {"monday.pth": held, "tuesday.pth": held, "in_order.safetensors": held}
-    ways["reversed.safetensors"] = dict(reversed(held.items()))
+    network = load_file(weights)
+    ways = {"monday.pth": network, "tuesday.pth": network, "in_order.safetensors": network}
+    ways["reversed.safetensors"] = dict(reversed(network.items()))
     if torch.cuda.is_available():
-        ways["from_gpu.pth"] = {name: tensor.cuda() for name, tensor in held.items()}
+        ways["from_gpu.pth"] = {name: tensor.cuda() for name, tensor in network.items()}
+    first_of_format: dict[str, Path] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, tensors in ways.items():
             path = Path(scratch, name)
-            (torch.save if path.suffix == ".pth" else save_file)(tensors, path)
+            save = torch.save if path.suffix == ".pth" else save_file
+            save(tensors, path)
             same = compare_weights(weights, path).equal
-            other = first.setdefault(path.suffix, path)
+            other = first_of_format.setdefault(path.suffix, path)
             yield name, file_digest(path), same, compare_files(other, path, same_parameters=same)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ def run_answer(outcome: Outcome) -> Answer[RunDocument]:
         key=outcome.key,
         folder=outcome.folder,
         repeats=[_repeat_document(repeat) for repeat in outcome.repeats],
-        agreement=judgement.agreement,
+        agreement=asdict(judgement.agreement),
         verdict=judgement.overall,
         verdicts=VerdictsDocument(weights=judgement.weights, masks=judgement.masks),
         reasons=judgement.reasons,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +120,7 @@ def _rows_of(run: Run, wanted: Mapping[str, Any], reading: Reading) -> list[Stor
             spec=spec,
             repeats=list(repeats),
             verdict="damaged" if damage else judgement.overall,
-            agreement=judgement.agreement,
+            agreement=asdict(judgement.agreement),
             detail=judgement.detail(),
             damage=damage,
         )
