@@ -121,10 +121,10 @@ def tiles(
     if masks is not None:
         from cellrepro.images.decoding import read_labels
         from cellrepro.same.labels import canonical
-        from cellrepro.same.straight_cuts import straight_cuts
+        from cellrepro.same.straight_borders import straight_borders
 
         labels = read_labels(masks)
-        cuts = straight_cuts(labels)
+        cuts = straight_borders(labels)
         n_objects = int(canonical(labels).max(initial=0))
         return cuts_answer(masks, cuts, n_objects=n_objects), int(bool(cuts) or not n_objects)
     given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}

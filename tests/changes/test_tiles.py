@@ -12,7 +12,7 @@ from cellrepro.changes.tiles import TileDependence, follow, tile_lines
 from cellrepro.images.decoding import read_masks
 from cellrepro.images.nuclei import nuclei
 from cellrepro.model.inference import evaluator
-from cellrepro.same.straight_cuts import seam, straight_cuts
+from cellrepro.same.straight_borders import seam, straight_borders
 from cellrepro.show.answers.tiles import tiles_answer
 from conftest import options
 from small_training import tiny
@@ -39,23 +39,23 @@ def cut(masks, at, axis=0):
 @pytest.mark.parametrize(("axis", "at"), [("y", 150), ("x", 233)])
 def test_a_planted_cut_is_found_where_it_is_and_no_other(pictured, axis, at):
     _, masks = pictured
-    assert straight_cuts(masks) == ()
+    assert straight_borders(masks) == ()
     planted = cut(masks, at, "yx".index(axis))
-    (found,) = straight_cuts(planted)
+    (found,) = straight_borders(planted)
     assert (found.axis, found.at) == (axis, at)
     assert found.n_objects > 2
     assert seam(planted, [(axis, at)]).stands_out
     assert not seam(planted, [(axis, at - 30), (axis, at + 30)]).stands_out
     assert not seam(masks, [(axis, at)]).stands_out
     stack = np.stack([0 * planted, planted])
-    assert [(one.axis, one.at) for one in straight_cuts(stack)] == [(axis, at)]
+    assert [(one.axis, one.at) for one in straight_borders(stack)] == [(axis, at)]
 
 
 def test_masks_drawn_by_people_have_no_cuts():
     files = sorted(SHARED.rglob("*_masks*"))
     if not files:
         pytest.skip("the shared images are not there")
-    found = {file.name: straight_cuts(read_masks(file)) for file in files}
+    found = {file.name: straight_borders(read_masks(file)) for file in files}
     assert {name: cuts for name, cuts in found.items() if cuts} == {}
 
 

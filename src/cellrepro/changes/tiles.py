@@ -21,7 +21,7 @@ from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.same.matching import matches, overlap
-from cellrepro.same.straight_cuts import Cut, Seam, seam, straight_cuts
+from cellrepro.same.straight_borders import Seam, StraightBorder, seam, straight_borders
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns that are cut off at the beginning, so that tiles lie elsewhere; pixels."""
@@ -42,7 +42,7 @@ class Tiled:
     n_gained: int  # cells of such variants without a counterpart in the usual result
     n_by_normalisation: int  # of either, in a crop normalised by itself beside the same crop
     seam: Seam  # straight ends at tile borders, beside everywhere else
-    cuts: tuple[Cut, ...]
+    cuts: tuple[StraightBorder, ...]
     masks: np.ndarray = field(repr=False)  # uint32 (Y, X), as usual
     dependent: tuple[int, ...]  # labels
 
@@ -165,7 +165,7 @@ def follow(evaluate: Any, name: str, image: np.ndarray, settings: Settings) -> T
         n_gained,
         n_by_normalisation,
         seam(usual, lines),
-        straight_cuts(usual),
+        straight_borders(usual),
         usual,
         tuple(sorted(dependent)),
     )

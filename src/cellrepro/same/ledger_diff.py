@@ -15,9 +15,11 @@ from cellrepro.store.ledger import BEFORE, STAGES, LedgerRow
 class Difference:
     """One entry in which two ledgers differ."""
 
-    step: int | None  # None before the first step and after the last
+    step: int | None
+    """None before the first step and after the last."""
     epoch: int | None
     stage: str
+    """One of `STAGES`."""
     name: str
     a: LedgerRow | None  # None where only the other ledger has it
     b: LedgerRow | None
@@ -44,7 +46,8 @@ class LedgerComparison:
     differences: tuple[Difference, ...]  # in the order in which the runs passed them
     compared: Counter[str]  # entries of each stage that both have in digests of one kind
     not_comparable: Counter[str]  # that one has of a processor, the other of a GPU
-    n_steps: tuple[int, int]  # of a and of b
+    n_steps: tuple[int, int]
+    """Of a and of b."""
 
     @property
     def first(self) -> Difference | None:
@@ -68,9 +71,22 @@ def compare_ledgers(
     stages: Sequence[str] = STAGES,
     ignored: Callable[[LedgerRow], bool] = lambda entry: False,
 ) -> LedgerComparison:
-    """Compare entry by entry, ``stages`` in the order in which a run passes them; steps that only
-    one side made are left out: the spec says that."""
-    n_steps = _n_steps(a), _n_steps(b)
+    """Compare two ledgers row by row.
+
+    Parameters
+    ----------
+    a, b : sequence of LedgerRow
+    stages : sequence of str
+        In the order in which a run passes them.
+    ignored : callable
+        Says of a row whether it is left out.
+
+    Returns
+    -------
+    LedgerComparison
+        Without the steps that only one side made: the spec says that.
+    """
+    n_steps = (_n_steps(a), _n_steps(b))
     both_steps = min(n_steps)
     held_a, held_b = (
         {

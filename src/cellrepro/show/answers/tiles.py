@@ -11,7 +11,7 @@ from cellrepro.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.changes.tiles import Tiled, TileDependence
-    from cellrepro.same.straight_cuts import Cut, Seam
+    from cellrepro.same.straight_borders import Seam, StraightBorder
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TiledImageDocument:
     """Cells that change where a crop is normalised by itself."""
     seam: Seam
     """Straight ends at tile borders, beside everywhere else."""
-    cuts: Sequence[Cut]
+    cuts: Sequence[StraightBorder]
     dependent: Sequence[int]
     """Labels of the cells that depend on tiles."""
     stands_out: bool
@@ -53,7 +53,7 @@ class CutImageDocument:
     """The straight cuts of a label image."""
 
     name: str
-    cuts: Sequence[Cut]
+    cuts: Sequence[StraightBorder]
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,17 @@ def tiles_answer(dependence: TileDependence) -> Answer[TilesDocument]:
     return Answer(document, lines)
 
 
-def cuts_answer(name: str, cuts: Sequence[Cut], *, n_objects: int) -> Answer[CutsDocument]:
+def cuts_answer(
+    name: str, cuts: Sequence[StraightBorder], *, n_objects: int
+) -> Answer[CutsDocument]:
     """Answer with the straight cuts in one label image.
 
     Parameters
     ----------
     name : str
         Of its file.
-    cuts : sequence of Cut
-        From `cellrepro.same.straight_cuts.straight_cuts`.
+    cuts : sequence of StraightBorder
+        From `cellrepro.same.straight_borders.straight_borders`.
     n_objects : int
         How many the label image holds; of none, none can be cut.
 
@@ -134,7 +136,7 @@ def _image_line(image: Tiled) -> str:
     )
 
 
-def _cut_lines(cuts: Iterable[Cut]) -> list[str]:
+def _cut_lines(cuts: Iterable[StraightBorder]) -> list[str]:
     return [
         f"    straight cut at {cut.axis} {cut.at}: {amount(cut.n_objects, 'straight end')} along "
         f"{amount(cut.length, 'pixel')} (chance {cut.chance:.2g})"

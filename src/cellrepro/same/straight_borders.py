@@ -1,4 +1,4 @@
-"""Straight cuts in a label image: cells that end along one row or column, where a tile ended.
+"""Straight borders in a label image: cells that end along one row or column, as tile seams leave.
 
 A round cell ends along a row over about twice the square root of its diameter, in pixels; a cut one
 ends over its whole width. Where several cells do so at one row, that is no chance.
@@ -26,25 +26,32 @@ _AXES = ("y", "x")
 
 
 @dataclass(frozen=True)
-class Cut:
+class StraightBorder:
     """A row or column at which cells end straight."""
 
-    axis: str  # ``y`` for a cut between two rows, ``x`` for one between two columns
-    at: int  # the first row or column behind it, pixels
-    length: int  # pixels along which cells end there
+    axis: str
+    """``y`` for a border between two rows, ``x`` for one between two columns."""
+    at: int
+    """The first row or column behind it, pixels."""
+    length: int
+    """Pixels along which cells end there."""
     n_objects: int
-    chance: float  # of as many straight ends at any line of this image
+    chance: float
+    """Of as many straight ends at any line of this image."""
 
 
 @dataclass(frozen=True)
 class Seam:
     """Straight ends at some lines, beside those at all others."""
 
-    n_at: int  # straight ends at these lines
+    n_at: int
+    """Straight ends at these lines."""
     n_lines: int
     n_elsewhere: int
+    """Straight ends at all other lines."""
     n_other_lines: int
-    chance: float  # of as many or more at them, if lines were alike
+    chance: float
+    """Of as many or more at them, if lines were alike."""
 
     @property
     def stands_out(self) -> bool:
@@ -62,7 +69,7 @@ class _End:
     length: int
 
 
-def straight_cuts(masks: ArrayLike) -> tuple[Cut, ...]:
+def straight_borders(masks: ArrayLike) -> tuple[StraightBorder, ...]:
     """The rows and columns at which more cells end straight than chance would have it.
 
     Parameters
@@ -72,36 +79,49 @@ def straight_cuts(masks: ArrayLike) -> tuple[Cut, ...]:
 
     Returns
     -------
-    tuple of Cut
-        Most objects first. A single straight end is no cut: cells may be straight themselves.
+    tuple of StraightBorder
+        Most objects first. A single straight end is none: cells may be straight themselves.
     """
     image = label_image("the masks", masks)
-    found = []
+    borders = []
     ends = list(_ends(image))
     for axis in (0, 1):
-        own = [end for end in ends if end.axis == axis]
+        along_axis = [end for end in ends if end.axis == axis]
         n_lines = image.shape[-2:][axis] - 1
         # The same cell may end there in several planes.
-        counts = Counter(at for at, _ in {(end.at, end.label) for end in own})
+        counts = Counter(at for at, _ in {(end.at, end.label) for end in along_axis})
         for at, n in counts.items():
             usual = max(counts.total() - n, 1) / max(n_lines - 1, 1)
             chance = min(1.0, n_lines * float(poisson.sf(n - 1, usual)))
             if n >= 2 and chance < _CERTAIN:
-                length = sum(end.length for end in own if end.at == at)
-                found.append(Cut(_AXES[axis], at, length, n, chance))
-    return tuple(sorted(found, key=lambda cut: (-cut.n_objects, cut.axis, cut.at)))
+                length = sum(end.length for end in along_axis if end.at == at)
+                borders.append(StraightBorder(_AXES[axis], at, length, n, chance))
+    return tuple(sorted(borders, key=lambda border: (-border.n_objects, border.axis, border.at)))
 
 
 def seam(masks: ArrayLike, lines: Collection[tuple[str, int]]) -> Seam:
-    """Straight ends at given lines, ``("y", 128)``, beside all other lines of the image."""
+    """Count straight ends at some lines of an image, beside all others.
+
+    Parameters
+    ----------
+    masks : array_like of int, shape (Y, X) or (Z, Y, X)
+        0 is background; of a stack every plane counts.
+    lines : collection of tuple of str and int
+        Where tiles may have ended: ``("y", 128)`` lies between rows 127 and 128. What is not
+        inside the image does not count.
+
+    Returns
+    -------
+    Seam
+    """
     image = label_image("the masks", masks)
     n_all = sum(size - 1 for size in image.shape[-2:])
-    given = {(axis, at) for axis, at in lines if 0 < at < image.shape[-2:][_AXES.index(axis)]}
+    at_lines = {(axis, at) for axis, at in lines if 0 < at < image.shape[-2:][_AXES.index(axis)]}
     ends = [(_AXES[end.axis], end.at) for end in _ends(image)]
-    n_at = sum(end in given for end in ends)
-    share = len(given) / max(n_all, 1)
+    n_at = sum(end in at_lines for end in ends)
+    share = len(at_lines) / max(n_all, 1)
     chance = float(binom.sf(n_at - 1, len(ends), share)) if n_at else 1.0
-    return Seam(n_at, len(given), len(ends) - n_at, n_all - len(given), chance)
+    return Seam(n_at, len(at_lines), len(ends) - n_at, n_all - len(at_lines), chance)
 
 
 def _ends(image: np.ndarray) -> Iterator[_End]:
