@@ -29,7 +29,7 @@ def loop(extent: Extent) -> Iterator[Figure]:
     from cellrepro.determinism.modes import mode_in_force
     from cellrepro.images.nuclei import labelled_nuclei
     from cellrepro.model.network import seeded_network
-    from cellrepro.model.training_loop import train
+    from cellrepro.model.training_loop import TrainingLoop
 
     draws, n_images, rounds = extent.of((1, 1, 1), (16, 8, ROUNDS))
     images = labelled_nuclei(n_images)
@@ -51,7 +51,10 @@ def loop(extent: Extent) -> Iterator[Figure]:
         def ours(mode: str) -> None:
             network = seeded_network("tiny", seed=0)
             with mode_in_force(mode):
-                train(network, images, (), n_epochs=2, images_per_epoch=draws, learning_rate=1e-3)
+                loop = TrainingLoop(
+                    network, images, (), n_epochs=2, images_per_epoch=draws, learning_rate=1e-3
+                )
+                loop.run()
 
         variants = {
             "cellpose": cellpose,

@@ -20,15 +20,10 @@ from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
-from cellrepro.model.training_loop import (
-    TrainingLoop,
-    learning_rates,
-    train,
-    trainable,
-    trains_nothing,
-    upcoming_crops,
-    with_flows,
-)
+from cellrepro.model.augmentation import upcoming_crops
+from cellrepro.model.epoch_schedule import learning_rates, trains_nothing
+from cellrepro.model.prepared_images import trainable, training_labels, with_flows
+from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.trace.watches import Watch, Watches
 from small_training import IMAGES, begun, tiny
 
@@ -50,12 +45,17 @@ def images(small_data):
     return folder.train, folder.test
 
 
+def train(network, train_images, test_images, **options):
+    """The lab's training, from its first step to its last."""
+    return TrainingLoop(network, train_images, test_images, **options).run()
+
+
 def by_cellpose(network, images, folder, **options):
     """Cellpose's own training; it saves its network into a folder."""
     return cellpose.train.train_seg(
         network,
         [image.image for image in images],
-        [image.masks.copy() for image in images],
+        [training_labels(image) for image in images],
         learning_rate=0.01,
         save_path=folder,
         **options,
@@ -141,7 +141,7 @@ def toy(monkeypatch):
         def forward(self, x):
             return self.layer(x), None
 
-    monkeypatch.setattr("cellrepro.model.training_loop._CROP", 16)
+    monkeypatch.setattr("cellrepro.model.augmentation.CROP_SIZE", 16)
     return Toy()
 
 
@@ -171,7 +171,7 @@ def test_every_argument_of_train_seg(toy, images, tmp_path, monkeypatch, options
     _, losses, test_losses = by_cellpose(
         *(expected, every, tmp_path),
         test_data=[one.image for one in every[:2]],
-        test_labels=[one.masks.copy() for one in every[:2]],
+        test_labels=[training_labels(one) for one in every[:2]],
         n_epochs=3,
         bsize=16,
         nimg_per_epoch=options.get("images_per_epoch"),
@@ -225,8 +225,7 @@ def test_without_augmentation_every_image_is_shown_as_it_is(toy, images):
     asked = Hyperparameters(augmentation=False, normalize=False, min_train_masks=0)
     options = {"n_epochs": 2, "learning_rate": 0.01, "settings": asked, "watch": Seen()}
     loop = TrainingLoop(toy, [large, small], (), **options)
-    while not loop.finished:
-        loop.step()
+    loop.run()
     shown = {names[0]: (crops, x, y) for names, crops, x, y in seen}
     for names, crops, x, _ in seen:
         assert crops == [], names
@@ -365,8 +364,8 @@ def test_masks_are_counted_as_cellpose_counts_them(images, n, background):
     image = replace(images[0][0], masks=masks)
     expected = len(diameters(masks)[1]) >= 5
     assert trainable(image) is expected is (n >= (5 if background else 6))
-    (planes,) = labels_to_flows([masks.copy()])
-    assert trainable(replace(image, masks=planes)) is expected
+    (flows,) = labels_to_flows([masks.copy()])
+    assert len(diameters(flows[0])[1]) == len(diameters(masks)[1]), "flows have other labels"
 
 
 def test_a_loop_tells_what_it_does_in_order(monkeypatch):
@@ -417,7 +416,7 @@ def test_the_crops_are_those_that_cellpose_takes(monkeypatch):
     )
     assert len(crops) == len(taken)
     for crop, (angle, (y, x), scale), flipped in zip(crops, taken, flips, strict=True):
-        assert crop["degrees"] == pytest.approx(angle, rel=1e-6)
-        assert crop["scale"] == pytest.approx(scale, rel=1e-6)
-        assert (crop["y"], crop["x"]) == pytest.approx((y, x), rel=1e-5, abs=1e-5)
-        assert crop["flipped"] is flipped
+        assert crop.degrees == pytest.approx(angle, rel=1e-6)
+        assert crop.scale == pytest.approx(scale, rel=1e-6)
+        assert (crop.y, crop.x) == pytest.approx((y, x), rel=1e-5, abs=1e-5)
+        assert crop.flipped is flipped

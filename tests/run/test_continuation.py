@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.model.training_loop import learning_rates
+from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.planning import plan_training
 from cellrepro.store.store import Store

@@ -13,7 +13,7 @@ import pytest
 
 from cellrepro.images.folder import read_folder
 from cellrepro.images.nuclei import labelled_nuclei
-from cellrepro.model.training_loop import learning_rates
+from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.run import train
 from cellrepro.run.until_found import (
     FOUND,

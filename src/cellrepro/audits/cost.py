@@ -54,7 +54,7 @@ def summarise(
         seconds = median(s for timed in rounds for s in timed[name])
         ratios = [median(timed[name]) / median(timed["plain"]) for timed in rounds]
         found = seconds, median(ratios), min(ratios), max(ratios), median(peaks[name])
-        rows.append(CostRow(name, VARIANTS[name], *found))
+        rows.append(CostRow(name, VARIANTS[name].in_words, *found))
     return tuple(rows)
 
 
@@ -115,8 +115,8 @@ def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **optio
     from cellrepro.images.folder import read_folder
     from cellrepro.images.nuclei import labelled_nuclei
     from cellrepro.model.network import seeded_network
+    from cellrepro.model.prepared_images import trainable
     from cellrepro.model.step_timing import SideBySide
-    from cellrepro.model.training_loop import trainable
 
     device = child.enter()
     child.phase("network, images and flows")

@@ -32,8 +32,10 @@ from cellrepro.determinism.seeds import (
 )
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.model import inference
+from cellrepro.model.augmentation import augment
 from cellrepro.model.network import TINY, seeded_network
-from cellrepro.model.training_loop import TrainingLoop, augment, with_flows
+from cellrepro.model.prepared_images import with_flows
+from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import progress
@@ -360,14 +362,14 @@ def hidden_state(folder: ImageFolder) -> Source:
 # -- common --------------------------------------------------------------------------------
 
 
-def _few(folder: ImageFolder) -> list[LabelledImage]:
+def _few(folder: ImageFolder) -> Sequence[LabelledImage]:
     import torch
 
     with contextlib.redirect_stderr(io.StringIO()):  # of Cellpose's bars
         return with_flows(folder.train, torch.device("cpu"), most=_MOST_IMAGES)
 
 
-def _loop(images: list[LabelledImage], **options: Any) -> TrainingLoop:
+def _loop(images: Sequence[LabelledImage], **options: Any) -> TrainingLoop:
     """An epoch of `tiny` over images, one a step, about to begin."""
     network = seeded_network(TINY, seed=0)
     with contextlib.redirect_stderr(io.StringIO()), generators_kept():

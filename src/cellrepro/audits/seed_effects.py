@@ -116,7 +116,7 @@ def tried(child: Child, *, request: Request) -> SeedProbe:
 
     start_seed = torch.initial_seed()  # before anything sets one
     from cellrepro.model.network import build
-    from cellrepro.model.training_loop import with_flows
+    from cellrepro.model.prepared_images import with_flows
 
     spec = request.spec
     with child.prepared() as device:
@@ -124,7 +124,7 @@ def tried(child: Child, *, request: Request) -> SeedProbe:
         child.phase("images and flows")
         folder = read_folder(request.data)
         few = with_flows(folder.train, device, most=_MOST_IMAGES)
-        folder = replace(folder, train=tuple(few), test=())
+        folder = replace(folder, train=few, test=())
         start = {name: value.detach().clone() for name, value in network.state_dict().items()}
         trials = []
         for what in SEEDS:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     import torch
 
     from cellrepro.store.store import Repeat, Store
+
+CellposeNetwork: TypeAlias = Any
+"""A ``cellpose.vit.CPSAM``, a `torch.nn.Module` with a device and a dtype; Cellpose has no types.
+"""
 
 TINY = "tiny"
 CELLPOSE_NAMES = ("cpsam_v2", "cpsam")

@@ -11,33 +11,98 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeds import generators_kept, seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.training_loop import USUAL, train, with_flows
+from cellrepro.model.prepared_images import USUAL, training_labels, with_flows
+from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.store import this_machine
 
+if TYPE_CHECKING:
+    from cellrepro.model.network import CellposeNetwork
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way of training that is timed.
+
+    Attributes
+    ----------
+    in_words : str
+        What it is.
+    loop : "cellpose" or "lab"
+        Whose loop trains.
+    mode : "fast", "warn" or "strict"
+        The lab's mode meanwhile.
+    tf32 : bool
+        Whether products on CUDA are rounded to TF32.
+    algorithms : bool
+        PyTorch's ``use_deterministic_algorithms`` beside the mode. It only warns, since it would
+        stop at what has no deterministic implementation.
+    fills_memory : bool
+        With ``algorithms``: whether PyTorch fills memory that nobody has written.
+    cudnn : bool
+        PyTorch's ``cudnn.deterministic`` beside the mode.
+    """
+
+    in_words: str
+    loop: Literal["cellpose", "lab"]
+    mode: Literal["fast", "warn", "strict"] = "fast"
+    tf32: bool = True
+    algorithms: bool = False
+    fills_memory: bool = False
+    cudnn: bool = False
+
+
 VARIANTS = {
-    "plain": "cellpose.train.train_seg as it is",
-    "fast": "the lab's loop, mode fast",
-    "warn": "the lab's loop, mode warn",
-    "strict": "the lab's loop, mode strict",
-    "others": "train_seg with PyTorch's switches all on, memory filled, no substitutes",
-    "algorithms": "train_seg with use_deterministic_algorithms alone, memory not filled",
-    "cudnn": "train_seg with cudnn.deterministic alone",
-    "strict-float32": "the lab's loop, mode strict, products of float32 not rounded to TF32",
+    "plain": Variant("cellpose.train.train_seg as it is", "cellpose"),
+    "fast": Variant("the lab's loop, mode fast", "lab"),
+    "warn": Variant("the lab's loop, mode warn", "lab", mode="warn"),
+    "strict": Variant("the lab's loop, mode strict", "lab", mode="strict"),
+    # What PyTorch's page on reproducibility says, and nothing else.
+    "others": Variant(
+        "train_seg with PyTorch's switches all on, memory filled, no substitutes",
+        "cellpose",
+        algorithms=True,
+        fills_memory=True,
+        cudnn=True,
+    ),
+    "algorithms": Variant(
+        "train_seg with use_deterministic_algorithms alone, memory not filled",
+        "cellpose",
+        algorithms=True,
+    ),
+    "cudnn": Variant("train_seg with cudnn.deterministic alone", "cellpose", cudnn=True),
+    "strict-float32": Variant(
+        "the lab's loop, mode strict, products of float32 not rounded to TF32",
+        "lab",
+        mode="strict",
+        tf32=False,
+    ),
 }
 """The ways of training that are timed. All but the last one round products on CUDA to TF32,
 because importing Cellpose 4.2.1.1 allows that: precision has a price of its own."""
+
 CUDA_ONLY = ("cudnn", "strict-float32")
-_AS_CELLPOSE = ("plain", "others", "algorithms", "cudnn")
+"""Those that are no other on a processor."""
+
+_N_EPOCHS = 2
+_BATCH_SIZE = 1
+_LEARNING_RATE = 1e-5  # time does not depend on it
 
 
 def check_variants(variants: Sequence[str]) -> None:
-    """Raise `BadInput` unless these are variants, each once, and ``plain`` is one of them."""
+    """Refuse what are no variants that can be compared.
+
+    Raises
+    ------
+    BadInput
+        Unless these are names of `VARIANTS`, each once, and ``plain`` is one of them.
+    """
     chosen = set(variants)
     if not {"plain"} <= chosen <= VARIANTS.keys() or len(chosen) != len(variants):
         raise BadInput(
@@ -47,90 +112,122 @@ def check_variants(variants: Sequence[str]) -> None:
 
 
 class SideBySide:
-    """The same steps of one network in several ways in turns, all from the same weights and
-    generators. ``steps`` are timed, after one that sets the optimizer's memory up. ``peaks`` holds
-    the most bytes of memory at a time, on the GPU where that computes, of each run by variant."""
+    """The same steps of one network in several ways in turns.
+
+    Each way starts from the same weights and generators.
+
+    Parameters
+    ----------
+    network : CellposeNetwork
+        Has its weights again after every run.
+    images : sequence of LabelledImage
+        That can be trained on.
+    steps : int
+        That are timed, after one that sets the optimizer's memory up.
+    variants : sequence of str
+        Names of `VARIANTS`, ``plain`` among them.
+    seed : int
+        Of all generators, for every run.
+
+    Attributes
+    ----------
+    peaks : dict of str to list of int
+        By variant, for each run the most bytes of memory at a time: on the GPU where that
+        computes, else of the process.
+    """
 
     def __init__(
         self,
-        network: Any,
+        network: CellposeNetwork,
         images: Sequence[LabelledImage],
         *,
         steps: int,
         variants: Sequence[str],
         seed: int = 0,
     ) -> None:
-        self._network, self._variants, self._seed = network, tuple(variants), seed
-        # One untimed, those timed, and the start of one more, which ends the last.
-        self._steps = steps + 2
-        self._draws = -(-self._steps // 2)  # an epoch
-        # Time does not depend on the learning rate.
-        self._both = {"batch_size": 1, "learning_rate": 1e-5, "n_epochs": 2}
+        self._network = network
         self._images = with_flows(images, network.device)
-        self._start = {name: t.detach().clone() for name, t in network.state_dict().items()}
-        self._rounds_done = 0
+        self._variants = tuple(variants)
+        self._seed = seed
+        # One untimed, those timed, and the start of one more, which ends the last.
+        self._n_batches = steps + 2
+        self._images_per_epoch = -(-self._n_batches // _N_EPOCHS)
+        self._start = {
+            name: tensor.detach().clone() for name, tensor in network.state_dict().items()
+        }
+        self._n_rounds = 0
         self.peaks: dict[str, list[int]] = {name: [] for name in variants}
 
     def round(self) -> dict[str, list[float]]:
         """Seconds of each timed step, by variant, each round beginning with the next one."""
-        if self._rounds_done == 0:
+        if self._n_rounds == 0:
             self._run("plain")  # kernels are chosen and libraries loaded once in a process
-        shift = self._rounds_done % len(self._variants)
-        self._rounds_done += 1
-        order = self._variants[shift:] + self._variants[:shift]
+        first = self._n_rounds % len(self._variants)
+        self._n_rounds += 1
+        order = self._variants[first:] + self._variants[:first]
         seconds = {name: self._run(name) for name in order}
         return {name: seconds[name] for name in self._variants}
 
-    def _run(self, variant: str) -> list[float]:
+    def _run(self, name: str) -> list[float]:
+        """Train in one way; the seconds of each timed step."""
+        variant = VARIANTS[name]
+        train = self._train_by_cellpose if variant.loop == "cellpose" else self._train_by_lab
         this_machine.forget_peak_memory()
-        with generators_kept(), self._switches(variant):
+        with generators_kept(), _switches(variant, self._network.device.type):
             seed_everything(self._seed, quiet=True)
-            with _batches_watched(self._steps) as times:
-                if variant in _AS_CELLPOSE:
-                    self._as_cellpose()
-                else:
-                    options = {"images_per_epoch": self._draws, **self._both}
-                    train(self._network, self._images, (), **options)
+            with _batches_timed(self._n_batches) as times:
+                train()
         peak = this_machine.peak_memory()
-        self.peaks[variant].append(peak["gpu"] or peak["process"] or 0)
+        self.peaks[name].append(peak["gpu"] or peak["process"] or 0)
         self._network.load_state_dict(self._start)
         self._network.zero_grad()
         return [end - start for start, end in itertools.pairwise(times[1:])]
 
-    def _as_cellpose(self) -> None:
+    def _train_by_lab(self) -> None:
+        loop = TrainingLoop(
+            self._network,
+            self._images,
+            (),
+            n_epochs=_N_EPOCHS,
+            learning_rate=_LEARNING_RATE,
+            batch_size=_BATCH_SIZE,
+            images_per_epoch=self._images_per_epoch,
+        )
+        loop.run()
+
+    def _train_by_cellpose(self) -> None:
         from cellpose.train import train_seg
 
         with tempfile.TemporaryDirectory() as scratch:
             train_seg(
                 self._network,
                 train_data=[image.image for image in self._images],
-                train_labels=[image.masks for image in self._images],
+                train_labels=[training_labels(image) for image in self._images],
                 channel_axis=-1,
-                nimg_per_epoch=self._draws,
+                n_epochs=_N_EPOCHS,
+                learning_rate=_LEARNING_RATE,
+                batch_size=_BATCH_SIZE,
+                nimg_per_epoch=self._images_per_epoch,
                 weight_decay=USUAL.weight_decay,
                 save_path=scratch,
                 model_name="timed",
-                **self._both,
             )
 
-    @contextmanager
-    def _switches(self, variant: str) -> Iterator[None]:
-        import torch
-        import torch.utils.deterministic as memory
 
-        mode = "fast" if variant in _AS_CELLPOSE else variant.removesuffix("-float32")
-        tf32 = not variant.endswith("-float32")
-        # The mode gives every switch back, those that `others` sets too.
-        with mode_in_force(mode, tf32=tf32, device=self._network.device.type):
-            # What PyTorch's page on reproducibility says, and nothing else; it only warns, since
-            # it would stop at what has no deterministic implementation.
-            if variant in ("others", "algorithms"):
-                torch.use_deterministic_algorithms(True, warn_only=True)
-                filled = variant == "others"
-                memory.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
-            if variant in ("others", "cudnn"):
-                torch.backends.cudnn.deterministic = True
-            yield
+@contextmanager
+def _switches(variant: Variant, device: str) -> Iterator[None]:
+    """Set what a variant asks PyTorch for, for one block."""
+    import torch
+    import torch.utils.deterministic as memory
+
+    # The mode gives every switch back, those that are set beside it too.
+    with mode_in_force(variant.mode, tf32=variant.tf32, device=device):
+        if variant.algorithms:
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            memory.fill_uninitialized_memory = variant.fills_memory  # type: ignore[attr-defined]  # not in PyTorch's stubs
+        if variant.cudnn:
+            torch.backends.cudnn.deterministic = True
+        yield
 
 
 class _Enough(Exception):
@@ -138,13 +235,15 @@ class _Enough(Exception):
 
 
 @contextmanager
-def _batches_watched(n_batches: int) -> Iterator[list[float]]:
+def _batches_timed(n_batches: int) -> Iterator[list[float]]:
     """The time at which each batch is fetched; the block ends with the last of them."""
     import torch
     from cellpose import train
 
-    original, times = train._get_batch, []
+    original = train._get_batch
+    times: list[float] = []
 
+    # Parameters and result are those of Cellpose's function.
     def get_batch(*arguments: Any, **options: Any) -> Any:
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()

@@ -8,8 +8,8 @@ from cellrepro.asked.spec import make_spec
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import FLAT
+from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.model.network import started_from
-from cellrepro.model.training_loop import learning_rates
 from cellrepro.run.checkpointing import Keeping, last_checkpoint
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request

@@ -15,8 +15,9 @@ from cellrepro.bits.digests import array_digest, tensor_digest, value_digest
 from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
 from cellrepro.images.folder import ImageFolder, LabelledImage
+from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.model.stages import Stages
-from cellrepro.model.training_loop import Epoch, Team, trains_nothing
+from cellrepro.model.training_loop import Epoch, Team
 from cellrepro.process.child import Child
 from cellrepro.process.machine_here import numeric_class
 from cellrepro.run.checkpointing import Keeper, Keeping, add_spec, as_after

@@ -80,7 +80,7 @@ def learning_rate_start(n_epochs: int = 12) -> Picture:
     BadInput
         If there are fewer epochs.
     """
-    from cellrepro.model.training_loop import learning_rates
+    from cellrepro.model.epoch_schedule import learning_rates
 
     shares = learning_rates(whole("n_epochs", n_epochs, 2), 100.0)
     epochs = range(1, len(shares) + 1)

@@ -1,0 +1,157 @@
+"""What of an image a training is shown: Cellpose's random crops, or the middle as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cellrepro.asked.spec import Hyperparameters
+
+if TYPE_CHECKING:
+    import torch
+
+CROP_SIZE = 256
+"""Pixels along both sides of what the network is shown; fixed for CPSAM."""
+
+USUAL_SCALE_RANGE = Hyperparameters().scale_range
+
+
+@dataclass(frozen=True)
+class Crop:
+    """How Cellpose's augmentation shows one image."""
+
+    scale: float
+    """By which the image is resized."""
+    degrees: float
+    """By which it is turned, from -180 to 180."""
+    flipped: bool
+    """Whether left and right change places."""
+    y: float
+    """Pixels of the resized image by which its middle is moved, along Y."""
+    x: float
+    """Likewise along X."""
+
+
+def augment(
+    images: Sequence[np.ndarray],
+    flows: Sequence[np.ndarray],
+    device: torch.device | str = "cpu",
+    *,
+    sizes: np.ndarray | None = None,
+    scale_range: float = USUAL_SCALE_RANGE,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Crop, turn, flip and resize a batch through Cellpose, drawn anew at every call.
+
+    Parameters
+    ----------
+    images : sequence of ndarray of float32, shape (C, Y, X)
+        Normalised pixels.
+    flows : sequence of ndarray of float32, shape (3, Y, X)
+        Cell or not, flows in y and x.
+    device : torch.device or str
+        Where the results are.
+    sizes : ndarray of float, shape (n_images,), optional
+        What each image is first divided by; 1 by default.
+    scale_range : float
+        Scales are drawn between ``1 - scale_range / 2`` and ``1 + scale_range / 2``.
+
+    Returns
+    -------
+    images, flows : torch.Tensor of float32, shape (n_images, C, CROP_SIZE, CROP_SIZE)
+        The images, and their flows, cropped alike.
+    """
+    from cellpose.transforms import random_rotate_and_resize
+
+    cropped, cropped_flows, *_scales = random_rotate_and_resize(
+        images,
+        lbls=flows,
+        rescale=np.ones(len(images), "float32") if sizes is None else sizes,
+        bsize=CROP_SIZE,
+        scale_range=scale_range,
+        device=device,
+    )
+    return cropped, cropped_flows
+
+
+def upcoming_crops(
+    images: Sequence[np.ndarray],
+    *,
+    sizes: np.ndarray | None = None,
+    scale_range: float = USUAL_SCALE_RANGE,
+) -> list[Crop]:
+    """Tell what `augment` is about to draw for each image, without drawing it.
+
+    Parameters
+    ----------
+    images : sequence of ndarray, shape (C, Y, X)
+        The batch that will be augmented.
+    sizes, scale_range
+        As for `augment`.
+
+    Returns
+    -------
+    list of Crop
+        One for each image, from the present state of NumPy's global generator.
+
+    Notes
+    -----
+    In the order of ``cellpose.transforms.random_rotate_and_resize`` of Cellpose 4.2.1.1.
+    """
+    generator = np.random.RandomState()
+    generator.set_state(np.random.get_state())
+    if sizes is None:
+        sizes = np.ones(len(images))
+    crops = []
+    for image, size in zip(images, sizes, strict=True):
+        scale = ((1 - scale_range / 2) + scale_range * generator.rand()) * (1.0 / size)
+        degrees = 360 * generator.rand() - 180
+        flipped = bool(generator.rand() > 0.5)
+        height, width = image.shape[-2:]
+        along_y, along_x = generator.rand(2)
+        crops.append(
+            Crop(
+                scale=scale,
+                degrees=degrees,
+                flipped=flipped,
+                y=float(max(0.0, height * scale - CROP_SIZE) * (along_y - 0.5)),
+                x=float(max(0.0, width * scale - CROP_SIZE) * (along_x - 0.5)),
+            )
+        )
+    return crops
+
+
+def middle_crops(arrays: Sequence[np.ndarray], device: torch.device | str) -> torch.Tensor:
+    """Take the middle of each array, as it is; zeros stand around a smaller one.
+
+    Parameters
+    ----------
+    arrays : sequence of ndarray of float32, shape (C, Y, X)
+        Images or flows.
+    device : torch.device or str
+        Where the result is.
+
+    Returns
+    -------
+    torch.Tensor of float32, shape (n_arrays, C, CROP_SIZE, CROP_SIZE)
+        The middles.
+    """
+    import torch
+
+    n_channels = len(arrays[0])
+    crops = np.zeros((len(arrays), n_channels, CROP_SIZE, CROP_SIZE), np.float32)
+    for crop, array in zip(crops, arrays, strict=True):
+        height, width = array.shape[-2:]
+        crop[:, _middle(CROP_SIZE, height), _middle(CROP_SIZE, width)] = array[
+            :, _middle(height, CROP_SIZE), _middle(width, CROP_SIZE)
+        ]
+    return torch.from_numpy(crops).to(device)
+
+
+def _middle(length: int, other: int) -> slice:
+    """Along one axis the part of a length that the middle of another length shares with it."""
+    n_shared = min(length, other)
+    begin = (length - n_shared) // 2
+    return slice(begin, begin + n_shared)

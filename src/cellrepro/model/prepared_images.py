@@ -1,0 +1,273 @@
+"""Images as Cellpose prepares them for a training: normalised, with flows from their masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cellrepro.asked.spec import Hyperparameters
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import LabelledImage
+
+if TYPE_CHECKING:
+    import torch
+
+    from cellrepro.model.network import CellposeNetwork
+
+USUAL = Hyperparameters()
+"""Cellpose's own defaults."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageWithFlows(LabelledImage):
+    """A labelled image whose flows are known already, so that no training computes them again.
+
+    Attributes
+    ----------
+    flows : ndarray of float32, shape (4, Y, X)
+        Labels, cell or not, flows in y and x, as ``cellpose.dynamics.labels_to_flows`` gives them.
+    """
+
+    flows: np.ndarray = field(kw_only=True, repr=False)
+
+
+def with_flows(
+    images: Sequence[LabelledImage], device: torch.device, *, most: int | None = None
+) -> tuple[ImageWithFlows, ...]:
+    """Compute the flows of images once, for several trainings on them.
+
+    Parameters
+    ----------
+    images : sequence of LabelledImage
+        Those that are not `trainable` are left out.
+    device : torch.device
+        Where the flows are computed.
+    most : int, optional
+        How many images are taken at most, the first ones.
+
+    Raises
+    ------
+    BadInput
+        If no image can be trained on.
+    """
+    from cellpose.dynamics import labels_to_flows
+
+    usable = trainable_images(images)[:most]
+    flows = labels_to_flows([training_labels(image) for image in usable], device=device)
+    return tuple(
+        ImageWithFlows(**_fields_of(image), flows=image_flows)
+        for image, image_flows in zip(usable, flows, strict=True)
+    )
+
+
+def _fields_of(image: LabelledImage) -> dict[str, Any]:
+    return {field.name: getattr(image, field.name) for field in fields(LabelledImage)}
+
+
+def training_labels(image: LabelledImage) -> np.ndarray:
+    """Give what Cellpose trains an image on: a copy of its flows, or of its masks.
+
+    A copy, because Cellpose renumbers masks in place (4.2.1.1, ``dynamics.py``).
+
+    Raises
+    ------
+    BadInput
+        If the image has no masks.
+    """
+    if isinstance(image, ImageWithFlows):
+        return image.flows.copy()
+    if image.masks is None:
+        raise BadInput(f"{image.name} has no masks to train on; label it, or leave it out")
+    return image.masks.copy()
+
+
+def trainable(image: LabelledImage, least: int = USUAL.min_train_masks) -> bool:
+    """Whether Cellpose trains on an image.
+
+    Parameters
+    ----------
+    image : LabelledImage
+        With masks or without.
+    least : int
+        Masks that it must have. Cellpose does not count the lowest label, which it takes for the
+        background, also where there is none (4.2.1.1, ``utils.diameters``).
+    """
+    if image.masks is None:
+        return False
+    return len(np.unique(image.masks)) - 1 >= least
+
+
+def trainable_images(
+    images: Sequence[LabelledImage], least: int = USUAL.min_train_masks
+) -> list[LabelledImage]:
+    """Give the images that are `trainable`.
+
+    Parameters
+    ----------
+    images : sequence of LabelledImage
+        In the order that is kept.
+    least : int
+        Masks that an image must have.
+
+    Raises
+    ------
+    BadInput
+        If none is.
+    """
+    usable = [image for image in images if trainable(image, least)]
+    if not usable:
+        raise BadInput(
+            f"none of the {len(images)} training images has {least} masks or more, the "
+            "least Cellpose trains on (in an image without background it does not count the "
+            "lowest label); add images, or label more of their cells"
+        )
+    return usable
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedImages:
+    """The images of one part, training or test, as Cellpose prepared them.
+
+    Attributes
+    ----------
+    images : list of ndarray of float32, shape (3, Y, X)
+        Normalised pixels, before augmentation.
+    flows : list of ndarray of float32, shape (4, Y, X)
+        Labels, cell or not, flows in y and x.
+    chances : ndarray of float, shape (n_images,), or None
+        Of being drawn, of sum 1; none where all have the same.
+    sizes : ndarray of float, shape (n_images,), or None
+        Mean diameter of each image's cells in that of the network's; none without ``rescale``.
+    """
+
+    images: list[np.ndarray]
+    flows: list[np.ndarray]
+    chances: np.ndarray | None
+    sizes: np.ndarray | None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def drawn_order(self, n_draws: int) -> np.ndarray:
+        """Draw the order in which images are shown, from NumPy's global generator.
+
+        Parameters
+        ----------
+        n_draws : int
+            As many as there are images show each of them once; another number is drawn with
+            replacement.
+
+        Returns
+        -------
+        ndarray of int, shape (n_draws,)
+            Indices of images.
+        """
+        if n_draws == len(self.images):
+            return np.random.permutation(n_draws)
+        return np.random.choice(len(self.images), size=n_draws, p=self.chances)
+
+
+@dataclass(frozen=True, eq=False)
+class CellposeImages:
+    """The images of a training as Cellpose prepares them.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the training images that were kept.
+    train, test : PreparedImages
+        The two parts; without test images the second is empty.
+    mean_diameter : float
+        Of the cells in the training images, in pixels: what the network is told.
+    """
+
+    names: tuple[str, ...]
+    train: PreparedImages
+    test: PreparedImages
+    mean_diameter: float
+
+    @classmethod
+    def of(
+        cls,
+        network: CellposeNetwork,
+        train_images: Sequence[LabelledImage],
+        test_images: Sequence[LabelledImage],
+        *,
+        settings: Hyperparameters,
+    ) -> CellposeImages:
+        """Prepare images as ``cellpose.train.train_seg`` (4.2.1.1) does.
+
+        Parameters
+        ----------
+        network : CellposeNetwork
+            Its device computes the flows; its mean diameter is the unit of sizes.
+        train_images, test_images : sequence of LabelledImage
+            Training images that are not `trainable`, and test images without masks, are left out.
+        settings : Hyperparameters
+            Of the training.
+
+        Raises
+        ------
+        BadInput
+            If no training image can be trained on.
+        """
+        from cellpose.train import _process_train_test
+
+        usable = trainable_images(train_images, settings.min_train_masks)
+        # Of images and masks of other numbers Cellpose drops all test images, and only its log
+        # says so (4.2.1.1, ``_process_train_test``).
+        labelled_test = [image for image in test_images if image.masks is not None]
+        (
+            train_pixels,
+            train_flows,
+            _train_files,
+            _train_label_files,
+            train_chances,
+            train_diameters,
+            test_pixels,
+            test_flows,
+            _test_files,
+            _test_label_files,
+            test_chances,
+            test_diameters,
+            _is_normalised,
+        ) = _process_train_test(
+            train_data=[image.image for image in train_images],
+            train_labels=[training_labels(image) for image in train_images],
+            train_probs=_chances(train_images, settings),
+            test_data=[image.image for image in labelled_test] or None,
+            test_labels=[training_labels(image) for image in labelled_test] or None,
+            min_train_masks=settings.min_train_masks,
+            normalize_params={"normalize": settings.normalize},
+            channel_axis=-1,
+            device=network.device,
+        )
+        unit = network.diam_mean.item() if settings.rescale else None
+        return cls(
+            names=tuple(image.name for image in usable),
+            train=PreparedImages(
+                train_pixels, train_flows, train_chances, _sizes(train_diameters, unit)
+            ),
+            test=PreparedImages(
+                test_pixels or [], test_flows or [], test_chances, _sizes(test_diameters, unit)
+            ),
+            mean_diameter=train_diameters.mean(),
+        )
+
+
+def _chances(images: Sequence[LabelledImage], settings: Hyperparameters) -> np.ndarray | None:
+    """Of being drawn, before they are made to sum to 1; an image that is not named has 1."""
+    if not settings.train_probs:
+        return None
+    by_name = dict(settings.train_probs)
+    return np.array([by_name.get(image.name, 1.0) for image in images])
+
+
+def _sizes(diameters: np.ndarray | None, unit: float | None) -> np.ndarray | None:
+    """Diameters in a unit; none without one, and of a part that is not there."""
+    if diameters is None or unit is None:
+        return None
+    return diameters / unit
