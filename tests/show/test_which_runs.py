@@ -1,7 +1,5 @@
 """Which runs a notebook looks at, against stores of planted outcomes."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -10,9 +8,8 @@ from cellrepro.images.folder import folder_digest
 from cellrepro.images.nuclei import write_folder
 from cellrepro.show import which_runs
 from cellrepro.show.made_on_demand import some_runs
-from cellrepro.show.telling_pair import telling_pair, telling_pair_of
 from cellrepro.store.store import Store
-from stores import add_run, short, some_machine, squares, three
+from stores import add_run, short, squares, three
 
 
 @pytest.fixture(scope="module")
@@ -45,71 +42,6 @@ def test_best_network_agrees_best_with_the_truth(store, images, digest):
     assert which_runs.best_network(store, images).name == best.repeats[0].name
     enough = {run.key for run in some_runs(store, images)}  # nothing is trained
     assert enough == {run.key for run in store.runs() if run.spec.seed < 3}
-
-
-def test_telling_pair_prefers_repeats_that_differ(store, images, digest):
-    """It never crosses data sets, nor takes empty masks."""
-    add_run(store, [(1.0, three())], seed=1, **digest)
-    add_run(store, [(1.0, MISSING)])
-    add_run(store, [(3.0, NOTHING)], seed=3, **digest)
-    with pytest.raises(BadInput, match="fewer than two runs over"):
-        telling_pair(store, images)
-    loose = add_run(store, [(1.0, three()), (2.0, MISSING)], mode="fast", **digest)
-    pair = telling_pair(store, images)
-    assert {pair.a.name, pair.b.name} == {repeat.name for repeat in loose.repeats}
-    expected = "two repeats of one spec whose masks differ. Looked for in this order: "
-    assert pair.reason.startswith(expected)
-
-
-def test_telling_pair_looks_for_machines_and_profiles_first_and_for_seeds_last(
-    store, images, digest
-):
-    """Each run that is added makes a pair that comes before all others."""
-    grown = three(squares(grown=3))
-    add_run(store, [(1.0, three())], **digest)
-    steps = (
-        ("two seeds whose masks are equal, as all are.", {"seed": 1}, three()),
-        ("two seeds whose masks differ.", {"seed": 2}, MISSING),
-        ("other settings whose masks differ.", {"batch_size": 4}, MISSING),
-        ("two modes whose masks differ.", {"mode": "fast"}, MISSING),
-        (
-            "two modes whose masks differ; the masks of two profiles agree.",
-            {"profile": "cpu-1thread"},
-            three(),
-        ),
-        ("two profiles whose masks differ.", {"profile": "cpu-avx2"}, grown),
-        ("two machines whose masks differ.", {"manifest": {"machine": some_machine("x")}}, grown),
-    )
-    for expected, changes, masks in steps:
-        run = add_run(store, [(2.0, masks)], **changes, **digest)
-        pair = telling_pair(store, images)
-        assert pair.reason.startswith(expected), pair.reason
-        if "equal" not in expected and "agree" not in expected:
-            assert run.key in {pair.a.manifest.key, pair.b.manifest.key}
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_telling_pair_is_the_first_of_all_pairs(tmp_path, digest, seed):
-    """Found without pairing each with each, it is the one that a look at every pair finds."""
-    random = np.random.default_rng(seed)
-    store = Store(tmp_path)
-    sizes = [three(squares(grown=grown)) for grown in range(3)]
-    for profile, mode, number in itertools.product(("a", "b"), ("fast", "strict"), (0, 1)):
-        outcomes = [(1.0, sizes[random.integers(3) * (seed % 3 > 0)])] * random.integers(1, 3)
-        if random.random() < 0.7:
-            add_run(store, outcomes, profile=profile, mode=mode, seed=number, **digest)
-    repeats = [repeat for run in store.runs() for repeat in run.repeats]
-
-    def rank(pair):
-        one, other = (repeat.spec for repeat in pair)
-        order = ["profile", "mode", "repeat", "seed"]
-        kinds = [name for name in order if getattr(one, name, 0) != getattr(other, name, 0)]
-        masks = [[m.digest for m in repeat.manifest.masks.values()] for repeat in pair]
-        return masks[0] == masks[1], order.index((kinds or ["repeat"])[-1]), len(kinds)
-
-    expected = min(map(rank, itertools.combinations(repeats, 2)))
-    chosen = telling_pair_of(repeats)
-    assert rank((chosen.a, chosen.b)) == expected
 
 
 def test_diverging_pair_is_of_one_training_with_a_ledger(store, images, digest):

@@ -22,7 +22,18 @@ _CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
 
 
 def trained_on(store: Store, data: str | Path) -> list[Run]:
-    """Get the stored trainings over a folder of images, which is known by its content."""
+    """Get the stored trainings over a folder of images.
+
+    Parameters
+    ----------
+    store : Store
+    data : str or Path
+        Folder of images, which is known by its content.
+
+    Returns
+    -------
+    list of Run
+    """
     digest = folder_digest(data)
     return [
         run for run in store.runs() if run.spec.task == "train" and run.spec.data_digest == digest

@@ -134,7 +134,18 @@ def _change_lines(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
 
 
 def change_line(change: ObjectChange, image: str) -> str:
-    """Say in a line what became of an object, and where it lies in its image."""
+    """Say in a line what became of an object.
+
+    Parameters
+    ----------
+    change : ObjectChange
+    image : str
+        In which it lies.
+
+    Returns
+    -------
+    str
+    """
     labels_a = ", ".join(map(str, change.labels_a)) or "nothing"
     labels_b = ", ".join(map(str, change.labels_b)) or "nothing"
     centre = ", ".join(f"{coordinate:.0f}" for coordinate in change.position)

@@ -192,30 +192,19 @@ def difference(
     assert plane_a is not None
     assert plane_b is not None
     background = background_of(plane.image, plane_a.shape)
-    under = {} if plane_truth is None else {"truth": plane_truth}
     short_a = style.clipped(name_a, _NAME_LETTERS)
     short_b = style.clipped(name_b, _NAME_LETTERS)
     comparison = compare_masks(plane_a, plane_b)
     differing, drawn = category_picture(background, categories(plane_a, plane_b), side=side)
     panels = [
-        _Panel(
-            f"{short_a}: {_objects(plane_a)}",
-            with_outlines(background, {**under, "a": plane_a}, side=side),
-        ),
-        _Panel(
-            f"{short_b}: {_objects(plane_b)}",
-            with_outlines(background, {**under, "b": plane_b}, side=side),
-        ),
+        _outlines_panel(short_a, "a", plane_a, plane_truth, background, side),
+        _outlines_panel(short_b, "b", plane_b, plane_truth, background, side),
         _Panel(f"where they differ: {ppm_text(comparison.ppm)}", differing),
     ]
     if votes is not None:
         n_votes, n_runs = votes
-        panels.append(
-            _Panel(
-                f"called cell by 1 (bright) to {n_runs} runs (dark)",
-                vote_picture(background, n_votes, n_runs, side=side),
-            )
-        )
+        picture = vote_picture(background, n_votes, n_runs, side=side)
+        panels.append(_Panel(f"called cell by 1 (bright) to {n_runs} runs (dark)", picture))
     n_columns = 3 if len(panels) == 3 else 2
     n_rows = len(panels) // n_columns
     height = WIDTH / n_columns * min(1.6, plane_a.shape[0] / plane_a.shape[1])
@@ -226,6 +215,20 @@ def difference(
     _ring(grid[2], drawn >= 2)
     style.legend(figure, _explained(short_a, short_b, with_truth=plane_truth is not None))
     return figure.described(_difference_heading(plane.name, comparison, plane_a.size))
+
+
+def _outlines_panel(
+    name: str,
+    key: str,
+    labels: np.ndarray,
+    truth: np.ndarray | None,
+    background: np.ndarray,
+    side: int,
+) -> _Panel:
+    """The outlines of one side, ``a`` or ``b``, over those of the truth."""
+    outlines = {} if truth is None else {"truth": truth}
+    outlines[key] = labels
+    return _Panel(f"{name}: {_objects(labels)}", with_outlines(background, outlines, side=side))
 
 
 def _explained(name_a: str, name_b: str, *, with_truth: bool) -> list[Artist]:

@@ -322,8 +322,20 @@ def panel_shape(shape: Sequence[int], side: int = SIDE) -> tuple[int, int]:
 
 
 def enlarged(array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Sample an array at the pixels of a panel of that shape (nearest neighbour).
+    """Sample an array at the pixels of a panel (nearest neighbour).
 
+    Parameters
+    ----------
+    array : ndarray, shape (Y, X)
+    shape : pair of int
+        Rows and columns of the panel.
+
+    Returns
+    -------
+    ndarray, of that shape
+
+    Examples
+    --------
     >>> enlarged(np.array([[1, 2]]), (2, 4))
     array([[1, 1, 2, 2],
            [1, 1, 2, 2]])
@@ -336,7 +348,20 @@ def enlarged(array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def all_seen(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Sample as `enlarged`, but lose nothing above 0; where that is rare, draw larger spots."""
+    """Sample as `enlarged`, but lose nothing above 0.
+
+    Parameters
+    ----------
+    values : ndarray, shape (Y, X)
+        Of several at one pixel of the panel the largest is kept.
+    shape : pair of int
+        Rows and columns of the panel.
+
+    Returns
+    -------
+    ndarray, of that shape
+        Where little is above 0, each pixel of it is a larger spot.
+    """
     from scipy import ndimage
 
     panel = enlarged(values, shape)
@@ -351,7 +376,20 @@ def all_seen(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def dimmed(background: np.ndarray, shape: tuple[int, int], share: float = DIMMED) -> np.ndarray:
-    """Make a panel (Y', X', 3) of uint8 of a grey image, which keeps a share of its brightness."""
+    """Make a darker panel of a grey image.
+
+    Parameters
+    ----------
+    background : ndarray of uint8, shape (Y, X)
+    shape : pair of int
+        Rows and columns of the panel.
+    share : float
+        Of its brightness that the image keeps.
+
+    Returns
+    -------
+    ndarray of uint8, shape (Y', X', 3)
+    """
     grey = np.rint(enlarged(background, shape) * share).astype(np.uint8)
     return np.repeat(grey[..., None], 3, axis=2)
 

@@ -146,6 +146,16 @@ class Picture(Figure):
 def labels_of(labels: Sequence[str] | None, default: Iterable[str]) -> list[str]:
     """Get one label for each thing: those given, else the default ones.
 
+    Parameters
+    ----------
+    labels : sequence of str, optional
+    default : iterable of str
+        One for each thing.
+
+    Returns
+    -------
+    list of str
+
     Raises
     ------
     BadInput
@@ -158,8 +168,21 @@ def labels_of(labels: Sequence[str] | None, default: Iterable[str]) -> list[str]
 
 
 def clipped(text: str, most: int = _TICK_LETTERS) -> str:
-    """Take the middle out of a text where it would crowd out the drawing; one line, no tabs.
+    """Take the middle out of a text where it would crowd out the drawing.
 
+    Parameters
+    ----------
+    text : str
+    most : int
+        Letters that are left.
+
+    Returns
+    -------
+    str
+        One line, no tabs.
+
+    Examples
+    --------
     >>> clipped("a text that is far too long", 16)
     'a text  … o long'
     """
@@ -168,18 +191,38 @@ def clipped(text: str, most: int = _TICK_LETTERS) -> str:
 
 
 def heading(figure: Picture, text: str) -> None:
-    """Write the answer above all."""
+    """Write the answer above all; of one that is too long the middle is left out."""
     figure.suptitle(clipped(text, _LETTERS), fontsize=11, parse_math=False)
 
 
 def title(axes: Axes, text: str, *, size: float = 10) -> None:
-    """Write above one panel; lines that are too long lose their middle. ``size``: points."""
+    """Write above one panel.
+
+    Parameters
+    ----------
+    axes : Axes
+    text : str
+        Lines that are too long lose their middle.
+    size : float
+        Points.
+    """
     lines = "\n".join(clipped(line) for line in text.splitlines())
     axes.set_title(lines, fontsize=size, parse_math=False)
 
 
 def note(text: str, *, height: float = 1.6) -> Picture:
-    """Say in words that there is nothing to draw. ``height``: inches."""
+    """Make a picture that says in words why there is nothing to draw.
+
+    Parameters
+    ----------
+    text : str
+    height : float
+        Inches.
+
+    Returns
+    -------
+    Picture
+    """
     figure = Picture(height=height)
     figure.text(0.5, 0.5, text, ha="center", va="center", fontsize=10, parse_math=False)
     return figure
@@ -200,7 +243,16 @@ def x_grid(axes: Axes) -> None:
 
 
 def rows(axes: Axes, names: Iterable[str], *, size: float = 8) -> None:
-    """Name the rows of a chart, the first at the top. ``size``: points."""
+    """Name the rows of a chart, the first at the top.
+
+    Parameters
+    ----------
+    axes : Axes
+        Rows lie at 0, 1, 2 … of its vertical axis.
+    names : iterable of str
+    size : float
+        Points.
+    """
     listed = [clipped(name) for name in names]
     axes.set_yticks(range(len(listed)), listed, parse_math=False, fontsize=size)
     axes.set_ylim(len(listed) - 0.4, -0.6)
@@ -264,7 +316,19 @@ class LineStyle(TypedDict):
 
 
 def line_style(i: int, n: int) -> LineStyle:
-    """Get the style of line i of n: each thinner than the one before and dashed otherwise."""
+    """Get the style of a line: each is thinner than the one before and dashed otherwise.
+
+    Parameters
+    ----------
+    i : int
+        Which line, from 0.
+    n : int
+        Of how many.
+
+    Returns
+    -------
+    LineStyle
+    """
     is_wide = i == 0 and n > 1
     return {
         "color": SERIES[i % len(SERIES)],
