@@ -16,7 +16,7 @@ ROOMS = [
     *("process", "run", "changes", "grid", "audits", "divergence", "show"),
 ]
 """In the order in which they may build on each other; the command line and the demo on all."""
-GROUND = ["errors", "words", "progress", "results", "torch_internals", "__init__"]
+GROUND = ["errors", "words", "progress", "results", "torch_internals", "version", "__init__"]
 
 MODULES = {
     ".".join(["cellrepro", *path.relative_to(SOURCE).with_suffix("").parts]): path

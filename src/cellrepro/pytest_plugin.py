@@ -12,7 +12,7 @@ def cellrepro_baseline() -> Callable[..., Any]:
 
     Takes and gives what `cellrepro.check_baseline` does.
     """
-    from cellrepro import check_baseline
+    from cellrepro.changes.baseline import check_baseline
     from cellrepro.show.answers.baseline import baseline_check_answer
 
     def hold(file: Any, masks: Any, **limits: Any) -> Any:

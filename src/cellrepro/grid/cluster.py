@@ -20,7 +20,6 @@ from typing import Any
 
 import yaml
 
-import cellrepro
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.arrival import JobQueue, SlurmQueue, Started, wait_for_workers
 from cellrepro.grid.file import Grid
@@ -29,6 +28,7 @@ from cellrepro.grid.sending import Sent, moved, travelling, what_is_needed
 from cellrepro.grid.status import Board
 from cellrepro.process.calling import Children
 from cellrepro.store import this_machine
+from cellrepro.version import __version__
 
 try:
     from distributed import Client, get_worker
@@ -181,7 +181,7 @@ def introduce(area: Path, dask_worker: Any) -> Introduced:
     given = (name for name in dask_worker.state.total_resources if not name.startswith("machine "))
     return Introduced(
         name=str(dask_worker.name),
-        version=cellrepro.__version__,
+        version=__version__,
         identities=tuple(identities()),
         resources=tuple(given),
         sees_store=area.is_dir(),
@@ -328,10 +328,10 @@ class ClusterPool:
 
     def _workers(self) -> list[Introduced]:
         found = list(self._client.run(introduce, self._area, on_error="ignore").values())
-        if not found or any(worker.version != cellrepro.__version__ for worker in found):
+        if not found or any(worker.version != __version__ for worker in found):
             versions = ", ".join(sorted({worker.version for worker in found})) or "none"
             raise BadInput(
-                f"the workers have cellrepro {versions}, expected {cellrepro.__version__} as here: "
+                f"the workers have cellrepro {versions}, expected {__version__} as here: "
                 "install the same there"
             )
         return found

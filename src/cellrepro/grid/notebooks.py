@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import cellrepro
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import is_litter
 from cellrepro.process.child import Child
@@ -22,7 +21,7 @@ from cellrepro.progress import pass_on
 
 def brought(folder: str) -> Path:
     """The ``notebooks`` or ``grids`` that came with the package, or lie beside it in a checkout."""
-    package = Path(cellrepro.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     installed = package / folder
     return installed if installed.is_dir() else package.parents[1] / folder
 

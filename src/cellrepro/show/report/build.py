@@ -128,7 +128,7 @@ def _target(path: Path) -> Path:
 def _page(found: Summary, folder: str | None) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from cellrepro import __version__
+    from cellrepro.version import __version__
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
