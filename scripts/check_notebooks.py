@@ -16,7 +16,7 @@ from pathlib import Path
 from papermill.iorw import load_notebook_node, write_ipynb
 from papermill.parameterize import parameterize_notebook
 
-from cellrepro.images.nuclei import write_folder
+from cellrepro.images.synthetic_sets import write_folder
 
 PROJECT = Path(__file__).resolve().parents[1]
 TIMEOUT = 900  # seconds a cell

@@ -86,7 +86,7 @@ class Lab:
         if not data.exists():
             _python(
                 "import sys; from pathlib import Path\n"
-                "from cellrepro.images.nuclei import write_folder\n"
+                "from cellrepro.images.synthetic_sets import write_folder\n"
                 "write_folder(Path(sys.argv[1]), n_train=4, n_test=2)",
                 data,
             )

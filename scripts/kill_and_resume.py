@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from cellrepro.bits.digests import file_digest
-from cellrepro.images.nuclei import write_folder
+from cellrepro.images.synthetic_sets import write_folder
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ from cellrepro.cli import app
 from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import load
 from cellrepro.determinism.seeds import generators_kept
-from cellrepro.images.nuclei import write_folder
+from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.process.machine_here import machine_here
 from cellrepro.store.manifest import Manifest
 from stores import some_machine, some_manifest, some_spec

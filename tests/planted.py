@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import generators_kept
 from cellrepro.divergence.find import diverge
-from cellrepro.images.nuclei import write_folder
+from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.child import Child
 from cellrepro.run.checkpointing import Keeping

@@ -112,7 +112,7 @@ def warm_loop(
     encoder: str, n_steps: int, *, batch_size: int = 1, watch: Any = None
 ) -> tuple[Any, Any]:
     """A network and its training on one image, two steps old."""
-    from cellrepro.images.nuclei import labelled_nuclei
+    from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.network import seeded_network
     from cellrepro.model.training_loop import TrainingLoop
 

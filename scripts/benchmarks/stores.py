@@ -55,7 +55,7 @@ def _store_of_copies(scratch: Path, n_seeds: int, n_profiles: int) -> Path:
     """
     import cellrepro
     from cellrepro.asked.spec import make_spec
-    from cellrepro.images.nuclei import write_folder
+    from cellrepro.images.synthetic_sets import write_folder
     from cellrepro.store.store import Store
 
     write_folder(scratch / "synthetic", n_train=1, n_test=3)

@@ -27,7 +27,7 @@ def loop(extent: Extent) -> Iterator[Figure]:
     from cellpose.train import train_seg
 
     from cellrepro.determinism.modes import mode_in_force
-    from cellrepro.images.nuclei import labelled_nuclei
+    from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.network import seeded_network
     from cellrepro.model.training_loop import TrainingLoop
 
@@ -144,7 +144,7 @@ def numeric_class_time(extent: Extent) -> Iterator[Figure]:
 def learning(extent: Extent) -> Iterator[Figure]:
     """What `tiny` learns, and in how many seconds of training."""
     import cellrepro
-    from cellrepro.images.nuclei import write_folder
+    from cellrepro.images.synthetic_sets import write_folder
 
     settings = extent.of({"epochs": 2, "images_per_epoch": 1}, {"epochs": 24})
     options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())

@@ -7,7 +7,7 @@ import pytest
 from cellrepro.audits import cost
 from cellrepro.audits.cost import measure_cost, summarise
 from cellrepro.errors import BadInput
-from cellrepro.images.nuclei import labelled_nuclei
+from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.model.step_timing import SideBySide
 
 ROUNDS = [

@@ -11,7 +11,7 @@ from cellrepro.audits import outside_the_step
 from cellrepro.determinism.modes import switches
 from cellrepro.determinism.seeds import capture
 from cellrepro.images.folder import read_folder
-from cellrepro.images.nuclei import write_folder
+from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.model.inference import shared_defaults
 from cellrepro.model.network import import_cellpose
 

@@ -13,10 +13,11 @@ from scipy.spatial import cKDTree
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import read_labels
 from cellrepro.images.label_image import doubt, pieces_of, refuse_picture
-from cellrepro.images.nuclei import LOOKS, nuclei
+from cellrepro.images.nuclei import draw_nuclei
+from cellrepro.images.synthetic_sets import IMAGES
 
 REAL_SETS = Path(__file__).parents[3] / "shared" / "data"
-MADE = nuclei(3, shape=(256, 256), **LOOKS[3])
+MADE = draw_nuclei(3, IMAGES[3].look, shape=(256, 256), n_nuclei=IMAGES[3].n_nuclei)
 PICTURE = MADE.image
 MASKS = MADE.masks
 RANDOM = np.random.default_rng(0)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from cellrepro.errors import BadInput
-from cellrepro.images.nuclei import DIGESTS_FILE, nuclei, write_folder
+from cellrepro.images.nuclei import nuclei
+from cellrepro.images.synthetic_sets import DIGESTS_FILE, write_folder
 
 # Of the file SHA256SUMS of write_folder(folder), which lists the digests of all 22 image files.
 DEFAULT_SET = "9aa2ee2795237d0f06105665b4b32fd399359ab6f6e1e0ccbe156b84a6e384ef"
@@ -20,7 +21,7 @@ DEFAULT_SET = "9aa2ee2795237d0f06105665b4b32fd399359ab6f6e1e0ccbe156b84a6e384ef"
 PRINT_DIGEST = """
 import pathlib, sys
 import numpy as np
-from cellrepro.images.nuclei import write_folder
+from cellrepro.images.synthetic_sets import write_folder
 from numpy._core._multiarray_umath import __cpu_features__ as features
 folder = pathlib.Path(sys.argv[1])
 print(write_folder(folder, n_train=2, n_test=0)["train/synth_001.tif"])
@@ -130,7 +131,6 @@ def test_nothing_is_written_beside_other_files(tmp_path):
         ({"diameter": float("nan")}, "diameter of nuclei is nan; expected a number"),
         ({"diameter": -3}, "diameter of nuclei is -3; expected a number"),
         ({"blur": "much"}, "blur of nuclei is 'much'; expected a number from 0 to 50"),
-        ({"size": 3}, "nuclei have no size; expected some of diameter"),
         ({"shape": (48, 48), "n_nuclei": 200}, r"only \d+ of n_nuclei=200 nuclei found a place"),
     ],
 )

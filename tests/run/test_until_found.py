@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from cellrepro.images.folder import read_folder
-from cellrepro.images.nuclei import labelled_nuclei
+from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.run import train
 from cellrepro.run.until_found import (

@@ -10,7 +10,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from cellrepro.grid.status import GridStatus, Row
 from cellrepro.show import live
-from cellrepro.store import disk
+from cellrepro.store.locks import locked
 from conftest import MAIN
 
 NOW = 1_800_000_000.0
@@ -41,7 +41,7 @@ def standing(tmp_path):
 
 def test_what_runs_and_what_failed_is_said(standing, invoke):
     store, path = standing
-    with disk.locked(path):  # as its command holds it
+    with locked(path):  # as its command holds it
         answer = invoke("watch", "--store", store)
         document = invoke("watch", "--store", store, "--json").json
     first, *rows = answer.out.splitlines()
@@ -61,7 +61,7 @@ def test_what_runs_and_what_failed_is_said(standing, invoke):
 def test_a_grid_that_vanishes_has_ended_well(standing, monkeypatch):
     store, path = standing
     monkeypatch.setattr(live, "REFRESH_SECONDS", 0.01)
-    with disk.locked(path):
+    with locked(path):
         states = live.states(store)
         assert next(states)[0].n("running") == 1
         path.unlink()
@@ -79,7 +79,7 @@ def test_an_old_failure_gives_way_to_the_next_attempt(standing, monkeypatch):
     new = GridStatus(name="demo", started=NOW, updated=NOW, rows=ROWS[2:3])
     other.write_text(new.model_copy(update={"name": "other"}).model_dump_json())
     path.write_text(old.model_dump_json())
-    with disk.locked(path), disk.locked(other):
+    with locked(path), locked(other):
         states = live.states(store)
         first = {one.name: one for one in next(states)}
         assert (first["demo"].n("out-of-memory"), first["other"].n("running")) == (1, 1)
@@ -100,7 +100,7 @@ def test_a_store_that_one_may_only_read_can_be_watched(standing):
     if subprocess.run([*read_only, "true"], capture_output=True, check=False).returncode:
         pytest.skip("only root can make a folder read-only for one process")
     watch = [*read_only, sys.executable, "-P", "-c", MAIN, "watch", "--store", str(store)]
-    with disk.locked(path):
+    with locked(path):
         alive = subprocess.run(watch, capture_output=True, text=True, check=True).stdout
     path.with_name(f"{path.name}.lock").touch()  # as a killed command leaves it
     killed = subprocess.run(watch, capture_output=True, text=True, check=True).stdout
@@ -118,7 +118,7 @@ def test_in_a_notebook_the_table_follows(standing, tmp_path):
     later = GridStatus(name="demo", started=NOW, updated=NOW, ended=True, rows=ROWS[1:2])
     code[1] = f"later = {later.model_dump_json()!r}; {code[1]}"
     notebook = new_notebook(cells=[new_code_cell(one) for one in code])
-    with disk.locked(path):
+    with locked(path):
         NotebookClient(notebook, timeout=60).execute()
     (output,) = notebook.cells[0].outputs
     page = output.data["text/html"]

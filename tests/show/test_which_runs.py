@@ -5,7 +5,7 @@ import pytest
 
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
-from cellrepro.images.nuclei import write_folder
+from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.show import which_runs
 from cellrepro.show.made_on_demand import some_runs
 from cellrepro.store.store import Store

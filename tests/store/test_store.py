@@ -22,8 +22,7 @@ import torch
 
 from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.store import disk, this_machine
-from cellrepro.store import store as store_module
+from cellrepro.store import this_machine, whole_files
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 
 
@@ -131,10 +130,14 @@ def test_storing_and_finding_read_no_more_the_more_runs_there_are(
     store, keep, made_up, monkeypatch, tmp_path
 ):
     """What is known of equal content is a cache: it may go, be torn, or know nothing of copies."""
-    read, reads = store_module._read, []
-    monkeypatch.setattr(
-        store_module, "_read", lambda path, kind: reads.append(path.name) or read(path, kind)
-    )
+    reads = []
+    read_bytes = Path.read_bytes
+
+    def noted(path):
+        reads.append(path.name)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
 
     def manifests_read(do):
         reads.clear()
@@ -291,8 +294,8 @@ def test_failures_are_kept_replaced_and_forgotten(store, made_up):
             (area / NOTEBOOK).write_text("{}")
             kept = store.keep_failure(area, spec, machine="here", repeat=1, reason=reason)
     (failure,) = store.failures()
-    assert (failure["key"], failure["repeat"], failure["reason"]) == (spec.key, 1, "second")
-    assert (failure["folder"], (kept / NOTEBOOK).exists()) == (str(kept), True)
+    assert (failure.key, failure.repeat, failure.reason) == (spec.key, 1, "second")
+    assert (failure.folder, (kept / NOTEBOOK).exists()) == (kept, True)
     store.forget_failure(spec.key, "here", 1)
     assert store.failures() == []
     assert not (store.root / "failed").exists()
@@ -494,12 +497,12 @@ def test_a_failure_that_was_cut_off_is_still_one(store, made_up, tmp_path):
     spec = made_up.spec()
     folder = store.keep_failure(tmp_path, spec, machine="abacus-0", repeat=1, reason="no memory")
     (whole,) = store.failures()
-    assert (whole["reason"], whole["repeat"]) == ("no memory", 1)
+    assert (whole.reason, whole.repeat) == ("no memory", 1)
     path = folder / "failure.json"
     path.write_bytes(path.read_bytes()[:20])
     (cut,) = store.failures()
-    assert (cut["key"], cut["machine"], cut["repeat"]) == (spec.key, "abacus-0", 1)
-    assert "cannot be read" in cut["reason"]
+    assert (cut.key, cut.machine, cut.repeat) == (spec.key, "abacus-0", 1)
+    assert "cannot be read" in cut.reason
 
 
 def test_rules_for_new_requests_are_not_asked_of_stored_runs(store, keep, made_up):
@@ -529,5 +532,5 @@ def test_a_folder_of_read_only_files_is_removed_as_windows_asks_for(tmp_path, mo
     (folder / "cell.tif").chmod(0o444)
     with pytest.raises(PermissionError):
         shutil.rmtree(folder)
-    disk.remove_folder(folder)
+    whole_files.remove_folder(folder)
     assert not folder.exists()

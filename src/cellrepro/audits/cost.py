@@ -113,7 +113,7 @@ def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **optio
     import torch
 
     from cellrepro.images.folder import read_folder
-    from cellrepro.images.nuclei import labelled_nuclei
+    from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.network import seeded_network
     from cellrepro.model.prepared_images import trainable
     from cellrepro.model.step_timing import SideBySide

@@ -245,7 +245,7 @@ def few_steps(child: Child) -> dict[str, Any]:
 
 def small_loop(source: Any, device: Any, *, seed: int | None) -> tuple[Any, Any]:
     """Two epochs of a network on synthetic images, about to begin, and the network."""
-    from cellrepro.images.nuclei import labelled_nuclei
+    from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.network import build
     from cellrepro.model.training_loop import TrainingLoop
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.errors import BadInput
-from cellrepro.store.disk import write_whole
+from cellrepro.store.whole_files import write_whole
 
 
 def sidecar_of(masks: Path) -> Path:

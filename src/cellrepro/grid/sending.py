@@ -12,8 +12,8 @@ from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.file import Grid, Point
 from cellrepro.grid.point import Job
-from cellrepro.store import disk
 from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, SUMS, WEIGHTS, Store
+from cellrepro.store.whole_files import inside
 from cellrepro.words import some
 
 STORE_PLACE = "store"
@@ -44,7 +44,7 @@ class Sent:
         with tempfile.TemporaryDirectory(dir=area) as scratch:
             root = Path(scratch)
             for name, digest in self.names.items():
-                disk.inside(root, name).parent.mkdir(parents=True, exist_ok=True)
+                inside(root, name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_bytes(self.contents[digest])
             run, data = Store(root).run(job.key), root / "data" / spec.images_digest[:KEY_LENGTH]
             for repeat in run.repeats if run else ():

@@ -18,8 +18,9 @@ from pydantic import BaseModel, ValidationError
 from cellrepro.bits.digests import value_digest
 from cellrepro.grid.point import BADLY, Job, Listener, Status
 from cellrepro.progress import Progress
-from cellrepro.store import disk
+from cellrepro.store import locks
 from cellrepro.store.store import Store
+from cellrepro.store.whole_files import write_whole
 
 _FOLDER = ".grids"
 _REFRESH_SECONDS = 0.5
@@ -119,7 +120,7 @@ class Board(Listener):
         if ended and not now.n("waiting", *BADLY):
             path.unlink(missing_ok=True)
         else:
-            disk.write_whole(path, text)
+            write_whole(path, text)
 
 
 class _RowListener(Listener):
@@ -157,7 +158,7 @@ def board(jobs: Sequence[Job], bar: Progress, *, dashboard: str = "") -> Iterato
             is_well = not made.status.n("waiting", "running", *BADLY)
             is_shown = made.at_work or (is_well and path.exists())
             for _ in range(_TRIES if is_shown else 0):
-                with disk.locked(path) as mine:  # while it is held, this command is alive
+                with locks.locked(path) as mine:  # while it is held, this command is alive
                     if mine:
                         made.write(path)
                         while not over.wait(_REFRESH_SECONDS):
@@ -189,6 +190,6 @@ def standing_by_file(store: Store) -> dict[Path, GridStatus]:
             status = GridStatus.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):  # it has just ended
             continue
-        status.lost = not status.ended and not disk.held(path)
+        status.lost = not status.ended and not locks.is_locked(path)
         found[path] = status
     return found

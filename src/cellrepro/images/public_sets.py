@@ -21,10 +21,10 @@ from pydantic import BaseModel, ValidationError
 
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere, whole, wrong_fields
-from cellrepro.images import nuclei
+from cellrepro.images import synthetic_sets
 from cellrepro.images.decoding import pieces_by_label, read_bytes, read_image, read_masks
 from cellrepro.images.folder import is_litter, read_folder
-from cellrepro.store.disk import remove_empty, write_whole
+from cellrepro.store.whole_files import remove_empty, write_whole
 from cellrepro.words import some
 
 SYNTHETIC = "synthetic"
@@ -74,7 +74,7 @@ def provide(
             f"for another set than {SYNTHETIC}, which is made here"
         )
     if name == SYNTHETIC:
-        nuclei.write_folder(target)
+        synthetic_sets.write_folder(target)
         return target
     if target.exists():
         _verify(target, record)
@@ -104,7 +104,9 @@ def write_benchmark(
     if cells is not None:
         name = f"-{whole('cells', cells, 1)}-cells"
     folder = Path(data) / f"synthetic-{n_images}-images-{edge}-pixels{name}"
-    nuclei.write_folder(folder, n_train=n_images, n_test=0, shape=(edge, edge), n_cells=cells)
+    synthetic_sets.write_folder(
+        folder, n_train=n_images, n_test=0, shape=(edge, edge), n_cells=cells
+    )
     return folder
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cellrepro.bits.digests import value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.store import disk
+from cellrepro.store.locks import locked
 from cellrepro.store.this_machine import distributions
 
 CACHE_VARIABLE = "CELLREPRO_CACHE"
@@ -51,7 +51,7 @@ def python_of(version: str) -> tuple[str, dict[str, str]]:
     wanted = [version, sys.version, *_NEEDED, *here]
     area = _cache()
     folder = area / f"cellpose-{version}-{value_digest(wanted)[:8]}"
-    with disk.locked(folder, wait=True):
+    with locked(folder, wait=True):
         if not (folder / LOCK).exists():
             sys.stderr.write(f"note: making an environment for Cellpose {version}, once\n")
             scratch = folder.with_name(f".{folder.name}.part")

@@ -15,7 +15,7 @@ from cellrepro.determinism import seeds
 from cellrepro.errors import BadInput
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.run.options import Kept
-from cellrepro.store import checkpoints, disk
+from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint, Origin
 from cellrepro.store.ledger import (
     DRAWS,
@@ -28,6 +28,7 @@ from cellrepro.store.ledger import (
     write_rows,
 )
 from cellrepro.store.store import Repeat
+from cellrepro.store.whole_files import link_or_copy
 
 CHECKPOINTS = "checkpoints"
 """The folder of a stored repeat that holds those that were kept."""
@@ -168,7 +169,7 @@ class Keeper:
                 write_rows(path, rows, LedgerRow)
         for one in self.kept:
             kept = self._staged / CHECKPOINTS / one.folder.name
-            shutil.copytree(one.folder, kept, copy_function=disk.link_or_copy)
+            shutil.copytree(one.folder, kept, copy_function=link_or_copy)
         shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
 
     def _flush(self) -> None:

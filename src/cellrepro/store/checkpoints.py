@@ -16,9 +16,9 @@ from typing import Any
 from cellrepro.bits.digests import file_digest
 from cellrepro.determinism import seeds
 from cellrepro.errors import BadInput
-from cellrepro.store.disk import to_disk
 from cellrepro.store.this_machine import differing_probes
 from cellrepro.store.unchanged import digest_once
+from cellrepro.store.whole_files import to_disk
 
 _FORMAT = 1
 STATE, PLAIN = "state.safetensors", "state.json"

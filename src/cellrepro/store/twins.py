@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.store import disk
+from cellrepro.store.whole_files import inside
 
 _FOLDER, _KNOWN = ".digests", "known"
 
@@ -47,7 +47,7 @@ def twins(
             digest, _, name = line.partition(" ")
             if digest in digests:  # the latest: a file takes only so many links
                 with contextlib.suppress(BadInput):
-                    found[digest] = disk.inside(runs, name)
+                    found[digest] = inside(runs, name)
     return found
 
 

@@ -28,8 +28,8 @@ from cellrepro.show.report import (
 )
 from cellrepro.show.report.page import CHANGES, MOST_ROWS, View, counts_text, links_to, runs_folder
 from cellrepro.show.report.summary import Chapter, Summary
-from cellrepro.store.disk import write_whole
 from cellrepro.store.store import Store
+from cellrepro.store.whole_files import write_whole
 from cellrepro.words import grouped, ppm_text, share_text
 
 _NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")

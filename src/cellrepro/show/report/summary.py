@@ -19,6 +19,7 @@ from cellrepro.same.axes import AXES
 from cellrepro.same.names import Names, place_of, said
 from cellrepro.same.seed_spread import Axis, Spread, measure_spread
 from cellrepro.same.verdicts import Judgement, Verdict, judge
+from cellrepro.store.failures import KeptFailure
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.words import amount, ppm_text, span
@@ -142,7 +143,7 @@ class Summary:
 
 def summarise(store: Store) -> Summary:
     """Read a store and compare what it holds; it is refused if it holds no finished run."""
-    runs, failures = store.runs(), [_failure(record) for record in store.failures()]
+    runs, failures = store.runs(), [_failure(kept) for kept in store.failures()]
     if not runs:
         raise BadInput(
             f"the store {store.root} holds no finished run, and {len(failures)} that failed; run "
@@ -169,12 +170,12 @@ def summarise(store: Store) -> Summary:
     return Summary(chapters, failures)
 
 
-def _failure(record: dict[str, Any]) -> Failure:
+def _failure(kept: KeptFailure) -> Failure:
     try:
-        spec = Spec.model_validate(record.get("spec"))
+        spec = Spec.model_validate(kept.spec)
     except ValidationError:  # kept by another version: listed, but in no table
         spec = None
-    return Failure(f"{record['key']}/{record['machine']}", record["repeat"], record["reason"], spec)
+    return Failure(f"{kept.key}/{kept.machine}", kept.repeat, kept.reason, spec)
 
 
 # -- the headline --------------------------------------------------------------------------

@@ -1,0 +1,106 @@
+"""How nuclei of a synthetic image look: in units that people use, and in fixed point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import NamedTuple
+
+from cellrepro.errors import BadInput
+from cellrepro.images.integer_images import ONE, SUBCOUNT, SUBPIXEL
+
+
+class _Range(NamedTuple):
+    """What one field of `NucleiLook` can be, and the scale of fixed point that it is drawn in."""
+
+    least: float
+    most: float
+    scale: int
+
+
+_RANGES = {
+    "diameter": _Range(1, 512, SUBPIXEL),
+    "elongation": _Range(1, 20, ONE),
+    "touching": _Range(0, 1, ONE),
+    "brightness": _Range(0, 100_000, SUBCOUNT),
+    "texture": _Range(0, 10, ONE),
+    "chromocentres": _Range(0, 100, 1),
+    "blur": _Range(0, 50, SUBPIXEL),
+    "haze": _Range(0, 1, ONE),
+    "unevenness": _Range(0, 1, ONE),
+}
+
+
+@dataclass(frozen=True)
+class NucleiLook:
+    """What the nuclei of one image have in common.
+
+    Parameters
+    ----------
+    diameter : float
+        Of a typical nucleus, pixels, 1 to 512; single ones differ by about a fifth.
+    elongation : float
+        Long axis divided by short axis, 1 to 20.
+    touching : float
+        Share of the nuclei that are placed against another one, 0 to 1.
+    brightness : float
+        Camera counts above the background, 0 to 100,000. About one nucleus in twelve is dim (a
+        third of this), one in twenty is small and nearly twice as bright.
+    texture : float
+        Relative strength of the chromatin's grain, 0 to 10.
+    chromocentres : float
+        Up to how many bright spots a nucleus shows, 0 to 100; mouse nuclei do.
+    blur : float
+        Standard deviation of the optics, pixels, 0 to 50. About one nucleus in five is blurred
+        more.
+    haze : float
+        Share of the light that returns as a veil around the nuclei, 0 to 1.
+    unevenness : float
+        Share of the light that is missing in the darkest corner, 0 to 1.
+
+    Raises
+    ------
+    BadInput
+        If one of them is no number, or out of its range.
+    """
+
+    diameter: float = 22
+    elongation: float = 1.35
+    touching: float = 0.25
+    brightness: float = 900
+    texture: float = 0.2
+    chromocentres: float = 0
+    blur: float = 1.0
+    haze: float = 0.2
+    unevenness: float = 0.25
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least, most, _scale = _RANGES[field.name]
+            if isinstance(value, bool) or not isinstance(value, Real) or not least <= value <= most:
+                raise BadInput(
+                    f"{field.name} of nuclei is {value!r}; expected a number from {least:g} to "
+                    f"{most:g}"
+                )
+
+    def in_fixed_point(self) -> FixedLook:
+        """The same in whole numbers: one rounding of one double, which IEEE 754 defines exactly."""
+        return FixedLook(
+            **{name: round(getattr(self, name) * of.scale) for name, of in _RANGES.items()}
+        )
+
+
+@dataclass(frozen=True)
+class FixedLook:
+    """A `NucleiLook` in fixed point; see `cellrepro.images.integer_images` for the scales."""
+
+    diameter: int  # SUBPIXEL
+    elongation: int  # ONE
+    touching: int  # ONE
+    brightness: int  # SUBCOUNT
+    texture: int  # ONE
+    chromocentres: int  # how many
+    blur: int  # SUBPIXEL
+    haze: int  # ONE
+    unevenness: int  # ONE

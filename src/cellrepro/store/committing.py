@@ -1,0 +1,125 @@
+"""How a staged repeat enters the store: its images once, its files sealed, then moved, whole."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from cellrepro.asked.spec import KEY_LENGTH, Spec
+from cellrepro.bits.digests import file_digest
+from cellrepro.store.manifest import Manifest
+from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
+from cellrepro.store.twins import remember, twins
+from cellrepro.store.whole_files import moved, remove_folder, replace_by_link, write_whole
+
+STAGED_DATA = "data"
+"""Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""
+SUMS = "SHA256SUMS"
+
+Placing = Literal["is stored", "as a new run", "into its run"]
+
+
+def commit(root: Path, staged: Path, spec: Spec) -> Repeat:
+    """Seal a staged repeat with its digests and move it into place.
+
+    Parameters
+    ----------
+    root : Path
+        The store.
+    staged : Path
+        A folder on its file system, with ``manifest.json``, the files it speaks of and
+        `STAGED_DATA`. It is gone afterwards.
+    spec : Spec
+        What was asked for.
+
+    Returns
+    -------
+    Repeat
+        In the store. If another process stored the same repeat first, it is that one.
+
+    Raises
+    ------
+    OSError
+        If the store cannot be written.
+    """
+    manifest = Repeat(staged).manifest
+    run = root / "runs" / spec.key
+    target = run / manifest.machine.name / str(manifest.repeat)
+    _keep_images(root, staged / STAGED_DATA, spec.images_digest)
+    placing = _where_to_place(run, target)
+    if placing != "is stored":
+        _seal(root, staged, manifest)
+    match placing:
+        case "is stored":
+            pass
+        case "as a new run":
+            _move_with_spec(staged, run, target, spec)
+        case "into its run":
+            _move_into_run(staged, target)
+    return Repeat(target)
+
+
+def _where_to_place(run: Path, target: Path) -> Placing:
+    if target.exists():
+        return "is stored"
+    return "into its run" if run.exists() else "as a new run"
+
+
+def _move_with_spec(staged: Path, run: Path, target: Path, spec: Spec) -> None:
+    """Let a run appear with its spec and its first repeat."""
+    whole = staged.with_name(f"{staged.name}-{spec.key}")
+    first = whole / target.relative_to(run)
+    first.parent.mkdir(parents=True)
+    write_whole(whole / SPEC, spec.model_dump_json(indent=1), read_only=True)
+    staged.rename(first)
+    run.parent.mkdir(parents=True, exist_ok=True)
+    if not moved(whole, run):  # another process was first with another repeat, or this one
+        _move_into_run(first, target)
+
+
+def _move_into_run(staged: Path, target: Path) -> None:
+    target.parent.mkdir(exist_ok=True)
+    moved(staged, target)
+
+
+def _keep_images(root: Path, staged: Path, digest: str) -> None:
+    """Keep the segmented images and their truth, unless they are there already."""
+    target = root / "data" / digest[:KEY_LENGTH]
+    if target.exists():  # nothing was made read-only yet, which Windows would not remove
+        shutil.rmtree(staged, ignore_errors=True)
+        return
+    if not staged.is_dir():
+        return
+    sums = [f"{file_digest(path)}  {path.name}\n" for path in sorted(staged.iterdir())]
+    (staged / SUMS).write_text("".join(sums), encoding="utf-8")  # as sha256sum -c reads it
+    for path in staged.iterdir():
+        path.chmod(0o444)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not moved(staged, target):  # another process was first
+        remove_folder(staged)
+
+
+def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
+    """Write the digests of all files into the manifest, and share what the store holds already."""
+    files = {
+        path.relative_to(staged).as_posix(): file_digest(path)
+        for path in sorted(staged.rglob("*"))
+        if path.is_file() and path.name != MANIFEST
+    }
+    stored = twins(root, {*files.values()}, manifest.key, _files_of)
+    new_files = {}
+    for name, digest in files.items():
+        twin = stored.get(digest)
+        if twin is None or not replace_by_link(staged / name, twin):
+            new_files[name] = digest
+        # A change in place would reach every repeat that shares it.
+        (staged / name).chmod(0o444)
+    remember(root, f"{manifest.key}/{manifest.machine.name}/{manifest.repeat}", new_files)
+    manifest.files = files
+    write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
+
+
+def _files_of(repeat: Path) -> Mapping[str, str]:
+    return Repeat(repeat).manifest.files

@@ -1,0 +1,81 @@
+"""What a grid keeps of a repeat that failed: why, and its notebook. It lies outside ``runs``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cellrepro.asked.spec import Spec
+from cellrepro.store.stored_run import NOTEBOOK
+from cellrepro.store.whole_files import remove_empty, write_whole
+
+_RECORD = "failure.json"
+
+
+@dataclass(frozen=True)
+class KeptFailure:
+    """One failed repeat."""
+
+    folder: Path
+    key: str  # of its spec
+    machine: str
+    repeat: int | str  # a text where its folder has no number for a name
+    reason: str
+    spec: dict[str, Any] | None  # what was asked for, plain values; None where it is not known
+
+
+def read_failures(root: Path) -> list[KeptFailure]:
+    """All failures of a store, in order of keys, machines and repeats."""
+    return [_read(path) for path in sorted(root.glob(f"failed/*/*/*/{_RECORD}"))]
+
+
+def _read(path: Path) -> KeptFailure:
+    """What one file says, or, where it was cut off, what its folder's name says."""
+    key, machine, repeat = path.parent.parts[-3:]
+    failure = KeptFailure(
+        folder=path.parent,
+        key=key,
+        machine=machine,
+        repeat=int(repeat) if repeat.isdecimal() else repeat,
+        reason=f"not known: {path} cannot be read",
+        spec=None,
+    )
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return replace(failure, **json.loads(path.read_text(encoding="utf-8")))
+    return failure
+
+
+def folder_of(root: Path, key: str, machine: str, repeat: int) -> Path:
+    """Where the failure of a repeat lies."""
+    return root / "failed" / key / machine / str(repeat)
+
+
+def keep_failure(
+    root: Path, staged: Path, spec: Spec, *, machine: str, repeat: int, reason: str
+) -> Path:
+    """Keep why a repeat failed, with its notebook if one was staged; returns the folder."""
+    folder = folder_of(root, spec.key, machine, repeat)
+    record = {
+        "key": spec.key,
+        "machine": machine,
+        "repeat": repeat,
+        "reason": reason,
+        "spec": spec.model_dump(mode="json"),
+    }
+    forget_failure(root, spec.key, machine=machine, repeat=repeat)
+    folder.mkdir(parents=True)
+    if (staged / NOTEBOOK).exists():
+        shutil.copy(staged / NOTEBOOK, folder / NOTEBOOK)
+    write_whole(folder / _RECORD, json.dumps(record, indent=1))
+    return folder
+
+
+def forget_failure(root: Path, key: str, *, machine: str, repeat: int) -> None:
+    """Remove the trace of a failure, if there is one."""
+    folder = folder_of(root, key, machine, repeat)
+    shutil.rmtree(folder, ignore_errors=True)
+    remove_empty(*list(folder.parents)[:3])

@@ -1,0 +1,170 @@
+"""Locks of folders that end with their process, and private folders that go with it.
+
+The lock of a folder lies beside it, so who holds it may remove the folder, then the lock: filelock
+looks whether a lock still lies there once it holds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from filelock import FileLock, Timeout
+
+from cellrepro.bits.digests import value_digest
+from cellrepro.store.whole_files import remove_empty
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]  # a module elsewhere
+
+_TRIES = 100
+"""How often a lock is asked for while others remove the empty folders above it."""
+
+
+@contextmanager
+def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold a folder's lock for the block.
+
+    Parameters
+    ----------
+    folder : Path
+        It need not exist; the folders above it are made, and go again as far as they are empty.
+    wait : bool
+        Whether to wait while another process has the lock.
+
+    Yields
+    ------
+    bool
+        False, and no lock is held, if another process has it and one does not wait.
+    """
+    made = [path for path in (folder.parent, *folder.parent.parents) if not path.exists()]
+    lock = FileLock(_lock_of(folder))
+    try:
+        if not _acquired(lock, wait=wait):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            with contextlib.suppress(OSError):  # Windows removes no open file
+                Path(lock.lock_file).unlink()
+            lock.release()
+    finally:
+        remove_empty(folder.parent, *made)
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def _acquired(lock: FileLock, *, wait: bool) -> bool:
+    """Take a lock, with the folders above it; false if another process has it."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            lock.acquire(blocking=wait)
+        except Timeout:
+            return False
+        except (FileNotFoundError, FileExistsError):
+            # Another process may remove the empty folders above it at any moment.
+            if not tries_left:
+                raise
+        else:
+            return True
+    return False
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds a folder's lock, as far as can be told; writes nothing.
+
+    So it can be asked of a store that one may only read. Where the system does not tell, it is
+    taken for locked.
+    """
+    if fcntl is None:
+        with locked(folder) as free:
+            return not free
+    try:
+        with _lock_of(folder).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # it is held, or this file system does not tell
+        return True
+    return False
+
+
+# -- private folders -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who made a private folder; its name says so."""
+
+    host: str  # eight hex digits of a digest of its name
+    process: int  # its number on that host
+
+    @classmethod
+    def here(cls) -> Owner:
+        """This process."""
+        return cls(value_digest(platform.node())[:8], os.getpid())
+
+    @classmethod
+    def of(cls, name: str) -> Owner | None:
+        """The owner that a folder's name says; none of another kind of name."""
+        parts = _NAME_OF_PRIVATE.fullmatch(name)
+        return None if parts is None else cls(parts["host"], int(parts["process"]))
+
+    def may_be_alive(self, here: Owner) -> bool:
+        """Whether a folder whose lock is free may still be worked in, for all that is known here.
+
+        Some file systems lock within one host only: of another host a free lock says nothing.
+        """
+        if self.host != here.host:
+            return True
+        return self.process != here.process and psutil.pid_exists(self.process)
+
+    def new_name(self) -> str:
+        """A name for a private folder of this owner, which no other has."""
+        return f"{self.host}-{self.process}-{secrets.token_hex(8)}"
+
+
+_NAME_OF_PRIVATE = re.compile(r"(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{16}")
+
+
+@contextmanager
+def private_folder(area: Path) -> Iterator[Path]:
+    """A new folder in an area, gone after the block.
+
+    What killed processes of this host left goes before; what those of another host left goes when
+    that one makes such a folder.
+    """
+    here = Owner.here()
+    folder = area / here.new_name()
+    with locked(folder, wait=True):  # a sweep may hold it for a moment
+        for name in {item.name.removesuffix(".lock") for item in area.iterdir()} - {folder.name}:
+            _sweep(area / name, here)
+        try:
+            folder.mkdir()
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(folder: Path, here: Owner) -> None:
+    """Remove a private folder that no living process works in."""
+    owner = Owner.of(folder.name)
+    if owner is not None and owner.may_be_alive(here):
+        return
+    with contextlib.suppress(OSError), locked(folder) as is_dead:
+        if is_dead:
+            shutil.rmtree(folder, ignore_errors=True)

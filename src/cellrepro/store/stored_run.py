@@ -1,0 +1,210 @@
+"""Finished runs as they lie in a store: a spec with its repeats, and the files of each."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from pydantic import ValidationError
+
+from cellrepro.asked.spec import Spec
+from cellrepro.bits.digests import array_digest
+from cellrepro.errors import BadInput, Damaged, wrong_fields
+from cellrepro.store import whole_files
+from cellrepro.store.manifest import Manifest, ResultSummary
+from cellrepro.store.stored_spec import read_spec
+from cellrepro.store.unchanged import RESTORE, Reading, refuse_damaged
+
+MANIFEST = "manifest.json"
+SPEC = "spec.json"
+WEIGHTS = "weights.safetensors"
+NOTEBOOK = "notebook.ipynb"
+
+Record = TypeVar("Record")
+
+
+def read_record(path: Path, parse: Callable[[bytes], Record]) -> Record:
+    """Read a JSON file of a store.
+
+    Parameters
+    ----------
+    path : Path
+        ``manifest.json`` or ``spec.json``.
+    parse : callable
+        Makes a record of its bytes, or raises `ValueError`.
+
+    Raises
+    ------
+    BadInput
+        If it cannot be read, or is no such record of this version.
+    """
+    try:
+        return parse(path.read_bytes())
+    except (OSError, ValueError) as error:
+        why = wrong_fields(error) if isinstance(error, ValidationError) else error
+        raise BadInput(
+            f"{path} is not a {path.stem} that this version of cellrepro reads ({why}); "
+            f"move {path.parent} out of the store and run it again"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One finished repeat, in the store or not yet in it."""
+
+    folder: Path
+
+    @functools.cached_property
+    def manifest(self) -> Manifest:
+        """What happened, read once from ``manifest.json``."""
+        return read_record(self.folder / MANIFEST, Manifest.model_validate_json)
+
+    @functools.cached_property
+    def outcome(self) -> ResultSummary:
+        """Of the manifest what says how it came out, read in a fraction of the time."""
+        return read_record(self.folder / MANIFEST, ResultSummary.model_validate_json)
+
+    @functools.cached_property
+    def spec(self) -> Spec:
+        """What was asked for, of a repeat in the store."""
+        return read_record(self.folder.parents[1] / SPEC, read_spec)
+
+    @property
+    def index(self) -> int:
+        """Which repeat of its spec it is, from 0."""
+        return self.manifest.repeat
+
+    @functools.cached_property
+    def machine(self) -> str:
+        """Where it was computed, as its folder is named."""
+        return self.manifest.machine.name
+
+    @functools.cached_property
+    def name(self) -> str:
+        """``KEY/MACHINE/REPEAT``, as commands accept it."""
+        return f"{self.manifest.key}/{self.machine}/{self.manifest.repeat}"
+
+    def file(self, name: str) -> Path:
+        """A file of the repeat, once it is known to be what was stored.
+
+        Parameters
+        ----------
+        name : str
+            As in the manifest, ``ledger.parquet`` or ``masks/IMAGE.tif``.
+
+        Raises
+        ------
+        BadInput
+            If it is a link that leads out of the repeat's folder.
+        Damaged
+            If its content is no longer that of the digest in the manifest.
+        """
+        path = whole_files.inside(self.folder, name)
+        expected = self._summary.files.get(name)
+        if expected is not None:
+            refuse_damaged(path, expected)
+        return path
+
+    def has(self, name: str) -> bool:
+        """Whether one of its files is there; it may still be damaged."""
+        return whole_files.inside(self.folder, name).exists()
+
+    @property
+    def _summary(self) -> ResultSummary:
+        """The manifest if it was read already, else the part of it that is read sooner."""
+        return self.__dict__.get("manifest") or self.outcome
+
+    def refuse_damage(self, *, reading: Reading | None = None) -> None:
+        """Refuse weights and masks that are no longer what the manifest says, before it is judged.
+
+        A file that is not there, as in a store without weights, is no damage.
+
+        Parameters
+        ----------
+        reading : Reading, optional
+            How much of it may be read; all by default.
+
+        Raises
+        ------
+        Damaged
+            With the first such file.
+        """
+        manifest = self._summary
+        of_masks = [record.file for record in manifest.masks.values()]
+        for name in (WEIGHTS, *of_masks):
+            expected = manifest.files.get(name)
+            if expected is not None:  # no path objects: `list` looks at tens of thousands
+                refuse_damaged(f"{self.folder}{os.sep}{name}", expected, reading=reading)
+
+    @property
+    def weights(self) -> Path | None:
+        """The trained weights, none for a run that only segmented; `Damaged` if they changed."""
+        return self.file(WEIGHTS) if self.has(WEIGHTS) else None
+
+    def masks(self, image: str) -> np.ndarray:
+        """The labels of one image as they were stored.
+
+        Parameters
+        ----------
+        image : str
+            Its name, as in the manifest.
+
+        Returns
+        -------
+        ndarray of uint16 or uint32, shape (Y, X), of a stack (Z, Y, X)
+            0 is background.
+
+        Raises
+        ------
+        Damaged
+            If the file cannot be read, or holds other labels than were stored.
+        """
+        import tifffile
+
+        record = self.manifest.masks[image]
+        path = self.file(record.file)
+        try:
+            masks = tifffile.imread(path)
+        except Exception as error:  # of a damaged file nearly any, struct.error among them
+            raise Damaged(f"the masks {path} cannot be read ({error}); {RESTORE}") from error
+        digest = array_digest(masks.astype(np.uint32, copy=False))
+        if digest != record.digest:
+            raise Damaged(
+                f"the masks {path} are not those that were stored: the digest of their labels "
+                f"begins with {digest[:12]}, and with {record.digest[:12]} in the manifest; "
+                f"{RESTORE}"
+            )
+        return masks
+
+
+@dataclass(frozen=True)
+class Run:
+    """One spec and its stored repeats, machine by machine, in order."""
+
+    spec: Spec
+    repeats: tuple[Repeat, ...]
+
+    @functools.cached_property
+    def machines(self) -> dict[str, dict[int, Repeat]]:
+        """The repeats of each machine, by its name and their index, as the folders are named."""
+        by_machine: dict[str, dict[int, Repeat]] = {}
+        for repeat in self.repeats:
+            of_machine = by_machine.setdefault(repeat.folder.parent.name, {})
+            of_machine[int(repeat.folder.name)] = repeat
+        return by_machine
+
+    @functools.cached_property
+    def key(self) -> str:
+        """The spec's key."""
+        return self.spec.key
+
+    def listed(self) -> str:
+        """The repeats of each machine: ``laptop-0a1b2c3d/0, 1; a100-9f8e7d6c/0``."""
+        return "; ".join(
+            f"{name}/{', '.join(map(str, repeats))}" for name, repeats in self.machines.items()
+        )

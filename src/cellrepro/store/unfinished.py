@@ -1,0 +1,54 @@
+"""Work on repeats that are not finished: who is at one, and what it needs to go on after a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cellrepro.asked.spec import Spec
+from cellrepro.store.locks import locked
+from cellrepro.store.stored_run import SPEC
+from cellrepro.store.whole_files import remove_empty, write_whole
+
+
+def read_unfinished_specs(root: Path) -> dict[str, dict[str, Any]]:
+    """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
+    area = root / "unfinished"
+    return {
+        path.parent.relative_to(area).as_posix(): json.loads(path.read_bytes())
+        for path in sorted(area.glob(f"*/*/*/{SPEC}"))
+    }
+
+
+@contextmanager
+def work_on(root: Path, spec: Spec, machine: str, repeat: int) -> Iterator[Path | None]:
+    """The folder of an unfinished repeat, held for the block.
+
+    What lies there stays if the block is left by an error and something was saved; it goes after a
+    block that ends well.
+
+    Yields
+    ------
+    Path or None
+        Made, with its spec, if it was not there; none if another process is at the repeat.
+    """
+    folder = root / "unfinished" / spec.key / machine / str(repeat)
+    with contextlib.ExitStack() as stack:
+        stack.callback(remove_empty, *list(folder.parents)[1:3])
+        if not stack.enter_context(locked(folder)):
+            yield None
+            return
+        folder.mkdir(exist_ok=True)
+        write_whole(folder / SPEC, spec.model_dump_json())
+        is_done = False
+        try:
+            yield folder
+            is_done = True
+        finally:
+            if is_done or not any(item.is_dir() for item in folder.iterdir()):
+                shutil.rmtree(folder, ignore_errors=True)
