@@ -78,7 +78,8 @@ class NucleiLook:
         for field in fields(self):
             value = getattr(self, field.name)
             least, most, _scale = _RANGES[field.name]
-            if isinstance(value, bool) or not isinstance(value, Real) or not least <= value <= most:
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            if not is_number or not least <= value <= most:
                 raise BadInput(
                     f"{field.name} of nuclei is {value!r}; expected a number from {least:g} to "
                     f"{most:g}"

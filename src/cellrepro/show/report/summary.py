@@ -63,7 +63,7 @@ class Failure:
     """A repeat that failed, and why."""
 
     place: str  # spec and machine
-    repeat: int
+    repeat: int | str
     reason: str
     spec: Spec | None  # none where another version kept it
 
