@@ -23,6 +23,47 @@ _MOST_NAMES = 4
 
 
 @dataclass(frozen=True)
+class ObjectChangeDocument:
+    """What became of one object. Areas are pixels, positions centroids in pixels."""
+
+    image: str
+    kind: str
+    """``kept``, ``moved``, ``lost``, ``gained``, ``split`` or ``merged``."""
+    labels_a: Sequence[int]
+    """Several for the parts of a split or merge, none where missing."""
+    labels_b: Sequence[int]
+    iou: float
+    """Of all parts together; 0 for lost and gained."""
+    position: Sequence[float]
+    """In A, in B for gained; (y, x) or (z, y, x)."""
+    position_b: Sequence[float] | None
+    area_a: int
+    area_b: int
+    displacement: float
+    """Between the centroids; NaN for lost and gained."""
+    cut_between: Sequence[tuple[int, int]]
+    """Of a split or merge in a stack: planes between which one part ends and the next begins."""
+    renumbered: bool
+    """Whether one object has other numbers on the two sides."""
+
+    @classmethod
+    def of(cls, image: str, change: ObjectChange) -> ObjectChangeDocument:
+        """Describe what became of an object of an image."""
+        return cls(image=image, **change._asdict(), renumbered=change.renumbered)
+
+
+@dataclass(frozen=True)
+class FilesDocument:
+    """How two weights files differ as bytes."""
+
+    sizes: tuple[int, int]
+    """Bytes."""
+    equal: bool
+    differing: Sequence[Mapping[str, Any]]
+    """The parts that differ, how many bytes of each, and why."""
+
+
+@dataclass(frozen=True)
 class ComparisonDocument:
     """What ``cellrepro compare --json`` prints. Pairs are of A and of B."""
 
@@ -31,11 +72,11 @@ class ComparisonDocument:
     """What differs: environment, spec, data, weights-init, weights, masks, truth."""
     weights: Mapping[str, Any] | None
     """The fields of `WeightsComparison`, of whose tensors those that differ; of two files also
-    ``files`` with ``sizes``, ``equal`` and ``differing``. None where there are no weights."""
+    ``files``, a `FilesDocument`. None where there are no weights."""
     masks: Mapping[str, Mapping[str, Any]]
     """Figures by image."""
     objects: Mapping[str, Any]
-    """How many each side has, and ``changes``: what became of each object."""
+    """How many each side has, and ``changes``, an `ObjectChangeDocument` of each object."""
     ppm: float | None
     """Differing pixels per million."""
     environment: Mapping[str, tuple[Any, Any]]
@@ -48,8 +89,7 @@ class ComparisonDocument:
 def comparison_answer(comparison: Comparison) -> Answer[ComparisonDocument]:
     """Answer with the verdict, and with what differs: weights, masks, scores, environment."""
     changes = [
-        {"image": name, **change._asdict(), "renumbered": change.renumbered}
-        for name, change in _object_changes(comparison.masks)
+        ObjectChangeDocument.of(name, change) for name, change in _object_changes(comparison.masks)
     ]
     document = ComparisonDocument(
         verdict=comparison.verdict,
@@ -78,18 +118,15 @@ def _weights_document(comparison: Comparison) -> dict[str, Any] | None:
     weights = asdict(comparison.weights)
     weights["per_tensor"] = [row for row in weights["per_tensor"] if row["n_differing"]]
     if comparison.files is not None:
-        weights["files"] = {
-            "sizes": comparison.files.sizes,
-            "equal": not comparison.files.parts,
-            "differing": [part._asdict() for part in comparison.files.parts],
-        }
+        weights["files"] = FilesDocument(
+            sizes=comparison.files.sizes,
+            equal=not comparison.files.parts,
+            differing=[part._asdict() for part in comparison.files.parts],
+        )
     return weights
 
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
-    # Imported here: it needs NumPy, which no help text of the command line should wait for.
-    from cellrepro.show.tables.masks import comparison_sentence
-
     differs = f": {', '.join(comparison.differs)}" if comparison.differs else ""
     yield f"{comparison.verdict}{differs}"
     if comparison.weights is not None:
@@ -97,7 +134,7 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     if comparison.files is not None:
         yield "  files: " + "\n    ".join(comparison.files.sentences())
     if comparison.masks:
-        yield f"  masks: {comparison_sentence(comparison.masks)}"
+        yield f"  masks: {comparison.totals.sentence()}"
     yield from _change_lines(comparison.masks)
     if comparison.ap50 is not None and None not in comparison.ap50:
         yield "  ground truth: AP@0.5 {:.3f} and {:.3f}".format(*comparison.ap50)
