@@ -275,7 +275,7 @@ def segment(
     given.pop("masks_into", None)
     outcome = cellrepro.segment(**given | {"settings": overrides(settings or [])})
     if masks_into is not None:
-        from cellrepro.changes.explain import write_masks
+        from cellrepro.changes.settings_file import write_masks
 
         write_masks(outcome.repeats[0], Path(masks_into))
     return told(outcome)

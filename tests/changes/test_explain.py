@@ -8,8 +8,10 @@ import tifffile
 import torch
 
 from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.changes.search import Replay, as_read
+from cellrepro.changes.conditions import as_read
+from cellrepro.changes.search import Search
 from cellrepro.changes.settings_file import write_sidecar
+from cellrepro.changes.trials import Trials, Usual
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.images.decoding import read_image
 from cellrepro.model.inference import evaluator
@@ -94,19 +96,16 @@ def test_two_changes_that_hide_each_other_are_found(made, small_store):
     image = read_image(made.image("grey"))[:144, :144]
     source = find_model(str(small_store.weights), Store(made.folder))
 
-    def replay():
+    def trials():
         network = build(source, seed=0, device=torch.device("cpu"), dtype="float32")
-        return Replay(image, lambda *_: network, {"model": "", "precision": "float32"})
+        return Trials(image, lambda *_: network, Usual(model="", precision="float32"))
 
     truth = {"diameter": 22.0, "cellprob_threshold": 1.0}
     known = {name: value for name, value in Settings().flat.items() if name not in truth}
-    fit = replay().fit(
-        known | {"precision": "float32", "image.depth": None, "image.channels": None},
-        {},
-        replay().masks(truth),
-    )
+    known |= {"precision": "float32", "image.depth": None, "image.channels": None}
+    fit = Search(trials(), trials().masks(truth), known=known, near={}).fit()
     assert {name: fit.condition[name] for name in truth} == truth
-    assert (fit.found, fit.gap) == ("made", (0, 0))
+    assert (fit.reproduced, fit.gap) == ("made", (0, 0))
 
 
 def test_what_is_not_found_has_no_cause_and_no_command(made, explained):

@@ -1,4 +1,4 @@
-"""What stands beside a label image that people exchange: how it was made, as JSON."""
+"""Label images that people exchange, and beside each how it was made, as JSON."""
 
 from __future__ import annotations
 
@@ -8,26 +8,42 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.errors import BadInput
+from cellrepro.store.store import Repeat
 from cellrepro.store.whole_files import write_whole
 
 
 def sidecar_of(masks: Path) -> Path:
-    """Where it stands: ``NAME_masks.json`` beside ``NAME_masks.tif``."""
+    """Where the record stands: ``NAME_masks.json`` beside ``NAME_masks.tif``."""
     return masks.with_suffix(".json")
 
 
 def write_sidecar(masks: Path, record: Mapping[str, Any]) -> None:
-    """Write ``settings``, ``model``, ``model_digest``, ``precision`` and ``versions``."""
+    """Write how a label image was made beside it.
+
+    Parameters
+    ----------
+    masks : Path
+        The label image.
+    record : mapping
+        ``settings``, ``model``, ``model_digest``, ``precision``, ``run`` and ``versions``, as far
+        as they are known; only ``settings`` must be there.
+    """
     write_whole(sidecar_of(masks), json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_sidecar(masks: Path) -> dict[str, Any] | None:
-    """What stands beside a label image; none where nothing does."""
+    """Read what stands beside a label image; None where nothing does.
+
+    Raises
+    ------
+    BadInput
+        If the file is no JSON, or has no table of settings.
+    """
     path = sidecar_of(masks)
     if not path.is_file():
         return None
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(record["settings"], dict):
             raise TypeError("settings is no table")
     except (ValueError, KeyError, TypeError) as error:
@@ -36,3 +52,43 @@ def read_sidecar(masks: Path) -> dict[str, Any] | None:
             "writes it beside masks; remove or mend the file"
         ) from error
     return record
+
+
+def write_masks(repeat: Repeat, folder: Path) -> None:
+    """Write the masks of a stored run for people, each with its record beside it.
+
+    Parameters
+    ----------
+    repeat : Repeat
+    folder : Path
+        Is made if it is not there; an image ``NAME`` becomes ``NAME_masks.tif``.
+    """
+    import tifffile
+
+    folder.mkdir(parents=True, exist_ok=True)
+    record = _record_of(repeat)
+    for name in repeat.manifest.masks:
+        path = folder / f"{name}_masks.tif"
+        labels = repeat.masks(name)
+        tifffile.imwrite(
+            path,
+            labels,
+            photometric="minisblack",  # three or four planes are no colours
+            compression="zlib",
+            metadata={"axes": "ZYX"[-labels.ndim :]},
+        )
+        write_sidecar(path, record)
+
+
+def _record_of(repeat: Repeat) -> dict[str, Any]:
+    manifest = repeat.manifest
+    spec = repeat.spec
+    weights = manifest.weights
+    return {
+        "settings": spec.settings.model_dump(mode="json"),
+        "model": spec.model if weights is None else repeat.name,
+        "model_digest": manifest.model.initial_weights if weights is None else weights.digest,
+        "precision": spec.profile_settings.get("dtype", "float32"),
+        "run": repeat.name,
+        "versions": manifest.versions,
+    }

@@ -10,8 +10,12 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.explanation_lines import explanation_lines
 
 if TYPE_CHECKING:
-    from cellrepro.changes.explain import Commands, Explanation, Part, Side
-    from cellrepro.changes.search import Cause, Fit
+    from cellrepro.changes.commands import Commands
+    from cellrepro.changes.crops import Part
+    from cellrepro.changes.explain import Explanation
+    from cellrepro.changes.replay import Change
+    from cellrepro.changes.search import Fit
+    from cellrepro.changes.sides import Side
 
 
 @dataclass(frozen=True)
@@ -140,8 +144,8 @@ def _cause_documents(explanation: Explanation) -> Iterator[CauseDocument]:
         yield _crop_document(explanation.part)
 
 
-def _cause_document(cause: Cause) -> CauseDocument:
-    n_changed = cause.gap[0]
+def _cause_document(cause: Change) -> CauseDocument:
+    n_changed = cause.gap.n_unmatched
     return CauseDocument(
         name=cause.name,
         a=cause.a,
@@ -175,7 +179,7 @@ def _reproduced(explanation: Explanation) -> dict[Literal["a", "b"], ReproducedD
 def _fit_document(fit: Fit) -> ReproducedDocument:
     n_cells_left, n_pixels_left = fit.gap
     return ReproducedDocument(
-        found=str(fit.found),
+        found=str(fit.reproduced),
         cells_left=n_cells_left,
         pixels_left=n_pixels_left,
         of_cells=fit.n_cells,

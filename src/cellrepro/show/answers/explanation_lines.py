@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.words import amount, ppm_text, share_text, some
 
 if TYPE_CHECKING:
-    from cellrepro.changes.explain import Explanation, Part, Side
-    from cellrepro.changes.search import Cause, Fit, Replayed
+    from cellrepro.changes.crops import Part
+    from cellrepro.changes.explain import Explanation
+    from cellrepro.changes.replay import Change, Replayed
+    from cellrepro.changes.search import Fit
+    from cellrepro.changes.sides import Side
 
 _UNKNOWN = "?"
 """Stands for a setting that nobody recorded."""
@@ -95,7 +98,7 @@ def _cause_lines(explanation: Explanation) -> Iterator[str]:
             yield explanation.why_not_replayed
         return
     for letter, fit in _fits(replayed):
-        if fit.found not in ("made", "vacuous"):
+        if fit.reproduced not in ("made", "vacuous"):
             yield _not_made(letter, fit)
     for cause in replayed.causes:
         yield _cause_line(explanation, cause)
@@ -108,7 +111,7 @@ def _not_made(letter: str, fit: Fit) -> str:
     tried = f"{amount(fit.n_tried, 'setting')} tried"
     if fit.stopped:
         tried += ", when time was up (--minutes gives it more)"
-    if fit.gap[0] == fit.n_cells:
+    if fit.gap.n_unmatched == fit.n_cells:
         return (
             f"how {letter} was made was not found: none of {tried} makes one of its "
             f"{amount(fit.n_target, 'cell')}, not even with another outline"
@@ -119,23 +122,23 @@ def _not_made(letter: str, fit: Fit) -> str:
         if fit.start.get(name) != value
     ]
     nearest = ", ".join(changes) or "what is recorded, or else usual"
-    if fit.found == "in part":
+    if fit.reproduced == "in part":
         result = f"{letter} was found in part"
     else:
         result = f"how {letter} was made was not found"
     return (
         f"{result}: the nearest of {tried} is {nearest}; it makes {fit.n_exact} of {letter}'s "
-        f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.gap[0]} of "
+        f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.gap.n_unmatched} of "
         f"{amount(fit.n_cells, 'cell')}, {letter}'s and its own, without a counterpart "
-        f"({amount(fit.gap[1], 'pixel')} differ)"
+        f"({amount(fit.gap.n_differing, 'pixel')} differ)"
     )
 
 
-def _cause_line(explanation: Explanation, cause: Cause) -> str:
+def _cause_line(explanation: Explanation, cause: Change) -> str:
     return (
         f"cause: {cause.name}, {_value(cause.a)} in A and {_value(cause.b)} in B"
         f"{_searched(explanation, cause.name)}; made alone in A's settings, this changes "
-        f"{cause.gap[0]} of {amount(cause.n_cells, 'cell')} (those of A, and of A with it)"
+        f"{cause.gap.n_unmatched} of {amount(cause.n_cells, 'cell')} (those of A, and of A with it)"
     )
 
 
@@ -157,10 +160,10 @@ def _remains(explanation: Explanation, replayed: Replayed) -> str:
         f"{compared})"
     )
     fit = replayed.a
-    if fit.gap[0] and fit.found != "made":
+    if fit.gap.n_unmatched and fit.reproduced != "made":
         text += (
-            f", and of A itself {fit.gap[0]} of {amount(fit.n_cells, 'cell')} (A's, and those "
-            "made again)"
+            f", and of A itself {fit.gap.n_unmatched} of {amount(fit.n_cells, 'cell')} (A's, and "
+            "those made again)"
         )
     recorded = {*explanation.a.recorded, *explanation.b.recorded} - _NO_CAUSES
     others = {name for name, a, b in explanation.settings if a != b and name in recorded}
@@ -176,7 +179,7 @@ def _vacuous_lines(explanation: Explanation) -> Iterator[str]:
         return
     assert explanation.replayed is not None  # a search alone finds a side without a cell vacuous
     for letter, fit in _fits(explanation.replayed):
-        if fit.found != "vacuous":
+        if fit.reproduced != "vacuous":
             continue
         if fit.empty_with:
             changes = [f"{name} {_value(value)}" for name, value in fit.empty_with]

@@ -1,0 +1,176 @@
+"""How to make a result again: the commands for a condition, of Cellpose and of this lab."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cellrepro.asked.segmentation_settings import NAMES, Settings
+from cellrepro.changes.conditions import CHANNELS, CROP, DEPTH, MODEL, PRECISION, VERSION
+from cellrepro.model.network import ModelSource
+from cellrepro.process.cellpose_versions import is_installed
+
+_FLAGS = {
+    "augment": "--augment",
+    "do_3D": "--do_3D",
+    "resample": "--no_resample",
+    "normalize.normalize": "--no_norm",
+}
+_OPTIONS = (
+    "diameter",
+    "flow_threshold",
+    "cellprob_threshold",
+    "niter",
+    "min_size",
+    "batch_size",
+    "anisotropy",
+    "flow3D_smooth",
+    "stitch_threshold",
+    "channel_axis",
+    "z_axis",
+)
+"""Settings that Cellpose's command line takes under the same name."""
+
+_LOADED_BY_CELLPOSE = ("cellpose", "vit-l")
+
+
+@dataclass(frozen=True)
+class Commands:
+    """How to make a result again."""
+
+    shell: str
+    """Cellpose's command line; after it, what that cannot say."""
+    python: str
+    """The call of Cellpose in Python."""
+    lab: str
+    """This lab's command line, which takes every network and every setting."""
+
+
+def commands_for(
+    image: str, condition: Mapping[str, Any], sources: Mapping[str, ModelSource]
+) -> Commands:
+    """Write the commands that make the result of a condition.
+
+    Parameters
+    ----------
+    image : str
+        Path of the image.
+    condition : mapping
+        With ``model`` and ``precision`` among its names.
+    sources : mapping of str to ModelSource
+        The networks by name.
+    """
+    source = sources.get(condition[MODEL])
+    usual = Settings().flat
+    changed = {
+        name: value for name, value in condition.items() if name in NAMES and value != usual[name]
+    }
+    model = str(source.path if source and source.path else condition[MODEL])
+    file = f"{Path(model).parent.parent.parent.name}.pth" if _is_of_a_run(source) else model
+    return Commands(
+        shell=_shell_command(image, condition, changed, source=source, file=file),
+        python=_python_call(condition, changed, file=file),
+        lab=_lab_command(image, condition, changed, model=model),
+    )
+
+
+def _shell_command(
+    image: str,
+    condition: Mapping[str, Any],
+    changed: Mapping[str, Any],
+    *,
+    source: ModelSource | None,
+    file: str,
+) -> str:
+    words = ["python", "-m", "cellpose", "--image_path", image, "--pretrained_model", file]
+    not_said = []
+    for name, value in changed.items():
+        if name in _FLAGS:
+            words.append(_FLAGS[name])
+        elif name in _OPTIONS:
+            words += [f"--{name}", str(value)]
+        else:
+            not_said.append(name)
+    if not _is_half(condition):
+        not_said.append("float32")
+    notes = _notes(condition, source, file)
+    if not_said:
+        notes.append(f"Cellpose's command line cannot say: {', '.join(not_said)}")
+    return "   # ".join([shlex.join(words), *notes])
+
+
+def _python_call(condition: Mapping[str, Any], changed: Mapping[str, Any], *, file: str) -> str:
+    options = Settings().but(**changed).arguments()
+    arguments = [
+        f"{name}={value!r}"
+        for name, value in options.items()
+        if name in changed or (name == "normalize" and value)
+    ]
+    return (
+        f"CellposeModel(pretrained_model={json.dumps(file)}, use_bfloat16={_is_half(condition)})"
+        f".eval({', '.join([_image_in_python(condition), *arguments])})"
+    )
+
+
+def _lab_command(
+    image: str, condition: Mapping[str, Any], changed: Mapping[str, Any], *, model: str
+) -> str:
+    words = ["cellrepro", "segment", str(Path(image).parent), "--model", model]
+    if _is_half(condition):
+        words += ["--profile", "cpu-bfloat16"]
+    for name, value in changed.items():
+        words += ["--set", f"{name}={json.dumps(value)}"]
+    return shlex.join(words)
+
+
+def _is_half(condition: Mapping[str, Any]) -> bool:
+    return bool(condition[PRECISION] == "bfloat16")
+
+
+def _is_of_a_run(source: ModelSource | None) -> bool:
+    """Whether weights lie in a store, in a format that Cellpose does not read."""
+    return source is not None and source.path is not None and source.path.suffix == ".safetensors"
+
+
+def _notes(condition: Mapping[str, Any], source: ModelSource | None, file: str) -> list[str]:
+    """What a command line alone does not say."""
+    notes = []
+    if source is not None and source.architecture not in _LOADED_BY_CELLPOSE:
+        notes.append("Cellpose loads no network of this size: take the call of this lab")
+    elif _is_of_a_run(source):
+        notes.append(f"after cellrepro export {condition[MODEL]} {file}")
+    if not is_installed(condition.get(VERSION)):
+        notes.append(f"with cellpose=={condition[VERSION]}")
+    for name in (CROP, DEPTH, CHANNELS):
+        if condition.get(name):
+            notes.append(f"of the image with {name} {condition[name]}")
+    return notes
+
+
+def _image_in_python(condition: Mapping[str, Any]) -> str:
+    """The image as Python gives it to Cellpose, as `cellrepro.changes.conditions.as_read` does."""
+    expression = "image"
+    depth = condition.get(DEPTH)
+    if depth == "8 bit":
+        expression = '(image >> 8).astype("uint8")'
+    elif depth:
+        expression = (
+            "np.rint((image - float(image.min())) * (255 / np.ptp(image.astype(float))))"
+            '.astype("uint8")'
+        )
+    channels = condition.get(CHANNELS)
+    if channels == "reversed":
+        expression += "[..., ::-1]"
+    elif channels == "mean":
+        expression += f".mean(axis=-1).astype({expression}.dtype)"
+    elif channels is not None:
+        indices = [int(number) - 1 for number in channels.split()]
+        expression += f"[..., {indices[0] if len(indices) == 1 else indices}]"
+    if condition.get(CROP):
+        (top, bottom), (left, right) = condition[CROP]
+        expression += f"[{top}:{bottom}, {left}:{right}]"
+    return expression

@@ -1,0 +1,273 @@
+"""Two results of one image made again, and the fewest changes that lead from one to the other."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import metadata
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.changes.conditions import CROP, VERSION, Condition, Crop, without
+from cellrepro.changes.search import MOST_CHANGES, Fit, Search
+from cellrepro.changes.trials import Gap, Trials, Usual, gap_between, n_cells_in
+from cellrepro.model.network import ModelSource
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
+
+_TELL_SECONDS = 5.0  # between two notes of how far a search is
+
+
+class Known(NamedTuple):
+    """A result, and what is recorded of how it was made."""
+
+    condition: Condition
+    masks: np.ndarray
+    """uint (Y, X), 0 is background."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change from A's condition to B's, and what it does by itself."""
+
+    name: str
+    a: Any
+    """Its value in A."""
+    b: Any
+    gap: Gap
+    """Between A and A with this change alone."""
+    n_cells: int
+    """Of these two."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What replaying two results from one condition to the other has shown."""
+
+    a: Fit
+    b: Fit
+    causes: tuple[Change, ...]
+    """The fewest changes that leave no more than all together, those of most cells first."""
+    left: Gap
+    """Between B and A with these."""
+    n_cells: int
+    """Of these two."""
+
+
+def replay(
+    child: Child,
+    *,
+    sources: Mapping[str, ModelSource],
+    image: np.ndarray,
+    sides: Sequence[Known],
+    search_minutes: float,
+) -> Replayed:
+    """Inside the child: find the conditions of both results, and the changes between them.
+
+    Parameters
+    ----------
+    child : Child
+    sources : mapping of str to ModelSource
+        Networks by the names that conditions have for them; the first is the usual one.
+    image : ndarray, shape (Y, X) or (Y, X, C)
+    sides : sequence of Known
+        A and B.
+    search_minutes : float
+        For both searches together.
+    """
+    notes = _SearchNotes(child)
+    known_a, known_b = sides
+    with child.prepared() as device:
+        from cellrepro.determinism.seeds import generators_kept
+
+        trials = Trials(
+            image,
+            partial(_built, child=child, sources=sources, device=device),
+            _usual(child, sources, metadata.version("cellpose")),
+            elsewhere=partial(_with_another_version, child=child, sources=sources, image=image),
+            tell=notes.one_more,
+        )
+        minutes = search_minutes / 2
+        with generators_kept():
+            a = Search(
+                trials, known_a.masks, known=known_a.condition, near={}, minutes=minutes
+            ).fit()
+            child.tell("done", "A")
+            notes.begin("B")
+            near = without(a.believed, CROP)
+            b = Search(
+                trials, known_b.masks, known=known_b.condition, near=near, minutes=minutes
+            ).fit()
+            child.tell("done", "B")
+            replayed = _Causes(trials, a, b, known_a, known_b).replayed()
+            child.tell("done", "causes")
+            return replayed
+
+
+def masks_under(
+    child: Child, *, sources: Mapping[str, ModelSource], image: np.ndarray, condition: Condition
+) -> np.ndarray:
+    """Inside a child that has another version of Cellpose: the labels under one condition."""
+    with child.prepared() as device:
+        build = partial(_built, child=child, sources=sources, device=device)
+        return Trials(image, build, _usual(child, sources)).masks(condition)
+
+
+class _SearchNotes:
+    """Says now and then how far a search is."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._told_at = time.monotonic()
+        self._side = "A"
+        self._n_tried = 0
+
+    def begin(self, side: str) -> None:
+        self._side = side
+        self._n_tried = 0
+
+    def one_more(self) -> None:
+        self._n_tried += 1
+        if time.monotonic() - self._told_at > _TELL_SECONDS:
+            self._told_at = time.monotonic()
+            self._child.tell("note", f"{self._side}: {self._n_tried} settings tried")
+
+
+def _built(
+    model: str, precision: str, *, child: Child, sources: Mapping[str, ModelSource], device: Any
+) -> Any:
+    from cellrepro.model.network import build
+
+    return build(sources[model], seed=child.setup.seed, device=device, dtype=precision)
+
+
+def _usual(child: Child, sources: Mapping[str, ModelSource], version: str | None = None) -> Usual:
+    return Usual(next(iter(sources)), child.setup.profile.dtype, version)
+
+
+def _with_another_version(
+    condition: Condition,
+    *,
+    child: Child,
+    sources: Mapping[str, ModelSource],
+    image: np.ndarray,
+) -> np.ndarray:
+    """The labels under a condition, made in a process that has its version of Cellpose."""
+    version = condition[VERSION]
+    task = partial(masks_under, sources=sources, image=image, condition=without(condition, VERSION))
+    setup = replace(child.setup, cellpose=version)
+    return in_child(task, setup, label=f"replay with Cellpose {version}")
+
+
+# -- the changes between the two -------------------------------------------------------------
+
+
+class _Chosen(NamedTuple):
+    """Some changes of A, by name, and the gap that they leave to B."""
+
+    gap: Gap
+    names: tuple[str, ...]
+
+
+class _Causes:
+    """The changes that lead from A's condition to B's.
+
+    Of a side that was not found only what is recorded may be called a cause.
+    """
+
+    def __init__(self, trials: Trials, a: Fit, b: Fit, known_a: Known, known_b: Known) -> None:
+        self._trials = trials
+        self._a = a
+        self._b = b
+        self._known_a = known_a.condition
+        self._known_b = known_b.condition
+        self._masks_b = known_b.masks
+        self._usual = {**Settings().flat, **trials.usual.by_name()}
+
+    def replayed(self) -> Replayed:
+        """The smallest set of changes that leaves no more than all of them, one by one."""
+        smallest = self._smallest_set()
+        causes = [self._change(name) for name in smallest.names]
+        causes.sort(key=lambda cause: (-cause.gap.n_unmatched, -cause.gap.n_differing))
+        final = self._trials.masks(self._with_changes(smallest.names))
+        return Replayed(
+            a=self._a,
+            b=self._b,
+            causes=tuple(causes),
+            left=smallest.gap,
+            n_cells=n_cells_in(final) + n_cells_in(self._masks_b),
+        )
+
+    def _smallest_set(self) -> _Chosen:
+        names = self._differing_names()
+        everything = _Chosen(self._trials.gap(self._with_changes(names), self._masks_b), names)
+        cropped = tuple(name for name in names if name == CROP)
+        free = [name for name in names if name != CROP]
+        for n_changes in range(min(len(free), MOST_CHANGES + 1)):
+            sets = self._possible(
+                (*cropped, *chosen) for chosen in itertools.combinations(free, n_changes)
+            )
+            smallest = min(sets, key=lambda chosen: chosen.gap.n_differing, default=None)
+            if smallest is not None and smallest.gap.n_differing <= everything.gap.n_differing:
+                return smallest
+        return everything
+
+    def _possible(self, sets: Iterable[tuple[str, ...]]) -> list[_Chosen]:
+        """Those sets of changes that can be carried out, with the gap that each leaves."""
+        possible = []
+        for names in sets:
+            gap = self._trials.gap_if_possible(self._with_changes(names), self._masks_b)
+            if gap is not None:
+                possible.append(_Chosen(gap, names))
+        return possible
+
+    def _differing_names(self) -> tuple[str, ...]:
+        """What the two have otherwise, and is settled on both sides."""
+        names = dict.fromkeys([*self._b.believed, *self._a.believed])
+        return tuple(
+            name
+            for name in names
+            if self._value(self._a, name) != self._value(self._b, name)
+            and (name in self._known_a or self._a.came_to_something)
+            and (name in self._known_b or self._b.came_to_something)
+        )
+
+    def _with_changes(self, names: Iterable[str]) -> Condition:
+        """A's condition with B's values of some names."""
+        condition = dict(self._a.believed)
+        for name in names:
+            condition.pop(name, None)
+            if name in self._b.believed:
+                condition[name] = self._b.believed[name]
+        return condition
+
+    def _change(self, name: str) -> Change:
+        before = self._trials.masks(self._a.believed)
+        after = self._trials.masks(self._with_changes([name]))
+        if name == CROP:  # either of the two sides shows a part of the other
+            crop = self._a.believed.get(CROP) or self._b.believed[CROP]
+            before = _cut_out(before, crop)
+            after = _cut_out(after, crop)
+        return Change(
+            name=name,
+            a=self._value(self._a, name),
+            b=self._value(self._b, name),
+            gap=gap_between(before, after),
+            n_cells=n_cells_in(before) + n_cells_in(after),
+        )
+
+    def _value(self, fit: Fit, name: str) -> Any:
+        return fit.believed.get(name, self._usual.get(name))
+
+
+def _cut_out(masks: np.ndarray, crop: Crop) -> np.ndarray:
+    """The part of masks that lies in a crop; those of the crop alone stay as they are."""
+    (top, bottom), (left, right) = crop
+    if masks.shape == (bottom - top, right - left):
+        return masks
+    return np.ascontiguousarray(masks[top:bottom, left:right])
