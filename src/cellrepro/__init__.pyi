@@ -19,7 +19,8 @@ from .audits.training import audit_training as audit_training
 from .audits.training import with_effects as with_effects
 from .changes.baseline import check_baseline as check_baseline
 from .changes.baseline import save_baseline as save_baseline
-from .changes.compare import compare_repeats as compare_repeats
+from .changes.compare import compare as compare
+from .changes.compare_repeats import compare_repeats as compare_repeats
 from .changes.describe import describe as describe
 
 # Where does it differ?

@@ -288,9 +288,7 @@ def compare(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Compare two runs, masks, folders of masks, baselines or weights files."""
-    from cellrepro.changes import compare
-
-    found = compare.compare(a, b, store=store)
+    found = cellrepro.compare(a, b, store=store)
     code = 0 if found.verdict == "identical" and not found.differs else 1
     return comparison_answer(found), code
 

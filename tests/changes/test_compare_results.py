@@ -11,7 +11,8 @@ from safetensors.numpy import load_file, save_file
 
 from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.changes.baseline import check_baseline, save_baseline
-from cellrepro.changes.compare import compare, compare_repeats
+from cellrepro.changes.compare import compare
+from cellrepro.changes.compare_repeats import compare_repeats
 from cellrepro.errors import BadInput
 from cellrepro.images.nuclei import nuclei
 from cellrepro.store.manifest import Manifest
@@ -177,7 +178,12 @@ def test_networks_without_numbers_prove_nothing(tmp_path, invoke):
     [
         ("a.tif", "turned.tif", r"^masks of a: label images differ in shape: .*\(4, 5\)"),
         ("a.tif", "absent.tif", r"^masks of a: .*absent\.tif: the file cannot be read"),
-        ("a.tif", "notes.txt", "are not of one kind, or one does not exist; expected two KEY/REP"),
+        (
+            "a.tif",
+            "notes.txt",
+            "are not of one kind: a mask file and a weights file; expected two KEY/R",
+        ),
+        ("a.tif", "absent.pth", r"absent\.pth: no such file; check its spelling"),
         ("notes.txt", "notes.txt", r"notes.txt is no weights file .*expected \.safetensors, or"),
         ("folder", "empty", "folder and .*empty: 1 and 0 masks, and no image of the same name"),
         ("twice", "folder", r"x_masks\.tif and x_masks\.tiff, which are all masks of"),

@@ -15,7 +15,7 @@ from typing import Any
 
 from cellrepro.asked import defaults
 from cellrepro.asked.spec import Spec
-from cellrepro.changes.compare import compare_masks_of
+from cellrepro.changes.compare_repeats import compare_masks_of
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, CellreproError, whole
 from cellrepro.process.calling import in_child

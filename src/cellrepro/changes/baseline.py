@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cellrepro.asked import defaults
-from cellrepro.changes.named import Masks, kind_of, masks_of
+from cellrepro.changes.named import MaskReaders, kind_of, masks_of
 from cellrepro.errors import BadInput
+from cellrepro.results import Result, Row
 from cellrepro.same.axes import AXES
 from cellrepro.same.labels import canonical
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
 from cellrepro.same.over_images import totals_over
-from cellrepro.same.seed_spread import measure_spread
+from cellrepro.same.seed_spread import Pair, measure_spread
 from cellrepro.store import baseline_file
+from cellrepro.store.baseline_file import BaselineFile
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import amount, ppm_text, share_text, some
 
@@ -38,83 +40,187 @@ class Cell(NamedTuple):
     """A cell of a baseline."""
 
     image: str
-    label: int  # in the baseline
-    area: int  # pixels
+    label: int
+    """In the baseline."""
+    area: int
+    """Pixels."""
 
 
-@dataclass(frozen=True)
-class BaselineCheck:
+class ChangedCell(NamedTuple):
+    """What became of a cell, and the image in which it lies."""
+
+    image: str
+    change: ObjectChange
+
+
+@dataclass(frozen=True, repr=False)
+class BaselineCheck(Result):
     """How masks stand beside a baseline."""
 
     ok: bool
-    ppm: float  # of the image that differs most
+    ppm: float
+    """Differing pixels per million of the image that differs most."""
     changed: float
+    """Share of the cells of both sides without a match at IoU 0.5."""
     lost: int
-    broken: tuple[str, ...]  # what is beyond its limit, in words
+    """Cells of the baseline without a counterpart."""
+    broken: tuple[str, ...]
+    """What is beyond its limit, in words."""
     limits: Limits
-    cells: tuple[tuple[str, ObjectChange], ...]  # with their image: changed at all, most first
-    hidden: tuple[Cell, ...]  # of which any one could vanish within the limits, smallest first
+    cells: tuple[ChangedCell, ...]
+    """Those that changed at all, most first."""
+    hidden: tuple[Cell, ...]
+    """Cells of which any one could vanish within the limits, smallest first."""
+
+    def sentence(self) -> str:
+        """Say whether the limits are kept, how far the masks are apart, and what is broken."""
+        state = "ok" if self.ok else "broken"
+        changed = f"{share_text(self.changed)} of the cells changed"
+        apart = f"{state}: {ppm_text(self.ppm)}, {changed}, {self.lost} lost"
+        return "; ".join([apart, *self.broken])
+
+    def rows(self) -> list[Row]:
+        """Give each cell that changed."""
+        return [
+            {
+                "image": image,
+                "became": str(change.kind),
+                "labels in the baseline": ", ".join(map(str, change.labels_a)),
+                "labels now": ", ".join(map(str, change.labels_b)),
+                "IoU": f"{change.iou:.3f}",
+            }
+            for image, change in self.cells
+        ]
+
+
+# -- saving ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """Limits that every pair of a run along an axis keeps, and which pairs these are."""
+
+    limits: Limits
+    proposed_from: str
 
 
 def save_baseline(
     run: str, file: str | Path, *, propose: str | None = None, store: str | Path = defaults.STORE
 ) -> dict[str, Any]:
-    """Write the masks of a run, a mask file or a folder to a baseline; gives what it records.
+    """Write the masks of a run, a mask file or a folder to a baseline.
 
-    ``propose`` names an axis of the stored spread, such as ``repeats``, ``seed`` or ``machine``:
-    the limits are then what its pairs with this run differ by at most. Without it they are zero.
+    Parameters
+    ----------
+    run : str
+        ``KEY`` or ``KEY/REPEAT`` of the store, or the path of a mask file or a folder of them.
+    file : str or Path
+        The baseline; nothing may be there.
+    propose : str, optional
+        An axis of the stored spread, such as ``repeats``, ``seed`` or ``machine``: the limits are
+        then what its pairs with this run differ by at most. Without it they are zero.
+    store : str or Path
+        Folder of finished runs.
+
+    Returns
+    -------
+    dict
+        What the baseline records, as JSON: ``from``, ``limits``, ``images``,
+        ``reproducibility_tolerance``; of a run also its ``spec``, ``weights`` and ``versions``.
+
+    Raises
+    ------
+    BadInput
+        If the file exists, the masks hold no cell, or nothing is stored to propose limits from.
     """
-    path, place = Path(file), Store(store)
+    path = Path(file)
     if path.exists():
         raise BadInput(f"{path} exists; a baseline is not overwritten: remove it, or name another")
-    masks = {name: canonical(read()) for name, read in masks_of(run, place).items()}
-    if not any(each.any() for each in masks.values()):
+    opened_store = Store(store)
+    masks = {name: canonical(read()) for name, read in masks_of(run, opened_store).items()}
+    if not any(labels.any() for labels in masks.values()):
         raise BadInput(f"{run} holds no cells, so every result without any would pass; none saved")
-    repeat = place.find(run) if kind_of(Path(run)) == "run" else None
-    record: dict[str, Any] = {"from": Path(run).name, "limits": {"max_ppm": 0.0}}
-    if repeat is not None:
-        weights = repeat.manifest.weights
-        record |= {"from": repeat.name, "spec": repeat.spec.model_dump(mode="json")}
-        record |= {"weights": weights and weights.digest, "versions": repeat.manifest.versions}
+    repeat = opened_store.find(run) if kind_of(Path(run)) == "run" else None
+    proposal = None
     if propose is not None:
         if repeat is None:
             raise BadInput(f"--propose needs a run of the store and its like, not {run}")
-        record["limits"], record["proposed_from"] = _proposed(repeat, propose, place)
-    ppm = math.ceil(record["limits"]["max_ppm"])
-    tolerance = {**_OF_LABELS, "mismatched_elements_per_million": ppm}
-    record["reproducibility_tolerance"] = [tolerance] if ppm <= _MOST_FOR_BIOIMAGE_IO else []
+        proposal = _propose(repeat, propose, opened_store)
+    limits: Limits = {"max_ppm": 0.0} if proposal is None else proposal.limits
+    record: dict[str, Any] = {
+        "from": Path(run).name,
+        "limits": limits,
+        "reproducibility_tolerance": _tolerances(limits["max_ppm"]),
+    }
+    if repeat is not None:
+        record.update(_origin(repeat))
+    if proposal is not None:
+        record["proposed_from"] = proposal.proposed_from
     return baseline_file.write(path, record, masks).record
 
 
-def _proposed(repeat: Repeat, axis: str, store: Store) -> tuple[Limits, str]:
+def _origin(repeat: Repeat) -> dict[str, Any]:
+    weights = repeat.manifest.weights
+    return {
+        "from": repeat.name,
+        "spec": repeat.spec.model_dump(mode="json"),
+        "weights": None if weights is None else weights.digest,
+        "versions": repeat.manifest.versions,
+    }
+
+
+def _tolerances(max_ppm: float) -> list[dict[str, float]]:
+    """What a model description of bioimage.io says of it; nothing where it allows no such limit."""
+    ppm = math.ceil(max_ppm)
+    if ppm > _MOST_FOR_BIOIMAGE_IO:
+        return []
+    return [{**_OF_LABELS, "mismatched_elements_per_million": ppm}]
+
+
+def _propose(repeat: Repeat, axis: str, store: Store) -> _Proposal:
     """The limits that every pair of a repeat along an axis keeps, and which pairs these are."""
     if axis not in AXES:
         raise BadInput(f"--propose is {axis!r}; expected one of {', '.join(AXES)}")
-    own, pairs = store.find_run(repeat.spec.key), {}
-    for other in store.runs():
-        if (other.spec.task, other.spec.data_digest) != (own.spec.task, own.spec.data_digest):
-            continue
-        found = measure_spread({own.key: own, other.key: other}.values(), axes=[axis]).axis(axis)
-        for pair in found.evidence if found else ():
-            if own.key in (pair.a.spec.key, pair.b.spec.key):
-                pairs[pair.a.name, pair.b.name] = pair
+    pairs = _pairs_along(axis, repeat, store)
     if not pairs:
         raise BadInput(
             f"the store {store.root} holds nothing that differs from {repeat.name} in {axis} only "
             "and found cells; run it, or leave --propose out"
         )
-    images = [one for pair in pairs.values() for one in pair.images.values()]
+    images = [image for pair in pairs for image in pair.images.values()]
     limits = {
-        "max_ppm": max(1e6 * (one.n_differing / one.n_pixels) for one in images),
-        "max_changed": max(pair.changed for pair in pairs.values()),
-        "max_lost": max(
-            pair.kinds[kind]
-            for pair in pairs.values()
-            for side, kind in ((pair.a, "lost"), (pair.b, "gained"))
-            if side.spec.key == own.key
-        ),
+        "max_ppm": max(1e6 * (image.n_differing / image.n_pixels) for image in images),
+        "max_changed": max(pair.changed for pair in pairs),
+        "max_lost": max(_most_lost(pair, repeat.spec.key) for pair in pairs),
     }
-    return limits, f"{amount(len(pairs), 'pair')} along {axis}"
+    return _Proposal(limits, f"{amount(len(pairs), 'pair')} along {axis}")
+
+
+def _pairs_along(axis: str, repeat: Repeat, store: Store) -> list[Pair]:
+    """Pairs of the run of a repeat with whatever is stored of the same images."""
+    run = store.find_run(repeat.spec.key)
+    pairs: dict[tuple[str, str], Pair] = {}
+    for other in store.runs():
+        if (other.spec.task, other.spec.data_digest) != (run.spec.task, run.spec.data_digest):
+            continue
+        two_runs = {run.key: run, other.key: other}  # one, where the other is the same
+        spread = measure_spread(two_runs.values(), axes=[axis]).axis(axis)
+        for pair in spread.evidence if spread else ():
+            if run.key in (pair.a.spec.key, pair.b.spec.key):
+                pairs[pair.a.name, pair.b.name] = pair
+    return list(pairs.values())
+
+
+def _most_lost(pair: Pair, key: str) -> int:
+    """The most cells that a side of this run lost in a pair."""
+    numbers = []
+    if pair.a.spec.key == key:
+        numbers.append(pair.kinds["lost"])
+    if pair.b.spec.key == key:
+        numbers.append(pair.kinds["gained"])
+    return max(numbers)
+
+
+# -- checking --------------------------------------------------------------------------------
 
 
 def check_baseline(
@@ -126,86 +232,154 @@ def check_baseline(
     max_lost: int | None = None,
     store: str | Path = defaults.STORE,
 ) -> BaselineCheck:
-    """Hold masks to a baseline: a mask file, a folder, a run, or label images in memory.
+    """Hold masks to a baseline.
 
-    Without any limit those of the baseline count; what of given ones is left out, is not held to.
+    Parameters
+    ----------
+    file : str or Path
+        The baseline.
+    masks : str, Path, ndarray or mapping of str to ndarray
+        A mask file, a folder, a run, or label images in memory, (Y, X) or (Z, Y, X), by image. One
+        image is held to the only one of a baseline, whatever it is called.
+    max_ppm : float, optional
+        Differing pixels per million of any one image.
+    max_changed : float, optional
+        Share of the cells of both sides without a match at IoU 0.5.
+    max_lost : int, optional
+        Cells of the baseline without a counterpart. Without any of the three limits those of the
+        baseline count; if one is given, the others are not held to.
+    store : str or Path
+        Folder of finished runs.
+
+    Returns
+    -------
+    BaselineCheck
+
+    Raises
+    ------
+    BadInput
+        If a limit is no number of at least 0, or no image of the baseline can be compared.
     """
     baseline = baseline_file.read(Path(file))
-    given = {"max_ppm": max_ppm, "max_changed": max_changed, "max_lost": max_lost}
-    limits: Limits = {name: value for name, value in given.items() if value is not None}
-    limits = limits or baseline.record["limits"]
+    limits = _limits_from(max_ppm, max_changed, max_lost) or baseline.record["limits"]
     for name, value in limits.items():
         if not 0 <= value < math.inf:
             raise BadInput(f"{name} is {value}; expected a number of at least 0")
+    expected_names = list(baseline.record["images"])
     actual = _readers(masks, Store(store))
-    names = list(baseline.record["images"])
-    if len(actual) == len(names) == 1:  # whatever the file is called
-        actual = dict(zip(names, actual.values(), strict=True))
-    missing = [name for name in names if name not in actual]
-    if len(missing) == len(names):
-        raise BadInput(f"{masks} has masks of {some([*actual])}, the baseline of {some(names)}")
-    results: dict[str, MaskComparison] = {}
-    problems: dict[str, str] = {}
-    cells: list[Cell] = []
-    n_pixels = {}
-    for name in names:
-        expected = baseline.masks(name)
-        n_pixels[name] = expected.size
-        areas = np.bincount(expected.ravel())[1:].tolist()
-        cells += [Cell(name, label, area) for label, area in enumerate(areas, 1)]
-        if name not in actual:
-            continue
-        try:
-            results[name] = compare_masks(expected, actual[name]())
-        except BadInput as error:
-            problems[name] = f"the masks of {name} cannot be compared: {error}"
-    if not results:
-        raise BadInput("; ".join(problems.values()))
-    hidden = [cell for cell in cells if _passes_without(cell, n_pixels, len(cells), limits)]
+    if len(actual) == len(expected_names) == 1:  # whatever the file is called
+        actual = dict(zip(expected_names, actual.values(), strict=True))
+    missing = [name for name in expected_names if name not in actual]
+    if len(missing) == len(expected_names):
+        raise BadInput(
+            f"{masks} has masks of {some([*actual])}, the baseline of {some(expected_names)}"
+        )
+    comparison = _compared(baseline, actual)
+    if not comparison.results:
+        raise BadInput("; ".join(comparison.problems))
     broken = [f"no masks of {some(missing)}"] if missing else []
-    broken += problems.values()
-    return _judged(results, broken, limits, tuple(sorted(hidden, key=lambda cell: cell.area)))
+    broken += comparison.problems
+    return _judged(comparison, broken, limits)
 
 
-def _judged(
-    results: Mapping[str, MaskComparison],
-    not_compared: list[str],
-    limits: Limits,
-    hidden: tuple[Cell, ...],
-) -> BaselineCheck:
-    worst = max(results, key=lambda name: results[name].ppm)
-    totals = totals_over(results.values())
-    changed = totals.n_unmatched / max(1, totals.n_objects)
-    lost = totals.kinds[ObjectKind.LOST]
-    reached = {"max_ppm": results[worst].ppm, "max_changed": changed, "max_lost": lost}
-    told = {
-        "max_ppm": f"{ppm_text(reached['max_ppm'])} of the pixels of {worst}",
-        "max_changed": f"{share_text(changed)} of the cells changed",
-        "max_lost": f"{amount(lost, 'cell')} lost",
-    }
-    broken = list(not_compared)
-    broken += [f"{told[n]}, at most {most:g}" for n, most in limits.items() if reached[n] > most]
-    changes = [
-        (image, change)
-        for image, result in results.items()
-        for change in result.objects
-        if change.kind != ObjectKind.KEPT or change.iou < 1
-    ]
-    changes.sort(key=lambda each: (each[1].iou, -max(each[1].area_a, each[1].area_b)))
-    return BaselineCheck(
-        not broken, results[worst].ppm, changed, lost, tuple(broken), limits, tuple(changes), hidden
-    )
+def _limits_from(max_ppm: float | None, max_changed: float | None, max_lost: int | None) -> Limits:
+    given = {"max_ppm": max_ppm, "max_changed": max_changed, "max_lost": max_lost}
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def _passes_without(cell: Cell, n_pixels: Mapping[str, int], n_cells: int, limits: Limits) -> bool:
-    """Whether the limits are kept if this cell is lost and nothing else changes."""
-    ppm = 1e6 * (cell.area / n_pixels[cell.image])
-    reached = {"max_ppm": ppm, "max_changed": 1 / (2 * n_cells - 1), "max_lost": 1}
-    return all(reached[name] <= most for name, most in limits.items())
-
-
-def _readers(masks: Any, store: Store) -> Masks:
+def _readers(
+    masks: str | Path | np.ndarray | Mapping[str, np.ndarray], store: Store
+) -> MaskReaders:
     if isinstance(masks, str | Path):
         return masks_of(str(masks), store)
     images = masks if isinstance(masks, Mapping) else {"masks": masks}
     return {name: partial(np.asarray, image) for name, image in images.items()}
+
+
+@dataclass
+class _BesideBaseline:
+    """The images of a baseline beside others."""
+
+    results: dict[str, MaskComparison]
+    """By image; of those that could be compared."""
+    problems: list[str]
+    """Why the others could not."""
+    cells: list[Cell]
+    """All of the baseline."""
+    n_pixels: dict[str, int]
+    """By image."""
+
+
+def _compared(baseline: BaselineFile, actual: MaskReaders) -> _BesideBaseline:
+    comparison = _BesideBaseline({}, [], [], {})
+    for name in baseline.record["images"]:
+        expected = baseline.masks(name)
+        comparison.n_pixels[name] = expected.size
+        areas = np.bincount(expected.ravel())[1:].tolist()
+        comparison.cells += [Cell(name, label, area) for label, area in enumerate(areas, 1)]
+        if name not in actual:
+            continue
+        try:
+            comparison.results[name] = compare_masks(expected, actual[name]())
+        except BadInput as error:
+            comparison.problems.append(f"the masks of {name} cannot be compared: {error}")
+    return comparison
+
+
+def _judged(comparison: _BesideBaseline, not_compared: list[str], limits: Limits) -> BaselineCheck:
+    results = comparison.results
+    worst = max(results, key=lambda name: results[name].ppm)
+    totals = totals_over(results.values())
+    ppm = results[worst].ppm
+    changed = totals.n_unmatched / max(1, totals.n_objects)
+    lost = totals.kinds[ObjectKind.LOST]
+    reached = {"max_ppm": ppm, "max_changed": changed, "max_lost": lost}
+    in_words = {
+        "max_ppm": f"{ppm_text(ppm)} of the pixels of {worst}",
+        "max_changed": f"{share_text(changed)} of the cells changed",
+        "max_lost": f"{amount(lost, 'cell')} lost",
+    }
+    broken = list(not_compared)
+    for name, limit in limits.items():
+        if reached[name] > limit:
+            broken.append(f"{in_words[name]}, at most {limit:g}")
+    return BaselineCheck(
+        ok=not broken,
+        ppm=ppm,
+        changed=changed,
+        lost=lost,
+        broken=tuple(broken),
+        limits=limits,
+        cells=_changed_cells(results),
+        hidden=_hidden_cells(comparison, limits),
+    )
+
+
+def _changed_cells(results: Mapping[str, MaskComparison]) -> tuple[ChangedCell, ...]:
+    """Cells that changed at all, those that overlap least first, large ones before small."""
+    cells = [
+        ChangedCell(image, change)
+        for image, result in results.items()
+        for change in result.objects
+        if change.kind != ObjectKind.KEPT or change.iou < 1
+    ]
+    cells.sort(key=lambda cell: (cell.change.iou, -max(cell.change.area_a, cell.change.area_b)))
+    return tuple(cells)
+
+
+def _hidden_cells(comparison: _BesideBaseline, limits: Limits) -> tuple[Cell, ...]:
+    """Cells of which any one could vanish within the limits, smallest first."""
+    n_cells = len(comparison.cells)
+    hidden = [
+        cell
+        for cell in comparison.cells
+        if _passes_without(cell, comparison.n_pixels[cell.image], n_cells, limits)
+    ]
+    return tuple(sorted(hidden, key=lambda cell: cell.area))
+
+
+def _passes_without(cell: Cell, n_pixels: int, n_cells: int, limits: Limits) -> bool:
+    """Whether the limits are kept if this cell is lost and nothing else changes."""
+    ppm = 1e6 * (cell.area / n_pixels)
+    reached = {"max_ppm": ppm, "max_changed": 1 / (2 * n_cells - 1), "max_lost": 1}
+    return all(reached[name] <= limit for name, limit in limits.items())

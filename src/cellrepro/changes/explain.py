@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,8 +58,8 @@ class Explanation(Result):
     replayed: Replayed | None
     """None where they are equal, or cannot be replayed."""
     settings: tuple[RecordedSetting, ...]
-    commands: Mapping[Literal["a", "b"], Commands | None]
-    """How to make each side again; None for one that was not made again."""
+    commands: Mapping[str, Commands | None]
+    """How to make side ``a`` and ``b`` again; None for one that was not made again."""
     part: Part | None = None
     """Where the two show different parts of the image."""
     why_not_replayed: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -22,13 +23,23 @@ _SUFFIXES = ("_cp_masks", "_masks", "_seg")
 """What follows the name of an image in that of its masks: as Cellpose's command line writes them,
 as it reads them (and as `cellrepro segment --masks-into` does), as its GUI does. Longest first."""
 
-Reader = Callable[[], np.ndarray]
-Masks = Mapping[str, Reader]
-"""By image; each is read when it is needed."""
+MaskReaders = Mapping[str, Callable[[], np.ndarray]]
+"""Label images by image; each is read when it is needed."""
+
+Kind = Literal["folder", "masks", "baseline", "weights", "run"]
+"""What a user may name."""
+
+NAMED_AS: Mapping[Kind, str] = {
+    "folder": "a folder",
+    "masks": "a mask file",
+    "baseline": "a baseline",
+    "weights": "a weights file",
+    "run": "a run",
+}
 
 
-def kind_of(path: Path) -> str:
-    """``folder``, ``masks``, ``baseline``, ``weights``, or ``run`` for what is no path."""
+def kind_of(path: Path) -> Kind:
+    """Say what a path is, by what lies there or else by its ending; ``run`` for what is no path."""
     if path.is_dir():
         return "folder"
     if path.suffix.lower() in MASK_ENDINGS:
@@ -38,16 +49,28 @@ def kind_of(path: Path) -> str:
     return "weights" if path.exists() or path.suffix.lower() in _WEIGHTS else "run"
 
 
-def masks_of(reference: str, store: Store) -> Masks:
-    """The masks of a run, a mask file, a folder or a baseline, by the name of their image."""
+def masks_of(reference: str, store: Store) -> MaskReaders:
+    """Find the masks of a run, a mask file, a folder or a baseline, by the name of their image.
+
+    Parameters
+    ----------
+    reference : str
+        ``KEY`` or ``KEY/REPEAT`` of the store, or a path.
+    store : Store
+
+    Raises
+    ------
+    BadInput
+        If it is a weights file, no run of the store, or a folder with two masks of one image.
+    """
     path = Path(reference)
     kind = kind_of(path)
     if kind == "run":
         repeat = store.find(reference)
         return {name: partial(repeat.masks, name) for name in repeat.manifest.masks}
     if kind == "baseline":
-        found = baseline_file.read(path)
-        return {name: partial(found.masks, name) for name in found.record["images"]}
+        baseline = baseline_file.read(path)
+        return {name: partial(baseline.masks, name) for name in baseline.record["images"]}
     if kind == "weights":
         raise BadInput(f"{reference} is no mask file, folder of masks, baseline or run")
     if kind == "folder":
@@ -55,14 +78,15 @@ def masks_of(reference: str, store: Store) -> Masks:
     return readers({image_name(path.stem): path})
 
 
-def readers(files: Mapping[str, Path]) -> Masks:
-    """Of some mask files, by the same names."""
+def readers(files: Mapping[str, Path]) -> MaskReaders:
+    """Give the readers of some mask files, by the same names."""
     return {name: partial(read_labels, file) for name, file in files.items()}
 
 
 def image_name(stem: str) -> str:
-    """Of the image whose masks a file holds: the one rule by which files, folders, baselines and
-    runs find what belongs together.
+    """Give the name of the image whose masks a file holds.
+
+    It is the one rule by which files, folders, baselines and runs find what belongs together.
 
     Parameters
     ----------

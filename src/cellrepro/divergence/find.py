@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cellrepro.asked import defaults
 from cellrepro.bits.digests import array_digest, file_digest, value_digest
-from cellrepro.changes.compare import compare_repeats
+from cellrepro.changes.compare_repeats import compare_repeats
 from cellrepro.divergence.judge import CannotLook, Look
 from cellrepro.divergence.result import OF_STAGE, Divergence, Place
 from cellrepro.divergence.segmentations import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from cellrepro.changes.compare import Comparison
+from cellrepro.changes.comparison import Comparison
 from cellrepro.same.ledger_diff import Difference, LedgerComparison
 from cellrepro.same.operation_alignment import Alignment
 from cellrepro.same.verdicts import Verdict

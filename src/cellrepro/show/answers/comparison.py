@@ -10,7 +10,7 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.words import some
 
 if TYPE_CHECKING:
-    from cellrepro.changes.compare import Comparison
+    from cellrepro.changes.comparison import Comparison
     from cellrepro.same.metrics import MaskComparison
     from cellrepro.same.object_changes import ObjectChange
     from cellrepro.same.verdicts import Verdict

@@ -11,7 +11,7 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.words import amount, setting_in_words, share_text, some
 
 if TYPE_CHECKING:
-    from cellrepro.changes.sensitivity import Sensitivity, Variant
+    from cellrepro.changes.variants import Sensitivity, Variant
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,176 @@
+"""What two things have in common and in what they differ, and their masks image by image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from cellrepro.changes.named import MaskReaders
+from cellrepro.errors import BadInput
+from cellrepro.images.label_image import doubt
+from cellrepro.results import Result, Row
+from cellrepro.same.metrics import MaskComparison, compare_masks
+from cellrepro.same.over_images import MaskTotals, totals_over
+from cellrepro.same.verdicts import Verdict
+from cellrepro.same.weight_files import FileComparison
+from cellrepro.same.weights import WeightsComparison
+from cellrepro.words import amount, joined, some
+
+Differs = Literal["environment", "spec", "data", "weights-init", "weights", "masks", "truth"]
+"""What two things may differ in; ``weights-init`` is before any training, ``truth`` are scores."""
+
+_FEW_OBJECTS = 16  # as a foreground map or a map of classes has
+
+
+class TwoValues(NamedTuple):
+    """A field as each side has it; None where a side does not have it."""
+
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
+    """What two things have in common and in what they differ."""
+
+    verdict: Verdict
+    """Over masks and weights, whichever both sides have."""
+    differs: tuple[Differs, ...]
+    masks: Mapping[str, MaskComparison] = field(default_factory=dict)
+    """By image."""
+    weights: WeightsComparison | None = None
+    environment: Mapping[str, TwoValues] = field(default_factory=dict)
+    """Fields of the environment that differ."""
+    spec: Mapping[str, TwoValues] = field(default_factory=dict)
+    """Fields of the specifications that differ."""
+    ap50: TwoValues | None = None
+    """Average precision at IoU 0.5 against the ground truth."""
+    ap50_train: TwoValues | None = None
+    """The same on training images."""
+    files: FileComparison | None = None
+    """Of two weights files as bytes; no part of the verdict."""
+    notes: tuple[str, ...] = ()
+    """What was not compared, and how it stands beside what seeds do."""
+
+    @property
+    def totals(self) -> MaskTotals:
+        """What adds up over all images."""
+        return totals_over(self.masks.values())
+
+    @property
+    def n_objects(self) -> dict[str, int]:
+        """Objects over all images: in a, in b, matched, by what became of them, renumbered."""
+        return self.totals.objects_by_name()
+
+    @property
+    def ppm(self) -> float:
+        """Differing pixels per million over all images; 0 over nothing."""
+        return self.totals.ppm
+
+    def sentence(self) -> str:
+        """Say the verdict, in what the two differ, and by how much their masks and weights do."""
+        head = str(self.verdict)
+        if self.differs:
+            head += f"; the two differ in {joined(self.differs)}"
+        parts = [head]
+        if self.weights is not None:
+            parts.append(f"weights: {self.weights.sentence()}")
+        if self.masks:
+            parts.append(f"masks: {self.totals.sentence().rstrip('.')}")
+        return "; ".join(parts)
+
+    def rows(self) -> list[Row]:
+        """Give each field of environment and specification that differs."""
+        return [
+            {"field": name, "A": values.a, "B": values.b}
+            for fields in (self.environment, self.spec)
+            for name, values in fields.items()
+        ]
+
+
+# -- masks -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ComparedMasks:
+    """The masks of the images that two sides have in common."""
+
+    by_image: Mapping[str, MaskComparison]
+    notes: tuple[str, ...]
+    """What only one side has, and what may be no label image."""
+
+
+def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMasks:
+    """Compare the masks of equal names, one image at a time.
+
+    Parameters
+    ----------
+    a, b : mapping of str to callable
+        Readers of label images, by image.
+    who : str
+        Names the two sides in messages.
+
+    Raises
+    ------
+    BadInput
+        If no image is on both sides, or masks of one image cannot be compared.
+    """
+    in_both = [name for name in a if name in b]
+    if not in_both:
+        names = f"{some(list(a)) or 'none'} and {some(list(b)) or 'none'}"
+        raise BadInput(
+            f"{who}: {len(a)} and {len(b)} masks, and no image of the same name ({names}); "
+            "expected masks of the same images: NAME_masks, NAME_cp_masks, NAME_seg.npy and NAME "
+            "are those of the image NAME"
+        )
+    by_image: dict[str, MaskComparison] = {}
+    notes: list[str] = []
+    in_one = sorted(a.keys() ^ b.keys())
+    if in_one:
+        notes.append(f"only one side has masks of {', '.join(in_one)}")
+    for name in in_both:
+        try:
+            labels_a = a[name]()
+            labels_b = b[name]()
+            result = compare_masks(labels_a, labels_b)
+        except BadInput as error:
+            raise BadInput(f"masks of {name}: {error}") from error
+        by_image[name] = result
+        sides = (("A", labels_a, result.n_objects_a), ("B", labels_b, result.n_objects_b))
+        for side, labels, n_objects in sides:
+            doubts = doubt(labels) if 0 < n_objects <= _FEW_OBJECTS else None
+            if doubts:
+                notes.append(f"{name}: {side} has {doubts}")
+    return ComparedMasks(by_image, tuple(notes))
+
+
+def masks_differ(verdict: Verdict) -> bool:
+    """Whether a verdict over masks means that they differ, in numbers of objects at least."""
+    return verdict not in (Verdict.IDENTICAL, Verdict.VACUOUS)
+
+
+def stitching_notes(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
+    """Say of stacks between which planes cells of one side are cut on the other."""
+    for name, result in masks.items():
+        cut = [change for change in result.objects if change.cut_between]
+        if cut:
+            planes = some(sorted({change.cuts for change in cut}))
+            yield (
+                f"{name}: planes were stitched otherwise: {amount(len(cut), 'cell')} whole on one "
+                f"side, in parts on the other, cut between {planes}"
+            )
+
+
+# -- weights ---------------------------------------------------------------------------------
+
+
+def not_finite_notes(weights: WeightsComparison | None) -> Iterator[str]:
+    """Say of weights that are no numbers, which a training leaves that has diverged."""
+    if weights is None or not weights.n_not_finite:
+        return
+    vacuous = "vacuous: " if weights.verdict == Verdict.VACUOUS else ""
+    yield (
+        f"{vacuous}{weights.n_not_finite} of {weights.n_parameters} parameters are NaN or infinite "
+        "in A or B, and what is computed with them is no result; train with a lower learning rate"
+    )
