@@ -209,9 +209,7 @@ class Interval(NamedTuple):
     over: IntervalOver
 
 
-def share_interval(
-    n_changed: Sequence[int] | np.ndarray, n_cells: Sequence[int] | np.ndarray
-) -> Interval:
+def share_interval(n_changed: ArrayLike, n_cells: ArrayLike) -> Interval:
     """Give the 95 % interval of the share of cells that changed.
 
     Parameters

@@ -13,15 +13,11 @@ from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.words import amount, setting_in_words, share_text, some
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
 
-    from cellrepro.changes.sensitivity import Example, Sensitivity, Variant
-=======
     from cellrepro.changes.variants import Example, Sensitivity, Variant
->>>>>>> 7a800c96 (changes: compare is a function of the package, its results say themselves; records in the place of pairs and dicts)
 
 _MOST_BARS = 14
 
