@@ -248,6 +248,16 @@ def test_data_sets_and_tasks_are_not_compared_with_each_other(tmp_path):
     assert not re.search("ppm of its pixels differ|NaN", text)
 
 
+def test_runs_that_were_observed_otherwise_are_reported(tmp_path):
+    """A ledger is no axis: observing changes no bit."""
+    store = Store(tmp_path)
+    for ledger in ("steps", "ops"):
+        add_run(store, [(1.0, three())], ledger=ledger)
+    assert written_page(tmp_path)
+    with pytest.raises(BadInput, match="ledger is no axis"):
+        measure_spread(store.runs(), axes=["ledger"])
+
+
 def test_hostile_names_are_text(tmp_path):
     evil = "<b onload='x'>\"&$^_"
     both = [squares(), squares(second=False)]

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 OF_PROFILE = ("device", "threads", "precision")
 """What a profile sets; ``threads`` is threads and instruction set."""
 
+OBSERVING = "ledger"
+"""The field of a spec that is no axis: observing a run changes none of its bits."""
+
 AXES = (
     "repeats",
     "seed",

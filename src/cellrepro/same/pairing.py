@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from cellrepro.bits.digests import value_digest
-from cellrepro.same.axes import AXES, DRAWN, OF_PROFILE, ROUNDING_VARIABLES, rule_of
+from cellrepro.same.axes import AXES, DRAWN, OBSERVING, OF_PROFILE, ROUNDING_VARIABLES, rule_of
 from cellrepro.same.names import Names, changed_versions, place_of, said, sort_key, versions_of
 from cellrepro.same.pairs import Pair
 from cellrepro.store.store import Repeat
@@ -39,7 +39,7 @@ class Sample:
         spec = self.repeat.spec
         machine = self.repeat.manifest.machine
         by_profile = _set_by_profile(spec.profile_settings)
-        parameters = {name: value for name, value in spec.asked.items() if name != "ledger"}
+        parameters = {name: value for name, value in spec.asked.items() if name != OBSERVING}
         return {
             **parameters,
             **by_profile,

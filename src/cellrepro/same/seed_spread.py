@@ -21,7 +21,7 @@ import numpy as np
 from cellrepro.asked.spec import PARAMETERS
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
-from cellrepro.same.axes import AXES, DRAWN, RANKS_DIFFER
+from cellrepro.same.axes import AXES, DRAWN, OBSERVING, RANKS_DIFFER
 from cellrepro.same.image_differences import MaskPairs
 from cellrepro.same.metrics import MaskComparison
 from cellrepro.same.names import Names, place_of
@@ -174,7 +174,8 @@ def measure_spread(
             f"the runs are of {len(kinds)} kinds, as they have another task or other images; "
             "expected one task and one data set, whose masks can be compared"
         )
-    unknown = sorted(set(axes) - set(AXES) - set(PARAMETERS))
+    fields = set(PARAMETERS) - {OBSERVING}
+    unknown = sorted(set(axes) - set(AXES) - fields)
     if unknown:
         raise BadInput(f"{', '.join(unknown)} is no axis; expected some of {', '.join(AXES)}")
     names = names or Names(sample.repeat for sample in samples)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from cellrepro.asked.spec import PARAMETERS, Spec
 from cellrepro.errors import BadInput
-from cellrepro.same.axes import AXES
+from cellrepro.same.axes import AXES, OBSERVING
 from cellrepro.same.names import Names, place_of, said
 from cellrepro.same.seed_spread import Axis, Spread, measure_spread
 from cellrepro.same.verdicts import Judgement, Verdict, judge
@@ -108,7 +108,8 @@ class Chapter:
     @cached_property
     def spread(self) -> Spread:
         """How far the masks differ along every axis; reads those that differ, once."""
-        others = [name for name in self.names.varying if name in PARAMETERS]
+        fields = set(PARAMETERS) - {OBSERVING}
+        others = [name for name in self.names.varying if name in fields]
         axes = list(dict.fromkeys(("repeats", *PLACES, *AXES, *others)))
         runs = [Run(one.spec, one.repeats) for one in self.every]
         return measure_spread(runs, axes=axes, names=self.names)
