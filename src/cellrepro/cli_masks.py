@@ -119,7 +119,7 @@ def tiles(
     if (data is None) == (masks is None):
         raise BadInput("give a folder of images, or --masks with a label image")
     if masks is not None:
-        from cellrepro.images.decoding import read_labels
+        from cellrepro.images.image_file import read_labels
         from cellrepro.same.labels import canonical
         from cellrepro.same.straight_borders import straight_borders
 

@@ -13,7 +13,7 @@ from cellrepro.changes.search import Search
 from cellrepro.changes.settings_file import write_sidecar
 from cellrepro.changes.trials import Trials, Usual
 from cellrepro.determinism.modes import mode_in_force
-from cellrepro.images.decoding import read_image
+from cellrepro.images.image_file import read_image
 from cellrepro.model.inference import evaluator
 from cellrepro.model.network import build, find_model
 from cellrepro.store.store import Store

@@ -9,7 +9,7 @@ from scipy import ndimage
 
 from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.changes.tiles import TileDependence, follow, tile_lines
-from cellrepro.images.decoding import read_masks
+from cellrepro.images.image_file import read_masks
 from cellrepro.images.nuclei import nuclei
 from cellrepro.model.inference import evaluator
 from cellrepro.same.straight_borders import seam, straight_borders

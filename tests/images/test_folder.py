@@ -15,8 +15,9 @@ import tifffile
 from PIL import Image
 
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.images.decoding import Axes, read_image, read_labels, read_masks
+from cellrepro.images.axes import Axes
 from cellrepro.images.folder import folder_digest, read_folder
+from cellrepro.images.image_file import read_image, read_labels, read_masks
 
 
 def grey(seed=0, shape=(24, 32), dtype=np.uint8):

@@ -11,7 +11,7 @@ from scipy import ndimage
 from scipy.spatial import cKDTree
 
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import read_labels
+from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import doubt, pieces_of, refuse_picture
 from cellrepro.images.nuclei import draw_nuclei
 from cellrepro.images.synthetic_sets import IMAGES

@@ -39,8 +39,8 @@ def undigested(monkeypatch):
     """A registry without digests, as the archives served here are none of the publishers'."""
     entries = copy.deepcopy(REGISTRY)
     for entry in entries.values():
-        for archive in entry["archives"]:
-            archive["sha256"] = None
+        for archive in entry.archives:
+            archive.sha256 = None
     monkeypatch.setattr(public_sets, "registry", lambda: entries)
     return entries
 
@@ -167,7 +167,7 @@ def test_another_archive_and_a_folder_without_its_record_are_refused(
     server, fetch, tmp_path, undigested
 ):
     dsb2018(server.root)
-    undigested["dsb2018"]["archives"][0]["sha256"] = "0" * 64
+    undigested["dsb2018"].archives[0].sha256 = "0" * 64
     with pytest.raises(BadInput, match=f"not the file that was published .*{'0' * 64}.*--mirror"):
         fetch()
     assert not (tmp_path / "data").exists()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import read_labels
+from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import read_seg
 from conftest import listing
 

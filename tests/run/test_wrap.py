@@ -17,7 +17,7 @@ from scipy import ndimage
 import cellrepro
 from cellrepro.determinism.seeds import generators_kept
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import Axes
+from cellrepro.images.axes import Axes
 from cellrepro.images.folder import read_folder
 from cellrepro.process.endings import RunError
 from cellrepro.process.process_trees import _end_by_parents, end_tree

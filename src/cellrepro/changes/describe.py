@@ -13,7 +13,7 @@ from cellrepro.asked import defaults
 from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.changes.named import kind_of
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import read_labels
+from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import doubt
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.model.known_weights import (

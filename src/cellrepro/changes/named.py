@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import read_labels
 from cellrepro.images.folder import is_litter
+from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SEG_ENDING
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Store

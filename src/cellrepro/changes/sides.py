@@ -24,7 +24,7 @@ from cellrepro.changes.conditions import (
 from cellrepro.changes.settings_file import read_sidecar
 from cellrepro.changes.trials import n_cells_in
 from cellrepro.errors import BadInput, CellreproError
-from cellrepro.images.decoding import read_labels
+from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.model.network import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of

@@ -1,30 +1,27 @@
-"""One image or mask file, decoded to its end, with its axes in Cellpose's order.
+"""The bytes of an image file, decoded to their end.
 
 Decoders fill what is missing in a damaged file, or believe any header; here it is refused.
 """
 
+from __future__ import annotations
+
 import io
 import logging
 import math
-import os
 import re
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import fastremap
 import imagecodecs
 import numpy as np
 import psutil
 import tifffile
-from scipy import ndimage
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
-from cellrepro.images.label_image import LARGEST_LABEL, label_image, refuse_picture
-from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.words import some
 
 FORMATS = {".tif": "TIFF", ".tiff": "TIFF", ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
@@ -49,100 +46,12 @@ _MOST_FROM_A_BYTE: dict[int, int] = {
 }
 """Bytes of pixels that one byte of a file can hold, by TIFF's compression. Formats of pictures,
 JPEG 2000 for example, have no such bound."""
-_SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
-_LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becomes int32
-_MOST_CHANNELS = 3  # Cellpose 4 reads three
-
 # tifffile 2026.3.3 only logs these and returns what it could read, so a cut-off stack of three
 # channels comes back as one plane. Some programs write tags with an offset below 8, which is inside
 # the header and harmless; any other invalid offset leads beyond the end of the file.
 _DAMAGE_IN_LOG = re.compile(
     r"invalid page offset|corrupted (file|tag list)|invalid value offset ([89]|\d\d)"
 )
-
-
-def read_image(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read an image, (Y, X) or (Y, X, C) with C 2 or 3: finite numbers, the dtype as stored."""
-    return decode_image(Path(path), read_bytes(Path(path)), [])[0]
-
-
-def read_masks(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read a label image to train on: int32, shape (Y, X), 0 is background."""
-    return decode_masks(Path(path), read_bytes(Path(path)), [])[0]
-
-
-def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read a label image to compare, also a stack, (Z, Y, X): TIFF, PNG, what `numpy.save` wrote,
-    or the masks of Cellpose's ``_seg.npy``."""
-    file = Path(path)
-    if file.name.endswith(SEG_ENDING):
-        return read_seg(file).masks
-    decoded = _decode_labels(file, read_bytes(file))
-    return _native(_labels(file, decoded, stacks=True, largest=LARGEST_LABEL))
-
-
-@dataclass(frozen=True)
-class Axes:
-    """How the axes of image files are understood, beside what the files say."""
-
-    stacks: bool = False  # whether an image may have planes, (Z, Y, X) or (Z, Y, X, C)
-    channel: int | None = None  # of the array as the file holds it
-    z: int | None = None
-
-
-FLAT = Axes()
-
-
-def decode_image(
-    file: Path, data: bytes, remarks: list[str], axes: Axes = FLAT
-) -> tuple[np.ndarray, bool]:
-    """The image in the bytes of a file, as `read_image` or with planes first, and whether it has
-    planes; what deserves a look goes to `remarks`."""
-    image, is_stack = _channels_last(file, _named(file, _decode(file, data), axes), remarks, axes)
-    across = image.shape[1:3] if is_stack else image.shape[:2]
-    if image.dtype.kind not in "uif":
-        raise BadInput(
-            f"{file}: pixels of type {image.dtype}, expected integers or real numbers; "
-            f"save the image as 8-bit, 16-bit or 32-bit float"
-        )
-    if min(across) < _SMALLEST_SIDE:
-        raise BadInput(
-            f"{file}: (Y, X) = {across}, expected at least {_SMALLEST_SIDE} pixels on a "
-            f"side; remove the image or export it at full size"
-        )
-    _refuse_not_finite(file, image)
-    if image.min() == image.max():
-        remarks.append(f"constant image, every pixel is {image.min()}")
-    return image, is_stack
-
-
-def decode_masks(
-    file: Path, data: bytes, remarks: list[str], axes: Axes = FLAT
-) -> tuple[np.ndarray, bool]:
-    """The labels in the bytes of a file as `read_masks`, and whether they have planes, (Z, Y, X);
-    what deserves a look goes to `remarks`."""
-    decoded = _decode_labels(file, data)
-    labels = _labels(file, decoded, stacks=axes.stacks, largest=_LARGEST_OF_TRUTH)
-    masks = np.ascontiguousarray(labels, dtype=np.int32)
-    several = [str(label) for label, _, _, n_pieces in pieces_by_label(masks) if n_pieces > 1]
-    if several:
-        remarks.append(
-            f"labels in several pieces (8-connectivity): {some(several)}; each counts as one "
-            "object, so a binary mask needs a number for every object first"
-        )
-    return masks, masks.ndim == 3
-
-
-def pieces_by_label(masks: np.ndarray) -> Iterator[tuple[int, tuple[slice, ...], np.ndarray, int]]:
-    """Each label, its box, the pieces in it, numbered (8-connectivity), and how many they are."""
-    # find_objects makes one entry for each number up to the largest label
-    renumbered, new_numbers = fastremap.renumber(masks, preserve_zero=True, in_place=False)
-    boxes = ndimage.find_objects(renumbered)
-    for label, number in sorted(new_numbers.items()):
-        if label:
-            box = boxes[number - 1]
-            around = np.ones((3,) * masks.ndim)
-            yield int(label), box, *ndimage.label(renumbered[box] == number, around)
 
 
 def read_bytes(file: Path) -> bytes:
@@ -167,23 +76,35 @@ def why_unreadable(error: OSError, what: str) -> str:
 # --- decoding -------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Decoded:
-    """Pixels as the file holds them, without axes of length 1 beyond two."""
+@dataclass(frozen=True)
+class Decoded:
+    """Pixels as a file holds them, without axes of length 1 beyond two."""
 
     pixels: np.ndarray
-    axes: str  # a letter for each dimension, as in tifffile: S and C are channels, Q and I unknown
+    axes: str
+    """A letter for each dimension, as in tifffile: S and C are channels, Q and I unknown."""
     alpha: bool = False  # the last channel is transparency
 
-    def __post_init__(self) -> None:
-        while self.pixels.ndim > 2 and 1 in self.pixels.shape:
-            axis = self.pixels.shape.index(1)
-            self.pixels = self.pixels.squeeze(axis)
-            self.axes = self.axes[:axis] + self.axes[axis + 1 :]
+    @classmethod
+    def of(cls, pixels: np.ndarray, axes: str, *, alpha: bool = False) -> Decoded:
+        """The pixels that a decoder gave; axes of length 1 are dropped until two are left."""
+        while pixels.ndim > 2 and 1 in pixels.shape:
+            axis = pixels.shape.index(1)
+            pixels = pixels.squeeze(axis)
+            axes = axes[:axis] + axes[axis + 1 :]
+        return cls(pixels, axes, alpha)
 
 
-def _decode(file: Path, data: bytes) -> _Decoded:
-    """Decode the bytes of a file by the format that its name promises."""
+def decode(file: Path, data: bytes) -> Decoded:
+    """Decode the bytes of a file by the format that its name promises.
+
+    Raises
+    ------
+    BadInput
+        If they are none of that format, damaged, or hold something else than one image.
+    NotPossibleHere
+        If the image does not fit into memory.
+    """
     expected = FORMATS.get(file.suffix.lower())
     if expected is None:
         raise BadInput(f"{file}: expected an image file (.tif, {OTHER_ENDINGS}); convert it first")
@@ -193,9 +114,8 @@ def _decode(file: Path, data: bytes) -> _Decoded:
             f"{file}: begins with {data[:30]!r}, expected {expected} data; give it the name of its "
             "format, export the image again, or run git lfs pull where it is a pointer of Git LFS"
         )
-    decoder = {"TIFF": _decode_tiff, "PNG": _decode_png, "JPEG": _decode_jpeg}[actual]
     try:
-        return decoder(file, data)
+        return _DECODERS[actual](file, data)
     except CellreproError:
         raise
     except MemoryError as error:
@@ -207,15 +127,21 @@ def _decode(file: Path, data: bytes) -> _Decoded:
         raise _damaged(file, f"cannot be decoded as {actual} ({reason})") from error
 
 
-def _decode_labels(file: Path, data: bytes) -> _Decoded:
-    """Decode masks: no JPEG, but also what `numpy.save` writes."""
+def decode_labels(file: Path, data: bytes) -> Decoded:
+    """Decode masks: no JPEG, but also what `numpy.save` writes.
+
+    Raises
+    ------
+    BadInput, NotPossibleHere
+        As in `decode`.
+    """
     if FORMATS.get(file.suffix.lower()) == "JPEG":
         raise BadInput(
             f"{file}: a JPEG mask, but JPEG changes label numbers; save the labels as "
             f"{file.stem}.tif or {file.stem}.png"
         )
     if file.suffix.lower() != ".npy":
-        return _decode(file, data)
+        return decode(file, data)
     try:
         pixels = np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
@@ -224,7 +150,7 @@ def _decode_labels(file: Path, data: bytes) -> _Decoded:
             f"{file}: no array of numbers as numpy.save writes it ({reason}); save the masks with "
             "numpy.save(path, masks)"
         ) from error
-    return _Decoded(pixels, "ZYX"[-pixels.ndim :] if 2 <= pixels.ndim <= 3 else "")
+    return Decoded.of(pixels, "ZYX"[-pixels.ndim :] if 2 <= pixels.ndim <= 3 else "")
 
 
 def _damaged(file: Path, what: str) -> BadInput:
@@ -254,21 +180,31 @@ def _refuse_absurd(file: Path, data: bytes, n_bytes: int, compression: int) -> N
         )
 
 
+class _Collector(logging.Handler):
+    """Keeps the messages that are logged."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
 @contextmanager
 def _tifffile_errors() -> Iterator[list[str]]:
     """Collect what tifffile logs as an error in this block, and keep it off the terminal."""
-    messages: list[str] = []
-    collector = logging.Handler(level=logging.ERROR)
-    collector.emit = lambda record: messages.append(record.getMessage())  # type: ignore
+    collector = _Collector(level=logging.ERROR)
     logger = logging.getLogger("tifffile")
     logger.addHandler(collector)
     try:
-        yield messages
+        yield collector.messages
     finally:
         logger.removeHandler(collector)
 
 
-def _decode_tiff(file: Path, data: bytes) -> _Decoded:
+def _decode_tiff(file: Path, data: bytes) -> Decoded:
+    """Decode a TIFF of one image."""
     with _tifffile_errors() as errors, tifffile.TiffFile(io.BytesIO(data)) as tiff:
         if not tiff.series:
             raise _damaged(file, "it holds no image")
@@ -288,13 +224,14 @@ def _decode_tiff(file: Path, data: bytes) -> _Decoded:
         pixels = series.asarray(maxworkers=1)
         kinds = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
         alpha = "S" in series.axes and any(extra in kinds for extra in page.extrasamples)
-        axes, shape = series.axes, series.shape
+        axes = series.axes
+        shape = series.shape
     if pixels.shape != shape:
         raise _damaged(file, f"pixels of shape {pixels.shape} instead of {shape}")
     for message in errors:
         if _DAMAGE_IN_LOG.search(message):
             raise _damaged(file, f"tifffile reports: {message[:120]}")
-    return _Decoded(pixels, axes, alpha=alpha)
+    return Decoded.of(pixels, axes, alpha=alpha)
 
 
 def _refuse_missing_strips(
@@ -318,7 +255,7 @@ def _refuse_missing_strips(
         raise _damaged(file, f"its pixels should end at byte {end}, the file at {len(data)}")
 
 
-def _decode_png(file: Path, data: bytes) -> _Decoded:
+def _decode_png(file: Path, data: bytes) -> Decoded:
     # The header chunk always comes first: width, height, bit depth, colour type (PNG, section 11.2)
     width, height, depth, colour_type = struct.unpack(">IIBB", data[16:26])
     n_channels = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}.get(colour_type, 4)
@@ -326,10 +263,10 @@ def _decode_png(file: Path, data: bytes) -> _Decoded:
     _refuse_absurd(file, data, n_bytes, tifffile.COMPRESSION.ADOBE_DEFLATE)  # PNG's only one
     pixels = imagecodecs.png_decode(data)
     alpha = pixels.ndim == 3 and pixels.shape[2] in (2, 4)
-    return _Decoded(pixels, "YXS"[: pixels.ndim], alpha=alpha)
+    return Decoded.of(pixels, "YXS"[: pixels.ndim], alpha=alpha)
 
 
-def _decode_jpeg(file: Path, data: bytes) -> _Decoded:
+def _decode_jpeg(file: Path, data: bytes) -> Decoded:
     # libjpeg-turbo, in imagecodecs 2026.3.6 as in OpenCV, fills what is missing with grey. Coded
     # data hold no marker; an embedded preview ends before the last scan of the image starts.
     if data.rfind(b"\xff\xd9") <= data.rfind(b"\xff\xda"):
@@ -337,112 +274,15 @@ def _decode_jpeg(file: Path, data: bytes) -> _Decoded:
     pixels = imagecodecs.jpeg_decode(data)
     if pixels.ndim == 3 and pixels.shape[2] == 4:
         raise _no_cmyk(file)
-    return _Decoded(pixels, "YXS"[: pixels.ndim])
+    return Decoded.of(pixels, "YXS"[: pixels.ndim])
 
 
 def _no_cmyk(file: Path) -> BadInput:
     return BadInput(f"{file}: CMYK colours, expected grey or RGB; convert it to RGB")
 
 
-# --- checking -------------------------------------------------------------------------------------
-
-
-def _named(file: Path, decoded: _Decoded, axes: Axes) -> _Decoded:
-    """With the letters of axes that the user has named."""
-    letters, n = list(decoded.axes), decoded.pixels.ndim
-    for letter, axis in (("C", axes.channel), ("Z", axes.z)):
-        if axis is None:
-            continue
-        if n == 2 or not -n <= axis < n:
-            name = {"C": "channel_axis", "Z": "z_axis"}[letter]
-            raise BadInput(
-                f"{file}: {name} is {axis}, and the image has shape {decoded.pixels.shape} without "
-                "axes of length 1; leave it out, or name an axis that it has"
-            )
-        letters = ["Q" if one in {"C": "CS", "Z": "ZT"}[letter] else one for one in letters]
-        letters[axis] = letter
-    return _Decoded(decoded.pixels, "".join(letters), alpha=decoded.alpha)
-
-
-def _channels_last(
-    file: Path, decoded: _Decoded, remarks: list[str], given: Axes
-) -> tuple[np.ndarray, bool]:
-    """The pixels as (Y, X) or (Y, X, C), without transparency or a fourth channel; of a stack with
-    its planes first; and whether it is one."""
-    pixels, axes = decoded.pixels, decoded.axes
-    if pixels.ndim == 2:
-        return _native(pixels), False
-    plane = axes.find("Z") if given.stacks else -1
-    if plane >= 0:
-        pixels, axes = np.moveaxis(pixels, plane, 0), axes[:plane] + axes[plane + 1 :]
-    n_flat = pixels.ndim - (plane >= 0)
-    if n_flat == 2:
-        return _native(pixels), True
-    channel = next((axis for axis, letter in enumerate(axes) if letter in "CS"), None)
-    sizes = pixels.shape[pixels.ndim - n_flat :]
-    if n_flat == 3 and channel is None and not set(axes) & set("ZT"):
-        # An axis of up to four without a label is taken for channels, as Cellpose takes it
-        short = (axis for axis in (2, 0) if sizes[axis] <= _MOST_CHANNELS + 1)
-        channel = next(short, None)
-    named = given.channel is not None
-    if n_flat != 3 or channel is None or (sizes[channel] > _MOST_CHANNELS + 1 and not named):
-        raise BadInput(
-            f"{file}: shape {decoded.pixels.shape} (axes {decoded.axes}), expected one plane, "
-            f"(Y, X) or (Y, X, C) with C up to {_MOST_CHANNELS}; save each plane of a z-stack or "
-            "time series as an image of its own, or a projection, and of many channels the ones "
-            "to use, labelled C; to segment a stack whose axes the file does not name, give "
-            "--set z_axis=N and --set channel_axis=N"
-        )
-    image = np.moveaxis(pixels, channel - n_flat, -1)
-    if decoded.alpha or image.shape[-1] > _MOST_CHANNELS:
-        if image[..., -1].min() != image[..., -1].max():
-            remarks.append("its last channel (alpha, or a fourth) is not constant and is not used")
-        image = image[..., :_MOST_CHANNELS] if named else image[..., :-1]
-    return _native(image[..., 0] if image.shape[-1] == 1 else image), plane >= 0
-
-
-def _native(pixels: np.ndarray) -> np.ndarray:
-    """Contiguous pixels in native byte order, which PyTorch needs."""
-    return np.ascontiguousarray(pixels, dtype=pixels.dtype.newbyteorder("="))
-
-
-def _refuse_not_finite(file: Path, pixels: np.ndarray) -> None:
-    if pixels.dtype.kind != "f":
-        return
-    n_bad = pixels.size - int(np.count_nonzero(np.isfinite(pixels)))
-    if n_bad:
-        raise BadInput(
-            f"{file}: {n_bad} of {pixels.size} values are NaN or infinite, expected finite "
-            f"numbers; replace them (by 0, say) and save again"
-        )
-
-
-def _labels(file: Path, decoded: _Decoded, *, stacks: bool, largest: int) -> np.ndarray:
-    """Labels up to ``largest``, (Y, X) or, among ``stacks``, (Z, Y, X).
-
-    Floats become int64, booleans uint8, other types stay.
-    """
-    labels, axes = decoded.pixels, decoded.axes
-    if set(axes) & set("CST") or labels.ndim not in ((2, 3) if stacks else (2,)):
-        expected = "(Y, X) or (Z, Y, X)" if stacks else "one plane (Y, X)"
-        raise BadInput(
-            f"{file}: shape {labels.shape} (axes {axes or 'unknown'}), expected label numbers, "
-            f"{expected}; save the labels as 16-bit grey, not as colours or with a palette, the "
-            "axes of a stack named ZYX, and each image of a series on its own"
-        )
-    if labels.dtype.kind == "f":
-        _refuse_not_finite(file, labels)
-        exact = 2 ** (np.finfo(labels.dtype).nmant + 1)  # above, not every whole number exists
-        n_bad = int(np.count_nonzero(labels != np.rint(labels)))
-        if n_bad or labels.max(initial=0) > exact:
-            raise BadInput(
-                f"{file}: labels as {labels.dtype}, of which {n_bad} labels are fractions, "
-                f"expected whole numbers up to {exact}; this may be a probability map or a resized "
-                "mask, save the labels as 16-bit"
-            )
-        labels = labels.astype(np.int64)
-    elif labels.dtype.kind == "b":
-        labels = labels.astype(np.uint8)
-    checked = label_image(f"{file}:", labels, largest=largest)
-    refuse_picture(f"{file}:", checked)
-    return checked
+_DECODERS: dict[str, Callable[[Path, bytes], Decoded]] = {
+    "TIFF": _decode_tiff,
+    "PNG": _decode_png,
+    "JPEG": _decode_jpeg,
+}

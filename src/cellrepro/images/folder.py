@@ -5,30 +5,29 @@ folder without the two is all training. What this module returns can be trained 
 decoded to its end, every mask fits its image, and the order does not depend on the file system.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from natsort import natsorted
 
 from cellrepro.bits.digests import array_digest
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import (
-    FLAT,
-    FORMATS,
-    OTHER_ENDINGS,
-    Axes,
-    decode_image,
-    decode_masks,
-    read_bytes,
-    why_unreadable,
-)
+from cellrepro.images.axes import FLAT, Axes
+from cellrepro.images.decoding import FORMATS, OTHER_ENDINGS, read_bytes, why_unreadable
+from cellrepro.images.image_file import Checked, check_image, check_masks
 from cellrepro.words import some
 
+Split = Literal["train", "test"]
+
+_SPLITS: tuple[Split, ...] = ("train", "test")
 _MASKS = "_masks"
 # What Cellpose itself writes beside images (cellpose/io.py, 4.2.1.1): never an image, never a mask.
 _CELLPOSE_ENDINGS = ("_flows", "_flows_0", "_flows_1", "_flows_2", "_cellprob")
@@ -41,11 +40,15 @@ _MOST_PROBLEMS = 10  # listed in one `BadInput`
 class LabelledImage:
     """One image and, where there is one, its label image."""
 
-    name: str  # the file's, without extension; unique within a part of the folder
-    image: np.ndarray = field(repr=False)  # (Y, X) or (Y, X, C), C 2 or 3; dtype as stored
-    masks: np.ndarray | None = field(repr=False)  # int32 (Y, X), 0 is background
+    name: str
+    """The file's, without extension; unique within a part of the folder."""
+    image: np.ndarray = field(repr=False)
+    """Shape (Y, X) or (Y, X, C), C 2 or 3; of a stack with Z first. The dtype as stored."""
+    masks: np.ndarray | None = field(repr=False)
+    """int32, shape (Y, X), of a stack (Z, Y, X); 0 is background."""
     image_path: Path
-    stack: bool = False  # planes come first: (Z, Y, X) or (Z, Y, X, C), and masks (Z, Y, X)
+    stack: bool = False
+    """Whether planes come first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +56,18 @@ class ImageFolder:
     """A folder that can be trained on or segmented.
 
     Images stand in natural order of their file names, ``img_2`` before ``img_10``, as Cellpose
-    sorts them; warnings name what can be used but deserves a look.
+    sorts them.
     """
 
     path: Path
-    files: dict[str, str] = field(repr=False)  # SHA-256 by path relative to the folder
-    digest: str  # equal ones mean the same files under the same names
+    files: dict[str, str] = field(repr=False)
+    """SHA-256 by path relative to the folder."""
+    digest: str
+    """Equal ones mean the same files under the same names."""
     train: tuple[LabelledImage, ...]
     test: tuple[LabelledImage, ...]
     warnings: tuple[str, ...]
+    """What can be used but deserves a look."""
 
 
 def read_folder(
@@ -83,42 +89,72 @@ def read_folder(
     ImageFolder
         Sorted, checked, with digests and warnings. Nothing is repaired: an object in several
         pieces stays one label, as stored.
+
+    Raises
+    ------
+    BadInput
+        If the folder holds no images, or a file is damaged, of another kind, or does not fit its
+        partner; all such problems at once.
     """
-    found = _list_folder(Path(path), to_train)
-    read: dict[str, list[LabelledImage]] = {"train": [], "test": []}
-    for split, files in found.pairs:
-        read[split] += _read_pair(split, files, found, axes)
-    learnable = any(item.masks is not None and item.masks.any() for item in read["train"])
-    if not found.problems and to_train and not learnable:
-        found.problems.append(
-            f"{path}: none of the {len(read['train'])} training masks holds an object, so there "
+    survey = _list_folder(Path(path), to_train)
+    images: dict[Split, list[LabelledImage]] = {"train": [], "test": []}
+    for pair in survey.pairs:
+        image = _read_pair(pair, survey, axes)
+        if image is not None:
+            images[pair.split].append(image)
+    train = tuple(images["train"])
+    test = tuple(images["test"])
+    learnable = any(item.masks is not None and item.masks.any() for item in train)
+    if not survey.problems and to_train and not learnable:
+        survey.problems.append(
+            f"{path}: none of the {len(train)} training masks holds an object, so there "
             "is nothing to learn; check that the right masks were exported, and images to train on "
             "lie in train/ where the folder has a test/"
         )
-    digest = found.digest()
-    known = {array_digest(item.image): item for item in read["train"]}
-    for item in read["test"]:
+    digest = survey.digest()
+    survey.warnings += _leaks(train, test, survey)
+    return ImageFolder(survey.folder, survey.files, digest, train, test, tuple(survey.warnings))
+
+
+def _leaks(
+    train: Sequence[LabelledImage], test: Sequence[LabelledImage], survey: _Survey
+) -> Iterator[str]:
+    """A warning of each test image that is one of the training images."""
+    known = {array_digest(item.image): item for item in train}
+    for item in test:
         twin = known.get(array_digest(item.image))
         if twin is not None:
-            found.warnings.append(
-                f"leak: {found.relative(item.image_path)} holds the same image as "
-                f"{found.relative(twin.image_path)}, so its score is no held-out score"
+            yield (
+                f"leak: {survey.relative(item.image_path)} holds the same image as "
+                f"{survey.relative(twin.image_path)}, so its score is no held-out score"
             )
-    train, test = map(tuple, read.values())
-    return ImageFolder(found.folder, found.files, digest, train, test, tuple(found.warnings))
 
 
 def folder_digest(path: str | os.PathLike[str], *, to_train: bool = True) -> str:
     """Digest the files that `read_folder` would use, without decoding them.
 
-    It is the SHA-256 of the sorted lines ``sha256  relative/path``, each ended by a line feed: what
-    ``sha256sum FILES | LC_ALL=C sort | sha256sum`` prints.
+    Parameters
+    ----------
+    path, to_train
+        As in `read_folder`.
+
+    Returns
+    -------
+    str
+        The SHA-256 of the sorted lines ``sha256  relative/path``, each ended by a line feed: what
+        ``sha256sum FILES | LC_ALL=C sort | sha256sum`` prints.
+
+    Raises
+    ------
+    BadInput
+        If a file cannot be read, or has no partner.
     """
-    found = _list_folder(Path(path), to_train)
-    for _, files in found.pairs:
-        for file in files:
-            found.read(file)
-    return found.digest()
+    survey = _list_folder(Path(path), to_train)
+    for pair in survey.pairs:
+        survey.read(pair.image)
+        if pair.masks is not None:
+            survey.read(pair.masks)
+    return survey.digest()
 
 
 def is_litter(path: str | Path) -> bool:
@@ -130,17 +166,27 @@ def is_litter(path: str | Path) -> bool:
 # --- names ----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Pair:
+    """The files of one image."""
+
+    split: Split
+    image: Path
+    masks: Path | None
+
+
 @dataclass
-class _Found:
+class _Survey:
     """What a folder holds, and what is wrong with it, as far as it has been looked at."""
 
     folder: Path
-    pairs: list[tuple[str, list[Path]]] = field(default_factory=list)  # ``train``, [image, masks]
-    files: dict[str, str] = field(default_factory=dict)
+    pairs: list[_Pair] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 by relative path
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def relative(self, file: Path) -> str:
+        """A file's path in the folder, with slashes."""
         return file.relative_to(self.folder).as_posix()
 
     def read(self, file: Path) -> bytes:
@@ -160,25 +206,27 @@ class _Found:
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _list_folder(folder: Path, to_train: bool) -> _Found:
+def _list_folder(folder: Path, to_train: bool) -> _Survey:
     """Find the pairs of a folder by name alone; a folder without any use raises at once."""
-    found = _Found(folder)
-    entries = _entries(folder)
-    splits = [path for name in ("train", "test") for path in entries if path.name == name]
-    loose = [path.name for path in entries if _kind(path) == "image" and not path.is_dir()]
+    survey = _Survey(folder)
+    entries = {path.name: path for path in _entries(folder)}
+    splits = {split: entries[split] for split in _SPLITS if split in entries}
+    loose = [name for name, path in entries.items() if _kind(path) == "image" and not path.is_dir()]
     if splits and loose:
-        found.warnings.append(
-            f"{len(loose)} images beside {'/ and '.join(path.name for path in splits)}/ are not "
+        survey.warnings.append(
+            f"{len(loose)} images beside {'/ and '.join(splits)}/ are not "
             f"used ({some(loose)}); move them into a subfolder if they should be"
         )
-    for directory in splits or [folder]:
-        split = directory.name if splits else "train"
-        if not _list_split(directory, split, to_train, found):
-            wanted = split == "train" and to_train
-            (found.problems if wanted else found.warnings).append(_no_images(directory))
-    if not found.pairs and not found.problems:
+    for split, directory in (splits or {_SPLITS[0]: folder}).items():
+        if _list_split(directory, split, to_train, survey):
+            continue
+        if split == "train" and to_train:
+            survey.problems.append(_no_images(directory))
+        else:
+            survey.warnings.append(_no_images(directory))
+    if not survey.pairs and not survey.problems:
         raise BadInput(_no_images(folder))
-    return found
+    return survey
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -188,7 +236,7 @@ def _entries(folder: Path) -> list[Path]:
         raise BadInput(f"{folder}: {why_unreadable(error, 'folder')}") from error
 
 
-def _kind(path: Path) -> str | None:
+def _kind(path: Path) -> Literal["image", "mask"] | None:
     """Whether a file is, by its name, an ``image``, a ``mask`` or neither."""
     if is_litter(path.name) or path.suffix.lower() not in FORMATS:
         return None
@@ -206,9 +254,10 @@ def _no_images(folder: Path) -> str:
     )
 
 
-def _list_split(directory: Path, split: str, to_train: bool, found: _Found) -> bool:
+def _list_split(directory: Path, split: Split, to_train: bool, survey: _Survey) -> bool:
     """Pair the images and masks of one folder; whether it holds any."""
-    by_stem: dict[str, dict[str, Path]] = {"image": {}, "mask": {}}
+    images: dict[str, Path] = {}  # by stem
+    masks: dict[str, Path] = {}
     seen: dict[tuple[str, str], Path] = {}
     # Names that differ in leading zeros alone are equal to natsorted, which keeps their order.
     for path in natsorted(_entries(directory), key=lambda entry: entry.name):
@@ -216,31 +265,32 @@ def _list_split(directory: Path, split: str, to_train: bool, found: _Found) -> b
         if kind is None:
             continue
         if not path.name.isprintable():
-            found.problems.append(
+            survey.problems.append(
                 f"{directory / ascii(path.name)}: the name holds characters that cannot be "
                 "printed, so digests of it could not be exchanged; rename the file"
             )
         as_some_systems_read_it = unicodedata.normalize("NFC", path.stem).casefold()
         other = seen.setdefault((kind, as_some_systems_read_it), path)
-        if other is path:
-            by_stem[kind][path.stem] = path
-            continue
-        found.problems.append(
-            f"{path}: the same name as {other.name} up to case and extension, so one would hide "
-            "the other; rename or remove one of them"
-        )
-    masks = by_stem["mask"]
-    for stem, path in by_stem["image"].items():
+        if other is not path:
+            survey.problems.append(
+                f"{path}: the same name as {other.name} up to case and extension, so one would "
+                "hide the other; rename or remove one of them"
+            )
+        elif kind == "image":
+            images[path.stem] = path
+        else:
+            masks[path.stem] = path
+    for stem, path in images.items():
         partner = masks.pop(stem + _MASKS, None)
-        found.pairs.append((split, [path] if partner is None else [path, partner]))
+        survey.pairs.append(_Pair(split, path, partner))
         if partner is None and to_train:
-            found.problems.append(
+            survey.problems.append(
                 f"{path}: no mask, expected {stem}{_MASKS}.tif (or .png) beside it, spelled like "
                 f"that; add it (open a {stem}_seg.npy in the Cellpose GUI and save its masks as "
                 "PNG or TIFF), or move the image out of the folder"
             )
     for stem, path in masks.items():
-        found.problems.append(
+        survey.problems.append(
             f"{path}: a mask without its image, expected {stem.removesuffix(_MASKS)}.tif (or "
             f"{OTHER_ENDINGS}) beside it, spelled like that; add the image or remove the mask"
         )
@@ -250,31 +300,44 @@ def _list_split(directory: Path, split: str, to_train: bool, found: _Found) -> b
 # --- pixels ---------------------------------------------------------------------------------------
 
 
-def _read_pair(split: str, files: list[Path], found: _Found, axes: Axes) -> Sequence[LabelledImage]:
-    """Read an image and its mask, check each and then both together; nothing where that fails."""
-    arrays: list[np.ndarray] = []
-    stacks: list[bool] = []
-    for file, decode in zip(files, (decode_image, decode_masks), strict=False):
-        remarks: list[str] = []
-        try:
-            array, is_stack = decode(file, found.read(file), remarks, axes)
-            arrays.append(array)
-            stacks.append(is_stack)
-        except BadInput as error:
-            found.problems.append(str(error))
-        found.warnings += [f"{found.relative(file)}: {remark}" for remark in remarks]
-    if len(arrays) < len(files):
-        return []
-    image, masks = arrays[0], arrays[1] if len(arrays) > 1 else None
-    if masks is not None:
-        shape = image.shape[: 2 + stacks[0]]
-        if masks.shape != shape:
-            found.problems.append(
-                f"{files[1]}: shape {masks.shape}, expected {shape} as in "
-                f"{files[0].name}; check that the two belong together, that neither was resized "
+def _read_pair(pair: _Pair, survey: _Survey, axes: Axes) -> LabelledImage | None:
+    """Read an image and its mask, check each and then both together; none where that fails."""
+    image = _checked(pair.image, check_image, survey, axes)
+    if pair.masks is None:
+        masks = None
+    else:
+        masks = _checked(pair.masks, check_masks, survey, axes)
+        if image is None or masks is None:
+            return None
+        shape = image.pixels.shape[:3] if image.is_stack else image.pixels.shape[:2]
+        if masks.pixels.shape != shape:
+            survey.problems.append(
+                f"{pair.masks}: shape {masks.pixels.shape}, expected {shape} as in "
+                f"{pair.image.name}; check that the two belong together, that neither was resized "
                 "and Y and X are not swapped"
             )
-            return []
-        if split == "train" and not masks.any():
-            found.warnings.append(f"{found.relative(files[1])}: no object, all background")
-    return [LabelledImage(files[0].stem, image, masks, files[0], stacks[0])]
+            return None
+        if pair.split == "train" and not masks.pixels.any():
+            survey.warnings.append(f"{survey.relative(pair.masks)}: no object, all background")
+    if image is None:
+        return None
+    return LabelledImage(
+        name=pair.image.stem,
+        image=image.pixels,
+        masks=None if masks is None else masks.pixels,
+        image_path=pair.image,
+        stack=image.is_stack,
+    )
+
+
+def _checked(
+    file: Path, check: Callable[[Path, bytes, Axes], Checked], survey: _Survey, axes: Axes
+) -> Checked | None:
+    """Read a file; what is wrong with it, or deserves a look, goes to the survey."""
+    try:
+        checked = check(file, survey.read(file), axes)
+    except BadInput as error:
+        survey.problems.append(str(error))
+        return None
+    survey.warnings += [f"{survey.relative(file)}: {remark}" for remark in checked.remarks]
+    return checked

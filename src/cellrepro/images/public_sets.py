@@ -6,14 +6,17 @@ in 2026. The digest of every converted file is kept in ``DATA/NAME.download.json
 later use is held.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import tifffile
@@ -22,8 +25,9 @@ from pydantic import BaseModel, ValidationError
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere, whole, wrong_fields
 from cellrepro.images import synthetic_sets
-from cellrepro.images.decoding import pieces_by_label, read_bytes, read_image, read_masks
+from cellrepro.images.decoding import read_bytes
 from cellrepro.images.folder import is_litter, read_folder
+from cellrepro.images.image_file import pieces_by_label, read_image, read_masks
 from cellrepro.store.whole_files import remove_empty, write_whole
 from cellrepro.words import some
 
@@ -31,38 +35,74 @@ SYNTHETIC = "synthetic"
 
 _TIMEOUT = (10.0, 60.0)  # seconds to connect and between two pieces of data
 
-Pair = tuple[str, str, np.ndarray, np.ndarray]  # split, name, image and masks
+
+class Archive(BaseModel):
+    """A zip file of a public set."""
+
+    file: str  # its name
+    url: str
+    sha256: str | None
+
+
+class PublicSet(BaseModel):
+    """What is known of a public set."""
+
+    description: str
+    source: str  # address of the page that describes it
+    licence: str
+    cite: str
+    archives: list[Archive]
+
+
+class _Files(BaseModel):
+    """Of ``NAME.download.json`` what a set is held to; its other entries are for people."""
+
+    files: dict[str, str]  # SHA-256 by path
+
+
+@cache
+def registry() -> dict[str, PublicSet]:
+    """The public sets by name."""
+    sets = json.loads(Path(__file__).with_name("datasets.json").read_text(encoding="utf-8"))
+    return {name: PublicSet.model_validate(entry) for name, entry in sets.items()}
 
 
 def describe_all() -> dict[str, str]:
     """What each name means, in a line."""
     made = {SYNTHETIC: "synthetic nuclei with exact masks, the same bytes on every machine"}
-    return made | {name: entry["description"] for name, entry in sorted(registry().items())}
-
-
-@cache
-def registry() -> dict[str, dict[str, Any]]:
-    """What is known of each public set: source, licence, how to cite it, archives."""
-    return json.loads(Path(__file__).with_name("datasets.json").read_text(encoding="utf-8"))
-
-
-class _Record(BaseModel):
-    """What a set was converted to; beside it the file holds what the registry says of the set."""
-
-    files: dict[str, str]  # SHA-256 by path
+    return made | {name: entry.description for name, entry in sorted(registry().items())}
 
 
 def provide(
     name: str, *, data_dir: str | os.PathLike[str] = "data", mirror: str | None = None
 ) -> Path:
-    """Make or fetch an image set under ``data_dir``, or check the one that is there.
+    """Make or fetch an image set, or check the one that is there.
 
-    ``name`` is one of `describe_all`, ``mirror`` the address of a folder with the archives under
-    their own names; digests hold for every mirror. The set appears whole as ``data_dir/name`` or
-    not at all.
+    Parameters
+    ----------
+    name : str
+        One of `describe_all`.
+    data_dir : path-like
+        The set appears in it, whole or not at all, as the folder ``name``.
+    mirror : str, optional
+        Address of a folder with the archives under their own names; digests hold for every mirror.
+
+    Returns
+    -------
+    Path
+        The folder of the set.
+
+    Raises
+    ------
+    BadInput
+        If no set has that name, the mirror is no address, a download is not what was published, or
+        the set that is there has changed.
+    NotPossibleHere
+        If it cannot be fetched.
     """
     data = Path(data_dir)
-    target, record = data / name, data / f"{name}.download.json"
+    target = data / name
+    record = data / f"{name}.download.json"
     if name not in describe_all():
         raise BadInput(
             f"no image set is called {name!r}; known are {', '.join(describe_all())}. "
@@ -81,28 +121,53 @@ def provide(
         return target
     data.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(dir=data, prefix=f".{name}-") as scratch:
-            unpacked = _download(name, Path(scratch), mirror)
-            files = _convert(Path(scratch, name), _LAYOUTS[name](*unpacked))
-            # The record first: a crash in between leaves no folder that nothing vouches for.
-            known = {"name": name, **registry()[name], "files": files}
-            write_whole(record, json.dumps(known, indent=2))
-            Path(scratch, name).rename(target)  # same file system, so whole or absent
+        _fetch(name, target, record, mirror)
     finally:
         remove_empty(data)
     return target
 
 
+def _fetch(name: str, target: Path, record: Path, mirror: str | None) -> None:
+    """Download and convert a set, with a record of what it became."""
+    public_set = registry()[name]
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{name}-") as scratch:
+        unpacked = _download(public_set, Path(scratch), mirror)
+        files = _convert(Path(scratch, name), _LAYOUTS[name](unpacked))
+        # The record first: a crash in between leaves no folder that nothing vouches for.
+        known = {"name": name, **public_set.model_dump(), "files": files}
+        write_whole(record, json.dumps(known, indent=2))
+        Path(scratch, name).rename(target)  # same file system, so whole or absent
+
+
 def write_benchmark(
     data: Path, *, images: int | None = None, size: int | None = None, cells: int | None = None
 ) -> Path:
-    """Write square synthetic images (11 of 256 pixels by default) into a folder of ``data`` named
-    after what was asked for: ``images`` of them, ``size`` pixels along an edge, with ``cells`` in
-    each. All are in ``train/``, where a training and a segmentation both take them."""
+    """Write square synthetic images, all in ``train/``, where both tasks take them.
+
+    Parameters
+    ----------
+    data : Path
+        Their folder appears in it, named after what was asked for.
+    images : int, optional
+        How many, 11 by default.
+    size : int, optional
+        Pixels along an edge, 256 by default, at least 16.
+    cells : int, optional
+        Nuclei in each, at least 1; by default as in the synthetic set.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    BadInput
+        If one of these is no such number, or the nuclei find no place.
+    """
     n_images = whole("images", 11 if images is None else images, 1)
-    edge, name = whole("size", 256 if size is None else size, 16), ""
-    if cells is not None:
-        name = f"-{whole('cells', cells, 1)}-cells"
+    edge = whole("size", 256 if size is None else size, 16)
+    name = "" if cells is None else f"-{whole('cells', cells, 1)}-cells"
     folder = Path(data) / f"synthetic-{n_images}-images-{edge}-pixels{name}"
     synthetic_sets.write_folder(
         folder, n_train=n_images, n_test=0, shape=(edge, edge), n_cells=cells
@@ -113,7 +178,7 @@ def write_benchmark(
 def _verify(target: Path, record: Path) -> None:
     """Compare a stored set with its record, file by file."""
     try:
-        files = _Record.model_validate_json(record.read_bytes()).files
+        files = _Files.model_validate_json(record.read_bytes()).files
     except (OSError, ValidationError) as error:
         why = wrong_fields(error) if isinstance(error, ValidationError) else error
         raise BadInput(
@@ -139,18 +204,24 @@ def _verify(target: Path, record: Path) -> None:
         )
 
 
-def _download(name: str, scratch: Path, mirror: str | None) -> list[Path]:
+def _download(public_set: PublicSet, scratch: Path, mirror: str | None) -> list[Path]:
     """Download the archives of a set, each held to its digest; the folders they unpack to."""
     import pooch
 
     unpacked = []
-    for archive in registry()[name]["archives"]:
-        file = archive["file"]
-        url = archive["url"] if mirror is None else f"{mirror.rstrip('/')}/{file}"
+    for archive in public_set.archives:
+        file = archive.file
+        url = archive.url if mirror is None else f"{mirror.rstrip('/')}/{file}"
         downloader = pooch.HTTPDownloader(timeout=_TIMEOUT, progressbar=sys.stderr.isatty())
-        options = {"downloader": downloader, "processor": pooch.Unzip()}
         try:
-            pooch.retrieve(url, archive["sha256"], file, scratch, **options)
+            pooch.retrieve(
+                url,
+                archive.sha256,
+                file,
+                scratch,
+                downloader=downloader,
+                processor=pooch.Unzip(),
+            )
         except OSError as error:
             if error.errno is not None:
                 raise  # the disk's; those of requests have no number
@@ -160,7 +231,7 @@ def _download(name: str, scratch: Path, mirror: str | None) -> list[Path]:
             raise NotPossibleHere(
                 f"{url}: cannot be fetched, or the download broke off ({error}); check network and "
                 "proxy, try again, give another folder that holds the file with --mirror URL, or "
-                f"download it from {registry()[name]['source']} and make train/ and test/ of it"
+                f"download it from {public_set.source} and make train/ and test/ of it"
             ) from error
         except ValueError as error:
             raise BadInput(
@@ -174,51 +245,76 @@ def _download(name: str, scratch: Path, mirror: str | None) -> list[Path]:
 # --- converting -----------------------------------------------------------------------------------
 
 
-def _convert(folder: Path, pairs: Iterator[Pair]) -> dict[str, str]:
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """One image of a set with its masks."""
+
+    split: Literal["train", "test"]
+    stem: str
+    image: np.ndarray
+    masks: np.ndarray
+
+
+def _convert(folder: Path, pairs: Iterator[_Pair]) -> dict[str, str]:
     """Write a set in Cellpose's convention; its digests."""
-    for split, stem, image, masks in pairs:
-        (folder / split).mkdir(parents=True, exist_ok=True)
-        for ending, pixels in (("", image), ("_masks", masks.astype(np.uint16))):
-            path = folder / split / f"{stem}{ending}.tif"
-            tifffile.imwrite(path, pixels, photometric="minisblack", compression="zlib")
+    for pair in pairs:
+        (folder / pair.split).mkdir(parents=True, exist_ok=True)
+        _write_tiff(folder / pair.split / f"{pair.stem}.tif", pair.image)
+        _write_tiff(folder / pair.split / f"{pair.stem}_masks.tif", pair.masks.astype(np.uint16))
     return read_folder(folder).files
 
 
-def _dsb2018(folder: Path) -> Iterator[Pair]:
+def _write_tiff(path: Path, pixels: np.ndarray) -> None:
+    tifffile.imwrite(path, pixels, photometric="minisblack", compression="zlib")
+
+
+def _dsb2018(unpacked: Sequence[Path]) -> Iterator[_Pair]:
     """``dsb2018/train/images/NAME.tif`` with ``dsb2018/train/masks/NAME.tif``; likewise ``test``.
 
     The archive also holds the hidden twins that macOS leaves.
     """
-    for split in ("train", "test"):
+    (folder,) = unpacked
+    splits: tuple[Literal["train", "test"], ...] = ("train", "test")
+    for split in splits:
         for file in sorted((folder / "dsb2018" / split / "images").glob("[!.]*.tif")):
             masks = read_masks(file.parents[1] / "masks" / file.name)
-            yield split, file.stem, read_image(file), masks
+            yield _Pair(split, file.stem, read_image(file), masks)
 
 
-def _bbbc039(images: Path, masks: Path, metadata: Path) -> Iterator[Pair]:
+def _bbbc039(unpacked: Sequence[Path]) -> Iterator[_Pair]:
     """``images/NAME.tif``, ``masks/NAME.png`` and lists of names in ``metadata/``.
 
     Masks are colour images; an object is a connected region of one value in the first channel
     (https://gist.github.com/jccaicedo/15e811722fca51e3ae90e8b43057f075, where skimage's ``label``
     joins equal values at edges and corners).
     """
-    for split, file in {"train": "metadata/training.txt", "test": "metadata/test.txt"}.items():
-        names = read_bytes(metadata / file).decode(errors="replace").split()
-        for name in (PurePosixPath(line).stem for line in names):
+    images, masks, metadata = unpacked
+    lists: dict[Literal["train", "test"], str] = {
+        "train": "metadata/training.txt",
+        "test": "metadata/test.txt",
+    }
+    for split, file in lists.items():
+        for line in read_bytes(metadata / file).decode(errors="replace").split():
+            name = PurePosixPath(line).stem
             image = read_image(images / "images" / f"{name}.tif")
             colours = read_image(masks / "masks" / f"{name}.png")
             first = colours if colours.ndim == 2 else colours[..., 0]
-            yield split, name, image, _label_by_value(first)
+            yield _Pair(split, name, image, _label_by_value(first))
 
 
-_LAYOUTS: dict[str, Any] = {"dsb2018": _dsb2018, "bbbc039": _bbbc039}
+_LAYOUTS: dict[str, Callable[[Sequence[Path]], Iterator[_Pair]]] = {
+    "dsb2018": _dsb2018,
+    "bbbc039": _bbbc039,
+}
+"""Reads each set from the folders that its archives were unpacked to, in the registry's order."""
 
 
 def _label_by_value(values: np.ndarray) -> np.ndarray:
     """Number the connected regions of equal value (8-connectivity), those of small values first."""
     labels = np.zeros(values.shape, np.int32)
     n_labels = 0
-    for _, box, regions, n_regions in pieces_by_label(values):
-        labels[box][regions > 0] = regions[regions > 0] + n_labels
-        n_labels += n_regions
+    for one in pieces_by_label(values):
+        inside = one.pieces > 0
+        labels[one.box][inside] = one.pieces[inside] + n_labels
+        n_labels += one.n_pieces
     return labels

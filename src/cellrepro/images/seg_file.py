@@ -19,15 +19,18 @@ from cellrepro.images import seg_pickle
 from cellrepro.images.label_image import label_image
 
 SEG_ENDING = "_seg.npy"
-_LEAST_MEMORY, _LEAST_SECONDS = 2**30, 20  # bytes; for NumPy itself about a tenth
+_LEAST_MEMORY = 2**30  # bytes; NumPy itself takes about a tenth
+_LEAST_SECONDS = 20
 _SECONDS_PER_BYTE = 1e-7
+_NO_END = "reading it did not end within {} s, or crashed"
 
 
 @dataclass(frozen=True, eq=False)
 class SegFile:
     """What Cellpose's GUI or ``masks_flows_to_seg`` wrote."""
 
-    masks: np.ndarray  # uint32, (Y, X) or (Z, Y, X), 0 is background
+    masks: np.ndarray
+    """uint32, shape (Y, X) or (Z, Y, X), 0 is background."""
     settings: Mapping[str, Any]
     """What else was recorded, under the file's own names; NaN, which means *not known*, is None.
 
@@ -36,7 +39,15 @@ class SegFile:
     ``masks_flows_to_seg``: ``diameter`` (None), ``filename``, ``chan_choose``, ``ismanual``. In
     Cellpose 2 the diameter is ``est_diam``.
     """
-    flows: tuple[np.ndarray, ...] = ()  # as stored; shape (0,) where one is empty
+    flows: tuple[np.ndarray, ...] = ()
+    """As stored; shape (0,) where one is empty."""
+
+    @property
+    def diameter(self) -> float | None:
+        """Of the cells, pixels, as it was recorded; None where it is not known."""
+        recorded = self.settings.get("diameter", self.settings.get("est_diam"))
+        is_number = isinstance(recorded, int | float) and not isinstance(recorded, bool)
+        return float(recorded) if is_number else None
 
 
 def read_seg(path: str | os.PathLike[str]) -> SegFile:
@@ -44,34 +55,58 @@ def read_seg(path: str | os.PathLike[str]) -> SegFile:
 
     A process of its own, with limits, takes the pickle apart. Names in it other than those of
     arrays are refused, and nothing of it is executed.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    SegFile
+
+    Raises
+    ------
+    BadInput
+        If there is no such file, or it holds something else than Cellpose writes.
     """
     file = Path(path)
     if not file.is_file():
         raise BadInput(f"{file}: no such file; expected a {SEG_ENDING} that Cellpose wrote")
-    size = file.stat().st_size
-    seconds = int(_LEAST_SECONDS + _SECONDS_PER_BYTE * size)
-    limits = [str(_LEAST_MEMORY + 4 * size), str(seconds)]
+    arrays = _taken_apart(file)
+    masks = label_image(f"{file}: masks", arrays.pop("masks").squeeze())
+    settings = json.loads(arrays.pop("settings").tobytes())
+    flows = [arrays[f"flows_{number}"] for number in range(len(arrays))]
+    return SegFile(masks.astype(np.uint32), settings, tuple(flows))
+
+
+def _taken_apart(file: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file, and its settings as JSON in bytes: ``masks``, ``settings``, ``flows_0``
+    and so on."""
+    n_bytes = file.stat().st_size
+    seconds = int(_LEAST_SECONDS + _SECONDS_PER_BYTE * n_bytes)
+    memory = _LEAST_MEMORY + 4 * n_bytes
     try:
         ended = subprocess.run(
-            [sys.executable, "-P", seg_pickle.__file__, str(file.resolve()), *limits],
+            [sys.executable, "-P", seg_pickle.__file__, file.resolve(), str(memory), str(seconds)],
             env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # each thread takes memory
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=4 * seconds,  # of a busy machine
         )
-        code, told = ended.returncode, ended.stderr.decode(errors="replace")
-        reason = told.rpartition("\n")[2]  # before it Python may complain of a buffer
-    except subprocess.TimeoutExpired:
-        code, reason = -1, ""
-    if code:
-        reason = reason if code == 2 else f"reading it did not end within {seconds} s, or crashed"
-        raise BadInput(
-            f"{file}: refused, {reason}. Nothing of it was executed. Expected a {SEG_ENDING} as "
-            "Cellpose writes it; save the masks as TIFF in the program that made it, and do not "
-            "load the file with allow_pickle=True"
-        )
-    with np.load(io.BytesIO(ended.stdout), allow_pickle=False) as found:
-        arrays = dict(found)
-    masks = label_image(f"{file}: masks", arrays.pop("masks").squeeze())
-    settings = json.loads(arrays.pop("settings").tobytes())
-    return SegFile(masks.astype(np.uint32), settings, tuple(arrays.values()))
+    except subprocess.TimeoutExpired as error:
+        raise _refused(file, _NO_END.format(seconds)) from error
+    if ended.returncode == seg_pickle.REFUSED:
+        lines = ended.stderr.decode(errors="replace")
+        raise _refused(file, lines.rpartition("\n")[2])  # Python may complain of a buffer before
+    if ended.returncode:
+        raise _refused(file, _NO_END.format(seconds))
+    with np.load(io.BytesIO(ended.stdout), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def _refused(file: Path, why: str) -> BadInput:
+    return BadInput(
+        f"{file}: refused, {why}. Nothing of it was executed. Expected a {SEG_ENDING} as "
+        "Cellpose writes it; save the masks as TIFF in the program that made it, and do not "
+        "load the file with allow_pickle=True"
+    )

@@ -1,8 +1,8 @@
 """Runs as a process of its own: takes a ``_seg.npy`` apart, and writes its arrays and settings.
 
 ``python seg_pickle.py FILE N_BYTES SECONDS`` puts an ``.npz`` without pickles on standard output,
-or ends with code 2 and a reason. Of the names that a pickle may call only those below exist here,
-and behind each stands a stand-in of this file: no code of NumPy's unpickling runs either, as that
+or ends with code `REFUSED` and a reason. Of the names that a pickle may call only those below exist
+here, and behind each stands a stand-in of this file: no code of NumPy's unpickling runs either, as that
 believes whatever layout of memory it is told. It imports nothing of this package.
 """
 
@@ -19,6 +19,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+REFUSED = 2
+"""The exit code with a reason on standard error."""
 _PLAIN_TYPE = re.compile(r"[biuf][1248]|U\d+|O8?")
 _FORMAT = np.lib.format
 _HEADERS = {(1, 0): _FORMAT.read_array_header_1_0, (2, 0): _FORMAT.read_array_header_2_0}
@@ -35,7 +37,8 @@ class _Type:
     def __init__(self, code: str, align: object = False, copy: object = False) -> None:
         if not isinstance(code, str) or not _PLAIN_TYPE.fullmatch(code):
             raise Refused(f"an array of type {code!r:.40}; expected numbers, text or objects")
-        self.code, self.order = code, "="
+        self.code = code
+        self.order = "="
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _version, order, *layout = state[:5]
@@ -55,14 +58,14 @@ class _Array:
     """Stands for ``numpy.ndarray``, which a pickle makes empty and then fills."""
 
     def __init__(self) -> None:
-        self.held: Any = self  # until it is filled: numbers, or a list of objects
+        self.content: Any = self  # until it is filled: numbers, or a list of objects
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _version, shape, dtype, fortran, content = state
         if type(content) is list:  # objects; without an axis there is one
-            self.held = content if shape else content[0]
+            self.content = content if shape else content[0]
         else:
-            self.held = dtype.values(content).reshape(shape, order="F" if fortran else "C")
+            self.content = dtype.values(content).reshape(shape, order="F" if fortran else "C")
 
 
 class _Name:
@@ -73,14 +76,14 @@ class _Name:
     def __init__(self, call: Any) -> None:
         self._call = call
 
-    def __call__(self, *given: Any) -> Any:
-        return self._call(*given)
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
 
     def __setstate__(self, state: object) -> None:
         raise Refused("a pickle that changes a function")
 
 
-def _not_called(*_given: Any) -> Any:
+def _not_called(*_arguments: Any) -> Any:
     raise Refused("an array that is made of given memory")
 
 
@@ -136,9 +139,9 @@ def _resolved(value: Any, left: Iterator[int]) -> Any:
     if not next(left, 0):  # a list can hold another one twice, and so on
         raise Refused("more values than its size allows")
     if isinstance(value, _Array):
-        if value.held is value:
+        if value.content is value:
             raise Refused("an array that is never filled")
-        return _resolved(value.held, left)
+        return _resolved(value.content, left)
     if value is None or isinstance(value, bool | int | float | str | np.ndarray):
         return value
     if isinstance(value, dict):
@@ -203,7 +206,7 @@ def main(path: str, n_bytes: str, seconds: str) -> None:
         return
     sys.stderr.write(reason)
     sys.stderr.flush()
-    os._exit(2)  # what it left half made is not taken down
+    os._exit(REFUSED)  # what it left half made is not taken down
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 from cellrepro.asked.spec import make_spec
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import FLAT
+from cellrepro.images.axes import FLAT
 from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.model.network import started_from
 from cellrepro.run.checkpointing import Keeping, last_checkpoint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import FLAT, Axes
+from cellrepro.images.axes import FLAT, Axes
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.model.training_loop import Epoch, Team, TrainingLoop
 from cellrepro.run.plan import CHANGED_SINCE, Request

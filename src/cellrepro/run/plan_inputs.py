@@ -10,7 +10,7 @@ import fastremap
 
 from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import Axes
+from cellrepro.images.axes import Axes
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.model.network import ModelSource, find_model
 from cellrepro.process.cellpose_versions import is_installed

@@ -11,7 +11,7 @@ from cellrepro.asked.spec import Spec, make_spec
 from cellrepro.determinism import profiles
 from cellrepro.determinism.known_operations import base_name, entries
 from cellrepro.errors import BadInput, whole
-from cellrepro.images.decoding import FLAT, Axes
+from cellrepro.images.axes import FLAT, Axes
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.model.network import LEARNING_RATES, SMALL, SMALL_DRAWS_PER_EPOCH, ModelSource
 from cellrepro.model.segmentation_limits import refuse_impossible

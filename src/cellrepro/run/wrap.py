@@ -25,8 +25,8 @@ from cellrepro.asked import defaults
 from cellrepro.asked.spec import make_spec
 from cellrepro.bits.digests import value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.images.decoding import read_labels
 from cellrepro.images.folder import LabelledImage
+from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import label_image, pieces_of
 from cellrepro.model.network import ModelSource
 from cellrepro.process.endings import ended_with

@@ -17,8 +17,10 @@ import numpy as np
 
 from cellrepro.bits.digests import array_digest
 from cellrepro.errors import BadInput
+from cellrepro.store.whole_files import whole_file
 
-_RECORD, _FORMAT = "baseline.json", 1
+_RECORD = "baseline.json"
+_FORMAT = 1
 _UNIX = 3  # as a zip says who made it; Windows would write 0
 _ALWAYS = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
 
@@ -31,7 +33,18 @@ class BaselineFile:
     record: dict[str, Any]  # ``images`` {name: {``digest``, ``n_objects``}}, and more
 
     def masks(self, image: str) -> np.ndarray:
-        """The canonical masks of one image: uint32, (Y, X) or (Z, Y, X)."""
+        """The canonical masks of one image.
+
+        Returns
+        -------
+        ndarray of uint32, shape (Y, X) or (Z, Y, X)
+            0 is background.
+
+        Raises
+        ------
+        BadInput
+            If the file is damaged.
+        """
         expected = self.record["images"][image]
         try:
             with zipfile.ZipFile(self.path) as archive:
@@ -45,23 +58,32 @@ class BaselineFile:
 
 
 def write(path: Path, record: Mapping[str, Any], masks: Mapping[str, np.ndarray]) -> BaselineFile:
-    """Write canonical masks (uint32) by image, with the rest of the record, whole or not at all."""
+    """Write a baseline, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+    record : mapping
+        Plain values; ``format`` and ``images`` are added.
+    masks : mapping of str to ndarray
+        Canonical masks by image: uint32, (Y, X) or (Z, Y, X), 0 is background.
+    """
     images = {
-        name: {"digest": array_digest(own), "n_objects": int(own.max(initial=0))}
-        for name, own in sorted(masks.items())
+        name: {"digest": array_digest(labels), "n_objects": int(labels.max(initial=0))}
+        for name, labels in sorted(masks.items())
     }
     whole = {"format": _FORMAT, **record, "images": images}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         text = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False)
         _add(archive, _RECORD, text.encode("utf-8"))
-        for name, each in sorted(masks.items()):
-            small = io.BytesIO()
-            np.save(small, each.astype(np.min_scalar_type(each.max(initial=0))))
-            _add(archive, f"masks/{name}.npy", small.getvalue())
-    scratch = path.with_name(f".{path.name}.part")
-    scratch.write_bytes(buffer.getvalue())
-    scratch.replace(path)
+        for name, labels in sorted(masks.items()):
+            smallest_type = np.min_scalar_type(labels.max(initial=0))
+            content = io.BytesIO()
+            np.save(content, labels.astype(smallest_type))
+            _add(archive, f"masks/{name}.npy", content.getvalue())
+    with whole_file(path) as scratch:
+        scratch.write_bytes(buffer.getvalue())
     return read(path)
 
 
@@ -82,7 +104,13 @@ def is_one(path: Path) -> bool:
 
 
 def read(path: Path) -> BaselineFile:
-    """Read what is recorded; the masks are read when they are asked for."""
+    """Read what is recorded; the masks are read when they are asked for.
+
+    Raises
+    ------
+    BadInput
+        If it is no baseline of this version.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             record = json.loads(archive.read(_RECORD))

@@ -21,7 +21,8 @@ from cellrepro.store.unchanged import digest_once
 from cellrepro.store.whole_files import to_disk
 
 _FORMAT = 1
-STATE, PLAIN = "state.safetensors", "state.json"
+STATE = "state.safetensors"
+PLAIN = "state.json"
 NETWORK = "network/"
 """How the names of the network's tensors begin in `STATE`; the optimizer's: ``optimizer/0/``."""
 _FOLDER = "epoch-"
@@ -88,10 +89,28 @@ def save(
     loop_state: Mapping[str, Any],
     n_rows: Mapping[str, int],
 ) -> Path:
-    """Write a checkpoint below a folder; returns its own, ``epoch-00003``."""
+    """Write a checkpoint below a folder, whole or not at all.
+
+    Parameters
+    ----------
+    parent : Path
+    origin : Origin
+        What the checkpoint belongs to.
+    network : torch.nn.Module
+    loop_state : mapping
+        ``loop``: plain values, ``epochs`` and ``n_steps`` among them; ``optimizer``: its state.
+    n_rows : mapping of str to int
+        Rows of each of the run's ledgers up to here, by file name.
+
+    Returns
+    -------
+    Path
+        Its folder, ``epoch-00003``.
+    """
     from safetensors.torch import save_file
 
-    loop, optimizer = loop_state["loop"], loop_state["optimizer"]
+    loop = loop_state["loop"]
+    optimizer = loop_state["optimizer"]
     tensors = {f"{NETWORK}{name}": tensor for name, tensor in network.state_dict().items()}
     for index, state in optimizer["state"].items():
         tensors |= {f"optimizer/{index}/{key}": value for key, value in state.items()}
@@ -126,25 +145,37 @@ def save(
 
 
 def read_plain(folder: Path) -> Checkpoint:
-    """Read a checkpoint's plain part: which step it is of is known before gigabytes are read."""
+    """Read a checkpoint's plain part: which step it is of is known before gigabytes are read.
+
+    Raises
+    ------
+    BadInput
+        If it is not whole, or of another format.
+    """
     try:
         plain = json.loads((Path(folder) / PLAIN).read_text(encoding="utf-8"))
-        found = plain.pop("format")
-        if found != _FORMAT:
-            raise ValueError(f"it has the format {found!r}; this version reads {_FORMAT}")
+        written_as = plain.pop("format")
+        if written_as != _FORMAT:
+            raise ValueError(f"it has the format {written_as!r}; this version reads {_FORMAT}")
         return Checkpoint(folder=Path(folder), origin=Origin(**plain.pop("origin")), **plain)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{folder} is no whole checkpoint ({error}); {START_ANEW}") from error
 
 
-def refuse_changed(found: Checkpoint) -> None:
-    """Raise unless a checkpoint's tensors are those it was written with."""
-    path = found.folder / STATE
+def refuse_changed(checkpoint: Checkpoint) -> None:
+    """Raise unless a checkpoint's tensors are those it was written with.
+
+    Raises
+    ------
+    BadInput
+        With the file and both digests.
+    """
+    path = checkpoint.folder / STATE
     digest = digest_once(path) if path.exists() else "of no file"
-    if digest != found.state:
+    if digest != checkpoint.state:
         raise BadInput(
             f"{path} changed since it was written: its SHA-256 is {digest[:12]}…, "
-            f"not {found.state[:12]}…; {START_ANEW}"
+            f"not {checkpoint.state[:12]}…; {START_ANEW}"
         )
 
 
@@ -156,7 +187,18 @@ def folders(parent: Path) -> list[Path]:
 def nearest(parent: Path, *, step: int | None = None) -> tuple[Checkpoint | None, tuple[str, ...]]:
     """The last whole checkpoint below a folder, or the last at or before a step.
 
-    Also what is wrong with those that come after it and would have been nearer.
+    Parameters
+    ----------
+    parent : Path
+    step : int, optional
+        Steps done that are not to be exceeded.
+
+    Returns
+    -------
+    checkpoint : Checkpoint or None
+        None where there is no such whole one.
+    problems : tuple of str
+        What is wrong with those that come after it and would have been nearer.
     """
     problems: list[str] = []
     for folder in reversed(folders(parent)):
@@ -189,17 +231,25 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
-    """Raise unless a checkpoint belongs to what is wanted, with every field that differs."""
+    """Raise unless a checkpoint belongs to what is wanted.
+
+    Raises
+    ------
+    BadInput
+        With every field that differs, and the probes if this machine computes other bits.
+    """
     there, here = (
         {**side.spec, "repeat": side.repeat, "initial weights": side.initial_weights}
         for side in (checkpoint.origin, wanted)
     )
     problems = differences(there, here)
-    a, b = checkpoint.origin.numeric_class, wanted.numeric_class
-    if probes := differing_probes(a["probes"], b["probes"]):
+    class_there = checkpoint.origin.numeric_class
+    class_here = wanted.numeric_class
+    probes = differing_probes(class_there["probes"], class_here["probes"])
+    if probes:
         problems.append(
-            f"this machine computes other bits (numeric class {b['name']}, there {a['name']}; "
-            f"{', '.join(probes[:6])})"
+            f"this machine computes other bits (numeric class {class_here['name']}, there "
+            f"{class_there['name']}; {', '.join(probes[:6])})"
         )
     if problems:
         raise BadInput(

@@ -14,22 +14,44 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.errors import BadInput
+from cellrepro.store.whole_files import whole_file
 
 LEDGER = "ledger.parquet"
 OPERATIONS = "ledger-ops.parquet"
 DRAWS = "ledger-draws.parquet"
 
 STAGES = (
-    *("environment", "spec", "data", "weights-init"),
-    *("rng", "batch", "forward", "loss", "backward", "update", "weights"),  # once in every step
-    *("flows", "masks"),
+    "environment",
+    "spec",
+    "data",
+    "weights-init",
+    "rng",  # from here to the weights, once in every step
+    "batch",
+    "forward",
+    "loss",
+    "backward",
+    "update",
+    "weights",
+    "flows",
+    "masks",
 )
 """In the order in which a training passes them."""
 
 SEGMENTATION_STAGES = (
-    *("environment", "spec", "weights-init"),
-    *("file", "decoded", "channels", "normalised", "resized", "tiles"),  # of each image
-    *("network", "flows", "dynamics", "masks", "filtered"),
+    "environment",
+    "spec",
+    "weights-init",
+    "file",  # from here on, of each image
+    "decoded",
+    "channels",
+    "normalised",
+    "resized",
+    "tiles",
+    "network",
+    "flows",
+    "dynamics",
+    "masks",
+    "filtered",
 )
 """In the order in which a segmentation passes them."""
 
@@ -39,15 +61,33 @@ BEFORE = -1
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One thing digested."""
+    """One thing digested.
 
-    step: int  # from 0; `BEFORE` before the first, the number of steps after the last
-    epoch: int  # from 0; -1 before the first
+    Attributes
+    ----------
+    step : int
+        From 0; `BEFORE` before the first, the number of steps after the last.
+    epoch : int
+        From 0; -1 before the first.
+    stage : str
+        One of `STAGES` or `SEGMENTATION_STAGES`.
+    name : str
+        What it is: a variable, a file, an image, a generator, a group of layers.
+    digest : str
+        See `cellrepro.bits.digests`.
+    value : float or None
+        A number worth having beside the digest: the loss, a norm.
+    detail : str or None
+        A short plain value as JSON: which images, what a field holds.
+    """
+
+    step: int
+    epoch: int
     stage: str
-    name: str  # what it is: a variable, a file, an image, a generator, a group of layers
-    digest: str  # see `cellrepro.bits.digests`
-    value: float | None = None  # a number worth having beside the digest: the loss, a norm
-    detail: str | None = None  # a short plain value as JSON: which images, what a field holds
+    name: str
+    digest: str
+    value: float | None = None
+    detail: str | None = None
 
 
 class Ledger:
@@ -55,12 +95,21 @@ class Ledger:
 
     def __init__(self) -> None:
         self.entries: list[LedgerRow] = []
-        self.step, self.epoch = BEFORE, -1
+        self.step = BEFORE
+        self.epoch = -1
 
     def add(
         self, stage: str, name: str, digest: str, *, value: float | None = None, detail: Any = None
     ) -> None:
-        """Add one entry at the present step; ``detail`` is a plain value."""
+        """Add one row at the present step.
+
+        Parameters
+        ----------
+        stage, name, digest, value
+            As in `LedgerRow`.
+        detail : optional
+            A short plain value, written as JSON.
+        """
         text = None if detail is None else json.dumps(detail, sort_keys=True, default=str)
         self.entries.append(LedgerRow(self.step, self.epoch, stage, name, digest, value, text))
 
@@ -73,15 +122,30 @@ def by_place(entries: Iterable[LedgerRow]) -> Mapping[tuple[int, str, str], Ledg
 # -- tables of dataclass instances, one column a field -------------------------------------
 
 _TYPES = {
-    **{"int": "int32", "int | None": "int64", "float | None": "float64", "bool": "bool_"},
-    **{"str": "string", "str | None": "string"},
+    "int": "int32",
+    "int | None": "int64",
+    "float | None": "float64",
+    "bool": "bool_",
+    "str": "string",
+    "str | None": "string",
 }
+"""PyArrow's type of a column, by the annotation of the field; rows are defined in modules with
+``from __future__ import annotations``, where that is a text."""
 ROWS_OF_A_GROUP = 20_000
 """After which a row group ends: the least that is read at a time to have one step."""
 
 
 def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
-    """Write dataclass instances of one kind as a Parquet table."""
+    """Write rows as a Parquet table.
+
+    Parameters
+    ----------
+    path : Path
+    rows : sequence
+        Instances of ``kind``.
+    kind : type
+        A dataclass; each of its fields is a column.
+    """
     import pyarrow
 
     schema = _schema(kind)
@@ -90,9 +154,26 @@ def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
 
 
 def read_rows(path: Path, kind: type, *, step: int | None = None) -> list[Any]:
-    """Read what `write_rows` wrote, or only the rows of one step, of which Parquet knows the place.
+    """Read what `write_rows` wrote.
 
-    Columns with a default may be missing (they came later), unknown ones are passed over.
+    Parameters
+    ----------
+    path : Path
+    kind : type
+        The dataclass that was written. Columns of fields with a default may be missing (they came
+        later), unknown ones are passed over.
+    step : int, optional
+        Only the rows of this step, of which Parquet knows where they lie.
+
+    Returns
+    -------
+    list
+        Instances of ``kind``, in the order in which they were written.
+
+    Raises
+    ------
+    BadInput
+        If the file cannot be read, or is no such table.
     """
     import pyarrow
     from pyarrow import parquet
@@ -124,14 +205,14 @@ def _write_tables(path: Path, tables: Iterable[Any], kind: type) -> None:
     from pyarrow import parquet
 
     schema = _schema(kind)
-    held = schema.empty_table()
+    unwritten = schema.empty_table()
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for table in tables:
-            held = pyarrow.concat_tables([held, table.cast(schema)])
-            while held.num_rows > ROWS_OF_A_GROUP:
-                writer.write_table(held.slice(0, ROWS_OF_A_GROUP).combine_chunks())
-                held = held.slice(ROWS_OF_A_GROUP)
-        writer.write_table(held.combine_chunks())
+            unwritten = pyarrow.concat_tables([unwritten, table.cast(schema)])
+            while unwritten.num_rows > ROWS_OF_A_GROUP:
+                writer.write_table(unwritten.slice(0, ROWS_OF_A_GROUP).combine_chunks())
+                unwritten = unwritten.slice(ROWS_OF_A_GROUP)
+        writer.write_table(unwritten.combine_chunks())
 
 
 # -- while a run goes on -------------------------------------------------------------------
@@ -141,7 +222,8 @@ class Pieces:
     """A growing table of rows of one kind (a dataclass), in a folder of Parquet files."""
 
     def __init__(self, folder: Path, kind: type) -> None:
-        self.folder, self.kind = folder, kind
+        self.folder = folder
+        self.kind = kind
         self.n_rows = 0
 
     def append(self, rows: Sequence[Any]) -> None:
@@ -150,9 +232,8 @@ class Pieces:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         piece = self.folder / f"{self.n_rows:012d}.parquet"
-        scratch = piece.with_suffix(".part")
-        write_rows(scratch, rows, self.kind)
-        scratch.replace(piece)
+        with whole_file(piece) as scratch:
+            write_rows(scratch, rows, self.kind)
         self.n_rows += len(rows)
 
     def go_back(self, n_rows: int) -> None:
@@ -161,16 +242,16 @@ class Pieces:
 
         for half_written in self.folder.glob("*.part"):
             half_written.unlink()
-        held = 0
+        n_found = 0
         for piece in sorted(self.folder.glob("*.parquet")):
-            if held != int(piece.stem) or held >= n_rows:
+            if n_found != int(piece.stem) or n_found >= n_rows:
                 piece.unlink()
                 continue
             with contextlib.suppress(OSError, ArrowException):  # a damaged one counts as lost
-                held += parquet.read_metadata(piece).num_rows
-        if held != n_rows:
+                n_found += parquet.read_metadata(piece).num_rows
+        if n_found != n_rows:
             raise BadInput(
-                f"{self.folder} holds {held} rows of the ledger, the checkpoint says {n_rows}; "
+                f"{self.folder} holds {n_found} rows of the ledger, the checkpoint says {n_rows}; "
                 "remove the unfinished run and train without --resume"
             )
         self.n_rows = n_rows

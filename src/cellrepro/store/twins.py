@@ -16,7 +16,8 @@ from pathlib import Path
 from cellrepro.errors import BadInput
 from cellrepro.store.whole_files import inside
 
-_FOLDER, _KNOWN = ".digests", "known"
+_FOLDER = ".digests"
+_KNOWN = "known"
 
 
 def twins(

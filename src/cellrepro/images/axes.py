@@ -1,0 +1,141 @@
+"""The axes of an image: which are planes and which are channels, put in Cellpose's order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from cellrepro.errors import BadInput
+from cellrepro.images.decoding import Decoded
+
+_MOST_CHANNELS = 3  # Cellpose 4 reads three
+
+
+@dataclass(frozen=True)
+class Axes:
+    """How the axes of image files are understood, beside what the files say.
+
+    Parameters
+    ----------
+    stacks : bool
+        Whether an image may have planes, (Z, Y, X) or (Z, Y, X, C).
+    channel : int, optional
+        The axis of channels, of the array as the file holds it without axes of length 1.
+    z : int, optional
+        The axis of planes, likewise.
+    """
+
+    stacks: bool = False
+    channel: int | None = None
+    z: int | None = None
+
+
+FLAT = Axes()
+"""One plane; its channels are where the file says."""
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Pixels in Cellpose's order."""
+
+    pixels: np.ndarray  # (Y, X) or (Y, X, C), of a stack (Z, Y, X) or (Z, Y, X, C)
+    is_stack: bool
+    drops_channel: bool = False  # a channel that is not constant was left out
+
+
+def in_order(file: Path, decoded: Decoded, axes: Axes) -> Ordered:
+    """Put the axes of an image in Cellpose's order, without transparency or a fourth channel.
+
+    Parameters
+    ----------
+    file : Path
+        Named in messages.
+    decoded : Decoded
+        What the file holds.
+    axes : Axes
+        What is known beside it.
+
+    Raises
+    ------
+    BadInput
+        If there are more axes or channels than a network takes, or none that was named.
+    """
+    named = _named(file, decoded, axes)
+    pixels = named.pixels
+    letters = named.axes
+    if pixels.ndim == 2:
+        return Ordered(native(pixels), is_stack=False)
+    is_stack = axes.stacks and "Z" in letters
+    if is_stack:
+        plane = letters.index("Z")
+        pixels = np.moveaxis(pixels, plane, 0)
+        letters = letters[:plane] + letters[plane + 1 :]
+    if len(letters) == 2:
+        return Ordered(native(pixels), is_stack)
+    channel = _channel_axis(
+        letters, pixels.shape[-len(letters) :], is_named=axes.channel is not None
+    )
+    if channel is None:
+        raise BadInput(
+            f"{file}: shape {decoded.pixels.shape} (axes {named.axes}), expected one plane, "
+            f"(Y, X) or (Y, X, C) with C up to {_MOST_CHANNELS}; save each plane of a z-stack or "
+            "time series as an image of its own, or a projection, and of many channels the ones "
+            "to use, labelled C; to segment a stack whose axes the file does not name, give "
+            "--set z_axis=N and --set channel_axis=N"
+        )
+    image = np.moveaxis(pixels, channel - len(letters), -1)
+    drops_channel = False
+    if named.alpha or image.shape[-1] > _MOST_CHANNELS:
+        drops_channel = bool(image[..., -1].min() != image[..., -1].max())
+        image = image[..., :-1] if axes.channel is None else image[..., :_MOST_CHANNELS]
+    if image.shape[-1] == 1:
+        image = image[..., 0]
+    return Ordered(native(image), is_stack, drops_channel)
+
+
+def _named(file: Path, decoded: Decoded, axes: Axes) -> Decoded:
+    """With the letters of axes that the user has named."""
+    letters = decoded.axes
+    if axes.channel is not None:
+        _refuse_no_axis(file, decoded, "channel_axis", axes.channel)
+        letters = _with_letter(letters, "C", axes.channel, instead_of="CS")
+    if axes.z is not None:
+        _refuse_no_axis(file, decoded, "z_axis", axes.z)
+        letters = _with_letter(letters, "Z", axes.z, instead_of="ZT")
+    return replace(decoded, axes=letters)
+
+
+def _refuse_no_axis(file: Path, decoded: Decoded, name: str, axis: int) -> None:
+    n_axes = decoded.pixels.ndim
+    if n_axes == 2 or not -n_axes <= axis < n_axes:
+        raise BadInput(
+            f"{file}: {name} is {axis}, and the image has shape {decoded.pixels.shape} without "
+            "axes of length 1; leave it out, or name an axis that it has"
+        )
+
+
+def _with_letter(letters: str, letter: str, axis: int, *, instead_of: str) -> str:
+    """Give an axis a letter; others that mean the same become unknown."""
+    renamed = ["Q" if other in instead_of else other for other in letters]
+    renamed[axis] = letter
+    return "".join(renamed)
+
+
+def _channel_axis(letters: str, sizes: tuple[int, ...], *, is_named: bool) -> int | None:
+    """Which axis of one plane is that of channels; none where the plane cannot be understood."""
+    if len(letters) != 3:
+        return None
+    channel = next((axis for axis, letter in enumerate(letters) if letter in "CS"), None)
+    if channel is None and not set(letters) & set("ZT"):
+        # An axis of up to four without a label is taken for channels, as Cellpose takes it
+        channel = next((axis for axis in (2, 0) if sizes[axis] <= _MOST_CHANNELS + 1), None)
+    if channel is None or (sizes[channel] > _MOST_CHANNELS + 1 and not is_named):
+        return None
+    return channel
+
+
+def native(pixels: np.ndarray) -> np.ndarray:
+    """Contiguous pixels in native byte order, which PyTorch needs."""
+    return np.ascontiguousarray(pixels, dtype=pixels.dtype.newbyteorder("="))

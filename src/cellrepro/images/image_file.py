@@ -1,0 +1,233 @@
+"""One image or mask file, read and checked: pixels and labels that a network can be given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import fastremap
+import numpy as np
+from scipy import ndimage
+
+from cellrepro.errors import BadInput
+from cellrepro.images.axes import FLAT, Axes, in_order, native
+from cellrepro.images.decoding import Decoded, decode, decode_labels, read_bytes
+from cellrepro.images.label_image import LARGEST_LABEL, label_image, refuse_picture
+from cellrepro.images.seg_file import SEG_ENDING, read_seg
+from cellrepro.words import some
+
+_SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
+_LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becomes int32
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a file holds, known to be usable."""
+
+    pixels: np.ndarray
+    """An image as of `read_image`, or masks as of `read_masks`; of a stack with Z first."""
+    is_stack: bool
+    remarks: tuple[str, ...]  # what deserves a look, in words
+
+
+def read_image(path: str | os.PathLike[str]) -> np.ndarray:
+    """Read an image of one plane.
+
+    Parameters
+    ----------
+    path : path-like
+        TIFF, PNG or JPEG.
+
+    Returns
+    -------
+    ndarray of the dtype as stored, shape (Y, X) or (Y, X, C) with C 2 or 3
+        Finite numbers.
+
+    Raises
+    ------
+    BadInput
+        If it is damaged, too small, or of another shape or type.
+    """
+    return check_image(Path(path), read_bytes(Path(path))).pixels
+
+
+def read_masks(path: str | os.PathLike[str]) -> np.ndarray:
+    """Read a label image to train on.
+
+    Parameters
+    ----------
+    path : path-like
+        TIFF, PNG, or what `numpy.save` wrote.
+
+    Returns
+    -------
+    ndarray of int32, shape (Y, X)
+        0 is background.
+
+    Raises
+    ------
+    BadInput
+        If it is damaged, or no label image of one plane.
+    """
+    return check_masks(Path(path), read_bytes(Path(path))).pixels
+
+
+def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
+    """Read a label image to compare, also a stack.
+
+    Parameters
+    ----------
+    path : path-like
+        TIFF, PNG, what `numpy.save` wrote, or Cellpose's ``_seg.npy``.
+
+    Returns
+    -------
+    ndarray of int, shape (Y, X) or (Z, Y, X)
+        0 is background.
+
+    Raises
+    ------
+    BadInput
+        If it is damaged, or no label image.
+    """
+    file = Path(path)
+    if file.name.endswith(SEG_ENDING):
+        return read_seg(file).masks
+    decoded = decode_labels(file, read_bytes(file))
+    return native(_labels(file, decoded, stacks=True, largest=LARGEST_LABEL))
+
+
+def check_image(file: Path, data: bytes, axes: Axes = FLAT) -> Checked:
+    """The image in the bytes of a file.
+
+    Parameters
+    ----------
+    file : Path
+        Its name says the format; it is not read.
+    data : bytes
+    axes : Axes
+        Whether it may be a stack, and what its axes are where the file does not say it.
+
+    Raises
+    ------
+    BadInput
+        As in `read_image`.
+    """
+    ordered = in_order(file, decode(file, data), axes)
+    image = ordered.pixels
+    across = image.shape[1:3] if ordered.is_stack else image.shape[:2]
+    if image.dtype.kind not in "uif":
+        raise BadInput(
+            f"{file}: pixels of type {image.dtype}, expected integers or real numbers; "
+            f"save the image as 8-bit, 16-bit or 32-bit float"
+        )
+    if min(across) < _SMALLEST_SIDE:
+        raise BadInput(
+            f"{file}: (Y, X) = {across}, expected at least {_SMALLEST_SIDE} pixels on a "
+            f"side; remove the image or export it at full size"
+        )
+    _refuse_not_finite(file, image)
+    remarks = []
+    if ordered.drops_channel:
+        remarks.append("its last channel (alpha, or a fourth) is not constant and is not used")
+    if image.min() == image.max():
+        remarks.append(f"constant image, every pixel is {image.min()}")
+    return Checked(image, ordered.is_stack, tuple(remarks))
+
+
+def check_masks(file: Path, data: bytes, axes: Axes = FLAT) -> Checked:
+    """The labels in the bytes of a file: int32, (Y, X) or, where there may be stacks, (Z, Y, X).
+
+    Parameters
+    ----------
+    file, data, axes
+        As in `check_image`.
+
+    Raises
+    ------
+    BadInput
+        As in `read_masks`.
+    """
+    decoded = decode_labels(file, data)
+    labels = _labels(file, decoded, stacks=axes.stacks, largest=_LARGEST_OF_TRUTH)
+    masks = np.ascontiguousarray(labels, dtype=np.int32)
+    several = [str(one.label) for one in pieces_by_label(masks) if one.n_pieces > 1]
+    remarks: tuple[str, ...] = ()
+    if several:
+        remarks = (
+            f"labels in several pieces (8-connectivity): {some(several)}; each counts as one "
+            "object, so a binary mask needs a number for every object first",
+        )
+    return Checked(masks, masks.ndim == 3, remarks)
+
+
+@dataclass(frozen=True)
+class LabelPieces:
+    """The connected pieces of one label (8-connectivity)."""
+
+    label: int
+    box: tuple[slice, ...]  # of the image, around all of them
+    pieces: np.ndarray  # int32 of the box's shape: 0 elsewhere, 1 to n_pieces in the pieces
+    n_pieces: int
+
+
+def pieces_by_label(masks: np.ndarray) -> Iterator[LabelPieces]:
+    """The pieces of each label of an image of integers, in order of labels; 0 is background."""
+    # find_objects makes one entry for each number up to the largest label
+    renumbered, new_numbers = fastremap.renumber(masks, preserve_zero=True, in_place=False)
+    boxes = ndimage.find_objects(renumbered)
+    around = np.ones((3,) * masks.ndim)
+    for label, number in sorted(new_numbers.items()):
+        if label:
+            box = boxes[number - 1]
+            pieces, n_pieces = ndimage.label(renumbered[box] == number, around)
+            yield LabelPieces(int(label), box, pieces, n_pieces)
+
+
+def _refuse_not_finite(file: Path, pixels: np.ndarray) -> None:
+    if pixels.dtype.kind != "f":
+        return
+    n_bad = pixels.size - int(np.count_nonzero(np.isfinite(pixels)))
+    if n_bad:
+        raise BadInput(
+            f"{file}: {n_bad} of {pixels.size} values are NaN or infinite, expected finite "
+            f"numbers; replace them (by 0, say) and save again"
+        )
+
+
+def _labels(file: Path, decoded: Decoded, *, stacks: bool, largest: int) -> np.ndarray:
+    """Labels up to ``largest``, (Y, X) or, among ``stacks``, (Z, Y, X).
+
+    Floats become int64, booleans uint8, other types stay.
+    """
+    labels = decoded.pixels
+    if set(decoded.axes) & set("CST") or labels.ndim not in ((2, 3) if stacks else (2,)):
+        expected = "(Y, X) or (Z, Y, X)" if stacks else "one plane (Y, X)"
+        raise BadInput(
+            f"{file}: shape {labels.shape} (axes {decoded.axes or 'unknown'}), expected label "
+            f"numbers, {expected}; save the labels as 16-bit grey, not as colours or with a "
+            "palette, the axes of a stack named ZYX, and each image of a series on its own"
+        )
+    if labels.dtype.kind == "f":
+        labels = _whole_numbers(file, labels)
+    elif labels.dtype.kind == "b":
+        labels = labels.astype(np.uint8)
+    checked = label_image(f"{file}:", labels, largest=largest)
+    refuse_picture(f"{file}:", checked)
+    return checked
+
+
+def _whole_numbers(file: Path, labels: np.ndarray) -> np.ndarray:
+    """Labels that are stored as floating-point numbers, as int64."""
+    _refuse_not_finite(file, labels)
+    exact = 2 ** (np.finfo(labels.dtype).nmant + 1)  # above, not every whole number exists
+    n_bad = int(np.count_nonzero(labels != np.rint(labels)))
+    if n_bad or labels.max(initial=0) > exact:
+        raise BadInput(
+            f"{file}: labels as {labels.dtype}, of which {n_bad} labels are fractions, "
+            f"expected whole numbers up to {exact}; this may be a probability map or a resized "
+            "mask, save the labels as 16-bit"
+        )
+    return labels.astype(np.int64)
