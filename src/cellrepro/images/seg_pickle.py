@@ -2,8 +2,8 @@
 
 ``python seg_pickle.py FILE N_BYTES SECONDS`` puts an ``.npz`` without pickles on standard output,
 or ends with code `REFUSED` and a reason. Of the names that a pickle may call only those below exist
-here, and behind each stands a stand-in of this file: no code of NumPy's unpickling runs either, as that
-believes whatever layout of memory it is told. It imports nothing of this package.
+here, and behind each stands a stand-in of this file: no code of NumPy's unpickling runs either, as
+that believes whatever layout of memory it is told. It imports nothing of this package.
 """
 
 import contextlib
