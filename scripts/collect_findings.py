@@ -177,8 +177,14 @@ def first(store: Store) -> None:
             continue
         row: Row = {"images": named(a), "a": a.name, "b": b.name, "task": a.spec.task}
         row |= {"model": a.spec.model, "judgement": found.judgement, "verdict": str(found.verdict)}
-        for name in ("step", "stage", "op", "module", "source", "max_abs"):
-            row[name] = getattr(found.computed or found.first, name, None)
+        difference = found.computed or found.first
+        row |= dict.fromkeys(("step", "stage", "op", "module", "source", "max_abs"))
+        if difference is not None:
+            row |= {"step": difference.step, "stage": difference.stage}
+            row["max_abs"] = difference.size.max_abs
+        if difference is not None and difference.operation is not None:
+            operation = difference.operation
+            row |= {"op": operation.op, "module": operation.module, "source": operation.source}
         rows.append(row)
         print(row, file=sys.stderr)
     write("first.csv", rows, "images", "a", "b")

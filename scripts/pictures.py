@@ -146,7 +146,7 @@ def draw_parting(data: Path, aside: Path) -> None:
     parting = cellrepro.diverge(a, b, store=aside)
     (IMAGES / "parting.png").write_bytes(show.chain(parting).png(caption=True))
     moments = cellrepro.growth(a, b, n_masks=4, store=aside)
-    at_operation = parting.first.max_abs if parting.first else None
+    at_operation = parting.first.size.max_abs if parting.first else None
     curve = show.growth_curve(moments, at_operation=at_operation)
     (IMAGES / "growth.png").write_bytes(curve.png())
 

@@ -19,6 +19,7 @@ import planted
 from cellrepro.determinism.seeds import generators_kept
 from cellrepro.divergence import step_again
 from cellrepro.divergence.find import diverge
+from cellrepro.divergence.result import OperationAt
 from cellrepro.errors import Damaged
 from cellrepro.model import inference
 from cellrepro.process import calling
@@ -149,9 +150,9 @@ def test_draw_within_a_forward_pass(bench):
 
     found = in_step(bench, bench.run(at_step(STEP, plant), **KEPT), "rng")
     assert found.first.names == ("numpy after",)
-    assert (found.first.module, found.first.phase) == (module, "forward")
-    assert re.search(r"test_planted_faults\.py:\d+ in draw_numpy$", found.first.source)
-    assert found.first.source in found.evidence.draws
+    assert (found.first.operation.module, found.first.operation.phase) == (module, "forward")
+    assert re.search(r"test_planted_faults\.py:\d+ in draw_numpy$", found.first.operation.source)
+    assert found.first.operation.source in found.evidence.draws
     assert found.judgement == "draws"
 
 
@@ -202,8 +203,8 @@ def test_operation(bench, phase, op):
     assert one["inputs"] == other["inputs"]
     first = found.first
     assert first == found.computed
-    named = (first.op, first.module, first.source, first.phase, first.inputs)
-    assert named == (row["op"], row["module"], row["source"], row["phase"], "agree")
+    expected = (row["op"], row["module"], row["source"], row["phase"], "agree")
+    assert first.operation == OperationAt(*expected)
     assert found.evidence.how == "stored operations"
     assert "is the first operation whose inputs agree" in found.evidence.parting
 
@@ -218,7 +219,7 @@ def test_operation_on_another_machine(bench, monkeypatch, change, judgement):
     monkeypatch.setenv(MACHINE_VARIABLE, "another")
     there = bench.run(planted.one_operation(STEP, op["index"], change), **KEPT)
     found = bench.diverge(here, there)
-    assert (found.first.op, found.first.module) == (op["op"], op["module"])
+    assert (found.first.op, found.first.operation.module) == (op["op"], op["module"])
     assert (found.judgement, found.evidence.how) == (judgement, "stored operations")
 
 
@@ -281,8 +282,10 @@ def test_weight_between_two_steps(bench):
     first = in_step(bench, changed, "forward").first
     one, other = planted.diverging_operation(bench.clean, changed, STEP)
     assert one["inputs"] != other["inputs"]
-    assert (first.op, first.module, first.source) == (one["op"], one["module"], one["source"])
-    assert (first.module, first.inputs) == (name.rpartition(".")[0], "differ")
+    operation = first.operation
+    actual = (operation.op, operation.module, operation.source)
+    assert actual == (one["op"], one["module"], one["source"])
+    assert (operation.module, operation.inputs) == (name.rpartition(".")[0], "differ")
 
 
 # -- what came out -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import planted
 from cellrepro.divergence.find import diverge
 from cellrepro.divergence.growth import growth, masks_apart
-from cellrepro.divergence.result import JUDGEMENTS, OF_STAGE
+from cellrepro.divergence.judgements import JUDGEMENTS, OF_STAGE
 from cellrepro.errors import BadInput
 from cellrepro.store.ledger import (
     LEDGER,
@@ -89,14 +89,16 @@ def test_what_a_mode_replaces_is_compared_with_what_it_stands_for(fast, strict):
     found = diverge(trained["key"] + "/0", strict, **few, store=root, quiet=True)
     assert found.first.stage == "spec"
     place = found.computed
-    assert (place.op, place.phase, place.inputs) == ("get_rel_pos", "backward", "agree")
-    assert place.module.endswith(".attn")
-    assert 0 < place.max_abs < 1e-6
-    assert place.apart == (
+    operation = place.operation
+    assert (operation.op, operation.phase, operation.inputs) == ("get_rel_pos", "backward", "agree")
+    assert operation.module.endswith(".attn")
+    size = place.size
+    assert 0 < size.max_abs < 1e-6
+    assert size.words == (
         "between the substitutes rel-pos-gather and rel-pos-interpolation of B and what they "
         "stand for"
     )
-    assert f"largest difference {place.max_abs:.2g} {place.apart}; round-off" in found.sentence()
+    assert f"largest difference {size.max_abs:.2g} {size.words}; round-off" in found.sentence()
     assert found.judgement == "round-off"
     rows = [row for pair in found.operations.pairs for row in pair]
     assert not any("substitutes" in str(row.source) for row in rows)
@@ -112,8 +114,8 @@ def test_two_profiles_are_round_off(fast, strict, small_data):
     assert found.first.stage == "environment"
     assert "threads" in " ".join(found.first.names)
     assert found.first.op.startswith("aten.")
-    assert found.first.inputs == "agree"
-    assert 0 < found.first.max_abs < 1e-3
+    assert found.first.operation.inputs == "agree"
+    assert 0 < found.first.size.max_abs < 1e-3
     assert found.judgement == "round-off", found.evidence
     assert not {"data", "weights-init", "spec", "rng"} & set(found.stages)
     assert found.evidence.alignment.startswith("all ")
@@ -228,7 +230,7 @@ def test_how_far_masks_are_apart():
     nothing = np.zeros_like(truth)
     truths = [truth, None, nothing]
     apart = masks_apart(truths, [truth, truth, truth], [one_lost, others, truth])
-    assert (apart["lost"], apart["gained"], apart["objects"]) == (2, 1, (6, 5))
-    assert apart["ppm"] == pytest.approx(1e6 * (2 + 4) / 24)
-    assert apart["ap50"] == (1, 0.5)
-    assert masks_apart([None, nothing], [truth] * 2, [truth] * 2)["ap50"] is None
+    assert (apart.lost, apart.gained, apart.objects) == (2, 1, (6, 5))
+    assert apart.ppm == pytest.approx(1e6 * (2 + 4) / 24)
+    assert apart.ap50 == (1, 0.5)
+    assert masks_apart([None, nothing], [truth] * 2, [truth] * 2).ap50 is None

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from cellrepro.divergence.growth import Moment
-from cellrepro.divergence.result import JUDGEMENTS, Divergence, Evidence, Place
+from cellrepro.divergence.judgements import JUDGEMENTS
+from cellrepro.divergence.result import (
+    Divergence,
+    Evidence,
+    FirstDifference,
+    OperationAt,
+    Size,
+)
 from cellrepro.errors import BadInput
 from cellrepro.same.ledger_diff import Difference, LedgerComparison
 from cellrepro.same.operation_alignment import align
@@ -24,10 +31,15 @@ from drawn import texts
 
 OP = "aten.mm.default"
 LINE = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"
-STEP = Place(
-    4, 0, "backward", ("m",), "m: 408a8a4b in A, 0c4952cb in B",
-    op=OP, module="m", source=LINE, phase="backward", max_abs=4.4e-11, inputs="agree",
-)  # fmt: skip
+STEP = FirstDifference(
+    step=4,
+    epoch=0,
+    stage="backward",
+    names=("m",),
+    both_values="m: 408a8a4b in A, 0c4952cb in B",
+    operation=OperationAt(OP, module="m", source=LINE, phase="backward", inputs="agree"),
+    size=Size(max_abs=4.4e-11),
+)
 
 
 def ledgers(*differences, n_steps=(24, 24), compared=STAGES, other=()):

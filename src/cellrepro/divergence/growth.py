@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, whole
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
@@ -27,23 +26,51 @@ from cellrepro.store.checkpoints import Checkpoint
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import some
 
-Masks = Sequence[np.ndarray]
+LabelImages = Sequence[np.ndarray]
+"""Masks of several images, each uint (Y, X), 0 is background."""
+
+
+@dataclass(frozen=True)
+class MasksApart:
+    """How far the masks of two runs are apart over the same images."""
+
+    ppm: float
+    """Differing pixels per million."""
+    lost: int
+    """Objects of A without a match in B at IoU 0.5."""
+    gained: int
+    """And the other way round."""
+    objects: tuple[int, int]
+    """In A and in B."""
+    changed: float | None
+    """Share of both sides' objects without a match; None where there are none."""
+    ap50: tuple[float, float] | None
+    """Of A and of B, mean over images with a ground truth; None without any."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Two runs after one epoch; what is of masks is none where no masks were made."""
+    """Two runs after one epoch; what is of masks is None where no masks were made."""
 
-    epoch: int  # done
-    n_differing: int  # parameters (scalars) whose bits differ
+    epoch: int
+    """That is done."""
+    n_differing: int
+    """Parameters (scalars) whose bits differ."""
     n_parameters: int
-    relative_l2: float  # distance of the weights, relative to their length
-    ppm: float | None = None  # differing pixels per million of the masks
-    lost: int | None = None  # objects of A without a match in B at IoU 0.5
-    gained: int | None = None  # and the other way round
-    objects: tuple[int, int] | None = None  # in A and in B
-    changed: float | None = None  # share of both sides' objects without a match, if there are any
-    ap50: tuple[float, float] | None = None  # of A and of B, mean over images with a ground truth
+    relative_l2: float
+    """Distance of the weights, relative to their length."""
+    ppm: float | None = None
+    """Differing pixels per million of the masks."""
+    lost: int | None = None
+    """Objects of A without a match in B at IoU 0.5."""
+    gained: int | None = None
+    """And the other way round."""
+    objects: tuple[int, int] | None = None
+    """In A and in B."""
+    changed: float | None = None
+    """Share of both sides' objects without a match, if there are any."""
+    ap50: tuple[float, float] | None = None
+    """Of A and of B, mean over images with a ground truth."""
 
 
 def growth(
@@ -72,33 +99,77 @@ def growth(
     list of Moment
         One for every epoch of which both have a checkpoint; scores as they were stored, if they
         were, and else where masks are made.
+
+    Raises
+    ------
+    BadInput
+        If the two are not of one network over the same images, have no checkpoint of the same
+        epoch, or n_masks is negative.
     """
-    place = Store(store)
-    sides = place.find_two(a, b)
-    _refuse_other(*sides)
-    held = [{one.epoch: one for one in kept_checkpoints(repeat)} for repeat in sides]
-    epochs = sorted(held[0].keys() & held[1].keys())
+    whole("n_masks", n_masks, 0)
+    opened_store = Store(store)
+    repeats = opened_store.find_two(a, b)
+    _refuse_other(*repeats)
+    kept_a, kept_b = (_kept_by_epoch(repeat) for repeat in repeats)
+    epochs = sorted(kept_a.keys() & kept_b.keys())
     if not epochs:
         raise BadInput(
             f"{a} and {b} have no checkpoint of the same epoch; train both with "
             "--keep-checkpoints and the same --checkpoint-every"
         )
     for epoch in epochs:
-        for side in held:
-            checkpoints.refuse_changed(side[epoch])
-    spread = np.linspace(0, len(epochs) - 1, min(max(n_masks, 0), len(epochs)))
-    looked = [epochs[round(position)] for position in spread]
-    masks = _masks(place, sides, held, looked, quiet=quiet) if looked else {}
-    scored, moments = [repeat.manifest.ap50_by_epoch for repeat in sides], []
-    for epoch in epochs:
-        files = [side[epoch].folder / checkpoints.STATE for side in held]
-        weights = compare_weights(*files, prefix=checkpoints.NETWORK)
-        apart = weights.n_differing, weights.n_parameters, weights.relative_l2
-        fields = masks.get(epoch, {})
-        if all(epoch in scores for scores in scored):
-            fields["ap50"] = tuple(scores[epoch] for scores in scored)
-        moments.append(Moment(epoch, *apart, **fields))
-    return moments
+        checkpoints.refuse_changed(kept_a[epoch])
+        checkpoints.refuse_changed(kept_b[epoch])
+    chosen = _spread_over(epochs, n_masks)
+    masks: dict[int, MasksApart] = {}
+    if chosen:
+        masks = _masks_by_epoch(opened_store, repeats, (kept_a, kept_b), chosen, quiet=quiet)
+    return [
+        _moment(epoch, (kept_a[epoch], kept_b[epoch]), repeats, masks.get(epoch))
+        for epoch in epochs
+    ]
+
+
+def _kept_by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
+    return {checkpoint.epoch: checkpoint for checkpoint in kept_checkpoints(repeat)}
+
+
+def _spread_over(epochs: Sequence[int], n: int) -> list[int]:
+    """So many epochs, evenly chosen, the first and the last among them."""
+    positions = np.linspace(0, len(epochs) - 1, min(n, len(epochs)))
+    return [epochs[round(position)] for position in positions]
+
+
+def _moment(
+    epoch: int,
+    kept: tuple[Checkpoint, Checkpoint],
+    repeats: Sequence[Repeat],
+    masks: MasksApart | None,
+) -> Moment:
+    """What differs after one epoch; scores as they were stored, if they were."""
+    files = [checkpoint.folder / checkpoints.STATE for checkpoint in kept]
+    weights = compare_weights(*files, prefix=checkpoints.NETWORK)
+    score_a, score_b = (repeat.manifest.ap50_by_epoch.get(epoch) for repeat in repeats)
+    ap50 = None if masks is None else masks.ap50
+    if score_a is not None and score_b is not None:
+        ap50 = (score_a, score_b)
+    moment = Moment(
+        epoch=epoch,
+        n_differing=weights.n_differing,
+        n_parameters=weights.n_parameters,
+        relative_l2=weights.relative_l2,
+        ap50=ap50,
+    )
+    if masks is None:
+        return moment
+    return replace(
+        moment,
+        ppm=masks.ppm,
+        lost=masks.lost,
+        gained=masks.gained,
+        objects=masks.objects,
+        changed=masks.changed,
+    )
 
 
 def has_checkpoints(repeat: Repeat) -> bool:
@@ -106,47 +177,40 @@ def has_checkpoints(repeat: Repeat) -> bool:
     return bool(checkpoints.folders(repeat.folder / CHECKPOINTS))
 
 
-def _refuse_other(*sides: Repeat) -> None:
+def _refuse_other(a: Repeat, b: Repeat) -> None:
     """Raise unless two runs trained one architecture and segmented the same images."""
-    names = " and ".join(repeat.name for repeat in sides)
-    a, b = ((one.manifest.model.architecture, one.spec.data_digest) for one in sides)
-    if a != b:
+    names = f"{a.name} and {b.name}"
+    same_network = a.manifest.model.architecture == b.manifest.model.architecture
+    if not same_network or a.spec.data_digest != b.spec.data_digest:
         raise BadInput(f"{names} are not of one network over the same images; name two that are")
-    if not all(map(has_checkpoints, sides)):
+    if not has_checkpoints(a) or not has_checkpoints(b):
         raise BadInput(
             f"{names} kept no checkpoints; train both anew with --keep-checkpoints, and into "
             "another --store, as a stored repeat is not run again"
         )
 
 
-def _masks(
+def _masks_by_epoch(
     store: Store,
-    sides: Sequence[Repeat],
-    held: Sequence[dict[int, Checkpoint]],
+    repeats: Sequence[Repeat],
+    kept: Sequence[Mapping[int, Checkpoint]],
     epochs: Sequence[int],
     *,
     quiet: bool,
-) -> dict[int, dict[str, Any]]:
-    """What the masks of both would have been after these epochs, as fields of a `Moment`."""
-    digest, names = sides[0].spec.images_digest, list(sides[0].manifest.masks)
+) -> dict[int, MasksApart]:
+    """How far the masks of both would have been apart, had training ended after these epochs."""
+    digest = repeats[0].spec.images_digest
+    names = list(repeats[0].manifest.masks)
     truths = [store.truth(digest, name) for name in names]
-    images = [store.kept_file(digest, f"{name}.tif") for name in names]
-    missing = [name for name, path in zip(names, images, strict=True) if path is None]
-    if missing:
-        raise BadInput(
-            f"the store {store.root} does not keep the images {some(missing)} of {sides[0].name}, "
-            "of which masks are made; copy the store again, its data folder too, or ask for no "
-            "masks along the way"
-        )
-    paths = [path.resolve() for path in images if path is not None]
+    images = _kept_images(store, repeats[0])
     made = []
     with progress(2 * (1 + len(epochs)), "masks along the way", quiet=quiet) as bar:
-        for repeat, found in zip(sides, held, strict=True):
+        for repeat, kept_of_repeat in zip(repeats, kept, strict=True):
             task = partial(
                 segmented,
-                images=paths,
-                architecture=sides[0].manifest.model.architecture,
-                weights=[found[epoch] for epoch in epochs],
+                images=images,
+                architecture=repeats[0].manifest.model.architecture,
+                weights=[kept_of_repeat[epoch] for epoch in epochs],
                 settings=repeat.spec.settings,
             )
             files = in_child(
@@ -156,32 +220,62 @@ def _masks(
                 on_event=counting(bar),
             )
             made.append(files)
-    return {epoch: masks_apart(truths, *(_read(side[epoch]) for side in made)) for epoch in epochs}
+    files_a, files_b = made
+    return {
+        epoch: masks_apart(truths, _read(files_a[epoch]), _read(files_b[epoch])) for epoch in epochs
+    }
 
 
-def _read(file: bytes) -> Masks:
+def _kept_images(store: Store, repeat: Repeat) -> list[Path]:
+    """Files of the images that a repeat segmented, as the store keeps them."""
+    digest = repeat.spec.images_digest
+    files = {name: store.kept_file(digest, f"{name}.tif") for name in repeat.manifest.masks}
+    missing = [name for name, path in files.items() if path is None]
+    if missing:
+        raise BadInput(
+            f"the store {store.root} does not keep the images {some(missing)} of {repeat.name}, "
+            "of which masks are made; copy the store again, its data folder too, or ask for no "
+            "masks along the way"
+        )
+    return [path.resolve() for path in files.values() if path is not None]
+
+
+def _read(file: bytes) -> LabelImages:
     with np.load(io.BytesIO(file)) as masks:
         return list(masks.values())  # in the order in which they were saved
 
 
-def masks_apart(truths: Sequence[np.ndarray | None], a: Masks, b: Masks) -> dict[str, Any]:
-    """How far the masks (Y, X) of the same images are apart, as fields of a `Moment`."""
-    pairs = zip(a, b, strict=True)
-    totals = totals_over(compare_masks(of_a, of_b) for of_a, of_b in pairs)
+def masks_apart(truths: Sequence[np.ndarray | None], a: LabelImages, b: LabelImages) -> MasksApart:
+    """Measure how far the masks of two runs are apart.
+
+    Parameters
+    ----------
+    truths : sequence of ndarray or None
+        True masks of each image, (Y, X); an image without any cell is not scored.
+    a, b : sequence of ndarray
+        Masks of the same images, (Y, X), 0 is background.
+    """
+    totals = totals_over(
+        compare_masks(masks_a, masks_b) for masks_a, masks_b in zip(a, b, strict=True)
+    )
     scores = [
-        [average_precision(truth, side)[0] for side in sides]
-        for truth, *sides in zip(truths, a, b, strict=True)
+        [average_precision(truth, masks_a)[0], average_precision(truth, masks_b)[0]]
+        for truth, masks_a, masks_b in zip(truths, a, b, strict=True)
         if truth is not None and truth.any()
     ]
     n_objects = totals.n_objects
-    return {
-        "ppm": totals.ppm,
-        "lost": totals.n_objects_a - totals.n_matched,
-        "gained": totals.n_objects_b - totals.n_matched,
-        "objects": (totals.n_objects_a, totals.n_objects_b),
-        "changed": 1 - 2 * totals.n_matched / n_objects if n_objects else None,
-        "ap50": tuple(np.mean(scores, axis=0).tolist()) if scores else None,
-    }
+    ap50 = None
+    if scores:
+        score_a, score_b = np.mean(scores, axis=0).tolist()
+        ap50 = (score_a, score_b)
+    return MasksApart(
+        ppm=totals.ppm,
+        lost=totals.n_objects_a - totals.n_matched,
+        gained=totals.n_objects_b - totals.n_matched,
+        objects=(totals.n_objects_a, totals.n_objects_b),
+        changed=1 - 2 * totals.n_matched / n_objects if n_objects else None,
+        ap50=ap50,
+    )
 
 
 def segmented(

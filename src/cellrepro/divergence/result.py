@@ -1,169 +1,242 @@
-"""What two runs that diverge are told: places, evidence, judgement, and the sentence."""
+"""What two runs that diverge are told: the first difference, its cause, and the sentence."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
 
 from cellrepro.changes.comparison import Comparison
+from cellrepro.divergence.judgements import COMPUTED_IN_STEP, JUDGEMENTS, Judgement
+from cellrepro.results import Result, Row
 from cellrepro.same.ledger_diff import Difference, LedgerComparison
 from cellrepro.same.operation_alignment import Alignment
 from cellrepro.same.verdicts import Verdict
 from cellrepro.store.ledger import STAGES
 from cellrepro.words import amount, ppm_text
 
-JUDGEMENTS = {
-    "race": "a race: on equal inputs, the same process gives other bits",
-    "round-off": "round-off: every operation of both runs stays within the error of its class",
-    "fault": "a fault: neither round-off nor a race explains it",
-    "unwritten-memory": "unwritten memory: a result was computed from what happened to stand there",
-    "settings": "the two have other settings",
-    "environment": "the environments differ, the results do not",
-    "data": "what went in differs",
-    "draws": "other random numbers were drawn",
-    "unexplained": "what made them diverge was not found",
+_WHAT_IT_DID = {
+    "agree": "got equal inputs and gave other outputs",
+    "differ": "is the first whose outputs differ, and so do its inputs",
 }
-"""What a divergence may be, and how that is said."""
 
 
-class Stage(NamedTuple):
-    """A stage of a run, in words, and what a difference that begins in it means."""
+class HasSite(Protocol):
+    """An operation that says where it was called."""
 
-    name: str
-    meaning: str  # to somebody who trains networks but writes none
-    judgement: str = "unexplained"  # as long as no operation explains the difference
-    phases: tuple[str, ...] = ("forward",)  # of operations that may explain it; others run after it
+    @property
+    def op(self) -> str:
+        """As PyTorch names it."""
 
+    @property
+    def module(self) -> str | None:
+        """In which it was called."""
 
-_TO_BACKWARD = ("forward", "backward")
-_TO_UPDATE = (*_TO_BACKWARD, "update")
+    @property
+    def source(self) -> str | None:
+        """Line of Python that called it."""
 
-OF_STAGE = {
-    "environment": Stage("environment", "machine, versions", "environment"),
-    "spec": Stage("spec", "settings", "settings"),
-    "data": Stage("data", "images and true masks", "data"),
-    "weights-init": Stage("initial weights", "before any training", "data"),
-    "rng": Stage("generators", "random numbers", "draws"),
-    "batch": Stage("batch", "images shown"),
-    "forward": Stage("forward", "network's answer"),
-    "loss": Stage("loss", "how far it is off"),
-    "backward": Stage("backward", "gradients", phases=_TO_BACKWARD),
-    "update": Stage("update", "optimizer's change", phases=_TO_UPDATE),
-    "weights": Stage("weights", "network after it", phases=_TO_UPDATE),
-    "flows": Stage("flows", "towards cell centres"),
-    "masks": Stage("masks", "outlined cells"),
-    "file": Stage("file", "as it lies on disk", "data"),
-    "decoded": Stage("decoded", "pixels as read", "data"),
-    "channels": Stage("channels", "brought to three"),
-    "normalised": Stage("normalised", "brightness set"),
-    "resized": Stage("resized", "to the diameter"),
-    "tiles": Stage("tiles", "cut for the network"),
-    "network": Stage("network", "its answer by tile"),
-    "dynamics": Stage("dynamics", "where pixels arrive"),
-    "filtered": Stage("filtered", "filled, small ones out"),
-}
-"""By their names in `cellrepro.store.ledger.STAGES`, then those of segmentations alone."""
-
-_COMPUTED = ("batch", "forward", "loss", "backward", "update", "weights")
+    @property
+    def phase(self) -> str | None:
+        """``forward``, ``backward`` or ``update``."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place in a run at which two runs diverge."""
+class OperationAt:
+    """The operation in which two runs diverge."""
 
-    step: int | None  # of the training, from 0; None outside
-    epoch: int | None
-    stage: str  # one of `OF_STAGE`
-    names: tuple[str, ...]  # what differs: variables, files, generators, groups of layers, images
-    said: str  # the first of them, with what each side holds
-    op: str | None = None  # the operation, where one could be named
+    op: str | None
+    """As PyTorch names it; or what a random number was drawn for."""
     module: str | None = None
     source: str | None = None
+    """Line of Python that called it."""
     phase: str | None = None
-    max_abs: float | None = None  # largest difference of its outputs, where they can be subtracted
-    n_elements: int | None = None  # of its outputs that differ
-    inputs: str | None = None  # whether these agree, differ, or this is unknown
-    apart: str | None = None
-    """What the difference is between, if not the operation's two results; or how they differ."""
-    image: str | None = None  # of a segmentation; ``step`` is its number
+    """``forward``, ``backward`` or ``update``; None for one of a segmentation's stages."""
+    inputs: str | None = None
+    """Whether these agree, differ, or this is unknown."""
 
     @classmethod
-    def of(cls, difference: Difference, ledgers: LedgerComparison, **more: Any) -> Place:
-        """A difference, with all that differs at the same stage and step."""
-        there = [one for one in ledgers.of_stage(difference.stage) if one.step == difference.step]
-        names = tuple(one.name for one in there)
-        place = {"step": difference.step, "epoch": difference.epoch, **more}
-        return cls(stage=difference.stage, names=names, said=difference.said(), **place)
+    def of(cls, operation: HasSite, *, inputs: str | None = None) -> OperationAt:
+        """The place in the code of an operation that was written down."""
+        return cls(operation.op, operation.module, operation.source, operation.phase, inputs)
+
+    def is_at(self, operation: HasSite) -> bool:
+        """Whether another was called at the same place, source line aside."""
+        here = (self.op, self.module, self.phase)
+        return here == (operation.op, operation.module, operation.phase)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How far apart two results are, as far as that is known."""
+
+    max_abs: float | None = None
+    """Largest difference, where results can be subtracted."""
+    n_elements: int | None = None
+    """That differ."""
+    words: str | None = None
+    """What the difference is between, if not an operation's two results; or how they differ."""
+
+    @classmethod
+    def of_elements(cls, n_elements: int, max_abs: float) -> Size:
+        """By numbers; where no number says it, in words."""
+        if math.isfinite(max_abs):
+            return cls(max_abs=max_abs, n_elements=n_elements)
+        return cls(n_elements=n_elements, words="with NaN or infinity beside a number")
 
     def sentence(self) -> str:
-        """Where, and what differs there; the operation, where one could be named."""
+        """Say it; nothing where it is not known."""
+        number = None if self.max_abs is None else f"largest difference {self.max_abs:.2g}"
+        return " ".join(part for part in (number, self.words) if part)
+
+
+@dataclass(frozen=True)
+class FirstDifference:
+    """The first difference of two runs, in a stage of one step, of one image, or of neither."""
+
+    step: int | None
+    """Of the training, from 0, or the number of the image; None outside."""
+    epoch: int | None
+    stage: str
+    """One of `OF_STAGE`."""
+    names: tuple[str, ...]
+    """What differs: variables, files, generators, groups of layers, images."""
+    both_values: str
+    """The first of these, with what each side holds."""
+    operation: OperationAt | None = None
+    """That made it, where one could be named."""
+    size: Size = Size()
+    image: str | None = None
+    """Of a segmentation."""
+
+    @classmethod
+    def of(cls, difference: Difference, ledgers: LedgerComparison) -> FirstDifference:
+        """A difference of two ledgers, with all that differs at the same stage and step."""
+        beside_it = [
+            other for other in ledgers.of_stage(difference.stage) if other.step == difference.step
+        ]
+        return cls(
+            step=difference.step,
+            epoch=difference.epoch,
+            stage=difference.stage,
+            names=tuple(other.name for other in beside_it),
+            both_values=difference.said(),
+        )
+
+    @property
+    def op(self) -> str | None:
+        """The operation's name, where one could be named."""
+        return None if self.operation is None else self.operation.op
+
+    def of_image(self, image: str, step: int) -> FirstDifference:
+        """The same as a difference of one image, by its name and number."""
+        return replace(self, image=image, step=step)
+
+    def sentence(self) -> str:
+        """Say where, and what differs there; the operation, where one could be named."""
+        operation = self.operation
+        size = self.size.sentence()
+        in_stages = operation is None or operation.phase is None
+        if self.image is not None and in_stages and size:
+            made_by = f" (`{operation.module}.{operation.op}`)" if operation and self.op else ""
+            return f"{self.stage} of {self.image}{made_by}: {size}"
         step = "" if self.step is None or self.image else f"step {self.step}, "
-        if self.image is not None and self.phase is None and self.size():
-            made = f" (`{self.module}.{self.op}`)" if self.op else ""
-            return f"{self.stage} of {self.image}{made}: {self.size()}"
-        if self.op is None:
-            return f"{step}{self.stage} ({self.said})"
-        head = step if self.stage in _COMPUTED else f"{self.stage} ({self.said}); {step}"
+        if operation is None or operation.op is None:
+            return f"{step}{self.stage} ({self.both_values})"
+        head = step
         if self.image is not None:
             head = f"{self.stage} of {self.image}; "
-        phase = " of ".join(filter(None, (self.phase, self.module and f"`{self.module}`")))
-        line = f" ({self.source})" if self.source else ""
-        gave = {
-            "agree": "got equal inputs and gave other outputs",
-            "differ": "is the first whose outputs differ, and so do its inputs",
-        }.get(self.inputs or "", "is the first whose outputs differ")
-        size = self.size()
-        return f"{head}{phase}{line}: `{self.op}` {gave}{f', {size}' if size else ''}"
-
-    def size(self) -> str:
-        """How far apart the two are; nothing where that is not known."""
-        number = None if self.max_abs is None else f"largest difference {self.max_abs:.2g}"
-        return " ".join(filter(None, (number, self.apart)))
+        elif self.stage not in COMPUTED_IN_STEP:
+            head = f"{self.stage} ({self.both_values}); {step}"
+        module = f"`{operation.module}`" if operation.module else None
+        called = " of ".join(part for part in (operation.phase, module) if part)
+        line = f" ({operation.source})" if operation.source else ""
+        did = _WHAT_IT_DID.get(operation.inputs or "", "is the first whose outputs differ")
+        by_how_much = f", {size}" if size else ""
+        return f"{head}{called}{line}: `{operation.op}` {did}{by_how_much}"
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What a closer look at the diverging step saw."""
 
-    how: str  # stored operations, stored draws, repetition, audit, two replays
-    n_repetitions: int = 0  # of the step
-    n_replays: int = 0  # of single operations
-    flips: int | None = None  # of the named operation,
-    n_asked: int | None = None  # in so many replays of it
-    alignment: str | None = None  # which operations correspond
-    parting: str | None = None  # how the operation is known
-    round_off: str | None = None  # whether every operation stayed within the error of its class
-    ends_as: str | None = None  # whether a replay ends as a, b, both or neither; None if unknown
-    arrival: tuple[str, ...] = ()  # how the state before the step was reached, on each side
-    draws: str | None = None  # the first draw of random numbers in which the two differ
-    elimination: str | None = None  # why it may be no fault though no race was seen
-    stages_apart: tuple[str, ...] = ()  # of a segmentation, how far, from the first that differs
+    how: str
+    """Stored operations, stored draws, repetition, audit, two replays."""
+    n_repetitions: int = 0
+    """Of the step."""
+    n_replays: int = 0
+    """Of single operations."""
+    flips: int | None = None
+    """Of the named operation."""
+    n_asked: int | None = None
+    """In so many replays of it."""
+    alignment: str | None = None
+    """Which operations correspond."""
+    parting: str | None = None
+    """How the operation is known."""
+    round_off: str | None = None
+    """Whether every operation stayed within the error of its class."""
+    ends_as: Literal["a", "b", "both", "neither"] | None = None
+    """Whose bits a replay ends in; None if unknown."""
+    arrival: tuple[str, ...] = ()
+    """How the state before the step was reached, on each side."""
+    draws: str | None = None
+    """The first draw of random numbers in which the two differ."""
+    elimination: str | None = None
+    """Why it may be no fault though no race was seen."""
+    stages_apart: tuple[str, ...] = ()
+    """Of a segmentation, how far, from the first that differs."""
 
 
 @dataclass(frozen=True)
-class Divergence:
+class Cause:
+    """What made a difference: its operation, what it was, and how that is known."""
+
+    difference: FirstDifference
+    judgement: Judgement
+    evidence: Evidence
+    operations: Alignment | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Divergence(Result):
     """Where two runs diverge, and what comes of it."""
 
-    a: str  # this and the next as ``KEY/MACHINE/REPEAT``
+    a: str
+    """This and the next as ``KEY/MACHINE/REPEAT``."""
     b: str
-    first: Place | None  # the first stage in which they differ, in the order of a run
-    computed: Place | None  # the first that was computed otherwise; ``first`` where that was
-    stages: Mapping[str, tuple[str, ...]]  # what differs, by stage
-    judgement: str | None
-    """One of `JUDGEMENTS`. A ``fault`` is an operation beyond the error of its class, or one that
-    gave other bits and does not when it is repeated where no race is possible."""
-    verdict: Verdict  # over weights and masks
+    first: FirstDifference | None
+    """In the first stage in which they differ, in the order of a run."""
+    computed: FirstDifference | None
+    """The first that was computed otherwise; ``first`` where that was."""
+    stages: Mapping[str, tuple[str, ...]]
+    """What differs, by stage."""
+    judgement: Judgement | None
+    verdict: Verdict
+    """Over weights and masks."""
     comparison: Comparison
     evidence: Evidence | None
-    n_compared: int  # entries of the ledgers that could be compared
-    notes: tuple[str, ...] = ()  # what was not looked at, and why
+    n_compared: int
+    """Entries of the ledgers that could be compared."""
+    notes: tuple[str, ...] = ()
+    """What was not looked at, and why."""
     ledgers: LedgerComparison | None = field(default=None, repr=False)
-    operations: Alignment | None = field(default=None, repr=False)  # of the diverging step
-    chain: tuple[str, ...] = STAGES  # that both passed
+    operations: Alignment | None = field(default=None, repr=False)
+    """Of the diverging step."""
+    chain: tuple[str, ...] = STAGES
+    """Stages that both passed."""
+
+    @property
+    def where(self) -> FirstDifference | None:
+        """The difference of which an operation is named, or else the first; None if none is."""
+        for difference in (self.computed, self.first):
+            if difference is not None and difference.op is not None:
+                return difference
+        return self.first
 
     def sentence(self) -> str:
-        """The answer in one sentence."""
+        """Say where they diverge, what that is, and what it came to."""
         if self.first is None:
             over = f"no difference in {self.n_compared} entries of their ledgers and files"
             vacuous = "; vacuous: nothing was trained or found, so that proves little"
@@ -175,24 +248,35 @@ class Divergence:
             parts.append(JUDGEMENTS[self.judgement])
         return "; ".join([*parts, self.cells()])
 
+    def rows(self) -> list[Row]:
+        """Give every stage that differs."""
+        return [
+            {"stage": stage, "what differs": ", ".join(names)}
+            for stage, names in self.stages.items()
+        ]
+
     def cells(self) -> str:
-        """What it came to in cells and weights."""
-        found = self.comparison
-        if not found.masks:
+        """Say what it came to in cells and weights."""
+        comparison = self.comparison
+        if not comparison.masks:
             return "no masks to compare"
-        n = found.n_objects
-        n_outlines = n["matched"] - n["kept"]
-        n_changed = n["lost"] + n["gained"] + n_outlines
-        n_cells = n["kept"] + n_changed
-        text = (
-            f"{n_changed} of {amount(n_cells, 'cell')} changed in the end "
-            f"({n['lost']} lost, {n['gained']} gained, {n_outlines} with another outline; "
-            f"{ppm_text(found.ppm)} of the pixels)"
-        )
-        if not n_changed:
-            text = f"none of {amount(n_cells, 'cell')} changed in the end"
+        totals = comparison.totals
+        n_kept = totals.kinds["kept"]
+        n_lost = totals.kinds["lost"]
+        n_gained = totals.kinds["gained"]
+        n_outlines = totals.n_matched - n_kept
+        n_changed = n_lost + n_gained + n_outlines
+        n_cells = n_kept + n_changed
         if not n_cells:
             text = "neither run found a cell"
-        if found.weights is not None and not found.weights.equal:
-            text += f"; the weights by {found.weights.relative_l2:.2g} of their length"
+        elif not n_changed:
+            text = f"none of {amount(n_cells, 'cell')} changed in the end"
+        else:
+            text = (
+                f"{n_changed} of {amount(n_cells, 'cell')} changed in the end "
+                f"({n_lost} lost, {n_gained} gained, {n_outlines} with another outline; "
+                f"{ppm_text(comparison.ppm)} of the pixels)"
+            )
+        if comparison.weights is not None and not comparison.weights.equal:
+            text += f"; the weights by {comparison.weights.relative_l2:.2g} of their length"
         return text

@@ -6,238 +6,240 @@ gave other bits, the step is taken back and tried again.
 
 from __future__ import annotations
 
-import copy
 import pickle
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cellrepro.bits.digests import comparable
-from cellrepro.determinism import seeds
-from cellrepro.errors import BadInput
+from cellrepro.divergence.alignment import to_compare
+from cellrepro.divergence.stepper import Snapshot, Stepper
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import progress
 from cellrepro.run.checkpointing import CHECKPOINTS
-from cellrepro.run.inputs import training_loop
 from cellrepro.run.plan import Request
-from cellrepro.store import checkpoints
-from cellrepro.store.ledger import LEDGER, Ledger, LedgerRow, by_place, read_rows
+from cellrepro.store.ledger import LEDGER, LedgerRow, by_place, read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.trace.random_draws import Draw
 
-_TRIES = 12
-"""How often a step on the way is tried again until it ends in the bits of the stored run."""
+_LOOK_SECONDS = 0.02  # between two looks whether the other process is as far
 
 
 @dataclass
-class Replay:
-    """What a replay of one step saw."""
+class StepAgain:
+    """What repeating one step saw."""
 
-    arrival: str  # how the state before the step was reached
-    entries: list[LedgerRow]  # the step's ledger,
-    rows: list[OperationRow]  # its operations,
-    draws: list[Draw]  # and its draws of random numbers
-    again: list[OperationRow] | None = None  # of the repetition that diverged from the first
-    n_repetitions: int = 0  # of the step from the same state, until it diverged
+    arrival: str
+    """How the state before the step was reached."""
+    entries: list[LedgerRow]
+    """The step's ledger."""
+    rows: list[OperationRow]
+    """Its operations."""
+    draws: list[Draw]
+    """Its draws of random numbers."""
+    diverged: list[OperationRow] | None = None
+    """Operations of the repetition that diverged from the first."""
+    n_repetitions: int = 0
+    """Of the step from the same state, until it diverged."""
     audited: tuple[NondeterministicOperation, ...] = ()
-    n_replays: int = 0  # of single operations, by the audit
-    kept: dict[int, list[Any]] = field(default_factory=dict)  # outputs of chosen operations
+    """Operations known to race that gave other bits when they were run again."""
+    n_replays: int = 0
+    """Of single operations, by the audit."""
+    kept: dict[int, list[Any]] = field(default_factory=dict)
+    """Outputs of chosen operations: tensors, by the operation's order in the step."""
 
 
-def replays(
-    requests: Sequence[Request], repeats: Sequence[Repeat], step: int, *, quiet: bool, **effort: Any
-) -> list[Replay]:
-    """Repeat one step of one or two stored trainings with every operation written down.
+def step_again(
+    request: Request,
+    repeat: Repeat,
+    step: int,
+    *,
+    repetitions: int,
+    suspects: int,
+    quiet: bool,
+) -> StepAgain:
+    """Repeat one step of a stored training with every operation written down.
 
-    It is repeated up to ``repetitions`` times from the same state, until it diverges from itself;
-    then each operation known to race is run again ``suspects`` times. Of two, each operation has
-    its error against float64, and outputs that are compared are kept.
+    Parameters
+    ----------
+    request : Request
+        That of the training, with its images and weights.
+    repeat : Repeat
+    step : int
+        From 0.
+    repetitions : int
+        How often at most it is repeated from the same state, until it diverges from itself.
+    suspects : int
+        How often each operation known to race is run again after that; 0 for none.
+    quiet : bool
+        Show no progress.
     """
-    repeats = [Repeat(repeat.folder.resolve()) for repeat in repeats]
-    total, names = len(repeats) * (step + 3), [repeat.name for repeat in repeats]
+    stored = Repeat(repeat.folder.resolve())
+    task = partial(
+        step_in_child,
+        request=request,
+        repeat=stored,
+        step=step,
+        repetitions=repetitions,
+        suspects=suspects,
+    )
+    with progress(step + 3, f"replay of {stored.name}", quiet=quiet) as bar:
+        return in_child(
+            task,
+            request.setup,
+            label=f"replay of step {step} of {stored.name}",
+            on_event=counting(bar),
+        )
+
+
+def steps_again(
+    requests: Sequence[Request], repeats: Sequence[Repeat], step: int, *, quiet: bool
+) -> tuple[StepAgain, StepAgain]:
+    """Repeat one step of two stored trainings at the same time, each in its own environment.
+
+    Each operation has its error against float64, and outputs that are compared are kept.
+    """
+    stored = [Repeat(repeat.folder.resolve()) for repeat in repeats]
+    names = " and ".join(repeat.name for repeat in stored)
     with (
-        progress(total, f"replay of {' and '.join(names)}", quiet=quiet) as bar,
-        tempfile.TemporaryDirectory() as meeting,
+        progress(2 * (step + 3), f"replay of {names}", quiet=quiet) as bar,
+        tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(2) as pool,
     ):
 
-        def one(side: int) -> Replay:
+        def repeat_side(side: int) -> StepAgain:
+            meeting = Meeting(Path(folder), side)
             task = partial(
-                replayed,
+                step_beside_another,
                 request=requests[side],
-                repeats=repeats,
-                side=side,
+                repeats=stored,
+                meeting=meeting,
                 step=step,
-                meeting=Path(meeting),
-                **effort,
             )
-            label = f"replay of step {step} of {names[side]}"
-            setup = requests[side].setup
             try:
-                return in_child(task, setup, label=label, on_event=counting(bar))
+                return in_child(
+                    task,
+                    requests[side].setup,
+                    label=f"replay of step {step} of {stored[side].name}",
+                    on_event=counting(bar),
+                )
             except BaseException:
-                _leave(Path(meeting), side, [])  # the other one must not wait for ever
+                meeting.leave([])  # the other one must not wait for ever
                 raise
 
-        if len(requests) == 1:
-            return [one(0)]
-        return list(pool.map(one, (0, 1)))  # each thread only waits for its process
+        a, b = pool.map(repeat_side, (0, 1))  # each thread only waits for its process
+    return a, b
 
 
-def same_as_stored(entries: Sequence[LedgerRow], stored: Mapping[Any, LedgerRow]) -> bool | None:
-    """Whether entries have the digests that a ledger holds; None where none can be compared."""
-    both = [(entry, stored.get((entry.step, entry.stage, entry.name))) for entry in entries]
-    pairs = [(one.digest, other.digest) for one, other in both if other is not None]
-    pairs = [pair for pair in pairs if comparable(*pair)]
-    return all(a == b for a, b in pairs) if pairs else None
+@dataclass(frozen=True)
+class Meeting:
+    """A folder in which two processes give each other the operations of their step."""
+
+    folder: Path
+    side: int
+    """Which of the two this is: 0 or 1."""
+
+    def leave(self, rows: list[OperationRow]) -> None:
+        """Give the other process the operations of this one, whole."""
+        part = self.folder / f"part {self.side}"
+        part.write_bytes(pickle.dumps(rows))
+        part.rename(self._file(self.side))
+
+    def rows_of(self, side: int) -> list[OperationRow]:
+        """The operations of a process, once they are there; if the caller ends, so does this."""
+        while not self._file(side).exists():
+            time.sleep(_LOOK_SECONDS)
+        rows: list[OperationRow] = pickle.loads(self._file(side).read_bytes())
+        return rows
+
+    def _file(self, side: int) -> Path:
+        return self.folder / f"rows {side}"
 
 
 # -- inside the child ----------------------------------------------------------------------
 
 
-class Stepper:
-    """A training that can be taken back."""
-
-    def __init__(self, request: Request, device: Any) -> None:
-        from cellrepro.images.folder import read_folder
-        from cellrepro.model.network import build
-        from cellrepro.trace.watches import StepWatch, Watches
-
-        spec = request.spec
-        folder = read_folder(request.data)
-        # As the run began: bfloat16 rounds the weights, and the loop widens them again.
-        dtype = spec.profile_settings.get("dtype", "float32")
-        self.network = build(request.model, seed=spec.seed, device=device, dtype=dtype)
-        beginning = Ledger()
-        StepWatch(beginning).weights("weights-init", self.network)
-        self.initial_weights = beginning.entries
-        request.setup.seed_all()
-        self.ledger = Ledger()
-        watch = Watches([StepWatch(self.ledger)])
-        self.loop = training_loop(spec, self.network, folder, watch=watch)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Everything the next step depends on."""
-        return {
-            "network": copy.deepcopy(self.network.state_dict()),
-            "loop": copy.deepcopy(self.loop.state()),
-            "generators": seeds.capture(),
-        }
-
-    def go_back(self, snapshot: Mapping[str, Any]) -> None:
-        """Be where a snapshot was taken."""
-        self.network.load_state_dict(snapshot["network"])
-        self.loop.restore(copy.deepcopy(snapshot["loop"]))
-        seeds.restore(snapshot["generators"])
-
-    def go_to(self, step: int, expected: Mapping[Any, LedgerRow], kept: Path, child: Child) -> str:
-        """Be before a step, each step on the way held against the stored ledger; how that went."""
-        if same_as_stored(self.initial_weights, expected) is False:
-            raise BadInput("the initial weights are not those that the run began with")
-        nearest, passed_over = checkpoints.nearest(kept, step=step)
-        if nearest is not None:
-            weights, optimizer = nearest.tensors()
-            loop = {"loop": nearest.loop, "optimizer": optimizer}
-            self.go_back({"network": weights, "loop": loop, "generators": nearest.generators})
-        start, n_verified = self.loop.training.n_steps, 0
-        for here in range(start, step):
-            before = self.snapshot()
-            agrees = self._step(expected)
-            tries = 1 if n_verified == here - start else _TRIES  # once lost, the bits stay lost
-            while agrees is False and tries < _TRIES:
-                self.go_back(before)
-                agrees = self._step(expected)
-                tries += 1
-            n_verified += agrees is True
-            child.phase(f"step {here}")
-        self.ledger.entries.clear()
-        place = f"the checkpoint at step {start}" if start else "the initial weights"
-        way = f"{n_verified} of {step - start} steps on the way in the stored bits"
-        over = "".join(f"; a nearer checkpoint was passed over: {why}" for why in passed_over)
-        return f"restored from {place}, {way}{over}"
-
-    def _step(self, expected: Mapping[Any, LedgerRow]) -> bool | None:
-        """Make a step; whether it ended as the stored one: weights, optimizer and generators."""
-        self.ledger.entries.clear()
-        self.loop.step()
-        ends = [e for e in self.ledger.entries if e.stage in ("update", "weights", "rng")]
-        return same_as_stored(ends, expected)
-
-
-def replayed(
+def step_in_child(
     child: Child,
     *,
     request: Request,
-    repeats: Sequence[Repeat],
-    side: int,
-    meeting: Path,
+    repeat: Repeat,
     step: int,
-    repetitions: int = 0,
-    suspects: int = 0,
-) -> Replay:
-    """Go to the step, then through it, again and again as asked; see `replays`."""
-    from cellrepro.divergence.judge import to_compare
-    from cellrepro.trace.operation_audit import Auditor
+    repetitions: int,
+    suspects: int,
+) -> StepAgain:
+    """Inside the child: go to the step, then through it again and again; see `step_again`."""
     from cellrepro.trace.operation_ledger import OperationLedger
 
-    folder, in_two = repeats[side].folder, len(repeats) > 1
-    stored = by_place(read_rows(repeats[side].file(LEDGER), LedgerRow))
     with child.prepared() as device, child.loosened():
-        child.phase("images and flows")
-        stepper = Stepper(request, device)
-        arrival = stepper.go_to(step, stored, folder / CHECKPOINTS, child)
-        child.phase(f"operations of step {step}")
-        before = stepper.snapshot()
-        stepper.loop.step()  # tables that are made once and kept are there from now on
-        stepper.ledger.entries.clear()
-        stepper.go_back(before)
-        with OperationLedger(stepper.network, step=step, reference=in_two) as first:
-            stepper.loop.step()
-        rows = first.rows
-        seen = Replay(arrival, list(stepper.ledger.entries), rows, first.draws)
-        if in_two:
-            _leave(meeting, side, rows)
-            pairs = to_compare(repeats, *(_left(meeting, each) for each in range(2)))
-            wanted = frozenset(pair[side].index for pair in pairs)
-            stepper.go_back(before)
-            with OperationLedger(stepper.network, step=step, wanted=wanted) as again:
-                stepper.loop.step()
-            for index, tensors in again.kept.items():
-                seen.kept[index] = [tensor.cpu().contiguous() for tensor in tensors]
-        expected = [row.outputs for row in rows]
-        while seen.again is None and seen.n_repetitions < repetitions:
+        stepper = Stepper(request, device, child)
+        seen, before = _first_pass(child, stepper, repeat, step, reference=False)
+        expected = [row.outputs for row in seen.rows]
+        while seen.diverged is None and seen.n_repetitions < repetitions:
             stepper.go_back(before)
             with OperationLedger(stepper.network, step=step) as other:
                 stepper.loop.step()
             seen.n_repetitions += 1
             if [row.outputs for row in other.rows] != expected:
-                seen.again = other.rows
+                seen.diverged = other.rows
         if suspects:
             stepper.go_back(before)
-            with Auditor(suspects=suspects, model=stepper.network) as auditor:
-                stepper.loop.step()
-            found = auditor.result(n_steps=1)
-            seen.audited, seen.n_replays = found.ops, found.n_replays
+            _audit(stepper, seen, suspects)
     return seen
 
 
-def _leave(meeting: Path, side: int, rows: list[OperationRow]) -> None:
-    """Give the other process the operations of this one."""
-    part = meeting / f"part {side}"
-    part.write_bytes(pickle.dumps(rows))
-    part.rename(meeting / f"rows {side}")
+def step_beside_another(
+    child: Child, *, request: Request, repeats: Sequence[Repeat], meeting: Meeting, step: int
+) -> StepAgain:
+    """Inside the child: go through the step, then again for the outputs that are compared."""
+    from cellrepro.trace.operation_ledger import OperationLedger
+
+    with child.prepared() as device, child.loosened():
+        stepper = Stepper(request, device, child)
+        seen, before = _first_pass(child, stepper, repeats[meeting.side], step, reference=True)
+        meeting.leave(seen.rows)
+        pairs = to_compare(repeats, meeting.rows_of(0), meeting.rows_of(1))
+        wanted = frozenset(pair[meeting.side].index for pair in pairs)
+        stepper.go_back(before)
+        with OperationLedger(stepper.network, step=step, wanted=wanted) as again:
+            stepper.loop.step()
+        for index, tensors in again.kept.items():
+            seen.kept[index] = [tensor.cpu().contiguous() for tensor in tensors]
+    return seen
 
 
-def _left(meeting: Path, side: int) -> list[OperationRow]:
-    """The operations of a process, once they are there; if the caller ends, so does this one."""
-    while not (meeting / f"rows {side}").exists():
-        time.sleep(0.02)
-    return pickle.loads((meeting / f"rows {side}").read_bytes())
+def _first_pass(
+    child: Child, stepper: Stepper, repeat: Repeat, step: int, *, reference: bool
+) -> tuple[StepAgain, Snapshot]:
+    """What the step does, and the state before it; with ``reference`` errors against float64."""
+    from cellrepro.trace.operation_ledger import OperationLedger
+
+    stored = by_place(read_rows(repeat.file(LEDGER), LedgerRow))
+    arrival = stepper.go_to(step, stored, repeat.folder / CHECKPOINTS)
+    child.phase(f"operations of step {step}")
+    before = stepper.snapshot()
+    stepper.loop.step()  # tables that are made once and kept are there from now on
+    stepper.ledger.entries.clear()
+    stepper.go_back(before)
+    with OperationLedger(stepper.network, step=step, reference=reference) as first:
+        stepper.loop.step()
+    seen = StepAgain(arrival, list(stepper.ledger.entries), first.rows, first.draws)
+    return seen, before
+
+
+def _audit(stepper: Stepper, seen: StepAgain, suspects: int) -> None:
+    """Run each operation known to race again, as often as asked."""
+    from cellrepro.trace.operation_audit import Auditor
+
+    with Auditor(suspects=suspects, model=stepper.network) as auditor:
+        stepper.loop.step()
+    audit = auditor.result(n_steps=1)
+    seen.audited = audit.ops
+    seen.n_replays = audit.n_replays

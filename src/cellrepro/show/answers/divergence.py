@@ -10,7 +10,7 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.words import some
 
 if TYPE_CHECKING:
-    from cellrepro.divergence.result import Divergence, Evidence, Place
+    from cellrepro.divergence.result import Divergence, Evidence, FirstDifference
     from cellrepro.same.verdicts import Verdict
 
 _MOST_NAMES = 4
@@ -20,15 +20,41 @@ _SAID_UNLESS_ZERO = ("n_repetitions", "n_replays")
 
 
 @dataclass(frozen=True)
+class DifferenceDocument:
+    """A first difference, with its operation, where one could be named."""
+
+    step: int | None
+    """Of the training, from 0, or the number of the image; None outside."""
+    epoch: int | None
+    stage: str
+    names: Sequence[str]
+    """What differs: variables, files, generators, groups of layers, images."""
+    said: str
+    """The first of these, with what each side holds."""
+    op: str | None
+    module: str | None
+    source: str | None
+    phase: str | None
+    max_abs: float | None
+    n_elements: int | None
+    inputs: str | None
+    """Whether those of the operation agree, differ, or this is unknown."""
+    apart: str | None
+    """How the two differ, in words."""
+    image: str | None
+    """Of a segmentation."""
+
+
+@dataclass(frozen=True)
 class DivergenceDocument:
     """What ``cellrepro diverge --json`` prints."""
 
     a: str
     """This and the next as ``KEY/MACHINE/REPEAT``."""
     b: str
-    first: Place | None
+    first: DifferenceDocument | None
     """The first stage in which they differ, in the order of a run."""
-    computed: Place | None
+    computed: DifferenceDocument | None
     """The first that was computed otherwise."""
     stages: Mapping[str, Sequence[str]]
     """What differs, by stage."""
@@ -51,8 +77,8 @@ def divergence_answer(divergence: Divergence) -> Answer[DivergenceDocument]:
     document = DivergenceDocument(
         a=divergence.a,
         b=divergence.b,
-        first=divergence.first,
-        computed=divergence.computed,
+        first=_difference_document(divergence.first),
+        computed=_difference_document(divergence.computed),
         stages=divergence.stages,
         judgement=divergence.judgement,
         verdict=divergence.verdict,
@@ -64,6 +90,28 @@ def divergence_answer(divergence: Divergence) -> Answer[DivergenceDocument]:
         sentence=divergence.sentence(),
     )
     return Answer(document, list(_divergence_lines(divergence)))
+
+
+def _difference_document(difference: FirstDifference | None) -> DifferenceDocument | None:
+    if difference is None:
+        return None
+    operation = difference.operation
+    return DifferenceDocument(
+        step=difference.step,
+        epoch=difference.epoch,
+        stage=difference.stage,
+        names=difference.names,
+        said=difference.both_values,
+        op=None if operation is None else operation.op,
+        module=None if operation is None else operation.module,
+        source=None if operation is None else operation.source,
+        phase=None if operation is None else operation.phase,
+        max_abs=difference.size.max_abs,
+        n_elements=difference.size.n_elements,
+        inputs=None if operation is None else operation.inputs,
+        apart=difference.size.words,
+        image=difference.image,
+    )
 
 
 def _divergence_lines(divergence: Divergence) -> Iterator[str]:

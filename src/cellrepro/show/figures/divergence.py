@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cellrepro.determinism.known_operations import base_name
-from cellrepro.divergence.result import OF_STAGE, Divergence, Place
+from cellrepro.divergence.judgements import OF_STAGE
+from cellrepro.divergence.result import Divergence, FirstDifference
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, SERIES, WIDTH, Picture
@@ -99,10 +100,10 @@ _LEAST_FRAME = 0.012
 """Share of the width of a map below which a frame would not be seen."""
 
 
-def differs(place: Place) -> str:
+def differs(place: FirstDifference) -> str:
     """Name the stage and what each side holds there, without digests, which tell nothing."""
-    digests = re.fullmatch(r"(.*): [0-9a-f]{8} in A, [0-9a-f]{8} in B", place.said)
-    difference = place.said if digests is None else f"{digests[1]} has other bits"
+    digests = re.fullmatch(r"(.*): [0-9a-f]{8} in A, [0-9a-f]{8} in B", place.both_values)
+    difference = place.both_values if digests is None else f"{digests[1]} has other bits"
     return f"{OF_STAGE[place.stage].name}; {difference}"
 
 
@@ -112,7 +113,7 @@ def operation(row: OperationRow) -> str:
     return f"{base_name(row.op)}{module}, {row.phase}"
 
 
-def _when(place: Place | Difference) -> int | Literal["before", "after"]:
+def _when(place: FirstDifference | Difference) -> int | Literal["before", "after"]:
     """The step at which two runs differ, or that it is before or after the training."""
     if place.stage in _AFTER or (place.step is None and place.stage == "weights"):
         return "after"
@@ -121,7 +122,9 @@ def _when(place: Place | Difference) -> int | Literal["before", "after"]:
     return place.step
 
 
-def _headline(place: Place | None, n_compared: int, stages: tuple[str, ...] = STAGES) -> str:
+def _headline(
+    place: FirstDifference | None, n_compared: int, stages: tuple[str, ...] = STAGES
+) -> str:
     if place is None:
         return f"No difference, {grouped(n_compared)} entries compared"
     stage = OF_STAGE[place.stage].name
@@ -291,7 +294,7 @@ class _StepMap:
     column is before training, the last after it."""
 
     @classmethod
-    def of(cls, ledgers: LedgerComparison, first: Place | None) -> _StepMap:
+    def of(cls, ledgers: LedgerComparison, first: FirstDifference | None) -> _StepMap:
         n_steps = min(ledgers.n_steps)
         steps_a_field = max(1, -(-n_steps // _MOST_COLUMNS))
         fields = np.full((len(STAGES), -(-n_steps // steps_a_field) + 2), np.nan)
@@ -305,7 +308,7 @@ class _StepMap:
             step_map.mark(first, 2)
         return step_map
 
-    def mark(self, place: Place | Difference, value: int) -> None:
+    def mark(self, place: FirstDifference | Difference, value: int) -> None:
         """Set the field of a difference; what only one of the two made has none."""
         when = _when(place)
         row = STAGES.index(place.stage)

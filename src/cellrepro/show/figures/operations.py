@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-    from cellrepro.divergence.result import Divergence, Place
+    from cellrepro.divergence.result import Divergence, FirstDifference
     from cellrepro.same.operation_alignment import Alignment
     from cellrepro.trace.operation_ledger import OperationRow
 
@@ -137,15 +137,11 @@ def _where_of_b(alignment: Alignment) -> list[float]:
 
 
 def _named(
-    alignment: Alignment, place: Place | None, differing: Mapping[int, float]
+    alignment: Alignment, difference: FirstDifference | None, differing: Mapping[int, float]
 ) -> OperationRow | None:
     """A's row of the operation at which they diverge: of several the first with other outputs."""
-    if place is None or place.op is None:
+    if difference is None or difference.operation is None:
         return None
     rows = [*(a for a, _ in alignment.pairs), *alignment.only_a]
-    matching = [
-        row
-        for row in rows
-        if row.op == place.op and row.module == place.module and row.phase == place.phase
-    ]
+    matching = [row for row in rows if difference.operation.is_at(row)]
     return min(matching, key=lambda row: (row.index not in differing, row.index), default=None)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
     from cellrepro.audits.training import Effect, TrainingAudit
-    from cellrepro.divergence.result import Divergence, Place
+    from cellrepro.divergence.result import Divergence, FirstDifference
     from cellrepro.store.manifest import WarningRecord
     from cellrepro.store.store import Repeat
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
@@ -208,17 +208,15 @@ def evidence_table(divergence: Divergence) -> pd.DataFrame:
     -------
     DataFrame
     """
-    from cellrepro.divergence.result import JUDGEMENTS
+    from cellrepro.divergence.judgements import JUDGEMENTS
 
-    places = (divergence.computed, divergence.first)
-    named = next((place for place in places if place is not None and place.op), None)
     answers: dict[str, object] = {
         "runs": f"A: {divergence.a}, B: {divergence.b}",
         "entries compared": divergence.n_compared,
         "they diverge at": _place_text(divergence.first),
-        "judgement": JUDGEMENTS.get(divergence.judgement or ""),
+        "judgement": JUDGEMENTS[divergence.judgement] if divergence.judgement else None,
         "it first shows in": _place_text(divergence.computed),
-        **_operation_answers(named),
+        **_operation_answers(divergence.where),
         **{
             question: getattr(divergence.evidence, field, None)
             for field, question in _QUESTIONS.items()
@@ -232,22 +230,24 @@ def evidence_table(divergence: Divergence) -> pd.DataFrame:
     return frame(rows, "question")
 
 
-def _operation_answers(place: Place | None) -> dict[str, object]:
+def _operation_answers(difference: FirstDifference | None) -> dict[str, object]:
     """What is known of the operation that differs first; nothing where none could be named."""
-    largest = place.max_abs if place else None
+    operation = difference.operation if difference is not None and difference.op else None
+    size = difference.size if difference is not None and operation is not None else None
+    largest = size.max_abs if size else None
     return {
-        "operation": place.op if place else None,
-        "line": place.source if place else None,
-        "module": place.module if place else None,
-        "pass": place.phase if place else None,
-        "its inputs": place.inputs if place else None,
+        "operation": operation.op if operation else None,
+        "line": operation.source if operation else None,
+        "module": operation.module if operation else None,
+        "pass": operation.phase if operation else None,
+        "its inputs": operation.inputs if operation else None,
         "largest difference": f"{largest:.2g}" if largest else None,
-        "how they differ": place.apart if place else None,
-        "numbers that differ": place.n_elements if place else None,
+        "how they differ": size.words if size else None,
+        "numbers that differ": size.n_elements if size else None,
     }
 
 
-def _place_text(place: Place | None) -> str:
+def _place_text(place: FirstDifference | None) -> str:
     # Imported here: it needs matplotlib, which no other table of operations does.
     from cellrepro.show.figures.divergence import differs
 

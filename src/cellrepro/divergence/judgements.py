@@ -1,0 +1,88 @@
+"""What a divergence may be, and what a difference means that begins in a stage of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, cast
+
+Judgement = Literal[
+    "race",
+    "round-off",
+    "fault",
+    "unwritten-memory",
+    "settings",
+    "environment",
+    "data",
+    "draws",
+    "unexplained",
+]
+
+JUDGEMENTS: Mapping[Judgement, str] = {
+    "race": "a race: on equal inputs, the same process gives other bits",
+    "round-off": "round-off: every operation of both runs stays within the error of its class",
+    "fault": "a fault: neither round-off nor a race explains it",
+    "unwritten-memory": "unwritten memory: a result was computed from what happened to stand there",
+    "settings": "the two have other settings",
+    "environment": "the environments differ, the results do not",
+    "data": "what went in differs",
+    "draws": "other random numbers were drawn",
+    "unexplained": "what made them diverge was not found",
+}
+"""What a divergence may be, and how that is said. A ``fault`` is an operation beyond the error of
+its class, or one that gave other bits and does not when it is repeated where no race is possible.
+"""
+
+
+def of_round_off(verdict: str) -> Judgement:
+    """Give the judgement for a verdict of `cellrepro.same.operation_alignment.judge_round_off`."""
+    return cast(Judgement, "unexplained" if verdict == "unknown" else verdict)
+
+
+class Stage(NamedTuple):
+    """A stage of a run, in words, and what a difference that begins in it means."""
+
+    name: str
+    meaning: str
+    """To somebody who trains networks but writes none."""
+    judgement: Judgement = "unexplained"
+    """As long as no operation explains the difference."""
+    phases: tuple[str, ...] = ("forward",)
+    """Of operations that may explain it; others run after it."""
+
+
+_TO_BACKWARD = ("forward", "backward")
+_TO_UPDATE = ("forward", "backward", "update")
+
+OF_STAGE: Mapping[str, Stage] = {
+    "environment": Stage("environment", "machine, versions", "environment"),
+    "spec": Stage("spec", "settings", "settings"),
+    "data": Stage("data", "images and true masks", "data"),
+    "weights-init": Stage("initial weights", "before any training", "data"),
+    "rng": Stage("generators", "random numbers", "draws"),
+    "batch": Stage("batch", "images shown"),
+    "forward": Stage("forward", "network's answer"),
+    "loss": Stage("loss", "how far it is off"),
+    "backward": Stage("backward", "gradients", phases=_TO_BACKWARD),
+    "update": Stage("update", "optimizer's change", phases=_TO_UPDATE),
+    "weights": Stage("weights", "network after it", phases=_TO_UPDATE),
+    "flows": Stage("flows", "towards cell centres"),
+    "masks": Stage("masks", "outlined cells"),
+    "file": Stage("file", "as it lies on disk", "data"),
+    "decoded": Stage("decoded", "pixels as read", "data"),
+    "channels": Stage("channels", "brought to three"),
+    "normalised": Stage("normalised", "brightness set"),
+    "resized": Stage("resized", "to the diameter"),
+    "tiles": Stage("tiles", "cut for the network"),
+    "network": Stage("network", "its answer by tile"),
+    "dynamics": Stage("dynamics", "where pixels arrive"),
+    "filtered": Stage("filtered", "filled, small ones out"),
+}
+"""By their names in `cellrepro.store.ledger.STAGES`, then those of segmentations alone."""
+
+COMPUTED_IN_STEP = ("batch", "forward", "loss", "backward", "update", "weights")
+"""Stages that a training step passes."""
+
+
+def may_explain(phase: str | None, stage: str) -> bool:
+    """Whether an operation can be why a stage differs: one that runs after the stage cannot."""
+    return phase in OF_STAGE[stage].phases

@@ -1,0 +1,356 @@
+"""A closer look at one image of two segmentations: segmented again, with every stage kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cellrepro.divergence.alignment import aligned
+from cellrepro.divergence.judgements import of_round_off
+from cellrepro.divergence.look import CannotLook, Look
+from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import LabelledImage
+from cellrepro.model.network import started_from
+from cellrepro.model.stages import MADE_BY, PASSED, Stages
+from cellrepro.process.calling import counting, in_child
+from cellrepro.process.child import Child, Event
+from cellrepro.progress import progress
+from cellrepro.run.plan import Request
+from cellrepro.same.metrics import compare_masks
+from cellrepro.same.operation_alignment import first_divergence, judge_round_off
+from cellrepro.store.ledger import LEDGER, OPERATIONS, SEGMENTATION_STAGES, LedgerRow, read_rows
+from cellrepro.store.store import Repeat
+from cellrepro.trace.operation_ledger import OperationRow
+from cellrepro.words import amount, grouped, that_differ
+
+IMAGE_STAGES = SEGMENTATION_STAGES[SEGMENTATION_STAGES.index("decoded") :]
+"""Those that an image passes."""
+
+_OF_NETWORK = ("network", "flows")
+_OF_OLDER_LEDGERS = ("flows", "filtered")  # all that these tell
+_WITH_CHANNELS_LAST = ("channels", "normalised")
+_ARRAYS = {"tiles": "tile", "network": "tile"}  # what each array of a stage is; else a plane
+_FLOWS = ("the flows", "the cell probability")
+
+
+@dataclass
+class Seen:
+    """What segmenting one image again has shown."""
+
+    arrays: Mapping[str, list[np.ndarray]]
+    """By stage."""
+    digests: Mapping[str, str]
+    """By stage."""
+    rows: list[OperationRow]
+    """Operations of the network."""
+    other: Seen | None = None
+    """Of the repetition that gave other bits."""
+    n_repetitions: int = 0
+
+
+class LookAtImage(Look):
+    """A closer look at one image of two segmentations."""
+
+    @classmethod
+    def of(cls, look: Look) -> LookAtImage:
+        """With the same runs and options."""
+        return cls(
+            repeats=look.repeats,
+            store=look.store,
+            data=look.data,
+            again=look.again,
+            repetitions=look.repetitions,
+            suspects=look.suspects,
+            quiet=look.quiet,
+        )
+
+    def cause_of(self, cause: Cause) -> Cause:
+        """Find the stage, how far apart the two are there and later, and what made it.
+
+        Parameters
+        ----------
+        cause : Cause
+            As far as the ledgers tell.
+
+        Raises
+        ------
+        CannotLook
+            If the image cannot be segmented again here.
+        """
+        stored = self._in_stored_rows(cause.difference)
+        if not self.again:
+            return _with_operation(cause, stored)
+        is_unexplained = cause.judgement == "unexplained"
+        with_operations = cause.difference.stage in _OF_NETWORK and is_unexplained
+        sides = self._segmented_again(cause, with_operations=with_operations)
+        image = str(cause.difference.image)
+        evidence = Evidence(
+            "segmented again",
+            n_repetitions=sides[0].n_repetitions,
+            arrival=tuple(
+                _held_against(seen, repeat, image)
+                for seen, repeat in zip(sides, self.repeats, strict=False)
+            ),
+        )
+        cause = replace(cause, evidence=evidence)
+        if len(sides) == 1:  # it does not differ from itself
+            return _with_operation(cause, stored)
+        cause = _measured(cause, *sides)
+        if sides[0].other is not None:
+            return _with_operation(replace(cause, judgement="race"), stored)
+        return self._judged(cause, *sides) if with_operations else cause
+
+    def _in_stored_rows(self, difference: FirstDifference) -> Cause | None:
+        """The operation that both wrote down and that differs first."""
+        if difference.stage not in _OF_NETWORK or difference.step is None:
+            return None
+        rows = self.stored_rows(OPERATIONS, OperationRow, difference.step)
+        return None if rows is None else self.cause_in_rows(difference, *rows)
+
+    def _segmented_again(self, cause: Cause, *, with_operations: bool) -> list[Seen]:
+        """The image as each side makes it; where both should make the same, until one differs."""
+        image = str(cause.difference.image)
+        a, b = (repeat.spec for repeat in self.repeats)
+        alike = (a.profile_settings, a.cellpose) == (b.profile_settings, b.cellpose)
+        with progress(4, f"segmenting {image} again", quiet=self.quiet) as bar:
+            segment_side = partial(
+                self._segment_side, image, on_event=counting(bar), operations=with_operations
+            )
+            if cause.judgement == "unexplained" and alike:
+                seen = segment_side(self.repeats[0], repetitions=self.repetitions)
+                return [seen] if seen.other is None else [seen, seen.other]
+            return [segment_side(repeat) for repeat in self.repeats]
+
+    def _segment_side(
+        self,
+        image: str,
+        repeat: Repeat,
+        *,
+        on_event: Callable[[Event], None],
+        operations: bool,
+        repetitions: int = 0,
+    ) -> Seen:
+        pixels = self.store.image(repeat.spec.images_digest, image)
+        if pixels is None:
+            raise CannotLook(f"the store does not keep {image} of {repeat.name}")
+        try:
+            source = started_from(repeat, self.store)
+        except BadInput as error:
+            raise CannotLook(str(error)) from error
+        if source.path is None and repeat.spec.seed is None:
+            raise CannotLook(f"the random weights of {repeat.name} were not seeded (mode off)")
+        stack = repeat.masks(image).ndim == 3
+        request = Request(repeat.spec, Path(), source)
+        task = partial(
+            segmented_again,
+            request=request,
+            image=LabelledImage(image, pixels, None, Path(image), stack=stack),
+            operations=operations,
+            repetitions=repetitions,
+        )
+        label = f"segmenting {image} of {repeat.name} again"
+        return in_child(task, request.setup, label=label, on_event=on_event)
+
+    def _judged(self, cause: Cause, a: Seen, b: Seen) -> Cause:
+        """The operation of the network, and whether all of them are within their error."""
+        alignment = aligned(self.repeats, a.rows, b.rows)
+        parting = first_divergence(alignment)
+        verdict, round_off = judge_round_off(a.rows, b.rows)
+        difference = cause.difference
+        if parting is not None:
+            operation = OperationAt.of(parting.a, inputs=parting.inputs)
+            difference = replace(difference, operation=operation)
+        evidence = replace(
+            cause.evidence,
+            alignment=alignment.sentence(),
+            parting=None if parting is None else parting.sentence,
+            round_off=round_off,
+        )
+        return Cause(difference, of_round_off(verdict), evidence, operations=alignment)
+
+
+def _with_operation(cause: Cause, stored: Cause | None) -> Cause:
+    """With the operation that both wrote down."""
+    if stored is None or stored.difference.operation is None:
+        return cause
+    operation = replace(stored.difference.operation, phase="forward")
+    evidence = replace(
+        cause.evidence, alignment=stored.evidence.alignment, parting=stored.evidence.parting
+    )
+    return replace(
+        cause,
+        difference=replace(cause.difference, operation=operation),
+        evidence=evidence,
+        operations=stored.operations,
+    )
+
+
+def _held_against(seen: Seen, repeat: Repeat, image: str) -> str:
+    """How many stages have the bits of the stored run."""
+    if not repeat.has(LEDGER):
+        return "there is no ledger to hold it against"
+    stored = {row.name: row.digest for row in read_rows(repeat.file(LEDGER), LedgerRow)}
+    in_both = [stage for stage in PASSED if f"{image} {stage}" in stored and stage in seen.digests]
+    n_same = sum(stored[f"{image} {stage}"] == seen.digests[stage] for stage in in_both)
+    return f"{n_same} of {amount(len(in_both), 'stage')} in the stored bits"
+
+
+# -- inside the child ----------------------------------------------------------------------
+
+
+def segmented_again(
+    child: Child,
+    *,
+    request: Request,
+    image: LabelledImage,
+    operations: bool = False,
+    repetitions: int = 0,
+) -> Seen:
+    """Inside the child: segment an image with every stage kept, until it differs from itself.
+
+    Parameters
+    ----------
+    child : Child
+    request : Request
+        That of the segmentation.
+    image : LabelledImage
+    operations : bool
+        Whether the network's operations are written down, with their error against float64.
+    repetitions : int
+        How often at most.
+    """
+    from cellrepro.trace.operation_ledger import OperationLedger
+
+    with child.opened(request.model) as (network, _), child.loosened():
+        child.setup.seed_all()
+        seen = _stages_of(network, image, request)
+        if operations:
+            with OperationLedger(network, step=0, reference=True) as ledger:
+                _stages_of(network, image, request)
+            seen.rows = ledger.rows
+        while seen.other is None and seen.n_repetitions < repetitions:
+            other = _stages_of(network, image, request)
+            seen.n_repetitions += 1
+            if other.digests != seen.digests:
+                seen.other = other
+    child.tell("done", "segmented")
+    return seen
+
+
+def _stages_of(network: Any, image: LabelledImage, request: Request) -> Seen:
+    """Every stage of one image."""
+    from cellrepro.model.inference import segment
+
+    stages = Stages(keep=True)
+    with stages.watching():
+        (result,) = segment(network, (image,), **request.spec.settings.arguments())
+    stages.saw("decoded", image.image)
+    stages.saw("flows", *result.flows.values())
+    stages.saw("filtered", result.masks)
+    return Seen(stages.arrays, stages.digests, rows=[])
+
+
+# -- how far apart -------------------------------------------------------------------------
+
+
+def _measured(cause: Cause, a: Seen, b: Seen) -> Cause:
+    """The first stage that differs, how far apart the two are there, and at those after it."""
+    sizes = dict(_sizes_by_stage(a, b))
+    difference = cause.difference
+    if difference.stage in _OF_OLDER_LEDGERS and sizes:
+        difference = replace(difference, stage=next(iter(sizes)))
+    if difference.stage in sizes:
+        module, op = MADE_BY.get(difference.stage, (None, None))
+        difference = replace(
+            difference, size=sizes[difference.stage], operation=OperationAt(op, module)
+        )
+    stages_apart = tuple(f"{stage}: {size.sentence()}" for stage, size in sizes.items())
+    evidence = replace(cause.evidence, stages_apart=stages_apart)
+    return replace(cause, difference=difference, evidence=evidence)
+
+
+def _sizes_by_stage(a: Seen, b: Seen) -> Iterator[tuple[str, Size]]:
+    """How far apart two results are at every stage that differs, in order."""
+    for stage in IMAGE_STAGES:
+        if a.digests.get(stage) != b.digests.get(stage):
+            yield stage, _size_at(stage, a.arrays.get(stage, []), b.arrays.get(stage, []))
+
+
+def _size_at(stage: str, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Size:
+    """How far apart the arrays of a stage are, and where or how."""
+    shapes_a = [array.shape for array in a]
+    shapes_b = [array.shape for array in b]
+    if shapes_a != shapes_b or not a:
+        in_a = _shapes_in_words(stage, shapes_a)
+        in_b = _shapes_in_words(stage, shapes_b)
+        return Size(words=f"{in_a} in A, {in_b} in B")
+    if stage in ("masks", "filtered"):
+        return _size_of_masks(a, b)
+    largest = _largest_difference(a, b)
+    y, x = largest.position[-3:-1] if stage in _WITH_CHANNELS_LAST else largest.position[-2:]
+    of_array = f" of {_array_in_words(stage, largest.array, len(a))}" if len(a) > 1 else ""
+    n_values = sum(array.size for array in a)
+    return Size(
+        max_abs=largest.max_abs,
+        n_elements=largest.n_differing,
+        words=(
+            f"at y {y}, x {x}{of_array}, {grouped(largest.n_differing)} of {grouped(n_values)} "
+            "values"
+        ),
+    )
+
+
+def _size_of_masks(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Size:
+    results = [compare_masks(masks_a, masks_b) for masks_a, masks_b in zip(a, b, strict=True)]
+    n_pixels = sum(result.n_differing for result in results)
+    n_cells = sum(result.n_unmatched for result in results)
+    cells = amount(n_cells, "cell") if n_cells else "no cell"
+    words = f"{that_differ(n_pixels, 'pixel')}, {cells} without a counterpart"
+    return Size(n_elements=n_pixels, words=words)
+
+
+class _Largest(NamedTuple):
+    """The largest difference of two lists of arrays."""
+
+    max_abs: float
+    array: int
+    """In which array of the list it is."""
+    position: tuple[int, ...]
+    """Where in that array."""
+    n_differing: int
+    """Values in all arrays."""
+
+
+def _largest_difference(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> _Largest:
+    differences = [
+        np.abs(array_a.astype(np.float64) - array_b.astype(np.float64))
+        for array_a, array_b in zip(a, b, strict=True)
+    ]
+    array = int(np.argmax([difference.max(initial=0) for difference in differences]))
+    difference = differences[array]
+    index = np.unravel_index(int(difference.argmax()), difference.shape)
+    return _Largest(
+        max_abs=float(difference[index]),
+        array=array,
+        position=tuple(int(coordinate) for coordinate in index),
+        n_differing=sum(int(np.count_nonzero(each)) for each in differences),
+    )
+
+
+def _array_in_words(stage: str, array: int, n_arrays: int) -> str:
+    if stage == "flows":
+        return _FLOWS[array]
+    return f"{_ARRAYS.get(stage, 'plane')} {array + 1} of {n_arrays}"
+
+
+def _shapes_in_words(stage: str, shapes: Sequence[tuple[int, ...]]) -> str:
+    if not shapes:
+        return "nothing"
+    size = " x ".join(map(str, shapes[0]))
+    return f"{amount(len(shapes), _ARRAYS.get(stage, 'plane'))} of {size}"

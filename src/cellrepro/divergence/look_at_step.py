@@ -1,0 +1,274 @@
+"""A closer look at the training step in which two runs diverge: the operation, and what it was.
+
+Where environments or modes differ, the step is repeated in two processes, else in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cellrepro.bits.site import Site
+from cellrepro.determinism.known_operations import may_race
+from cellrepro.divergence.alignment import KeptBySide, aligned, is_call, whose_substitutes
+from cellrepro.divergence.judgements import may_explain, of_round_off
+from cellrepro.divergence.look import CannotLook, Look
+from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
+from cellrepro.divergence.step_again import StepAgain, step_again, steps_again
+from cellrepro.divergence.stepper import same_as_stored
+from cellrepro.errors import BadInput, CellreproError
+from cellrepro.images.folder import folder_digest
+from cellrepro.model.network import started_from
+from cellrepro.run.checkpointing import CHECKPOINTS
+from cellrepro.run.plan import Request
+from cellrepro.same.operation_alignment import first_divergence, judge_round_off
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place, read_rows
+from cellrepro.store.store import Repeat
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+from cellrepro.trace.operation_ledger import OperationRow
+from cellrepro.trace.random_draws import Draw, first_draw_difference
+
+_OF_DRAWS = {"rng", "crops", "images drawn"}
+"""Stages, and what differs in them, that a draw of random numbers explains."""
+
+
+class LookAtStep(Look):
+    """A closer look at what two trainings computed."""
+
+    def cause_of(self, difference: FirstDifference) -> Cause:
+        """Find what made two runs differ.
+
+        Raises
+        ------
+        CannotLook
+            If that cannot be found here.
+        """
+        if difference.stage == "rng" and difference.names[0].endswith(" before"):
+            raise CannotLook("no operation is named: a generator changed before the step began")
+        step = self._step_of(difference)
+        drawn = self._drawn_otherwise(difference, step)
+        if drawn is not None:
+            return drawn
+        rows = self.stored_rows(OPERATIONS, OperationRow, step)
+        stored = None if rows is None else self.cause_in_rows(difference, *rows)
+        if stored is not None and stored.judgement != "unexplained":
+            return stored
+        try:
+            if difference.step is None or not self.again:
+                raise CannotLook("what was stored does not show it; --ledger ops stores more")
+            if self._computed_alike():
+                return self._in_one_process(difference, step, stored)
+            return self._in_two_processes(difference, step)
+        except (CannotLook, CellreproError) as error:
+            if stored is None:  # a device that is not here, for example: the rest is told
+                raise CannotLook(f"no operation is named: {error}") from error
+            return stored
+
+    def _step_of(self, difference: FirstDifference) -> int:
+        if difference.step is not None:
+            return difference.step
+        # Operations of an image are numbered as the images are.
+        image = difference.names[0].rpartition(" ")[0]
+        return list(self.repeats[0].manifest.masks).index(image)
+
+    def _drawn_otherwise(self, difference: FirstDifference, step: int) -> Cause | None:
+        """The draw of random numbers that both wrote down and that made the difference."""
+        draws = self.stored_rows(DRAWS, Draw, step)
+        other_draw = None if draws is None else first_draw_difference(*draws)
+        if other_draw is None or not {difference.stage, *difference.names} & _OF_DRAWS:
+            return None
+        draw = other_draw.draw
+        operation = OperationAt(draw.what, draw.module, draw.source, draw.phase)
+        return Cause(
+            replace(difference, operation=operation),
+            judgement="draws",
+            evidence=Evidence("stored draws", draws=other_draw.sentence()),
+        )
+
+    def _computed_alike(self) -> bool:
+        """Whether both had one environment and one mode."""
+        specs = [repeat.spec for repeat in self.repeats]
+        a, b = ((spec.profile_settings, spec.mode, spec.loose) for spec in specs)
+        return a == b
+
+    # -- one process, the same step again and again
+
+    def _in_one_process(
+        self, difference: FirstDifference, step: int, stored: Cause | None
+    ) -> Cause:
+        """What the stored operations or the repetitions show, and whether it came again."""
+        repeat = self.repeats[0]
+        seen = step_again(
+            self._request(repeat),
+            repeat,
+            step,
+            repetitions=self.repetitions,
+            suspects=self.suspects,
+            quiet=self.quiet,
+        )
+        cause = stored or self._of_repetitions(difference, seen)
+        evidence = replace(
+            cause.evidence,
+            n_repetitions=seen.n_repetitions,
+            n_replays=seen.n_replays,
+            ends_as=self._ends_as(seen, step),
+            arrival=(seen.arrival,),
+        )
+        cause = replace(cause, evidence=evidence)
+        for audited in seen.audited:
+            if _is_about(audited, cause.difference.operation):
+                return _flipping(cause, audited)
+        if cause.judgement == "race":
+            return cause
+        # Where a race is possible, that none was seen is no proof that there was none.
+        why_no_fault = self._why_no_fault()
+        is_certain = stored is not None or evidence.ends_as in ("a", "b")
+        return replace(
+            cause,
+            judgement="fault" if why_no_fault is None and is_certain else "unexplained",
+            evidence=replace(evidence, elimination=why_no_fault),
+        )
+
+    def _of_repetitions(self, difference: FirstDifference, seen: StepAgain) -> Cause:
+        """The operation in which the step diverged from itself, or the first that flips."""
+        if seen.diverged is not None:
+            cause = self.cause_in_rows(difference, seen.rows, seen.diverged)
+            if cause is not None:
+                evidence = replace(cause.evidence, how="repetition")
+                return replace(cause, judgement="race", evidence=evidence)
+        suspects = [
+            operation
+            for operation in seen.audited
+            if may_explain(operation.phase, difference.stage)
+        ]
+        if suspects:
+            first = _first_to_run(suspects, seen.rows)
+            difference = replace(difference, operation=OperationAt.of(first, inputs="agree"))
+        return Cause(difference, "unexplained", Evidence("audit"))
+
+    def _why_no_fault(self) -> str | None:
+        """Why a difference that did not come again may be something else than a fault."""
+        if self.on_two_machines:
+            return "the two were computed on two machines, and the step was repeated on one only"
+        spec = self.repeats[0].spec
+        return may_race(
+            spec.mode,
+            device=str(spec.profile_settings.get("device")),
+            threads=spec.profile_settings.get("threads"),
+            loose=spec.loose,
+        )
+
+    def _ends_as(self, seen: StepAgain, step: int) -> Literal["a", "b", "both", "neither"] | None:
+        """Whose bits a replay of the step ends in; None where no ledger has anything of it."""
+        a, b = (_ends_as_stored(seen, repeat, step) for repeat in self.repeats)
+        if a is None and b is None:
+            return None
+        if a and b:
+            return "both"
+        if a:
+            return "a"
+        return "b" if b else "neither"
+
+    # -- two processes, each in its own environment
+
+    def _in_two_processes(self, difference: FirstDifference, step: int) -> Cause:
+        """Where the step diverges, and whether all in it is within the error of its class."""
+        requests = [self._request(repeat) for repeat in self.repeats]
+        a, b = steps_again(requests, self.repeats, step, quiet=self.quiet)
+        alignment = aligned(self.repeats, a.rows, b.rows, KeptBySide(a.kept, b.kept))
+        parting = first_divergence(alignment)
+        verdict, round_off = judge_round_off(a.rows, b.rows)
+        draws = first_draw_difference(a.draws, b.draws)
+        if parting is not None:
+            size = _size_between(a.kept.get(parting.a.index, []), b.kept.get(parting.b.index, []))
+            if is_call(parting.a):
+                between = f"between {whose_substitutes(self.repeats)}"
+                size = replace(size, words=f"{size.words} {between}" if size.words else between)
+            operation = OperationAt.of(parting.a, inputs=parting.inputs)
+            difference = replace(difference, operation=operation, size=size)
+        evidence = Evidence(
+            "two replays",
+            alignment=alignment.sentence(),
+            parting=None if parting is None else parting.sentence,
+            round_off=round_off,
+            arrival=(a.arrival, b.arrival),
+            draws=None if draws is None else draws.sentence(),
+        )
+        return Cause(difference, of_round_off(verdict), evidence, operations=alignment)
+
+    # -- what a replay needs
+
+    def _request(self, repeat: Repeat) -> Request:
+        if repeat.spec.seed is None and not (repeat.folder / CHECKPOINTS).is_dir():
+            raise CannotLook(
+                f"nothing of {repeat.name} was seeded (mode off), so that its steps cannot be "
+                "carried out again; mode fast seeds, and --keep-checkpoints keeps the generators"
+            )
+        folder = Path(repeat.manifest.data.path if self.data is None else self.data)
+        if not folder.is_dir() or folder_digest(folder) != repeat.spec.data_digest:
+            raise CannotLook(
+                f"{folder} does not hold the images of {repeat.name}; name their folder with --data"
+            )
+        try:
+            return Request(repeat.spec, folder.resolve(), started_from(repeat, self.store))
+        except BadInput as error:
+            raise CannotLook(str(error)) from error
+
+
+def _ends_as_stored(seen: StepAgain, repeat: Repeat, step: int) -> bool | None:
+    stored = read_rows(repeat.file(LEDGER), LedgerRow, step=step)
+    return same_as_stored(seen.entries, by_place(stored))
+
+
+def _is_about(audited: NondeterministicOperation, operation: OperationAt | None) -> bool:
+    """Whether an operation that flips is the one that was named, or is read by it."""
+    if operation is None:
+        return False
+    if operation.is_at(audited):
+        return True
+    site = Site(str(operation.op), operation.module, operation.source, str(operation.phase))
+    return f"{operation.op}, {site}" in (audited.read_by or "")
+
+
+def _flipping(cause: Cause, audited: NondeterministicOperation) -> Cause:
+    """A cause whose operation flips when it is repeated, or computes from unwritten memory."""
+    evidence = replace(cause.evidence, flips=audited.flips, n_asked=audited.replays)
+    if audited.read_by is not None:
+        evidence = replace(evidence, parting=audited.sentence())
+    size = Size.of_elements(audited.n_elements, audited.max_abs)
+    return replace(
+        cause,
+        difference=replace(cause.difference, size=size),
+        judgement="race" if audited.read_by is None else "unwritten-memory",
+        evidence=evidence,
+    )
+
+
+def _first_to_run(
+    operations: Sequence[NondeterministicOperation], rows: Sequence[OperationRow]
+) -> NondeterministicOperation:
+    """The one that ran first in a step; those that are not among its rows come last."""
+    sites = [OperationAt.of(row) for row in rows]
+
+    def place_in_step(operation: NondeterministicOperation) -> int:
+        site = OperationAt.of(operation)
+        return sites.index(site) if site in sites else len(sites)
+
+    return min(operations, key=place_in_step)
+
+
+def _size_between(a: Sequence[Any], b: Sequence[Any]) -> Size:
+    """How many elements of an operation's outputs differ, and by how much."""
+    from cellrepro.bits.same import difference
+
+    if not a or not b:
+        return Size()
+    if [(x.shape, x.dtype) for x in a] != [(y.shape, y.dtype) for y in b]:
+        return Size(words="of other shapes or types in A and in B")
+    differences = [difference(x, y) for x, y in zip(a, b, strict=True)]
+    return Size.of_elements(
+        n_elements=sum(n_elements for n_elements, _ in differences),
+        max_abs=max(max_abs for _, max_abs in differences),
+    )

@@ -1,0 +1,152 @@
+"""A stored training that is gone through again in another process, and can be taken back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cellrepro.bits.digests import comparable
+from cellrepro.determinism import seeds
+from cellrepro.errors import BadInput
+from cellrepro.process.child import Child
+from cellrepro.run.inputs import training_loop
+from cellrepro.run.plan import Request
+from cellrepro.store import checkpoints
+from cellrepro.store.ledger import Ledger, LedgerRow
+
+_TRIES = 12
+"""How often a step on the way is tried again until it ends in the bits of the stored run."""
+
+_ENDS = ("update", "weights", "rng")
+"""Stages of a step's ledger that say in what it ended."""
+
+Stored = Mapping[tuple[int, str, str], LedgerRow]
+"""A ledger by step, stage and name, as `cellrepro.store.ledger.by_place` gives it."""
+
+
+def same_as_stored(rows: Sequence[LedgerRow], stored: Stored) -> bool | None:
+    """Whether rows have the digests that a ledger holds; None where none can be compared."""
+    answers = []
+    for row in rows:
+        other = stored.get((row.step, row.stage, row.name))
+        if other is not None and comparable(row.digest, other.digest):
+            answers.append(row.digest == other.digest)
+    return all(answers) if answers else None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything the next step depends on."""
+
+    network: Mapping[str, Any]
+    """State of PyTorch's module."""
+    loop: Mapping[str, Any]
+    """Of the training loop and its optimizer."""
+    generators: Any
+    """As `cellrepro.determinism.seeds.capture` gives them."""
+
+
+class Stepper:
+    """A training from its beginning, which goes on step by step.
+
+    Parameters
+    ----------
+    request : Request
+        That of the stored training.
+    device : torch.device
+    child : Child
+        Is told how far it is.
+    """
+
+    def __init__(self, request: Request, device: Any, child: Child) -> None:
+        from cellrepro.images.folder import read_folder
+        from cellrepro.model.network import build
+        from cellrepro.trace.watches import StepWatch, Watches
+
+        self._child = child
+        child.phase("images and flows")
+        spec = request.spec
+        folder = read_folder(request.data)
+        # As the run began: bfloat16 rounds the weights, and the loop widens them again.
+        dtype = spec.profile_settings.get("dtype", "float32")
+        self.network = build(request.model, seed=spec.seed, device=device, dtype=dtype)
+        beginning = Ledger()
+        StepWatch(beginning).weights("weights-init", self.network)
+        self._initial_weights = beginning.entries
+        request.setup.seed_all()
+        self.ledger = Ledger()
+        watch = Watches([StepWatch(self.ledger)])
+        self.loop = training_loop(spec, self.network, folder, watch=watch)
+
+    def snapshot(self) -> Snapshot:
+        """Keep all that is needed to be here again."""
+        return Snapshot(
+            network=copy.deepcopy(self.network.state_dict()),
+            loop=copy.deepcopy(self.loop.state()),
+            generators=seeds.capture(),
+        )
+
+    def go_back(self, snapshot: Snapshot) -> None:
+        """Be where a snapshot was taken."""
+        self.network.load_state_dict(snapshot.network)
+        self.loop.restore(copy.deepcopy(snapshot.loop))
+        seeds.restore(snapshot.generators)
+
+    def go_to(self, step: int, stored: Stored, folder: Path) -> str:
+        """Be before a step, and say how that went.
+
+        Parameters
+        ----------
+        step : int
+            From 0.
+        stored : mapping
+            The run's ledger; each step on the way is held against it.
+        folder : Path
+            Of the run's checkpoints, if it has any; the nearest is gone on from.
+
+        Raises
+        ------
+        BadInput
+            If the initial weights are not those that the run began with.
+        """
+        if same_as_stored(self._initial_weights, stored) is False:
+            raise BadInput("the initial weights are not those that the run began with")
+        nearest, passed_over = checkpoints.nearest(folder, step=step)
+        if nearest is not None:
+            weights, optimizer = nearest.tensors()
+            loop = {"loop": nearest.loop, "optimizer": optimizer}
+            self.go_back(Snapshot(weights, loop, nearest.generators))
+        start: int = self.loop.training.n_steps
+        n_verified = 0
+        for index in range(start, step):
+            is_on_the_way = n_verified == index - start
+            # Once lost, the bits stay lost.
+            if self._step_as_stored(stored, n_tries=_TRIES if is_on_the_way else 1):
+                n_verified += 1
+            self._child.phase(f"step {index}")
+        self.ledger.entries.clear()
+        begun_at = f"the checkpoint at step {start}" if start else "the initial weights"
+        way = f"{n_verified} of {step - start} steps on the way in the stored bits"
+        reasons = "".join(f"; a nearer checkpoint was passed over: {why}" for why in passed_over)
+        return f"restored from {begun_at}, {way}{reasons}"
+
+    def _step_as_stored(self, stored: Stored, *, n_tries: int) -> bool:
+        """Make a step, again if it ended in other bits; whether it ended in the stored ones."""
+        before = self.snapshot()
+        agrees = self._step(stored)
+        for _ in range(n_tries - 1):
+            if agrees is not False:
+                break
+            self.go_back(before)
+            agrees = self._step(stored)
+        return agrees is True
+
+    def _step(self, stored: Stored) -> bool | None:
+        """Make a step; whether it ended as the stored one: weights, optimizer and generators."""
+        self.ledger.entries.clear()
+        self.loop.step()
+        ends = [row for row in self.ledger.entries if row.stage in _ENDS]
+        return same_as_stored(ends, stored)
