@@ -108,18 +108,26 @@ class DrawLog(Observer):
 
     def _look(self, place: str, caller: Site | None = None, reseeded: str | None = None) -> None:
         """Write down every generator that moved since the last look."""
-        who: Any = (_UNSEEN, f"between {self._last_place} and {place}", None, None)
-        if caller is not None:
-            who = caller.op, caller.source, caller.module, caller.phase
+        between = f"between {self._last_place} and {place}"
         with self._lock:
-            now = _seen_now()
-            for generator, seen in now.items():
+            generators = _seen_now()
+            for generator, seen in generators.items():
                 # A generator seen for the first time is one of CUDA's, which start at 0.
                 last = self._last.get(generator) or seen._replace(position=0, state=(seen.seed, 0))
                 if generator == reseeded or seen.state != last.state:
                     n = None if generator == reseeded else seen.moved_since(last)
-                    self.draws.append(Draw(self._step, len(self.draws), generator, n, *who))
-            self._last.update(now)
+                    draw = Draw(
+                        step=self._step,
+                        index=len(self.draws),
+                        generator=generator,
+                        n=n,
+                        what=_UNSEEN if caller is None else caller.op,
+                        source=between if caller is None else caller.source,
+                        module=None if caller is None else caller.module,
+                        phase=None if caller is None else caller.phase,
+                    )
+                    self.draws.append(draw)
+            self._last.update(generators)
             self._last_place = place
 
     # -- Python's and NumPy's functions ----------------------------------------------------
