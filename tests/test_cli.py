@@ -365,3 +365,20 @@ def test_choices_in_help_texts_are_those_there_are():
     for option, choices in ((command.ModeOption, modes.MODES), (command.LedgerOption, LEDGERS)):
         (shown,) = option.__metadata__
         assert shown.metavar == f"[{'|'.join(choices)}]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("doctor", "--model", "base"), "--model would do nothing without --warning"),
+        (("tiles", "--masks", "m.tif", "--seed", 3), "--seed would do nothing beside --masks"),
+        (("tiles", "--masks", "m.tif", "--set", "diameter=9"), "--set would do nothing beside"),
+        (("data", "--images", 3), "no set is named; write cellrepro data synthetic"),
+        (("data", "dsb2018", "--size", 64), "are of synthetic images, not of 'dsb2018'"),
+    ],
+    ids=["doctor", "tiles", "tiles and a setting", "no set", "a public set"],
+)
+def test_other_options_that_would_do_nothing_are_refused(invoke, arguments, expected):
+    refused = invoke(*arguments)
+    assert refused.code == 2
+    assert expected in refused.err

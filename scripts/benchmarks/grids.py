@@ -19,11 +19,11 @@ def grid(extent: Extent) -> Iterator[Figure]:
     """What a repeat of a grid takes beyond its training and masks, at the demo's size."""
     from cellrepro.grid.file import read_grid
     from cellrepro.grid.pool import run_grid
-    from cellrepro.images.public_sets import provide
+    from cellrepro.images.public_sets import provide_data
 
     n_repeats = extent.of(1, 3)
     with tempfile.TemporaryDirectory() as scratch:
-        data = provide("synthetic", data_dir=Path(scratch, "data"), mirror=None)
+        data = provide_data("synthetic", data_dir=Path(scratch, "data"), mirror=None)
         fixed = {"data": str(data), "mode": ["strict"], "seed": [0], "profile": ["cpu"]}
         checked = read_grid("grids/demo.yaml", store=scratch, overrides=fixed, repeats=n_repeats)
         looking = seconds_of(lambda: checked.points[0].plan.machine)  # once for a whole grid
@@ -52,7 +52,7 @@ def jobs(extent: Extent) -> Iterator[Figure]:
     from cellrepro.grid.file import Grid, read_grid
     from cellrepro.grid.point import Job
     from cellrepro.grid.sending import travelling
-    from cellrepro.images.public_sets import provide
+    from cellrepro.images.public_sets import provide_data
 
     n_few = 20
     n_many = extent.of(100, 1_000)
@@ -61,7 +61,7 @@ def jobs(extent: Extent) -> Iterator[Figure]:
         return len(pickle.dumps(travelling(Job(grid, grid.points[0]))))
 
     with tempfile.TemporaryDirectory() as scratch:
-        data = provide("synthetic", data_dir=Path(scratch, "data"), mirror=None)
+        data = provide_data("synthetic", data_dir=Path(scratch, "data"), mirror=None)
         fixed = {"data": str(data), "mode": ["strict"], "profile": ["cpu"]}
 
         def grid_of(n_seeds: int) -> Grid:

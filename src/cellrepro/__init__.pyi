@@ -15,6 +15,7 @@ from .audits.segmentation import (
 from .audits.segmentation import (
     audit_segmentation as audit_segmentation,
 )
+from .audits.torch_warning import explain_warning as explain_warning
 from .audits.training import audit_training as audit_training
 from .audits.training import with_effects as with_effects
 from .changes.baseline import check_baseline as check_baseline
@@ -73,6 +74,7 @@ from .errors import (
 from .grid.file import read_grid as read_grid
 from .grid.pool import run_grid as run_grid
 from .images.folder import read_folder as read_folder
+from .images.public_sets import provide_data as provide_data
 from .images.seg_file import read_seg as read_seg
 from .run.train import segment as segment
 from .run.train import train as train

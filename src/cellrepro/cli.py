@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -38,7 +37,9 @@ from cellrepro.command import (
     baseline,
     complain,
     in_yaml,
+    is_given,
     overrides,
+    refuse_idle,
     steps_in,
     told,
     verb,
@@ -59,12 +60,10 @@ from cellrepro.show.answers.grid import grid_answer
 from cellrepro.show.answers.growth import growth_answer
 from cellrepro.show.answers.stored_runs import stored_runs_answer
 
-if TYPE_CHECKING:
-    pass
-
 
 @verb()
 def doctor(
+    context: typer.Context,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
     seed: SeedOption = None,
@@ -74,13 +73,16 @@ def doctor(
 ) -> Told:
     """Say what of this host, process and profile is not reproducible, and the remedy."""
     if warning is None:
+        refuse_idle(context, ["model"], "without --warning")
         found = cellrepro.diagnose(profile=profile, mode=mode, seed=seed)
         return diagnosis_answer(found), found.exit_code
-    from cellrepro.audits.doctor import Finding, explain_warning
+    from cellrepro.audits.doctor import Finding
     from cellrepro.determinism import profiles
     from cellrepro.store import this_machine
 
-    explained = explain_warning(warning, profile=profile, mode=mode, model=model, store=store)
+    explained = cellrepro.explain_warning(
+        warning, profile=profile, mode=mode, model=model, store=store
+    )
     ok = explained.affects is False
     document = {
         "host": this_machine.host(),
@@ -169,22 +171,7 @@ def _refuse_what_is_not_audited(
         idle = ("settings",) if effect else ("settings", "epochs", "images_per_epoch")
         why = "where a training is audited: --set is of --task segment, --epochs and "
         why += "--images-per-epoch of the trainings of --effect"
-    _refuse_idle(context, idle, why)
-
-
-def _refuse_idle(context: typer.Context, names: Sequence[str], why: str) -> None:
-    """Refuse those of some options that are given, as they would do nothing."""
-    given = [name for name in names if _is_given(context, name)]
-    if given:
-        options = ["--set" if name == "settings" else f"--{name}" for name in given]
-        listed = ", ".join(option.replace("_", "-") for option in options)
-        raise BadInput(f"{listed} would do nothing {why}; leave it out")
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    """Whether a user wrote an option, rather than that it has its default."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
+    refuse_idle(context, idle, why)
 
 
 @verb()
@@ -235,7 +222,7 @@ def train(
     """Train one spec several times and say whether the repeats came out the same."""
     given = {n: value for n, value in locals().items() if value is not None and n != "context"}
     if continued_from is not None:  # what is not given is as it was
-        given = {name: value for name, value in given.items() if _is_given(context, name)}
+        given = {name: value for name, value in given.items() if is_given(context, name)}
         if "repeats" in given:
             raise BadInput("--continue adds one repeat; leave --repeats out")
         given["stated"] = frozenset(given)
@@ -326,7 +313,14 @@ def check_baseline(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Hold masks to a baseline; without any limit to the baseline's own."""
-    found = cellrepro.check_baseline(**locals())
+    found = cellrepro.check_baseline(
+        file,
+        masks,
+        max_ppm=max_ppm,
+        max_changed=max_changed,
+        max_lost=max_lost,
+        store=store,
+    )
     return baseline_check_answer(found), int(not found.ok)
 
 
@@ -341,7 +335,15 @@ def diverge(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Name the first place where two runs diverge: stage, step, operation and line."""
-    found = cellrepro.diverge(**locals())
+    found = cellrepro.diverge(
+        a,
+        b,
+        data=data,
+        again=again,
+        repetitions=repetitions,
+        suspects=suspects,
+        store=store,
+    )
     code = 0 if found.first is None and found.verdict != "vacuous" else 1
     return divergence_answer(found), code
 
@@ -437,13 +439,18 @@ def data(
 
     if (images, size, cells) != (None, None, None):
         if name != public_sets.SYNTHETIC or mirror is not None:
+            if not name:
+                raise BadInput(
+                    "--images, --size and --cells are of synthetic images, and no set is named; "
+                    f"write cellrepro data {public_sets.SYNTHETIC}"
+                )
             raise BadInput(f"--images, --size and --cells are of synthetic images, not of {name!r}")
         path = public_sets.write_benchmark(Path(folder), images=images, size=size, cells=cells)
         return Answer({"folder": path}, [str(path)]), 0
     if not name:
         known = public_sets.describe_all()
         return Answer({"sets": known}, [f"{key}: {text}" for key, text in known.items()]), 0
-    path = public_sets.provide(name, data_dir=Path(folder), mirror=mirror)
+    path = cellrepro.provide_data(name, data_dir=Path(folder), mirror=mirror)
     return Answer({"folder": path}, [str(path)]), 0
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import typer
 from typer import Argument, Option
 
 import cellrepro
@@ -22,6 +23,7 @@ from cellrepro.command import (
     StoreOption,
     Told,
     overrides,
+    refuse_idle,
     told,
     verb,
 )
@@ -48,12 +50,18 @@ def sensitivity(
     """Vary each setting of a segmentation by itself: how many cells does it change?"""
     from cellrepro.show.figures.settings import setting_figures
 
-    varied = overrides(vary or [], "--vary") or None
-    given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}
-    given |= {"seed": seed, "settings": overrides(settings or []), "vary": varied}
-    found = cellrepro.sensitivity(data, **given)
-    files = setting_figures(found, Path(figures)) if figures else {}
-    return sensitivity_answer(found, files), 0
+    result = cellrepro.sensitivity(
+        data,
+        model=model,
+        seed=seed,
+        profile=profile,
+        mode=mode,
+        settings=overrides(settings or []),
+        vary=overrides(vary or [], "--vary") or None,
+        store=store,
+    )
+    files = setting_figures(result, Path(figures)) if figures else {}
+    return sensitivity_answer(result, files), 0
 
 
 @verb()
@@ -71,8 +79,18 @@ def explain(
     ] = defaults.SEARCH_MINUTES,
 ) -> Told:
     """Say why two results of one image differ: replayed one change at a time."""
-    found = cellrepro.explain(**locals())
-    return explanation_answer(found), int(found.differs or found.vacuous)
+    explanation = cellrepro.explain(
+        a,
+        b,
+        image=image,
+        model=model,
+        profile=profile,
+        mode=mode,
+        seed=seed,
+        store=store,
+        minutes=minutes,
+    )
+    return explanation_answer(explanation), int(explanation.differs or explanation.vacuous)
 
 
 @verb()
@@ -87,7 +105,17 @@ def wrap(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Run any program that segments several times; say whether every mask is the same."""
-    return told(cellrepro.wrap(**locals()))
+    outcome = cellrepro.wrap(
+        data,
+        command,
+        seed=seed,
+        profile=profile,
+        mode=mode,
+        repeats=repeats,
+        timeout=timeout,
+        store=store,
+    )
+    return told(outcome)
 
 
 @verb("wrap-python")
@@ -101,11 +129,25 @@ def wrap_python(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Call a function that segments several times; say whether every mask is the same."""
-    return told(cellrepro.wrap_python(**locals()))
+    outcome = cellrepro.wrap_python(
+        function,
+        data,
+        seed=seed,
+        profile=profile,
+        mode=mode,
+        repeats=repeats,
+        store=store,
+    )
+    return told(outcome)
+
+
+_OF_A_SEGMENTATION = ("model", "seed", "profile", "mode", "settings")
+"""Options of `tiles` that do something where a folder of images is segmented."""
 
 
 @verb()
 def tiles(
+    context: typer.Context,
     data: Annotated[str | None, Argument(help="folder of images")] = None,
     masks: Annotated[str | None, Option(help="a label image instead: straight cuts alone")] = None,
     model: ModelOption = defaults.MODEL,
@@ -119,6 +161,7 @@ def tiles(
     if (data is None) == (masks is None):
         raise BadInput("give a folder of images, or --masks with a label image")
     if masks is not None:
+        refuse_idle(context, _OF_A_SEGMENTATION, "beside --masks, of which nothing is segmented")
         from cellrepro.images.image_file import read_labels
         from cellrepro.same.labels import canonical
         from cellrepro.same.straight_borders import straight_borders
@@ -127,7 +170,14 @@ def tiles(
         cuts = straight_borders(labels)
         n_objects = int(canonical(labels).max(initial=0))
         return cuts_answer(masks, cuts, n_objects=n_objects), int(bool(cuts) or not n_objects)
-    given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}
-    found = cellrepro.tiles(str(data), seed=seed, settings=overrides(settings or []), **given)
-    changed = found.cause != "none" or any(one.cuts for one in found.images)
-    return tiles_answer(found), int(changed or found.vacuous)
+    dependence = cellrepro.tiles(
+        str(data),
+        model=model,
+        seed=seed,
+        profile=profile,
+        mode=mode,
+        settings=overrides(settings or []),
+        store=store,
+    )
+    changed = dependence.cause != "none" or any(image.cuts for image in dependence.images)
+    return tiles_answer(dependence), int(changed or dependence.vacuous)

@@ -6,7 +6,7 @@ import errno
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -141,6 +141,36 @@ SettingsOption = Annotated[
     Option("--set", help="a setting of CellposeModel.eval: diameter=60, normalize.sharpen=4"),
 ]
 FolderArgument = Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")]
+
+
+def refuse_idle(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Refuse options that a user wrote where they would do nothing.
+
+    Parameters
+    ----------
+    context : typer.Context
+        Of the verb.
+    names : sequence of str
+        Parameters of the verb that do nothing here.
+    why : str
+        Ends the sentence "--model would do nothing …".
+
+    Raises
+    ------
+    BadInput
+        If one of them was written.
+    """
+    written = [name for name in names if is_given(context, name)]
+    if written:
+        options = ["--set" if name == "settings" else f"--{name}" for name in written]
+        listed = ", ".join(option.replace("_", "-") for option in options)
+        raise BadInput(f"{listed} would do nothing {why}; leave it out")
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether a user wrote an option, rather than that it has its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def steps_in(text: str) -> list[int]:

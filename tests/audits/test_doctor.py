@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from cellrepro.audits import doctor
-from cellrepro.audits.doctor import diagnose, explain_warning
+from cellrepro.audits import doctor, torch_warning
+from cellrepro.audits.doctor import diagnose
+from cellrepro.audits.torch_warning import effect_on_training, explain_warning
 from cellrepro.determinism import known_operations, profiles
 from cellrepro.errors import BadInput, NotPossibleHere
 
@@ -160,14 +161,14 @@ def test_a_pasted_warning_is_explained_and_held_against_a_real_step(command):
 def test_whether_a_warning_can_change_a_training(changes, mode, affects, why):
     entry = replace(known_operations.lookup("put_"), **changes)
     calls = {"put": "a.py:3", "index_put": "a.py:4"}
-    found = doctor.affected(entry, calls, mode, "tiny")
-    assert found[0] is affects
-    assert why in found[1]
+    effect = effect_on_training(entry, calls, mode=mode, model="tiny")
+    assert effect.affects is affects
+    assert why in effect.why
 
 
 def test_warnings_that_need_no_look_at_a_step(monkeypatch):
     """Of another device; newer than the list; and text that is no such warning."""
-    monkeypatch.setattr(doctor, "in_child", None)
+    monkeypatch.setattr(torch_warning, "in_child", None)
     found = explain_warning("scatter_add_cuda_kernel", profile="cpu")
     expected = "it concerns cuda, and profile cpu computes on cpu."
     assert (found.affects, found.why) == (False, expected)

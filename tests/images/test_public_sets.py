@@ -17,7 +17,7 @@ import tifffile
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images import public_sets
 from cellrepro.images.folder import read_folder
-from cellrepro.images.public_sets import provide, registry
+from cellrepro.images.public_sets import provide_data, registry
 
 REGISTRY = registry()
 
@@ -114,7 +114,7 @@ def bbbc039(root):
 @pytest.fixture
 def fetch(server, tmp_path):
     """Fetches into ``tmp_path/data`` from that server."""
-    return lambda name="dsb2018", mirror=server.url: provide(
+    return lambda name="dsb2018", mirror=server.url: provide_data(
         name, data_dir=tmp_path / "data", mirror=mirror
     )
 

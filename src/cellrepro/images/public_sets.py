@@ -73,24 +73,25 @@ def describe_all() -> dict[str, str]:
     return made | {name: entry.description for name, entry in sorted(registry().items())}
 
 
-def provide(
+def provide_data(
     name: str, *, data_dir: str | os.PathLike[str] = "data", mirror: str | None = None
 ) -> Path:
-    """Make or fetch an image set, or check the one that is there.
+    """Make or fetch an image set, or check the one that is there; as ``cellrepro data NAME``.
 
     Parameters
     ----------
     name : str
-        One of `describe_all`.
-    data_dir : path-like
-        The set appears in it, whole or not at all, as the folder ``name``.
-    mirror : str, optional
-        Address of a folder with the archives under their own names; digests hold for every mirror.
+        ``synthetic``, which is made here, or a public set; `describe_all` has all of them.
+    data_dir : str or os.PathLike
+        Folder of data sets. The set appears in it whole, as ``data_dir/name``, or not at all.
+    mirror : str or None
+        Address of a folder with a public set's archives under their own names. Digests hold for
+        every mirror.
 
     Returns
     -------
     Path
-        The folder of the set.
+        Folder of the set, ``data_dir/name``.
 
     Raises
     ------

@@ -1,0 +1,221 @@
+"""A pasted warning of PyTorch about determinism: what it means, and whether it matters here.
+
+It says what the warning means, whether it can change the lab's training with the settings asked
+for, what it means for any other training, and what helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from cellrepro.asked import defaults
+from cellrepro.audits.small_training import small_training
+from cellrepro.determinism import known_operations, modes, profiles
+from cellrepro.determinism.known_operations import alert_in, base_name
+from cellrepro.determinism.substitutes import SUBSTITUTES
+from cellrepro.errors import BadInput
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
+from cellrepro.process.setup import Setup
+from cellrepro.progress import progress
+from cellrepro.results import Result
+from cellrepro.words import joined
+
+if TYPE_CHECKING:
+    from cellrepro.model.network import ModelSource
+
+_IF_YOURS = "where a training of yours, in Cellpose or any other framework of PyTorch,"
+
+
+@dataclass(frozen=True, repr=False)
+class WarningMeaning(Result):
+    """What a warning of PyTorch about determinism means."""
+
+    op: str
+    """The operation, as PyTorch calls it."""
+    meaning: str
+    """Why its bits may change from run to run."""
+    training: str
+    """The training that `affects` and `why` are about."""
+    affects: bool | None
+    """Whether the operation can change that training; none if unknown."""
+    why: str
+    """How that is known."""
+    elsewhere: str
+    """What the warning means for any other training."""
+    remedy: str
+    """What helps."""
+
+    def sentence(self) -> str:
+        """Say all of it, in four lines."""
+        if self.affects is None:
+            verb = "may, for all that is known,"
+        else:
+            verb = "can" if self.affects else "cannot"
+        return (
+            f"{self.op}: {self.meaning}\n"
+            f"It {verb} change {self.training}: {self.why}\n"
+            f"For any other training: {self.elsewhere}\n"
+            f"-> {self.remedy}"
+        )
+
+
+class Effect(NamedTuple):
+    """Whether an operation can change a training, and how that is known."""
+
+    affects: bool | None
+    """None if nobody knows."""
+    why: str
+
+
+def explain_warning(
+    text: str,
+    *,
+    profile: str | Path = defaults.PROFILE,
+    mode: str = defaults.MODE,
+    model: str = defaults.MODEL,
+    store: str | Path = defaults.STORE,
+) -> WarningMeaning:
+    """Say what a warning, as it was pasted, means for the lab's training with these settings.
+
+    Parameters
+    ----------
+    text : str
+        The warning, with time, file and category before it if they were copied, too; or the name
+        of its operation.
+    profile : str or Path
+        Name of a profile that the package brings, or a YAML file: device, threads and TF32.
+    mode : {"off", "fast", "warn", "strict"}
+        How much of the randomness is fixed.
+    model : str
+        The network that is trained: a model's name, a weights file, ``KEY`` or ``KEY/REPEAT``.
+    store : str or Path
+        Where runs are stored, for a model that is named by its key.
+
+    Returns
+    -------
+    WarningMeaning
+        Its ``str`` is the explanation in four lines.
+
+    Raises
+    ------
+    BadInput
+        If the text is no warning of PyTorch about determinism.
+    """
+    from cellrepro.model.network import find_model
+    from cellrepro.store.store import Store
+
+    modes.check_mode(mode)
+    settings = profiles.load(profile)
+    source = find_model(model, Store(store))
+    entry = known_operations.lookup(text)
+    alert = alert_in(text)
+    if entry is None and alert is None:
+        raise BadInput(
+            f"{text[:80]!r} is no warning of PyTorch about determinism; expected its text, as in "
+            "`put_ does not have a deterministic implementation`, or the operation's name"
+        )
+    training = (
+        f"the lab's training of Cellpose ({model}, profile {settings.name} on {settings.device}, "
+        f"mode {mode})"
+    )
+    if entry is None:
+        return WarningMeaning(
+            op=alert or "",
+            meaning="PyTorch has no deterministic implementation of it on this device.",
+            training=training,
+            affects=None,
+            why="it is newer than the lab's list.",
+            elsewhere=f"{_IF_YOURS} gave this warning, its bits may change from run to run.",
+            remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
+        )
+    if settings.kind in entry.devices:
+        task = partial(calls_of_a_step, source=source)
+        with progress(1, "a training step"):
+            calls = in_child(task, Setup(settings), label="a training step")
+        effect = effect_on_training(entry, calls, mode=mode, model=model)
+    else:
+        devices = joined(entry.devices)
+        effect = Effect(
+            affects=False,
+            why=f"it concerns {devices}, and profile {settings.name} computes on {settings.kind}.",
+        )
+    return WarningMeaning(
+        op=entry.alert or "",
+        meaning=entry.reason,
+        training=training,
+        affects=effect.affects,
+        why=effect.why,
+        elsewhere=_meaning_elsewhere(entry),
+        remedy=entry.remedy,
+    )
+
+
+def effect_on_training(
+    entry: known_operations.Entry, calls: Mapping[str, str], *, mode: str, model: str
+) -> Effect:
+    """Say whether an operation can change a training.
+
+    Parameters
+    ----------
+    entry : known_operations.Entry
+        The operation, as the lab's list has it.
+    calls : mapping of str to str
+        The operations that a step of the training calls, and where each is called first.
+    mode : {"off", "fast", "warn", "strict"}
+        The training's mode.
+    model : str
+        The trained network's name, for the sentence.
+
+    Returns
+    -------
+    Effect
+        With none for `Effect.affects` where PyTorch does not say which operations it means.
+    """
+    if not entry.ops:
+        return Effect(None, "PyTorch does not say which operations it means.")
+    called_at = [calls[op] for op in entry.ops if op in calls]
+    if not called_at:
+        return Effect(False, f"a training step of {model} calls none of: {', '.join(entry.ops)}.")
+    call = f"a training step of {model} calls it ({called_at[0]})"
+    if mode in modes.FREE:
+        return Effect(True, f"{call}, and mode {mode} does not fix it.")
+    if entry.kind == "switched":
+        return Effect(False, f"{call}, and mode {mode} selects its deterministic way.")
+    if mode == "warn":
+        return Effect(True, f"{call}, and mode warn only warns of it.")
+    substitutes = [item.name for item in SUBSTITUTES if set(item.replaces) & set(entry.ops)]
+    if substitutes:
+        names = ", ".join(substitutes)
+        return Effect(False, f"{call}, and mode strict puts a substitute there ({names}).")
+    return Effect(True, f"{call}, and mode strict stops at it.")
+
+
+def calls_of_a_step(child: Child, *, source: ModelSource) -> dict[str, str]:
+    """Inside the child: every operation of a training step, and where it is called first."""
+    from cellrepro.trace.operation_ledger import OperationLedger
+
+    with child.prepared() as device:
+        loop, network = small_training(source, device, seed=0)
+        with OperationLedger(network, norms=False) as ledger:
+            loop.step()
+    first_calls: dict[str, str] = {}
+    for row in ledger.rows:
+        first_calls.setdefault(base_name(row.op), f"{row.phase} of {row.module}, {row.source}")
+    return first_calls
+
+
+def _meaning_elsewhere(entry: known_operations.Entry) -> str:
+    """What a warning means for a training that is not the lab's."""
+    devices = joined(entry.devices)
+    call = f"{_IF_YOURS} calls it on {devices}, its bits may change from run to run"
+    switch = "torch.use_deterministic_algorithms(True)"
+    if entry.kind == "switched":
+        return f"{call}, unless {switch} selects its deterministic way."
+    if entry.kind == "error":
+        return f"{call}; {switch} stops there, and with warn_only=True it only warns."
+    return f"{call}; PyTorch has no switch for it."
