@@ -68,7 +68,7 @@ class Bench:
             folder.mkdir()
             child = Child(plan.request.setup, lambda event: None)
             index, keeping = len(done.repeats) if done else 0, keeping or Keeping()
-            carry_out(child, plan.request, repeat=index, staged=folder, keeping=keeping)
+            carry_out(child, request=plan.request, repeat=index, staged=folder, keeping=keeping)
             return self.store.commit(folder, plan.spec)
 
     @cached_property

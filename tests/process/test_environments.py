@@ -78,7 +78,10 @@ def cache(tmp_path_factory):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-_CODE = "from cellrepro.process.cellpose_versions import python_of; print(python_of('4.0.9')[0])"
+_CODE = """\
+from cellrepro.process.cellpose_versions import python_of
+print(python_of("4.0.9").executable)
+"""
 
 
 @pytest.mark.slow
@@ -150,10 +153,11 @@ CPnet([2, 32, 64, 128, 256], 3, sz=3).save_model(sys.argv[1])
 
 @pytest.mark.slow
 def test_cellpose_3_has_a_network_of_its_own(cache, small_data, tmp_path):
-    python, found = python_of(OLDER)
+    python = python_of(OLDER)
     weights = tmp_path / "cyto-like"
-    command = [python, "-c", _MAKE, weights]
-    subprocess.run(command, env={**os.environ, **found}, capture_output=True, check=True)
+    command = [python.executable, "-c", _MAKE, weights]
+    environment = {**os.environ, **python.variables}
+    subprocess.run(command, env=environment, capture_output=True, check=True)
     place = ("--store", tmp_path / "outputs", "--json", "--repeats", 2, "--cellpose", OLDER)
     answer = run_command("segment", small_data, "--model", weights, *place)
     assert answer.code in (0, 1), answer.err

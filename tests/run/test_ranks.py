@@ -36,7 +36,7 @@ EXCHANGE = """
 import pickle, sys
 from pathlib import Path
 import numpy as np, torch
-from cellrepro.run.ranks import Team, _group
+from cellrepro.run.ranks import RankTeam, in_touch
 place, rank = Path(sys.argv[1]), int(sys.argv[2])
 generator = np.random.default_rng(rank)
 network = torch.nn.ParameterList([torch.zeros(40, 7), torch.zeros(9), torch.zeros(3)])
@@ -45,8 +45,8 @@ if n_images:
     network[0].grad = torch.from_numpy(generator.normal(size=(40, 7)).astype("float32"))
 if rank == 1:
     network[1].grad = torch.ones(9)
-with _group(place / "meeting", rank, 3, torch.device("cpu")) as groups:
-    team = Team(rank, 3, *groups)
+with in_touch(place / "meeting", rank, 3, torch.device("cpu")) as groups:
+    team = RankTeam(rank, 3, groups)
     loss, n = team.share(network, float(rank), n_images)
     said = ""
     team.compare(network)
@@ -86,11 +86,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import torch
 from cellrepro.process.calling import in_child
-from cellrepro.run.ranks import _group, follow
+from cellrepro.run.ranks import follow, in_touch
 with ThreadPoolExecutor(1) as threads:
     dies = threads.submit(in_child, follow, None, label="rank 1")  # without what it needs
     try:
-        with _group(Path(sys.argv[1]) / "meeting", 0, 2, torch.device("cpu"), {1: dies}):
+        with in_touch(Path(sys.argv[1]) / "meeting", 0, 2, torch.device("cpu"), {1: dies}):
             print("met")
     except Exception as error:
         print(error)

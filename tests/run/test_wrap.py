@@ -22,7 +22,8 @@ from cellrepro.images.folder import read_folder
 from cellrepro.process.endings import RunError
 from cellrepro.process.process_trees import _end_by_parents, end_tree
 from cellrepro.run.options import WrapOptions
-from cellrepro.run.wrap import LOGS, load_function, plan_function, plan_program
+from cellrepro.run.wrapped_function import load_function, plan_function
+from cellrepro.run.wrapped_program import LOGS, plan_program
 from cellrepro.same.metrics import average_precision
 from cellrepro.store.store import Store
 from conftest import MAIN, options

@@ -21,7 +21,7 @@ from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions, WrapOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_segmentation
-from cellrepro.run.wrap import plan_function
+from cellrepro.run.wrapped_function import plan_function
 from cellrepro.same.metrics import compare_masks
 from cellrepro.trace.batch_invariance import BatchInvariance
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation

@@ -16,7 +16,7 @@ from cellrepro.changes.comparison import (
     not_finite_notes,
     stitching_notes,
 )
-from cellrepro.run.worker import flattened
+from cellrepro.run.ledger_beginning import flattened
 from cellrepro.same.axes import RANKS_DIFFER
 from cellrepro.same.over_images import verdict_over
 from cellrepro.same.seed_spread import decide_between

@@ -17,7 +17,7 @@ from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
-from cellrepro.run.checkpointing import CHECKPOINTS, as_after, kept_checkpoints
+from cellrepro.run.checkpointing import CHECKPOINTS, give_weights_of, kept_checkpoints
 from cellrepro.same.metrics import average_precision, compare_masks
 from cellrepro.same.over_images import totals_over
 from cellrepro.same.weights import compare_weights
@@ -299,7 +299,7 @@ def segmented(
         encoder = architecture if architecture in ENCODERS else "vit-l"
         network = seeded_network(encoder, seed=0, device=device)
         for checkpoint in weights:
-            as_after(checkpoint, network, child.setup.profile.dtype)
+            give_weights_of(checkpoint, network, child.setup.profile.dtype)
             file = io.BytesIO()
             results = segment(network, read, **settings.arguments())
             np.savez_compressed(file, *(result.masks for result in results))

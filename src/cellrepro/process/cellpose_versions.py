@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
@@ -22,11 +23,30 @@ from cellrepro.store.this_machine import distributions
 CACHE_VARIABLE = "CELLREPRO_CACHE"
 """Names the folder of these environments; else a folder of the user's."""
 LOCK = "requirements.lock"
-_NEEDED = (  # by what carries a segmentation out
-    *("fastremap", "filelock", "imagecodecs", "natsort", "numpy", "nvidia-ml-py", "pandas"),
-    *("psutil", "py-cpuinfo", "pyarrow", "pydantic", "pyyaml", "safetensors", "scipy"),
-    *("threadpoolctl", "tifffile", "torch", "torchvision", "xxhash"),
+"""In the folder of an environment: what is installed there, with hashes; written last."""
+_NEEDED = (
+    "fastremap",
+    "filelock",
+    "imagecodecs",
+    "lazy-loader",
+    "natsort",
+    "numpy",
+    "nvidia-ml-py",
+    "pandas",
+    "psutil",
+    "py-cpuinfo",
+    "pyarrow",
+    "pydantic",
+    "pyyaml",
+    "safetensors",
+    "scipy",
+    "threadpoolctl",
+    "tifffile",
+    "torch",
+    "torchvision",
+    "xxhash",
 )
+"""Distributions that carrying a segmentation out needs beside Cellpose."""
 _UNREACHABLE = ("connect", "dns error", "timed out", "network", "request failed")
 
 
@@ -35,9 +55,30 @@ def is_installed(version: str | None) -> bool:
     return version is None or metadata.version("cellpose") == version
 
 
+@dataclass(frozen=True)
+class PythonOfVersion:
+    """The Python of the environment of one version of Cellpose.
+
+    Attributes
+    ----------
+    executable : str
+        Its path.
+    variables : dict of str to str
+        To start it with, so that it finds this package.
+    """
+
+    executable: str
+    variables: dict[str, str]
+
+
 @functools.cache
-def python_of(version: str) -> tuple[str, dict[str, str]]:
-    """The Python of the environment of a version, made if need be; and variables to start it with.
+def python_of(version: str) -> PythonOfVersion:
+    """Find the Python of the environment of a version; the environment is made if need be.
+
+    Parameters
+    ----------
+    version : str
+        A whole version that is published, ``4.0.9`` for example.
 
     Raises
     ------
@@ -47,21 +88,24 @@ def python_of(version: str) -> tuple[str, dict[str, str]]:
         If there is no uv, or no package registry can be reached.
     """
     # Nearly the same versions: only what must change with Cellpose does.
-    here = [f"{name}=={number.partition('+')[0]}" for name, number in distributions().items()]
-    wanted = [version, sys.version, *_NEEDED, *here]
-    area = _cache()
-    folder = area / f"cellpose-{version}-{value_digest(wanted)[:8]}"
+    preferred = [f"{name}=={number.partition('+')[0]}" for name, number in distributions().items()]
+    digest = value_digest([version, sys.version, *_NEEDED, *preferred])
+    folder = _cache() / f"cellpose-{version}-{digest[:8]}"
     with locked(folder, wait=True):
         if not (folder / LOCK).exists():
             sys.stderr.write(f"note: making an environment for Cellpose {version}, once\n")
             scratch = folder.with_name(f".{folder.name}.part")
             shutil.rmtree(scratch, ignore_errors=True)  # what a killed process left
             scratch.mkdir(parents=True)
-            _make(scratch, version, here)
+            _make(scratch, version, preferred)
             scratch.rename(folder)
         source = _folder_with_this_package(folder)
-    place = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
-    return str(folder.joinpath("environment", *place)), {"PYTHONPATH": str(source)}
+    environment = folder / "environment"
+    if os.name == "nt":
+        executable = environment / "Scripts" / "python.exe"
+    else:
+        executable = environment / "bin" / "python"
+    return PythonOfVersion(str(executable), {"PYTHONPATH": str(source)})
 
 
 def _cache() -> Path:
@@ -86,16 +130,26 @@ def _folder_with_this_package(environment: Path) -> Path:
     return folder
 
 
-def _make(folder: Path, version: str, here: list[str]) -> None:
+def _make(folder: Path, version: str, preferred: list[str]) -> None:
     """Resolve a lock, then install it; the lock comes last, so a folder that has it is whole."""
-    wanted, lock = folder / "wanted.txt", folder / "new.lock"
+    wanted = folder / "wanted.txt"
+    lock = folder / "new.lock"
     wanted.write_text("\n".join([f"cellpose=={version}", *_NEEDED]), encoding="utf-8")
-    lock.write_text("\n".join(here), encoding="utf-8")  # what a lock holds already is preferred
+    # What a lock holds already is preferred.
+    lock.write_text("\n".join(preferred), encoding="utf-8")
     _uv(version, "pip", "compile", wanted, "--generate-hashes", "--output-file", lock)
     environment = folder / "environment"
     _uv(version, "venv", "--python", sys.executable, environment)
-    place = ("--python", environment, "--require-hashes")
-    _uv(version, "pip", "install", *place, "--requirements", lock)
+    _uv(
+        version,
+        "pip",
+        "install",
+        "--python",
+        environment,
+        "--require-hashes",
+        "--requirements",
+        lock,
+    )
     lock.rename(folder / LOCK)
 
 
@@ -109,14 +163,14 @@ def _uv(version: str, *arguments: str | Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return
-    why = " ".join(done.stderr.split())
-    if any(sign in why.lower() for sign in _UNREACHABLE):
+    reason = " ".join(done.stderr.split())
+    if any(sign in reason.lower() for sign in _UNREACHABLE):
         raise NotPossibleHere(
             f"the environment of Cellpose {version} cannot be made, since no package registry "
-            f"answers ({why[-200:]}); make it where there is one, and copy {_cache()}"
+            f"answers ({reason[-200:]}); make it where there is one, and copy {_cache()}"
         )
     raise BadInput(
         f"there is no environment with Cellpose {version} and Python "
-        f"{sys.version_info.major}.{sys.version_info.minor}: {why[:400]}; expected a whole version "
-        "that is published, 4.0.9 for example"
+        f"{sys.version_info.major}.{sys.version_info.minor}: {reason[:400]}; expected a whole "
+        "version that is published, 4.0.9 for example"
     )

@@ -1,7 +1,7 @@
 """Ends a program with all that it started, also where the process that started it was killed.
 
-Run as a program, ``python process_tree.py PID`` waits for a line on its standard input and ends the
-tree of that process where the input closes without one. It imports nothing of this package.
+Run as a program, ``python process_trees.py PID`` waits for a line on its standard input and ends
+the tree of that process where the input closes without one. It imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -37,14 +37,20 @@ def _end_by_parents(pid: int) -> None:
 
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
-        for one in [*process.children(recursive=True), process]:
+        for member in [*process.children(recursive=True), process]:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+                member.kill()
 
 
 @contextlib.contextmanager
 def ended_with_us(pid: int) -> Iterator[None]:
-    """End a process and all that it started, too, if this one is killed within the block."""
+    """End a process and all that it started, too, if this one is killed within the block.
+
+    Parameters
+    ----------
+    pid : int
+        As for `end_tree`.
+    """
     # The guard's input closes with us; only a line in it says that all went well.
     command = [sys.executable, "-P", __file__, str(pid)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:

@@ -78,8 +78,8 @@ def interpreter_for(setup: Setup | None) -> Interpreter:
     environment = setup.profile.child_environment(setup.variables())
     if setup.cellpose is None:
         return Interpreter(sys.executable, environment)
-    python, of_version = python_of(setup.cellpose)
-    return Interpreter(python, environment | of_version)
+    python = python_of(setup.cellpose)
+    return Interpreter(python.executable, environment | python.variables)
 
 
 def only_gpu(uuid: str | None) -> dict[str, str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import value_digest
@@ -30,176 +29,285 @@ from cellrepro.store.ledger import (
 from cellrepro.store.store import Repeat
 from cellrepro.store.whole_files import link_or_copy
 
+if TYPE_CHECKING:
+    from cellrepro.trace.operation_ledger import OperationWatch
+    from cellrepro.trace.watches import Watch, Watches
+
 CHECKPOINTS = "checkpoints"
 """The folder of a stored repeat that holds those that were kept."""
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """What to keep of a training beside its result; none of it changes the result."""
+    """What to keep of a training beside its result; none of it changes the result.
 
-    unfinished: Path | None = None  # where checkpoints lie until the repeat is stored
+    Attributes
+    ----------
+    unfinished : Path, optional
+        Where checkpoints lie until the repeat is stored.
+    resume : bool
+        Go on from the last checkpoint there.
+    checkpoint_every : int
+        Epochs; 0 for no checkpoints.
+    keep_checkpoints : {"none", "last", "all"}
+        With the finished repeat.
+    continued : Repeat, optional
+        The finished training from whose last checkpoint this goes on.
+    operation_steps : tuple of int, optional
+        Of ``ledger="ops"``; none for all. Where nothing is trained, images take their place.
+    """
+
+    unfinished: Path | None = None
     resume: bool = False
-    checkpoint_every: int = 0  # epochs; 0 for no checkpoints
-    keep_checkpoints: Kept = "none"  # with the finished repeat
-    continued: Repeat | None = None  # the finished training from whose last one this goes on
+    checkpoint_every: int = 0
+    keep_checkpoints: Kept = "none"
+    continued: Repeat | None = None
     operation_steps: tuple[int, ...] | None = None
-    """Of ``ledger="ops"``; none for all. Where nothing is trained, images take their place."""
 
 
 class Keeper:
-    """Told of every epoch by the worker; hands what it kept over to the finished repeat."""
+    """Told of every epoch by the worker; hands what it kept over to the finished repeat.
+
+    Parameters
+    ----------
+    keeping : Keeping
+    staged : Path
+        The folder of the repeat.
+    level : {"off", "steps", "ops"}
+        What is written down.
+    seed : int or None
+        Of the process; the generators of a checkpoint must have begun with it.
+
+    Attributes
+    ----------
+    ledger : Ledger
+        Its entries that are not yet written.
+    origin : Origin or None
+        Of a training, once it has begun.
+    resumed : list of int
+        Epochs that were done when a process took over.
+    continued_from : str or None
+        The finished repeat beyond which it goes.
+    goes_on_from : Path or None
+        The folder of the checkpoint that was taken up.
+    """
 
     def __init__(self, keeping: Keeping, staged: Path, *, level: str, seed: int | None) -> None:
-        self._keeping, self._staged, self._level, self._seed = keeping, staged, level, seed
-        self._place = keeping.unfinished or staged / ".unfinished"
-        self.ledger = Ledger()  # entries not yet written
-        self._pieces = _pieces(self._place, level)
-        self._operations: Any = None
-        self.origin: Origin | None = None  # of a training, once it has begun
-        self.resumed: list[int] = []  # epochs that were done when a process took over
+        self._keeping = keeping
+        self._staged = staged
+        self._level = level
+        self._seed = seed
+        self._unfinished = keeping.unfinished or staged / ".unfinished"
+        self._pieces = growing_ledgers(self._unfinished, level)
+        self._operations: OperationWatch | None = None
+        self.ledger = Ledger()
+        self.origin: Origin | None = None
+        self.resumed: list[int] = []
         self.continued_from: str | None = None
-        self.goes_on_from: Path | None = None  # the checkpoint
-        self._ended_as: Spec | None = None
+        self.goes_on_from: Path | None = None
 
-    def watch(self, network: Any) -> Any:
+    def watch(self, network: Any) -> Watches | None:
         """Who listens to the training, or none."""
         if self._level == "off":
             return None
         from cellrepro.trace.watches import StepWatch, Watches
 
-        watches: list[Any] = [StepWatch(self.ledger)]
+        watches: list[Watch] = [StepWatch(self.ledger)]
         if self._level == "ops":
-            from cellrepro.trace.operation_ledger import OperationWatch
-
-            self._operations = OperationWatch(network, steps=self._keeping.operation_steps)
-            watches.append(self._operations)
+            watches.append(self._operation_watch(network))
         return Watches(watches)
+
+    def _operation_watch(self, network: Any) -> OperationWatch:
+        """The one that writes down operations, made when it is first needed."""
+        from cellrepro.trace.operation_ledger import OperationWatch
+
+        if self._operations is None:
+            steps = self._keeping.operation_steps
+            self._operations = OperationWatch(network, steps=steps)
+        return self._operations
 
     def watching_image(self, network: Any, index: int) -> AbstractContextManager[Any]:
         """Write down the operations of segmenting one image, where nothing was trained."""
-        if self._level != "ops" or self.origin is not None:
+        was_trained = self.origin is not None
+        if self._level != "ops" or was_trained:
             return nullcontext()
-        if self._operations is None:
-            self.watch(network)
-        return self._operations.step(index, 0)
+        return self._operation_watch(network).step(index, 0)
+
+    # -- the beginning of a training -------------------------------------------------------
 
     def begin(self, origin: Origin, network: Any, loop: TrainingLoop) -> list[str]:
-        """Take up an unfinished training, if asked for; returns what the user should know of it."""
+        """Take up an unfinished training, if asked for.
+
+        Parameters
+        ----------
+        origin : Origin
+            What a checkpoint must have begun with.
+        network : CPSAM
+            In its initial state; given that of the checkpoint.
+        loop : TrainingLoop
+            Given the position of the checkpoint.
+
+        Returns
+        -------
+        list of str
+            What the user should know of it.
+
+        Raises
+        ------
+        BadInput
+            If the checkpoint is another training's, or all that there are cannot be read.
+        """
         self.origin = origin
         if self._keeping.resume:
-            found, passed_over = checkpoints.nearest(self._place)
-            if found is not None:
-                self._go_on(found, origin, network, loop)
-                return [f"{what}; an older checkpoint is taken" for what in passed_over]
+            checkpoint, passed_over = checkpoints.nearest(self._unfinished)
+            if checkpoint is not None:
+                self._go_on(checkpoint, origin, network, loop)
+                return [f"{reason}; an older checkpoint is taken" for reason in passed_over]
             if passed_over:
                 raise BadInput(f"{'; '.join(passed_over)}; {checkpoints.START_ANEW}")
         for pieces in self._pieces.values():
             pieces.go_back(0)
-        for folder in checkpoints.folders(self._place):
+        for folder in checkpoints.folders(self._unfinished):
             shutil.rmtree(folder, ignore_errors=True)
         return []
 
-    def _go_on(self, found: Checkpoint, origin: Origin, network: Any, loop: TrainingLoop) -> None:
+    def _go_on(
+        self, checkpoint: Checkpoint, origin: Origin, network: Any, loop: TrainingLoop
+    ) -> None:
         if origin.spec.get("seed") is None and origin.spec.get("model_digest") is None:
             # Drawn by no seed, they are others in every process; it began with those found here.
-            origin = replace(origin, initial_weights=found.origin.initial_weights)
+            origin = replace(origin, initial_weights=checkpoint.origin.initial_weights)
             self.origin = origin
-        checkpoints.refuse_other(found, origin)
-        seed = self._seed
-        problems = [] if seed is None else seeds.other_seeds(found.generators, seed)
+        checkpoints.refuse_other(checkpoint, origin)
+        self._refuse_other_seeds(checkpoint)
+        self.goes_on_from = checkpoint.folder
+        weights, optimizer = checkpoint.tensors()
+        network.load_state_dict(weights)
+        loop.restore({"loop": checkpoint.loop, "optimizer": optimizer})
+        for name, pieces in self._pieces.items():
+            pieces.go_back(checkpoint.n_rows.get(name, 0))
+        self.ledger.entries.clear()  # what comes before the first step is written already
+        self.ledger.step = checkpoint.step - 1  # of the last step
+        self.ledger.epoch = checkpoint.epoch - 1
+        self.resumed = [*checkpoint.loop.get("resumed", []), checkpoint.epoch]
+        self.continued_from = checkpoint.loop.get("continued_from")
+        seeds.restore(checkpoint.generators)  # last: nothing may draw between it and the first step
+
+    def _refuse_other_seeds(self, checkpoint: Checkpoint) -> None:
+        if self._seed is None:
+            return
+        problems = seeds.other_seeds(checkpoint.generators, self._seed)
         if problems:
             raise BadInput(
-                f"{found.folder} is not of seed {seed}: {'; '.join(problems)}; train without "
-                "--resume"
+                f"{checkpoint.folder} is not of seed {self._seed}: {'; '.join(problems)}; train "
+                "without --resume"
             )
-        self.goes_on_from = found.folder
-        weights, optimizer = found.tensors()
-        network.load_state_dict(weights)
-        loop.restore({"loop": found.loop, "optimizer": optimizer})
-        for name, pieces in self._pieces.items():
-            pieces.go_back(found.n_rows.get(name, 0))
-        self.ledger.entries.clear()  # what comes before the first step is written already
-        self.ledger.step, self.ledger.epoch = found.step - 1, found.epoch - 1  # of the last step
-        self.resumed = [*found.loop.get("resumed", []), found.epoch]
-        self.continued_from = found.loop.get("continued_from")
-        seeds.restore(found.generators)  # last: nothing may draw between it and the first step
 
-    @property
-    def kept(self) -> list[Checkpoint]:
-        """The checkpoints that the finished repeat will hold, the earliest first."""
-        keep = self._keeping.keep_checkpoints
-        found = [] if keep == "none" else checkpoints.folders(self._place)
-        return [checkpoints.read_plain(folder) for folder in found]
+    # -- on the way ------------------------------------------------------------------------
 
     def epoch_ended(self, network: Any, loop: TrainingLoop) -> None:
         """Write down what is new, and a checkpoint if it is time."""
-        every, keep = self._keeping.checkpoint_every, self._keeping.keep_checkpoints
-        last = loop.finished and keep != "none"
-        if every and len(loop.training.epochs) % every and not last:
+        every = self._keeping.checkpoint_every
+        keep = self._keeping.keep_checkpoints
+        is_kept_at_the_end = loop.finished and keep != "none"
+        if every and len(loop.training.epochs) % every and not is_kept_at_the_end:
             return
-        self._flush()
-        if not (every or last) or self.origin is None:
+        self._write_ledgers()
+        if not (every or is_kept_at_the_end) or self.origin is None:
             return
         state = loop.state()
         state["loop"] |= {"resumed": self.resumed, "continued_from": self.continued_from}
         checkpoints.save(
-            self._place,
+            self._unfinished,
             origin=self.origin,
             network=network,
             loop_state=state,
             n_rows={name: pieces.n_rows for name, pieces in self._pieces.items()},
         )
         if keep != "all":
-            checkpoints.keep_last(self._place)
+            checkpoints.keep_last(self._unfinished)
 
-    def ended_as(self, spec: Spec) -> None:
-        """Say which spec was carried out, where its number of epochs was not known before."""
-        self._ended_as = spec
-
-    def finish(self) -> None:
-        """Hand ledgers and checkpoints over to the repeat."""
-        self._flush()
-        if self._level != "off":
-            for name, pieces in self._pieces.items():
-                pieces.finish(self._staged / name)
-            if self._ended_as is not None:
-                path = self._staged / LEDGER
-                rows = _as_asked(read_rows(path, LedgerRow), self._ended_as)
-                write_rows(path, rows, LedgerRow)
-        for one in self.kept:
-            kept = self._staged / CHECKPOINTS / one.folder.name
-            shutil.copytree(one.folder, kept, copy_function=link_or_copy)
-        shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
-
-    def _flush(self) -> None:
-        fresh: dict[str, list[Any]] = {LEDGER: self.ledger.entries}
+    def _write_ledgers(self) -> None:
+        """Append the entries that are new, and forget them here."""
+        new_rows: dict[str, list[Any]] = {LEDGER: self.ledger.entries}
         if self._operations is not None:
-            fresh |= {OPERATIONS: self._operations.rows, DRAWS: self._operations.draws}
-        for name, rows in fresh.items():
+            new_rows[OPERATIONS] = self._operations.rows
+            new_rows[DRAWS] = self._operations.draws
+        for name, rows in new_rows.items():
             self._pieces[name].append(rows)
             rows.clear()
 
+    # -- the end ---------------------------------------------------------------------------
 
-def as_after(checkpoint: Checkpoint, network: Any, dtype: str) -> None:
-    """Give a network the weights of a checkpoint, to segment in a profile's precision."""
-    import torch
+    @property
+    def kept(self) -> list[Checkpoint]:
+        """The checkpoints that the finished repeat will hold, the earliest first."""
+        if self._keeping.keep_checkpoints == "none":
+            return []
+        return [checkpoints.read_plain(path) for path in checkpoints.folders(self._unfinished)]
 
-    network.dtype = torch.float32  # in which it was trained
-    network.load_state_dict(checkpoint.network())
-    network.dtype = getattr(torch, dtype)
+    def finish(self, carried_out: Spec | None = None) -> None:
+        """Hand ledgers and checkpoints over to the repeat.
+
+        Parameters
+        ----------
+        carried_out : Spec, optional
+            What the ledger says was asked for, where the number of epochs was not known before.
+        """
+        self._write_ledgers()
+        if self._level != "off":
+            for name, pieces in self._pieces.items():
+                pieces.finish(self._staged / name)
+            if carried_out is not None and self._is_other_than_planned(carried_out):
+                path = self._staged / LEDGER
+                rows = with_spec(read_rows(path, LedgerRow), carried_out)
+                write_rows(path, rows, LedgerRow)
+        for checkpoint in self.kept:
+            target = self._staged / CHECKPOINTS / checkpoint.folder.name
+            shutil.copytree(checkpoint.folder, target, copy_function=link_or_copy)
+        shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
+
+    def _is_other_than_planned(self, carried_out: Spec) -> bool:
+        """Whether a training had another number of epochs than was planned."""
+        if self.origin is None:
+            return False
+        return carried_out.model_dump(mode="json") != self.origin.spec
 
 
-def _pieces(place: Path, level: str) -> dict[str, Pieces]:
-    """The growing ledgers of a training, by the name of the file that each ends in."""
-    found = {LEDGER: Pieces(place / "rows" / "steps", LedgerRow)}
+def growing_ledgers(unfinished: Path, level: str) -> dict[str, Pieces]:
+    """The growing ledgers of a training, by the name of the file that each ends in.
+
+    Parameters
+    ----------
+    unfinished : Path
+        The folder of the unfinished training.
+    level : {"off", "steps", "ops"}
+        What is written down.
+    """
+    rows = unfinished / "rows"
+    ledgers = {LEDGER: Pieces(rows / "steps", LedgerRow)}
     if level == "ops":
         from cellrepro.trace.operation_ledger import OperationRow
         from cellrepro.trace.random_draws import Draw
 
-        found[OPERATIONS] = Pieces(place / "rows" / "operations", OperationRow)
-        found[DRAWS] = Pieces(place / "rows" / "draws", Draw)
-    return found
+        ledgers[OPERATIONS] = Pieces(rows / "operations", OperationRow)
+        ledgers[DRAWS] = Pieces(rows / "draws", Draw)
+    return ledgers
+
+
+def add_spec(ledger: Ledger, spec: Spec) -> None:
+    """Write down what was asked for, field by field."""
+    for name, value in spec.model_dump(mode="json").items():
+        ledger.add("spec", name, value_digest(value), detail=value)
+
+
+def with_spec(rows: list[LedgerRow], spec: Spec) -> list[LedgerRow]:
+    """The rows of a step ledger, the spec in it replaced."""
+    ledger_of_spec = Ledger()
+    add_spec(ledger_of_spec, spec)
+    position = next(i for i, row in enumerate(rows) if row.stage == "spec")
+    others = [row for row in rows if row.stage != "spec"]
+    return [*others[:position], *ledger_of_spec.entries, *others[position:]]
 
 
 # -- of a finished training ----------------------------------------------------------------
@@ -213,57 +321,44 @@ def kept_checkpoints(repeat: Repeat) -> list[Checkpoint]:
     BadInput
         If one says other things than when it was stored, or cannot be read.
     """
-    found = []
+    kept = []
     for folder in checkpoints.folders(repeat.folder / CHECKPOINTS):
         repeat.file(f"{CHECKPOINTS}/{folder.name}/{checkpoints.PLAIN}")
-        found.append(checkpoints.read_plain(folder))
-    return found
+        kept.append(checkpoints.read_plain(folder))
+    return kept
 
 
 def last_checkpoint(repeat: Repeat) -> Checkpoint:
-    """That of a finished training's last epoch, whole; `BadInput` if it kept none."""
+    """The checkpoint of a finished training's last epoch, whole.
+
+    Raises
+    ------
+    BadInput
+        If it kept none, or another file than was stored.
+    """
     kept = kept_checkpoints(repeat)
-    found = kept[-1] if kept else None
-    if found is None or found.epoch != repeat.spec.epochs:
+    if not kept or kept[-1].epoch != repeat.spec.epochs:
         raise BadInput(
             f"{repeat.name} is no training that kept the checkpoint of its last epoch, from which "
             "it could go on; train with --keep-checkpoints last, in another store if it is in this"
         )
-    checkpoints.refuse_changed(found)
-    return found
+    checkpoints.refuse_changed(kept[-1])
+    return kept[-1]
 
 
-def lay_out(repeat: Repeat, spec: Spec, index: int, place: Path) -> None:
-    """Leave a finished training in a folder as if one of a longer spec had been killed there."""
-    last, n_rows = last_checkpoint(repeat), {}
-    for name, pieces in _pieces(place, spec.ledger).items():
-        shutil.rmtree(pieces.folder, ignore_errors=True)
-        if last.n_rows.get(name):
-            rows = read_rows(repeat.file(name), pieces.kind)[: last.n_rows[name]]
-            pieces.append(_as_asked(rows, spec) if name == LEDGER else rows)
-        n_rows[name] = pieces.n_rows
-    plain = json.loads((last.folder / checkpoints.PLAIN).read_text(encoding="utf-8"))
-    plain["origin"] |= {"spec": spec.model_dump(mode="json"), "repeat": index}
-    plain["loop"]["continued_from"] = repeat.name
-    scratch = place / ".continued"
-    shutil.rmtree(scratch, ignore_errors=True)
-    shutil.copytree(last.folder, scratch)
-    path = scratch / checkpoints.PLAIN
-    path.unlink()
-    path.write_text(json.dumps(plain | {"n_rows": n_rows}), encoding="utf-8")
-    scratch.rename(place / last.folder.name)
+def give_weights_of(checkpoint: Checkpoint, network: Any, dtype: str) -> None:
+    """Give a network the weights of a checkpoint, to segment in a profile's precision.
 
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    network : CPSAM
+        Of the same architecture.
+    dtype : str
+        ``float32`` or ``bfloat16``.
+    """
+    import torch
 
-def add_spec(ledger: Ledger, spec: Spec) -> None:
-    """Write down what was asked for, field by field."""
-    for name, value in spec.model_dump(mode="json").items():
-        ledger.add("spec", name, value_digest(value), detail=value)
-
-
-def _as_asked(rows: list[LedgerRow], spec: Spec) -> list[LedgerRow]:
-    """The rows of a step ledger, the spec in it replaced."""
-    asked = Ledger()
-    add_spec(asked, spec)
-    at = next(i for i, row in enumerate(rows) if row.stage == "spec")
-    others = [row for row in rows if row.stage != "spec"]
-    return [*others[:at], *asked.entries, *others[at:]]
+    network.dtype = torch.float32  # in which it was trained
+    network.load_state_dict(checkpoint.network())
+    network.dtype = getattr(torch, dtype)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
-from cellrepro.asked.spec import make_spec
+from cellrepro.asked.spec import Spec, make_spec
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.images.axes import FLAT
 from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.model.network import started_from
-from cellrepro.run.checkpointing import Keeping, last_checkpoint
+from cellrepro.run.checkpointing import Keeping, growing_ledgers, last_checkpoint, with_spec
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
+from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import differences
+from cellrepro.store.ledger import LEDGER, read_rows
 from cellrepro.store.store import Repeat, Store
 
 
@@ -78,10 +82,11 @@ def _refuse_other_options(
     options: TrainingOptions, finished: Repeat, folder: FolderSummary, n_done: int
 ) -> None:
     """Refuse to continue with other options or images, or with no more epochs."""
-    was = finished.spec.model_dump(mode="json")
-    asked = make_spec(**{**was, **options.stated_of_spec()}).model_dump(mode="json")
-    asked |= {"data_digest": folder.digest, "epochs": n_done}
-    problems = differences(was, asked)
+    fields_there = finished.spec.model_dump(mode="json")
+    spec_here = make_spec(**{**fields_there, **options.stated_of_spec()})
+    fields_here = spec_here.model_dump(mode="json")
+    fields_here |= {"data_digest": folder.digest, "epochs": n_done}
+    problems = differences(fields_there, fields_here)
     if options.epochs <= n_done:
         problems.append(f"epochs is {n_done} there and {options.epochs} here, expected more")
     if problems:
@@ -94,3 +99,38 @@ def _epochs_with_other_rates(finished: Repeat, n_done: int, n_epochs: int) -> li
     rates_had = learning_rates(n_done, peak)
     rates_of_long = learning_rates(n_epochs, peak)
     return [i + 1 for i, rate in enumerate(rates_had) if rate != rates_of_long[i]]
+
+
+def lay_out(finished: Repeat, spec: Spec, repeat: int, unfinished: Path) -> None:
+    """Leave a finished training in a folder as if one of a longer spec had been killed there.
+
+    Parameters
+    ----------
+    finished : Repeat
+        That kept the checkpoint of its last epoch.
+    spec : Spec
+        Of the longer training.
+    repeat : int
+        Its number among the repeats of that spec.
+    unfinished : Path
+        The folder, without checkpoints.
+    """
+    last = last_checkpoint(finished)
+    n_rows = {}
+    for name, pieces in growing_ledgers(unfinished, spec.ledger).items():
+        shutil.rmtree(pieces.folder, ignore_errors=True)
+        if last.n_rows.get(name):
+            rows = read_rows(finished.file(name), pieces.kind)[: last.n_rows[name]]
+            pieces.append(with_spec(rows, spec) if name == LEDGER else rows)
+        n_rows[name] = pieces.n_rows
+    plain = json.loads((last.folder / checkpoints.PLAIN).read_text(encoding="utf-8"))
+    plain["origin"] |= {"spec": spec.model_dump(mode="json"), "repeat": repeat}
+    plain["loop"]["continued_from"] = finished.name
+    plain["n_rows"] = n_rows
+    scratch = unfinished / ".continued"
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(last.folder, scratch)
+    path = scratch / checkpoints.PLAIN
+    path.unlink()
+    path.write_text(json.dumps(plain), encoding="utf-8")
+    scratch.rename(unfinished / last.folder.name)

@@ -33,16 +33,15 @@ def imported_beside(file: Path) -> dict[str, Path]:
     package = file.relative_to(root).parts[0] if root != file.parent else None
     if package is None and root.name in _INSTALLED:
         return {}  # whose neighbours are other distributions
-    found: dict[Path, None] = {file: None}
-    waiting = [file]
-    while waiting:
-        module = waiting.pop()
-        for imported in _imports_of(module, root, package):
-            if imported not in found:
-                found[imported] = None
-                waiting.append(imported)
-    del found[file]
-    return {path.relative_to(root).as_posix(): path for path in sorted(found)}
+    reached = {file}
+    unread = [file]
+    while unread:
+        for imported in _imports_of(unread.pop(), root, package):
+            if imported not in reached:
+                reached.add(imported)
+                unread.append(imported)
+    reached.remove(file)
+    return {path.relative_to(root).as_posix(): path for path in sorted(reached)}
 
 
 def digest_with_imports(file: Path) -> str | list[object]:
@@ -62,27 +61,44 @@ def _imports_of(file: Path, root: Path, package: str | None) -> Iterator[Path]:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # which its own run will say
         return
-    of_file = file.parent.relative_to(root).parts
+    folder_in_root = file.parent.relative_to(root).parts
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [tuple(alias.name.split(".")) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = of_file[: len(of_file) + 1 - node.level] if node.level else ()
-            module = (*above, *(node.module.split(".") if node.module else ()))
-            names = [module, *((*module, alias.name) for alias in node.names)]
-        else:
-            continue
-        for name in names:
+        for name in _imported_names(node, folder_in_root):
             if name and package in (None, name[0]):
                 yield from _files_of(root, name)
 
 
-def _files_of(root: Path, name: tuple[str, ...]) -> Iterator[Path]:
+ModuleName = tuple[str, ...]
+"""The parts of a module's dotted name."""
+
+
+def _imported_names(node: ast.AST, folder: ModuleName) -> Iterator[ModuleName]:
+    """The modules that a statement in a file of some folder may import, with what is taken from
+    them, which may be modules, too."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield tuple(alias.name.split("."))
+    elif isinstance(node, ast.ImportFrom):
+        above = folder[: len(folder) + 1 - node.level] if node.level else ()
+        below = tuple(node.module.split(".")) if node.module else ()
+        module = (*above, *below)
+        yield module
+        for alias in node.names:
+            yield (*module, alias.name)
+
+
+def _files_of(root: Path, name: ModuleName) -> Iterator[Path]:
     """The file of a module, and of the packages that it lies in, where they are in this folder."""
     for n_parts in range(1, len(name) + 1):
         path = root.joinpath(*name[:n_parts])
         for file in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
             if file.is_file():
-                yield (
-                    file.resolve() if file.is_symlink() and root in file.resolve().parents else file
-                )
+                yield _resolved_within(root, file)
+
+
+def _resolved_within(root: Path, file: Path) -> Path:
+    """A file, or what a link to another one of the same folder leads to."""
+    if not file.is_symlink():
+        return file
+    target = file.resolve()
+    return target if root in target.parents else file

@@ -20,13 +20,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cellrepro.bits.digests import tensors_digest
 from cellrepro.determinism import seeds
 from cellrepro.errors import CellreproError, NotPossibleHere
+from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.calling import Children, in_child
-from cellrepro.process.child import Child
+from cellrepro.process.child import Child, Event
 from cellrepro.process.endings import RunError, reworded
 from cellrepro.process.setup import Setup
 from cellrepro.run.inputs import read_images, training_loop
@@ -44,9 +45,29 @@ _LOOK_SECONDS = 0.2
 _BUCKET = 8_000_000  # parameters whose gradients are exchanged at once: 32 MB a rank
 
 
+# -- the processes -------------------------------------------------------------------------
+
+
 @contextmanager
-def team_of(child: Child, request: Request, device: torch.device) -> Iterator[Team]:
-    """Start the other ranks of a training, each a process of its own, and lead them."""
+def team_of(child: Child, request: Request, device: torch.device) -> Iterator[RankTeam]:
+    """Start the other ranks of a training, each a process of its own, and lead them.
+
+    Parameters
+    ----------
+    child : Child
+        Of the first rank.
+    request : Request
+        What all of them carry out.
+    device : torch.device
+        Of the first rank; the others have the next ones of its kind, or the processor, too.
+
+    Raises
+    ------
+    NotPossibleHere
+        If there are fewer GPUs than ranks.
+    RunError
+        If a rank ends before they have met.
+    """
     n_ranks = request.spec.ranks
     _refuse_too_few(device, n_ranks)
     with (
@@ -54,42 +75,55 @@ def team_of(child: Child, request: Request, device: torch.device) -> Iterator[Te
         ThreadPoolExecutor(n_ranks - 1) as threads,  # each only waits for its process
         _ended_with_the_block() as children,
     ):
-        place, ready = Path(scratch, "meeting"), set()
-        others = {
+        meeting = Path(scratch, "meeting")
+        ready: set[str] = set()
+
+        def heard(event: Event) -> None:
+            ready.add(event.text)
+
+        others: dict[int, Future[None]] = {
             rank: threads.submit(
                 in_child,
-                partial(follow, request=request, rank=rank, place=place),
-                Setup.of(request.spec, device=_device(device, rank)),
+                partial(follow, request=request, rank=rank, meeting=meeting),
+                Setup.of(request.spec, device=_device_of(rank, device)),
                 label=f"rank {rank}",
-                on_event=lambda event: ready.add(event.text),
+                on_event=heard,
                 children=children,
             )
             for rank in range(1, n_ranks)
         }
-        while len(ready & {f"rank {rank}" for rank in others}) < len(others):
+        labels = {f"rank {rank}" for rank in others}
+        while not labels <= ready:
             for future in others.values():
                 if future.done():
-                    future.result()  # why it ended before it began
+                    future.result()  # raises why it ended before it began
             child.phase("the other ranks begin")
             threading.Event().wait(_LOOK_SECONDS)
-        with _group(place, 0, n_ranks, device, others) as groups:
-            yield Team(0, n_ranks, *groups, others=others)
+        with in_touch(meeting, 0, n_ranks, device, others) as groups:
+            yield RankTeam(0, n_ranks, groups, others=others)
 
 
-def follow(child: Child, *, request: Request, rank: int, place: Path) -> None:
-    """The life of every rank but the first: the same training, of which it keeps nothing."""
-    from cellrepro.model.network import build
+def follow(child: Child, *, request: Request, rank: int, meeting: Path) -> None:
+    """Live the life of every rank but the first: the same training, of which it keeps nothing.
 
-    spec, setup = request.spec, child.setup
-    with child.prepared() as device, child.loosened():
+    Parameters
+    ----------
+    child : Child
+    request : Request
+        What all of them carry out.
+    rank : int
+        1 or more.
+    meeting : Path
+        A file by which the ranks find each other; PyTorch makes it.
+    """
+    spec = request.spec
+    with child.opened(request.model) as (network, device), child.loosened():
         folder = read_images(request)
-        network = build(request.model, seed=spec.seed, device=device, dtype=setup.profile.dtype)
-        if setup.seed is not None:
-            own = seeds.rank_seed(setup.seed, rank, spec.ranks)
-            seeds.seed_everything(own, quiet=True)
+        if spec.seed is not None:
+            seeds.seed_everything(seeds.rank_seed(spec.seed, rank, spec.ranks), quiet=True)
         child.phase(f"rank {rank}")
-        with _group(place, rank, spec.ranks, device) as groups:
-            team = Team(rank, spec.ranks, *groups)
+        with in_touch(meeting, rank, spec.ranks, device) as groups:
+            team = RankTeam(rank, spec.ranks, groups)
             loop = training_loop(spec, network, folder, team=team)
             team.begin(network, loop, seeded=spec.seed is not None)
             while not loop.finished:
@@ -106,8 +140,8 @@ def _refuse_too_few(device: torch.device, n_ranks: int) -> None:
         )
 
 
-def _device(device: torch.device, rank: int) -> str:
-    return f"cuda:{rank}" if device.type == "cuda" else device.type
+def _device_of(rank: int, first: torch.device) -> str:
+    return f"cuda:{rank}" if first.type == "cuda" else first.type
 
 
 @contextmanager
@@ -120,32 +154,50 @@ def _ended_with_the_block() -> Iterator[Children]:
         children.end()
 
 
+# -- in touch ------------------------------------------------------------------------------
+
+
+class Groups(NamedTuple):
+    """What the ranks exchange things in; PyTorch may give a number in the place of a group."""
+
+    words: Any  # of gloo: what is said
+    gradients: Any  # the same, or of NCCL between GPUs
+
+
 @contextmanager
-def _group(
-    place: Path,
+def in_touch(
+    meeting: Path,
     rank: int,
     n_ranks: int,
     device: torch.device,
-    others: Mapping[int, Future[Any]] | None = None,
-) -> Iterator[tuple[Any, Any]]:
-    """The ranks in touch with each other: a group for what is said, one for gradients.
+    others: Mapping[int, Future[None]] | None = None,
+) -> Iterator[Groups]:
+    """Put the ranks in touch with each other for one block.
 
-    ``others`` are the first rank's, and end their meeting when one of them has ended.
+    Parameters
+    ----------
+    meeting : Path
+        A file by which the ranks find each other; PyTorch makes it.
+    rank, n_ranks : int
+        Which of them this process is, and of how many.
+    device : torch.device
+        Of this rank.
+    others : mapping of int to Future, optional
+        The first rank's: the other ranks, one of which that has ended ends the meeting.
     """
     import torch.distributed as dist
 
-    def meet() -> tuple[Any, Any]:
+    def meet() -> Groups:
         dist.init_process_group(
-            "gloo", init_method=f"file://{place}", rank=rank, world_size=n_ranks
+            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=n_ranks
         )
         words = dist.new_group(backend="gloo", timeout=_FOR_EVER)
-        gradients = words
-        if device.type == "cuda":
-            gradients = dist.new_group(backend="nccl", timeout=_FOR_EVER)
-        return words, gradients
+        if device.type != "cuda":
+            return Groups(words, words)
+        return Groups(words, dist.new_group(backend="nccl", timeout=_FOR_EVER))
 
     loopback = "lo0" if sys.platform == "darwin" else "lo"
-    before = dict(os.environ)
+    was_set = "GLOO_SOCKET_IFNAME" in os.environ
     os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
     try:
         groups = _met(meet, others or {})
@@ -154,17 +206,17 @@ def _group(
         finally:
             dist.destroy_process_group()
     finally:
-        if "GLOO_SOCKET_IFNAME" not in before:
+        if not was_set:
             os.environ.pop("GLOO_SOCKET_IFNAME", None)
 
 
-def _met(meet: Callable[[], tuple[Any, Any]], others: Mapping[int, Future[Any]]) -> tuple[Any, Any]:
+def _met(meet: Callable[[], Groups], others: Mapping[int, Future[None]]) -> Groups:
     """What the meeting of all ranks gives; an error as soon as one of the others has ended.
 
     PyTorch would wait half an hour for it, and cannot be interrupted: the thread that waits is
     left to itself, and ends with this process.
     """
-    meeting: Future[tuple[Any, Any]] = Future()
+    meeting: Future[Groups] = Future()
 
     def wait_for_all() -> None:
         try:
@@ -178,97 +230,170 @@ def _met(meet: Callable[[], tuple[Any, Any]], others: Mapping[int, Future[Any]])
             return meeting.result(timeout=_LOOK_SECONDS)
         for rank, future in others.items():
             if future.done():
-                future.result()  # why it ended before it began
+                future.result()  # raises why it ended before it began
                 raise RunError("failed", f"rank {rank} ended before the ranks had met")
 
 
+# -- the exchange --------------------------------------------------------------------------
+
+
+class _Share(NamedTuple):
+    """What a rank says of its part of a batch."""
+
+    loss: float
+    n_images: int
+    has_gradient: list[bool]  # of each parameter
+
+
+class _Standing(NamedTuple):
+    """Where a rank stands after an epoch."""
+
+    weights: str  # digest
+    generators: dict[str, Any]  # as `seeds.capture` gives them
+
+
 @dataclass
-class Team:
-    """What a training asks of its ranks; see `cellrepro.model.training_loop.Team`."""
+class RankTeam:
+    """What a training asks of its ranks; see `cellrepro.model.training_loop.Team`.
+
+    Attributes
+    ----------
+    rank, n_ranks : int
+        Which of them this process is, and of how many.
+    groups : Groups
+        In which they exchange things.
+    others : dict of int to Future
+        The first rank's: the other ranks, by number.
+    generators : list of dict
+        Where the generators of each rank stood after the last epoch.
+    """
 
     rank: int
     n_ranks: int
-    words: Any  # group of gloo
-    gradients: Any  # group of gloo, or of NCCL between GPUs
-    others: dict[int, Future[Any]] = field(default_factory=dict)  # of the first rank
-    generators: list[dict[str, Any]] = field(default_factory=list)  # of each rank, after an epoch
+    groups: Groups
+    others: dict[int, Future[None]] = field(default_factory=dict)
+    generators: list[dict[str, Any]] = field(default_factory=list)
 
     def begin(
-        self, network: Any, loop: Any, *, seeded: bool, checkpoint: Path | None = None
+        self, network: Any, loop: TrainingLoop, *, seeded: bool, checkpoint: Path | None = None
     ) -> None:
-        """Stand where the first rank stands: at the start, or at the checkpoint it goes on from."""
-        checkpoint = self._told(checkpoint)[0]
-        if checkpoint is not None and self.rank:
-            found = checkpoints.read_plain(checkpoint)
-            weights, optimizer = found.tensors()
+        """Stand where the first rank stands.
+
+        Parameters
+        ----------
+        network : CPSAM
+            In its initial state.
+        loop : TrainingLoop
+            At its beginning.
+        seeded : bool
+            Whether the initial weights follow from a seed, and are the same in every rank.
+        checkpoint : Path, optional
+            The first rank's: the one from which it goes on.
+        """
+        first_ranks = self._exchanged(checkpoint)[0]
+        if first_ranks is not None and self.rank:
+            taken_up = checkpoints.read_plain(first_ranks)
+            weights, optimizer = taken_up.tensors()
             network.load_state_dict(weights)
-            loop.restore({"loop": found.loop, "optimizer": optimizer})
-            seeds.restore(found.loop["ranks"][self.rank])
-        elif checkpoint is None and not seeded:
+            loop.restore({"loop": taken_up.loop, "optimizer": optimizer})
+            seeds.restore(taken_up.loop["ranks"][self.rank])
+        elif first_ranks is None and not seeded:
             self._copy_from_first(network)
         self.compare(network)
 
     def compare(self, network: Any) -> None:
         """Raise unless all ranks have the same weights; note where their generators stand."""
-        told = self._told((tensors_digest(network.state_dict()), seeds.capture()))
-        wrong = [str(rank) for rank, (digest, _) in enumerate(told) if digest != told[0][0]]
-        if wrong:
+        own = _Standing(tensors_digest(network.state_dict()), seeds.capture())
+        standings: list[_Standing] = self._exchanged(own)
+        of_first = standings[0].weights
+        others = [str(rank) for rank, one in enumerate(standings) if one.weights != of_first]
+        if others:
             raise RunError(
                 "failed",
-                f"rank {', '.join(wrong)} has other weights than rank 0, though all were given the "
-                "same gradients: its device or memory is faulty, or something trained beside the "
-                "loop; nothing of this repeat is kept",
+                f"rank {', '.join(others)} has other weights than rank 0, though all were given "
+                "the same gradients: its device or memory is faulty, or something trained beside "
+                "the loop; nothing of this repeat is kept",
             )
-        self.generators = [state for _, state in told]
+        self.generators = [standing.generators for standing in standings]
 
     def share(self, network: Any, loss: float, n_images: int) -> tuple[float, int]:
-        """Give every rank the gradients of the whole batch; returns its loss and images.
+        """Give every rank the gradients of the whole batch.
 
         They are weighted by images and summed in the order of the ranks, in float32.
+
+        Parameters
+        ----------
+        network : CPSAM
+            With the gradients of this rank's images.
+        loss : float
+            Mean over this rank's images.
+        n_images : int
+            Of this rank; of a small last batch a rank may have none.
+
+        Returns
+        -------
+        float
+            The mean loss over the whole batch.
+        int
+            The number of its images.
         """
+        parameters = list(network.parameters())
+        has_gradient = [parameter.grad is not None for parameter in parameters]
+        shares: list[_Share] = self._exchanged(_Share(loss, n_images, has_gradient))
+        n_all = sum(share.n_images for share in shares)
+        trained = [
+            parameter
+            for i, parameter in enumerate(parameters)
+            if any(share.has_gradient[i] for share in shares)
+        ]
+        weights = [share.n_images / n_all for share in shares]
+        for bucket in _buckets(trained):
+            self._average_gradients(bucket, weights)
+        return sum(share.loss * share.n_images for share in shares) / n_all, n_all
+
+    def _average_gradients(
+        self, parameters: list[torch.nn.Parameter], weights: list[float]
+    ) -> None:
+        """Give some parameters the weighted mean of their gradients in all ranks."""
         import torch
         import torch.distributed as dist
 
-        parameters = list(network.parameters())
-        told = self._told((loss, n_images, [one.grad is not None for one in parameters]))
-        n_all = sum(n for _, n, _ in told)
-        having = zip(*(flags for _, _, flags in told), strict=True)
-        live = [one for one, flags in zip(parameters, having, strict=True) if any(flags)]
-        for bucket in _buckets(live):
-            own = [torch.zeros_like(one) if one.grad is None else one.grad for one in bucket]
-            flat = torch.cat([one.flatten() for one in own])
-            parts = [torch.empty_like(flat) for _ in told]
-            with self._named():
-                dist.all_gather(parts, flat, group=self.gradients)
-            mean = torch.zeros_like(flat)
-            for part, (_, n, _) in zip(parts, told, strict=True):
-                mean += part * (n / n_all)
-            pieces = mean.split([one.numel() for one in bucket])
-            for one, piece in zip(bucket, pieces, strict=True):
-                one.grad = piece.view_as(one)
-        return sum(value * n for value, n, _ in told) / n_all, n_all
+        gradients = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for parameter in parameters
+        ]
+        of_this_rank = torch.cat([gradient.flatten() for gradient in gradients])
+        of_all_ranks = [torch.empty_like(of_this_rank) for _ in weights]
+        with self._naming_the_lost():
+            dist.all_gather(of_all_ranks, of_this_rank, group=self.groups.gradients)
+        mean = torch.zeros_like(of_this_rank)
+        for of_rank, weight in zip(of_all_ranks, weights, strict=True):
+            mean += of_rank * weight
+        pieces = mean.split([parameter.numel() for parameter in parameters])
+        for parameter, piece in zip(parameters, pieces, strict=True):
+            parameter.grad = piece.view_as(parameter)
 
-    def _told(self, word: Any) -> list[Any]:
+    def _exchanged(self, word: Any) -> list[Any]:
         """What each rank says, in their order; the first waits only so long for the others."""
         import torch.distributed as dist
 
         seconds = float(os.environ.get(SECONDS_VARIABLE, _SECONDS))
         limit = _FOR_EVER if self.rank else timedelta(seconds=seconds)
-        told: list[Any] = [None] * self.n_ranks
-        with self._named():
-            dist.monitored_barrier(self.words, timeout=limit, wait_all_ranks=self.rank == 0)
-            dist.all_gather_object(told, word, group=self.words)
-        return told
+        words: list[Any] = [None] * self.n_ranks
+        with self._naming_the_lost():
+            dist.monitored_barrier(self.groups.words, timeout=limit, wait_all_ranks=self.rank == 0)
+            dist.all_gather_object(words, word, group=self.groups.words)
+        return words
 
     def _copy_from_first(self, network: Any) -> None:
         import torch.distributed as dist
 
         for tensor in network.state_dict().values():
-            with self._named():
-                dist.broadcast(tensor, 0, group=self.gradients)
+            with self._naming_the_lost():
+                dist.broadcast(tensor, 0, group=self.groups.gradients)
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _naming_the_lost(self) -> Iterator[None]:
         """Say of an exchange that failed which rank it was."""
         try:
             yield
@@ -276,25 +401,29 @@ class Team:
             with suppress(TimeoutError):  # who has died is about to be known
                 next(as_completed(self.others.values(), timeout=3), None)
             for rank, future in self.others.items():
-                if future.done() and (why := future.exception()):
-                    sentence = f"rank {rank} ended the training: {why}"
-                    if isinstance(why, CellreproError):
-                        raise reworded(why, sentence) from error
-                    raise RunError("failed", sentence) from error
+                reason = future.exception() if future.done() else None
+                if reason is None:
+                    continue
+                sentence = f"rank {rank} ended the training: {reason}"
+                if isinstance(reason, CellreproError):
+                    raise reworded(reason, sentence) from error
+                raise RunError("failed", sentence) from error
             late = re.search(r"Ranks? ([\d, ]+) failed to pass", str(error))
-            who = f"rank {late[1].strip()} did not answer" if late else f"a rank was lost: {error}"
+            lost = f"a rank was lost: {error}"
+            if late is not None:
+                lost = f"rank {late[1].strip()} did not answer"
             raise RunError(
                 "failed",
-                f"{who}; where a step takes longer than half an hour set {SECONDS_VARIABLE}",
+                f"{lost}; where a step takes longer than half an hour set {SECONDS_VARIABLE}",
             ) from error
 
 
-def _buckets(parameters: list[Any]) -> Iterator[list[Any]]:
+def _buckets(parameters: list[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
     """Parameters in their order, about `_BUCKET` numbers at a time."""
-    bucket: list[Any] = []
-    for one in parameters:
-        bucket.append(one)
-        if sum(each.numel() for each in bucket) >= _BUCKET:
+    bucket: list[torch.nn.Parameter] = []
+    for parameter in parameters:
+        bucket.append(parameter)
+        if sum(member.numel() for member in bucket) >= _BUCKET:
             yield bucket
             bucket = []
     if bucket:

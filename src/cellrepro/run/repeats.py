@@ -10,18 +10,20 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cellrepro.asked.spec import Spec
 from cellrepro.determinism.profiles import require_at_startup
 from cellrepro.errors import BadInput, whole
 from cellrepro.process.calling import in_child
+from cellrepro.process.child import Event
 from cellrepro.process.held_repeat import HOLD_VARIABLE, folder_held_for, leave_further_run
-from cellrepro.progress import progress
+from cellrepro.progress import Progress, progress
 from cellrepro.run import worker
-from cellrepro.run.checkpointing import CHECKPOINTS, Keeping, lay_out
+from cellrepro.run.checkpointing import CHECKPOINTS, Keeping
+from cellrepro.run.continuation import lay_out
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
+from cellrepro.run.until_found import as_trained
 from cellrepro.same.verdicts import judge
 from cellrepro.store.checkpoints import differences, folders
 from cellrepro.store.store import MANIFEST, Repeat
@@ -29,7 +31,16 @@ from cellrepro.words import amount
 
 
 def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
-    """Run the repeats of a plan that the store lacks of this machine, and judge all of them."""
+    """Make the repeats of a plan that the store lacks of this machine, and judge all of them.
+
+    Parameters
+    ----------
+    plan : Plan
+    repeats : int
+        How many there are in the end; a continuation adds one to those that there are.
+    quiet : bool
+        Show neither progress nor notices.
+    """
     whole("repeats", repeats, least=1)
     if not quiet:
         for notice in plan.notices:
@@ -39,23 +50,29 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     here = computes_here(plan)  # before anything looks at the machine
     if plan.keeping.continued is not None:
         repeats = _n_with_continuation(plan, plan.keeping.continued.name)
-    done = []
+    all_repeats = []
     stored_before = []
     for index in range(repeats):
-        label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
         repeat = plan.store.repeat(plan.spec.key, plan.machine, index)
         if repeat is not None:
             repeat.refuse_damage()
             stored_before.append(repeat)
         else:
-            with _alone(plan, index):
-                present = plan.store.repeat(plan.spec.key, plan.machine, index)
-                repeat = present or _run(plan, index, label=label, quiet=quiet, here=here)
-        done.append(repeat)
+            label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
+            repeat = _made_by_one(plan, index, label=label, quiet=quiet, here=here)
+        all_repeats.append(repeat)
     if stored_before and not quiet and plan.spec.task != "wrap":  # `wrap` says more of its own
         note(_of_stored(plan, stored_before, n_asked=repeats))
-    judgement = judge([repeat.manifest for repeat in done])
-    return Outcome(plan, tuple(done), judgement, stored_before=tuple(stored_before))
+    judgement = judge([repeat.manifest for repeat in all_repeats])
+    return Outcome(plan, tuple(all_repeats), judgement, stored_before=tuple(stored_before))
+
+
+def note(sentence: str) -> None:
+    """Tell the user something on standard error."""
+    print(f"note: {sentence}", file=sys.stderr)
+
+
+# -- what is stored already ----------------------------------------------------------------
 
 
 def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_asked: int) -> str:
@@ -64,16 +81,7 @@ def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_asked: int) -> str:
     are = "is" if len(stored) == 1 else "are"
     ran = "nothing was run" if len(stored) == n_asked else "only the others were run"
     text = f"{amount(len(stored), 'repeat')} of this spec {are} stored already ({folder}); {ran}"
-    keeping = plan.keeping
-    missing = []
-    if keeping.keep_checkpoints != "none":
-        n_wanted = 1
-        if keeping.keep_checkpoints == "all":
-            n_wanted = -(-plan.spec.epochs // keeping.checkpoint_every)
-        if any(len(folders(one.folder / CHECKPOINTS)) < n_wanted for one in stored):
-            missing.append("--keep-checkpoints")
-    if keeping.operation_steps is not None:
-        missing.append("--operation-steps")
+    missing = _options_without_effect(plan, stored)
     if missing:
         text += (
             f"; {' and '.join(missing)} changed nothing of what they hold: give another --store, "
@@ -82,33 +90,56 @@ def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_asked: int) -> str:
     return text
 
 
+def _options_without_effect(plan: Plan, stored: Sequence[Repeat]) -> list[str]:
+    """What was asked to be kept and is not there in repeats that were stored before."""
+    keeping = plan.keeping
+    missing = []
+    if keeping.keep_checkpoints != "none":
+        n_wanted = 1
+        if keeping.keep_checkpoints == "all":
+            n_wanted = -(-plan.spec.epochs // keeping.checkpoint_every)
+        if any(len(folders(repeat.folder / CHECKPOINTS)) < n_wanted for repeat in stored):
+            missing.append("--keep-checkpoints")
+    if keeping.operation_steps is not None:
+        missing.append("--operation-steps")
+    return missing
+
+
+def _n_with_continuation(plan: Plan, name: str) -> int:
+    """How many repeats there are once a continuation, if it is not stored yet, is one of them."""
+    run = plan.store.run(plan.spec.key)
+    stored = run.machines.get(plan.machine, {}) if run else {}
+    trainings = [repeat.manifest.training for repeat in stored.values()]
+    is_stored = any(
+        training is not None and training.continued_from == name for training in trainings
+    )
+    return len(stored) if is_stored else len(stored) + 1
+
+
+# -- one repeat, made ----------------------------------------------------------------------
+
+
+def _made_by_one(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repeat:
+    """Make a repeat, or wait until another process has made it."""
+    with _alone(plan, index):
+        repeat = plan.store.repeat(plan.spec.key, plan.machine, index)
+        return repeat or _made(plan, index, label=label, quiet=quiet, here=here)
+
+
 def _alone(plan: Plan, index: int) -> AbstractContextManager[None]:
     """Wait while another process makes the same repeat; the grid has waited already."""
     # Further runs of a grid's notebook wait neither: two notebooks could wait for each other's
     # repeats for ever. Of two that make the same repeat at once the first is stored.
     if HOLD_VARIABLE in os.environ:
         return nullcontext()
-    told: list[str] = []
+    notes: list[str] = []
 
     def waits() -> None:
-        if not told:
-            told.append(f"another process is at repeat {index} of {plan.spec.key}: waiting for it")
-            note(told[0])
+        if not notes:
+            notes.append(f"another process is at repeat {index} of {plan.spec.key}: waiting for it")
+            note(notes[0])
 
     return plan.store.alone(plan.spec.key, plan.machine, index, waits)
-
-
-def _n_with_continuation(plan: Plan, name: str) -> int:
-    """How many repeats there are once a continuation, if it is not stored yet, is one of them."""
-    run = plan.store.run(plan.spec.key)
-    held = run.machines.get(plan.machine, {}) if run else {}
-    records = [repeat.manifest.training for repeat in held.values()]
-    return len(held) + all(one is None or one.continued_from != name for one in records)
-
-
-def note(text: str) -> None:
-    """Tell the user something on standard error."""
-    print(f"note: {text}", file=sys.stderr)
 
 
 def computes_here(plan: Plan) -> bool:
@@ -125,46 +156,64 @@ def computes_here(plan: Plan) -> bool:
     return True
 
 
-def _run(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repeat:
+def _made(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repeat:
     """Have a worker make one repeat, and store it; the grid stores the one that it asked for."""
-    held = folder_held_for(plan.spec.key, index)
-    if held is None:
+    held_folder = folder_held_for(plan.spec.key, index)
+    if held_folder is None:
         with plan.store.staging() as area:
             folder = area / "repeat"
             folder.mkdir()
-            carried_out = _make(plan, index, folder, label=label, quiet=quiet, here=False)
-            repeat = plan.store.commit(folder, carried_out)
+            _work(plan, index, folder, label=label, quiet=quiet, here=False)
+            repeat = plan.store.commit(folder, _carried_out(plan, folder))
         leave_further_run(repeat.name)
         return repeat
-    if (held / MANIFEST).exists():  # the notebook asks for it again
-        return Repeat(held)
-    shutil.rmtree(held, ignore_errors=True)  # of an attempt that failed in this notebook
-    held.mkdir()
-    _make(plan, index, held, label=label, quiet=quiet, here=here)
-    return Repeat(held)
+    if (held_folder / MANIFEST).exists():  # the notebook asks for it again
+        return Repeat(held_folder)
+    shutil.rmtree(held_folder, ignore_errors=True)  # of an attempt that failed in this notebook
+    held_folder.mkdir()
+    _work(plan, index, held_folder, label=label, quiet=quiet, here=here)
+    return Repeat(held_folder)
 
 
-def _make(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here: bool) -> Spec:
-    """Have a worker leave one repeat in a folder; what was carried out, its epochs counted."""
+def _carried_out(plan: Plan, folder: Path) -> Spec:
+    """The spec of what a worker left: the plan's, but where a goal ended a training."""
+    if plan.request.goal is None:
+        return plan.spec
+    return as_trained(plan.spec, Repeat(folder).manifest.training)
+
+
+def _work(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here: bool) -> None:
+    """Have a worker leave one repeat in a folder."""
+    n_steps = plan.spec.epochs + plan.n_images
     with (
         _unfinished(plan, index, quiet=quiet) as keeping,
-        progress(plan.spec.epochs + plan.n_images, label, quiet=quiet) as bar,
+        progress(n_steps, label, quiet=quiet) as bar,
     ):
-        show: dict[str, Any] = {"phase": bar.note, "done": bar.advance, "note": bar.say}
-        carried_out = in_child(
-            partial(
-                worker.carry_out,
-                request=plan.request,
-                repeat=index,
-                staged=folder,
-                keeping=keeping,
-            ),
+        task = partial(
+            worker.carry_out,
+            request=plan.request,
+            repeat=index,
+            staged=folder,
+            keeping=keeping,
+        )
+        in_child(
+            task,
             plan.request.setup,
             label=label,
-            on_event=lambda event: show[event.kind](event.text),
+            on_event=lambda event: _show(event, bar),
             here=here,
         )
-    return carried_out
+
+
+def _show(event: Event, bar: Progress) -> None:
+    """Show what a worker says."""
+    match event.kind:
+        case "phase":
+            bar.note(event.text)
+        case "done":
+            bar.advance(event.text)
+        case "note":
+            bar.say(event.text)
 
 
 # -- unfinished trainings ------------------------------------------------------------------
@@ -187,23 +236,31 @@ def _unfinished(plan: Plan, index: int, *, quiet: bool) -> Iterator[Keeping]:
             return
         if keeping.continued is not None and not folders(folder):
             lay_out(keeping.continued, plan.spec, index, folder)
-        for last in folders(folder)[-1:] if not quiet else ():
-            how = "goes on" if keeping.resume else "starts anew (--resume would have gone on)"
-            ended = "killed" if keeping.continued is None else "ended"
-            note(f"this training was {ended} after {last.name} of {plan.spec.epochs}; it {how}")
+        checkpoints = folders(folder)
+        if checkpoints and not quiet:
+            note(_of_unfinished(plan, keeping, checkpoints[-1]))
         yield replace(keeping, unfinished=folder.resolve())
+
+
+def _of_unfinished(plan: Plan, keeping: Keeping, last: Path) -> str:
+    """How far an unfinished training was, and what becomes of it."""
+    goes_on = "goes on" if keeping.resume else "starts anew (--resume would have gone on)"
+    ended = "killed" if keeping.continued is None else "ended"
+    return f"this training was {ended} after {last.name} of {plan.spec.epochs}; it {goes_on}"
 
 
 def _refuse_nothing_to_resume(plan: Plan) -> None:
     """Refuse to resume where only trainings of other specs or machines are unfinished."""
-    here, unfinished = f"{plan.spec.key}/{plan.machine}", plan.store.unfinished_specs()
-    begun = any(name.startswith(f"{here}/") for name in unfinished)
-    if not unfinished or begun or (plan.store.root / "runs" / here).exists():
+    run_on_machine = f"{plan.spec.key}/{plan.machine}"
+    unfinished = plan.store.unfinished_specs()
+    is_begun = any(name.startswith(f"{run_on_machine}/") for name in unfinished)
+    is_stored = (plan.store.root / "runs" / run_on_machine).exists()
+    if not unfinished or is_begun or is_stored:
         return
-    asked = plan.spec.model_dump(mode="json")
-    differing = {name: differences(held, asked) for name, held in unfinished.items()}
+    spec = plan.spec.model_dump(mode="json")
+    differing = {name: differences(other, spec) for name, other in unfinished.items()}
     nearest = min(differing, key=lambda name: len(differing[name]))
     raise BadInput(
-        f"nothing of {here} is there to be resumed, only {nearest}: "
+        f"nothing of {run_on_machine} is there to be resumed, only {nearest}: "
         f"{'; '.join(differing[nearest]) or 'of another machine'}; train without --resume"
     )

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from cellrepro.asked.spec import Spec
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.progress import minutes
-from cellrepro.store.manifest import Look, UntilRecord
+from cellrepro.store.manifest import Look, TrainingRecord, UntilRecord
 
 MOST_EPOCHS = 150
 """Of them the last 50 have a falling learning rate, so they belong together: a training ends after
@@ -93,10 +94,10 @@ class Seeker:
             self._ended = "score"
             return True
         may_end = LEAST_EPOCHS <= n_epochs <= LAST_FREE_EPOCH
-        if not may_end or not self._time_is_over(n_epochs):
-            return False
-        self._ended = "time"
-        return True
+        if may_end and self._time_is_over(n_epochs):
+            self._ended = "time"
+            return True
+        return False
 
     @property
     def record(self) -> UntilRecord:
@@ -142,14 +143,29 @@ class Seeker:
         return reached
 
 
+def as_trained(spec: Spec, training: TrainingRecord | None) -> Spec:
+    """What was carried out: as it was asked for, but for the epochs where a goal ended them.
+
+    Parameters
+    ----------
+    spec : Spec
+        What was asked for.
+    training : TrainingRecord, optional
+        How it went; none where nothing was trained.
+    """
+    if training is None or training.until is None:
+        return spec
+    return spec.model_copy(update={"epochs": len(training.train_losses)})
+
+
 def some_of(images: Iterable[LabelledImage]) -> tuple[LabelledImage, ...]:
-    """At most twelve images, evenly chosen, and fewer where they are large; at least one."""
-    every = tuple(images)
-    if not every:
+    """Choose at most twelve images, evenly, and fewer where they are large; at least one."""
+    candidates = tuple(images)
+    if not candidates:
         return ()
-    largest = max(image.image.shape[0] * image.image.shape[1] for image in every)
-    n = min(len(every), _MOST_IMAGES, max(1, _MOST_PIXELS // largest))
-    return tuple(every[i * len(every) // n] for i in range(n))
+    largest = max(image.image.shape[0] * image.image.shape[1] for image in candidates)
+    n_chosen = min(len(candidates), _MOST_IMAGES, max(1, _MOST_PIXELS // largest))
+    return tuple(candidates[i * len(candidates) // n_chosen] for i in range(n_chosen))
 
 
 def _in_words(score: float | None, images: str) -> str:

@@ -1,0 +1,114 @@
+"""What the numbers depend on beside the spec; and the ledger before the first step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.bits.digests import tensor_digest, value_digest
+from cellrepro.determinism import modes
+from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
+from cellrepro.process.machine_here import numeric_class
+from cellrepro.run.checkpointing import add_spec
+from cellrepro.run.repeat_work import RepeatWork
+from cellrepro.store import this_machine
+from cellrepro.store.manifest import ENVIRONMENT_FIELDS, MachineRecord
+
+if TYPE_CHECKING:
+    import torch
+
+_IN_THE_LEDGER = (*ENVIRONMENT_FIELDS, "cuda")
+"""The rest stands in the manifest alone."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the numbers depend on beside the spec; the fields are those of the manifest."""
+
+    machine: MachineRecord
+    host: dict[str, Any]
+    versions: dict[str, str]
+    distributions: dict[str, str]
+    cuda: dict[str, str | None]
+    device: str
+    threads: int
+    cpu_capability: str
+    numeric_libraries: list[dict[str, Any]]
+    numeric_class: dict[str, Any]
+    variables: dict[str, str]
+    switches: dict[str, Any]
+
+    @classmethod
+    def here(cls, profile: Profile, device: torch.device) -> Environment:
+        """That of this process, once its mode is in force."""
+        import torch
+
+        of_class = numeric_class(profile, device)
+        on_cuda = device.type == "cuda"
+        return cls(
+            machine=this_machine.machine(device, of_class["name"]),
+            host=this_machine.host(),
+            versions=this_machine.versions(),
+            distributions=this_machine.distributions(),
+            cuda=this_machine.cuda(),
+            device=torch.cuda.get_device_name() if on_cuda else device.type,
+            threads=torch.get_num_threads(),
+            cpu_capability=cpu_capability(),
+            numeric_libraries=this_machine.numeric_libraries(),
+            numeric_class=of_class,
+            variables={name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
+            switches=modes.switches(),
+        )
+
+    def by_field(self) -> dict[str, Any]:
+        """Every field with its value, as the manifest takes them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def write_beginning(work: RepeatWork, environment: Environment) -> None:
+    """Write down environment, spec, data as decoded, initial weights and seeded generators."""
+    from cellrepro.trace.watches import StepWatch
+
+    ledger = work.keeper.ledger
+    for name, value in flattened(environment.by_field()):
+        if name.partition(".")[0] in _IN_THE_LEDGER:
+            ledger.add("environment", name, value_digest(value), detail=value)
+    add_spec(ledger, work.spec)
+    for name, digest in work.folder.files.items():
+        ledger.add("data", f"file {name}", digest)
+    for image in (*work.folder.train, *work.folder.test):
+        ledger.add("data", f"{image.name} decoded", tensor_digest(image.image))
+        if image.masks is not None:
+            ledger.add("data", f"{image.name} masks", tensor_digest(image.masks))
+    watch = StepWatch(ledger)
+    watch.weights("weights-init", work.network)
+    watch.generators("at the start")
+
+
+def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Give a nested plain value field by field.
+
+    Parameters
+    ----------
+    value : mapping, or any plain value
+        An empty mapping has no fields.
+    name : str
+        Of the value itself, before the names of its fields.
+
+    Yields
+    ------
+    tuple of str and value
+        A field's dotted name, and what it holds.
+
+    Examples
+    --------
+    >>> list(flattened({"a": 1, "b": {"c": 2}}))
+    [('a', 1), ('b.c', 2)]
+    """
+    if not isinstance(value, Mapping):
+        yield name, value
+        return
+    for key, item in value.items():
+        yield from flattened(item, f"{name}.{key}" if name else str(key))

@@ -1,0 +1,51 @@
+"""What every part of the work on one repeat has at hand, in the process of that repeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.asked.spec import Spec
+from cellrepro.images.folder import ImageFolder
+from cellrepro.process.child import Child
+from cellrepro.run.checkpointing import Keeper
+from cellrepro.run.plan import Request
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class RepeatWork:
+    """What every part of the work on one repeat has at hand.
+
+    Attributes
+    ----------
+    child : Child
+        The line to the caller.
+    request : Request
+        What is to be carried out.
+    device : torch.device
+    network : CPSAM
+        Cellpose's; none where another segmenter is wrapped.
+    folder : ImageFolder
+        The images, decoded.
+    keeper : Keeper
+        Of ledgers and checkpoints.
+    staged : Path
+        The folder in which everything is left.
+    """
+
+    child: Child
+    request: Request
+    device: torch.device
+    network: Any
+    folder: ImageFolder
+    keeper: Keeper
+    staged: Path
+
+    @property
+    def spec(self) -> Spec:
+        """What was asked for."""
+        return self.request.spec

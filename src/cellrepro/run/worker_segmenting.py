@@ -1,0 +1,198 @@
+"""The segmenting of one repeat: masks as the store keeps them, and their scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cellrepro.asked.spec import Spec
+from cellrepro.bits.digests import array_digest, tensor_digest
+from cellrepro.images.folder import LabelledImage
+from cellrepro.model.stages import Stages
+from cellrepro.run.checkpointing import give_weights_of
+from cellrepro.run.inputs import segmented_part
+from cellrepro.run.repeat_work import RepeatWork
+from cellrepro.same.labels import canonical
+from cellrepro.same.metrics import average_precision
+from cellrepro.store.ledger import Ledger
+from cellrepro.store.manifest import MaskRecord, mean_score
+from cellrepro.store.store import STAGED_DATA
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cellrepro.model.inference import Segmentation
+
+_COMPRESSION_LEVEL = 1  # of zlib; the best one takes three times as long
+
+
+def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
+    """Segment the images of a repeat and leave masks, images and ground truth as they are stored.
+
+    Parameters
+    ----------
+    work : RepeatWork
+
+    Returns
+    -------
+    dict of str to MaskRecord
+        By the name of the image.
+    """
+    for name in ("masks", STAGED_DATA):
+        (work.staged / name).mkdir()
+    with_ledger = work.spec.ledger != "off"
+    with_stages = with_ledger and work.spec.task == "segment"
+    images = segmented_part(work.folder)
+    results = work.request.results(work.network, images, work.staged)
+    records: dict[str, MaskRecord] = {}
+    for index, image in enumerate(images):
+        stages = Stages()
+        watching_stages = stages.watching() if with_stages else nullcontext()
+        with work.keeper.watching_image(work.network, index), watching_stages:
+            result = next(results)
+        record = _keep_masks(image, result, work.staged)
+        records[image.name] = record
+        if with_ledger:
+            _write_down(work.keeper.ledger, result, record, stages.digests)
+        work.child.tell("done", f"{image.name}: {record.n_objects} objects")
+    return records
+
+
+def _write_down(
+    ledger: Ledger, result: Segmentation, record: MaskRecord, stages: Mapping[str, str]
+) -> None:
+    """Write what segmenting one image gave into the ledger, in the order in which it came."""
+    for stage, digest in stages.items():
+        ledger.add(stage, f"{result.name} {stage}", digest)
+    for name, array in result.flows.items():
+        ledger.add("flows", f"{result.name} {name}", tensor_digest(array))
+    # Outlines first: other numbers for the same objects are the smaller difference.
+    n_objects = record.n_objects
+    ledger.add("masks", f"{result.name} outlines", record.canonical_digest, value=n_objects)
+    ledger.add("masks", f"{result.name} labels", record.digest, value=n_objects)
+
+
+# -- scores --------------------------------------------------------------------------------
+
+
+def scores_by_image(work: RepeatWork, images: Sequence[LabelledImage]) -> dict[str, float | None]:
+    """Score the network on images, whose masks are not kept.
+
+    Parameters
+    ----------
+    work : RepeatWork
+    images : sequence of LabelledImage
+
+    Returns
+    -------
+    dict of str to float or None
+        Average precision at IoU 0.5, by image; none without a ground truth, or where neither it
+        nor the masks have an object.
+    """
+    from cellrepro.model.inference import segment
+
+    results = segment(work.network, tuple(images), **work.spec.settings.arguments())
+    return {
+        image.name: _score(image, result.masks)
+        for image, result in zip(images, results, strict=True)
+    }
+
+
+def scores_of_checkpoints(work: RepeatWork, carried_out: Spec) -> dict[int, float]:
+    """Score the network as it was at each kept checkpoint but the last, whose score is known.
+
+    Parameters
+    ----------
+    work : RepeatWork
+    carried_out : Spec
+        With the number of epochs that the training has had.
+
+    Returns
+    -------
+    dict of int to float
+        The mean score had training ended after so many epochs.
+    """
+    images = [image for image in segmented_part(work.folder) if image.masks is not None]
+    if not images:
+        return {}
+    scores: dict[int, float] = {}
+    for checkpoint in work.keeper.kept:
+        if checkpoint.epoch >= carried_out.epochs:
+            continue
+        work.child.phase(f"score after epoch {checkpoint.epoch}")
+        give_weights_of(checkpoint, work.network, work.child.setup.profile.dtype)
+        score = mean_score(scores_by_image(work, images).values())
+        if score is not None:
+            scores[checkpoint.epoch] = score
+    return scores
+
+
+def _score(image: LabelledImage, masks: np.ndarray) -> float | None:
+    """Average precision at IoU 0.5; none without a truth, or where both are empty."""
+    if image.masks is None:
+        return None
+    score = float(average_precision(image.masks, masks)[0])
+    return None if math.isnan(score) else score
+
+
+# -- files ---------------------------------------------------------------------------------
+
+
+def _keep_masks(image: LabelledImage, result: Segmentation, staged: Path) -> MaskRecord:
+    """Write masks, image and ground truth as the store keeps them."""
+    import numpy as np
+
+    masks = result.masks
+    truth = image.masks
+    file = f"masks/{image.name}.tif"
+    fits_16_bits = masks.max(initial=0) < 2**16
+    _write_tiff(staged / file, masks.astype(np.uint16) if fits_16_bits else masks)
+    _write_tiff(staged / STAGED_DATA / f"{image.name}.tif", image.image)
+    if truth is not None:
+        _write_tiff(staged / STAGED_DATA / f"{image.name}_masks.tif", truth.astype(np.int32))
+    return MaskRecord(
+        file=file,
+        digest=array_digest(masks.astype(np.uint32)),
+        canonical_digest=array_digest(canonical(masks).astype(np.uint32)),
+        n_objects=np.unique(masks[masks > 0]).size,
+        seconds=round(result.seconds, 4),
+        ap50=_score(image, masks),
+        n_true=None if truth is None else np.unique(truth[truth > 0]).size,
+    )
+
+
+@dataclass(frozen=True)
+class _TiffLayout:
+    """How a TIFF file tells its readers which axis holds colours."""
+
+    photometric: str
+    planarconfig: str | None = None
+
+
+def _layout_of(array: np.ndarray) -> _TiffLayout:
+    n_colours = array.shape[-1] if array.ndim >= 3 else 1
+    if n_colours == 3:
+        return _TiffLayout("rgb", "contig")
+    if n_colours == 2:
+        return _TiffLayout("minisblack", "contig")
+    return _TiffLayout("minisblack")
+
+
+def _write_tiff(path: Path, array: np.ndarray) -> None:
+    import tifffile
+
+    layout = _layout_of(array)
+    tifffile.imwrite(
+        path,
+        array,
+        photometric=layout.photometric,
+        planarconfig=layout.planarconfig,
+        compression="zlib",
+        compressionargs={"level": _COMPRESSION_LEVEL},
+        metadata=None,
+        software=False,
+    )

@@ -1,0 +1,137 @@
+"""The training of one repeat, step by step, and the weights that it leaves."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from cellrepro.bits.digests import tensor_digest
+from cellrepro.model.training_loop import Epoch, TrainingLoop
+from cellrepro.run.inputs import training_loop
+from cellrepro.run.plan import INITIAL_WEIGHTS
+from cellrepro.run.ranks import RankTeam, team_of
+from cellrepro.run.repeat_work import RepeatWork
+from cellrepro.run.until_found import Seeker
+from cellrepro.run.worker_segmenting import scores_by_image
+from cellrepro.store.checkpoints import Origin
+from cellrepro.store.manifest import TrainingRecord, WeightsRecord, mean_score
+from cellrepro.store.store import WEIGHTS
+
+
+def other_ranks(work: RepeatWork) -> AbstractContextManager[RankTeam | None]:
+    """The other ranks of a training that has several, started for one block."""
+    if work.spec.ranks == 1:
+        return nullcontext()
+    return team_of(work.child, work.request, work.device)
+
+
+def train_network(work: RepeatWork, origin: Origin, team: RankTeam | None) -> TrainingRecord:
+    """Train the network to the end, or to its goal.
+
+    Parameters
+    ----------
+    work : RepeatWork
+    origin : Origin
+        What a checkpoint must have begun with, if one is taken up.
+    team : RankTeam or None
+        The ranks that share each batch.
+
+    Returns
+    -------
+    TrainingRecord
+        One entry per epoch, those of an earlier process included.
+    """
+    keeper = work.keeper
+    listener = _EpochListener(work)
+    loop = training_loop(
+        work.spec,
+        work.network,
+        work.folder,
+        on_epoch=listener.epoch_ended,
+        watch=keeper.watch(work.network),
+        team=team,
+    )
+    listener.loop = loop
+    if work.spec.ledger != "off":
+        for name, array in loop.prepared.items():
+            keeper.ledger.add("data", name, tensor_digest(array))
+    for note in keeper.begin(origin, work.network, loop):
+        work.child.tell("note", f"note: {note}")
+    if team is not None:
+        is_seeded = work.spec.seed is not None
+        team.begin(work.network, loop, seeded=is_seeded, checkpoint=keeper.goes_on_from)
+    for epoch in loop.training.epochs:  # those of a training that goes on
+        listener.tell(epoch)
+    while not loop.finished:
+        loop.step()
+    done = loop.training
+    keeper.ledger.step = done.n_steps
+    keeper.ledger.epoch = len(done.epochs)
+    return TrainingRecord(
+        learning_rates=[epoch.learning_rate for epoch in done.epochs],
+        train_losses=[epoch.train_loss for epoch in done.epochs],
+        test_losses=[epoch.test_loss for epoch in done.epochs],
+        n_steps=done.n_steps,
+        n_removed=done.n_removed,
+        resumed_at=keeper.resumed,
+        continued_from=keeper.continued_from,
+        until=None if listener.seeker is None else listener.seeker.record,
+    )
+
+
+class _EpochListener:
+    """Told of every epoch: ends the training at its goal, keeps what is due, tells the caller."""
+
+    def __init__(self, work: RepeatWork) -> None:
+        self._work = work
+        self.loop: TrainingLoop | None = None  # as soon as it is made
+        self.seeker: Seeker | None = None
+        if work.request.goal is not None:
+            self.seeker = Seeker(
+                work.request.goal,
+                work.folder,
+                score=lambda images: mean_score(scores_by_image(work, images).values()),
+                say=lambda sentence: work.child.tell("note", sentence),
+            )
+
+    def epoch_ended(self, epoch: Epoch) -> None:
+        """One epoch has ended."""
+        assert self.loop is not None
+        is_enough = self.seeker is not None and self.seeker.is_enough(epoch.index + 1)
+        if is_enough and not self.loop.finished:
+            self.loop.end_here()
+        self._work.keeper.epoch_ended(self._work.network, self.loop)
+        self.tell(epoch)
+
+    def tell(self, epoch: Epoch) -> None:
+        """Tell the caller how far the training is."""
+        how_far = f"epoch {epoch.index + 1}/{self._work.spec.epochs}"
+        loss = f"loss {epoch.train_loss:.3f}"
+        rate = f"learning rate {epoch.learning_rate:.1e}"
+        self._work.child.tell("done", f"{how_far}, {loss}, {rate}")
+
+
+def save_trained_weights(work: RepeatWork, *, architecture: str) -> WeightsRecord:
+    """Write the trained weights and count what changed; removes the initial ones."""
+    from cellrepro.model.network import save_weights
+
+    initial = work.staged / INITIAL_WEIGHTS
+    n_changed = _n_changed(work.network, initial)
+    initial.unlink()
+    digest = save_weights(work.network, work.staged / WEIGHTS, architecture=architecture)
+    return WeightsRecord(digest=digest, n_changed=n_changed)
+
+
+def _n_changed(network: Any, initial: Path) -> int:
+    """How many parameters (scalars) are others than in a weights file, read tensor by tensor."""
+    from safetensors import safe_open
+
+    n_changed = 0
+    with safe_open(initial, framework="pt") as file:
+        for name, parameter in network.named_parameters():
+            if name == "diam_labels":  # set from the data's diameters
+                continue
+            trained = parameter.detach().cpu()
+            n_changed += int((trained != file.get_tensor(name)).sum())
+    return n_changed

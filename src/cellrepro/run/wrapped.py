@@ -1,0 +1,114 @@
+"""A request with another segmenter in the place of Cellpose's network."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cellrepro.asked.spec import make_spec
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import LabelledImage
+from cellrepro.images.label_image import label_image, pieces_of
+from cellrepro.model.network import ModelSource
+from cellrepro.run.inputs import axes_of
+from cellrepro.run.options import WrapOptions
+from cellrepro.run.plan import Plan, Request
+from cellrepro.run.plan_inputs import PlanInputs
+from cellrepro.run.planning import read_basis
+from cellrepro.store.manifest import ModelRecord
+
+if TYPE_CHECKING:
+    import torch
+
+    from cellrepro.model.inference import Segmentation
+
+
+@dataclass(frozen=True)
+class WrappedRequest(Request):
+    """A request with another segmenter in the place of Cellpose's network."""
+
+    @abstractmethod
+    def segmenter(self, staged: Path) -> Callable[[LabelledImage], Any]:
+        """What gives the masks of one image; whether they are masks is checked later.
+
+        Parameters
+        ----------
+        staged : Path
+            The folder of the repeat, for what is said meanwhile.
+        """
+
+    def label_on(self, image: LabelledImage) -> str:
+        """The segmenter and the image, for messages."""
+        return f"{self.model.label} on {image.name}"
+
+    def build(self, device: torch.device, staged: Path) -> tuple[None, ModelRecord]:
+        """No network; on record stands what the segmenter is."""
+        return None, ModelRecord(
+            architecture=self.model.architecture,
+            n_parameters=0,
+            dtype=self.setup.profile.dtype,
+            initial_weights=str(self.model.digest),
+        )
+
+    def results(
+        self, network: None, images: tuple[LabelledImage, ...], staged: Path
+    ) -> Iterator[Segmentation]:
+        """The masks of one image after another, known to be label images of their shape."""
+        from cellrepro.model.inference import Segmentation
+
+        segmenter = self.segmenter(staged)
+        for image in images:
+            begun = time.perf_counter()
+            masks = _checked(segmenter(image), image, self.label_on(image))
+            yield Segmentation(image.name, masks, time.perf_counter() - begun)
+
+
+def _checked(masks: Any, image: LabelledImage, segmenter: str) -> np.ndarray:
+    """Masks as a label image of the image's shape; `BadInput` if they are none."""
+    labels = label_image(f"what came of {segmenter}", masks)
+    axes = "(Z, Y, X)" if image.stack else "(Y, X)"
+    n_axes = 3 if image.stack else 2
+    expected = image.image.shape[:n_axes]
+    if labels.shape != expected:
+        raise BadInput(
+            f"{segmenter} gave masks of shape {labels.shape}; expected {axes} = {expected}, that "
+            "of the image: write them at the size of the image that was given"
+        )
+    pieces = pieces_of(labels)
+    if pieces.is_picture or pieces.in_many_pieces:
+        raise BadInput(
+            f"{segmenter} gave a picture or a foreground map, no label image: {pieces.n_values} of "
+            f"its values lie in {pieces.n_pieces} separate pieces; expected a number of its own "
+            "for every object (scipy.ndimage.label numbers the pieces of a foreground map)"
+        )
+    return labels
+
+
+def plan_wrapped(options: WrapOptions, model: ModelSource, program: tuple[str, ...]) -> Plan:
+    """Plan another segmenter; the plan still has a `Request` of a network.
+
+    Parameters
+    ----------
+    options : WrapOptions
+    model : ModelSource
+        What segments, by the digest of its content.
+    program : tuple of str
+        What the spec says of it: a command's words as given, or a function.
+    """
+    axes = axes_of("wrap", None)
+    basis = read_basis(options, PlanInputs(), axes=axes, model=model)
+    spec = make_spec(
+        task="wrap",
+        **basis.of_spec(),
+        seed=options.seed,
+        mode=options.mode,
+        ledger="off",
+        program=program,
+    )
+    return basis.plan(spec)

@@ -1,0 +1,142 @@
+"""A Python function as a segmenter: named by its file and what that imports from beside it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from cellrepro.bits.digests import value_digest
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import LabelledImage
+from cellrepro.model.network import ModelSource
+from cellrepro.process.endings import ended_with
+from cellrepro.run.imported_files import digest_with_imports
+from cellrepro.run.options import WrapOptions
+from cellrepro.run.plan import Plan
+from cellrepro.run.wrapped import WrappedRequest, plan_wrapped
+
+T = TypeVar("T")
+
+
+def plan_function(options: WrapOptions, function: str) -> Plan:
+    """Check all that a wrapped function needs and name its spec; the function is not imported.
+
+    Parameters
+    ----------
+    options : WrapOptions
+    function : str
+        ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION``; see `cellrepro.wrap_python`.
+
+    Raises
+    ------
+    BadInput
+        If it names no function, or the folder cannot be read.
+    """
+    content = digest_with_imports(_file_of(function))
+    digest = content if isinstance(content, str) else value_digest(content)
+    source = ModelSource(function.rpartition("/")[2], "function", digest=digest)
+    plan = plan_wrapped(options, source, (function,))
+    request = FunctionRequest(
+        spec=plan.request.spec,
+        data=plan.request.data,
+        model=plan.request.model,
+        device=plan.request.device,
+    )
+    return replace(plan, request=request)
+
+
+@dataclass(frozen=True)
+class FunctionRequest(WrappedRequest):
+    """A request whose spec names a function in the place of Cellpose's network."""
+
+    def segmenter(self, staged: Path) -> Callable[[LabelledImage], Any]:
+        """The function, imported, of each image's pixels."""
+        assert self.spec.program is not None
+        (reference,) = self.spec.program
+        label = f"{self.model.label}, when imported,"
+        function = _tried(label, lambda: load_function(reference))
+        self.setup.seed_all()  # so that what its import drew changes nothing
+
+        def masks_of(image: LabelledImage) -> np.ndarray:
+            label = self.label_on(image)
+            masks = _tried(label, lambda: function(image.image.copy()))
+            return _tried(label, lambda: np.asarray(masks))
+
+        return masks_of
+
+
+def _tried(label: str, work: Callable[[], T]) -> T:
+    """What some foreign work returns; its error names the file and line."""
+    try:
+        return work()
+    except BadInput:
+        raise
+    except Exception as error:
+        ending = ended_with(repr(error), label=label)
+        if ending.status != "failed":
+            raise ending from error
+        last_frame = traceback.extract_tb(error.__traceback__)[-1]
+        line = f"{last_frame.filename}:{last_frame.lineno}"
+        raise BadInput(f"{label} failed with {error!r}, in {line}") from error
+
+
+def load_function(reference: str) -> Callable[[np.ndarray], Any]:
+    """Import the function that ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION`` names.
+
+    Raises
+    ------
+    BadInput
+        If there is none, or another module of the same name is imported in its file's place.
+    """
+    file = _file_of(reference)
+    module_or_file, name = _parts_of(reference)
+    is_by_file = module_or_file.endswith(".py")
+    sys.path.insert(0, str(file.parent if is_by_file else Path.cwd()))
+    module = importlib.import_module(file.stem if is_by_file else module_or_file)
+    function = getattr(module, name, None)
+    if not callable(function) or not file.samefile(str(module.__file__)):
+        raise BadInput(
+            f"{module.__file__} was imported for {reference!r} and has no function {name!r} of "
+            f"{file}; give the function's name, and the file one that no other module has"
+        )
+    return function
+
+
+class _Parts(NamedTuple):
+    """What a reference to a function is made of."""
+
+    module_or_file: str
+    name: str
+
+
+def _parts_of(reference: str) -> _Parts:
+    module_or_file, _, name = reference.rpartition(":")
+    return _Parts(module_or_file, name)
+
+
+def _file_of(reference: str) -> Path:
+    """The file of a function, which is not imported."""
+    module_or_file, name = _parts_of(reference)
+    if module_or_file.endswith(".py"):
+        candidates = [module_or_file]
+    else:
+        inside = module_or_file.replace(".", "/")
+        candidates = [
+            f"{root}/{inside}{ending}"
+            for root in (Path.cwd(), *sys.path)
+            for ending in (".py", "/__init__.py")
+        ]
+    for path in candidates:
+        if name.isidentifier() and Path(path).is_file():
+            return Path(path).absolute()
+    raise BadInput(
+        f"{reference!r} names no function; expected MODULE:FUNCTION, the module in this folder or "
+        "installed, or FILE.py:FUNCTION, a file that exists"
+    )
