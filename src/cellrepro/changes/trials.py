@@ -12,7 +12,7 @@ from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.bits.digests import value_digest
 from cellrepro.changes.conditions import MODEL, PRECISION, VERSION, Condition, as_read
 from cellrepro.errors import CellreproError
-from cellrepro.model.shared_steps import Held
+from cellrepro.model.shared_steps import RecentResults
 from cellrepro.process.cellpose_versions import is_installed
 from cellrepro.same.matching import matches, overlap, partners
 
@@ -129,7 +129,7 @@ class Trials:
         self._build = build
         self._elsewhere = elsewhere
         self._tell = tell
-        self._results = Held()
+        self._results = RecentResults()
         self._evaluators: dict[tuple[str, str], Any] = {}
 
     def masks(self, condition: Mapping[str, Any]) -> np.ndarray:

@@ -7,10 +7,10 @@ import functools
 import glob
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,14 @@ from cellrepro.bits.digests import array_digest, value_digest
 from cellrepro.determinism.seeds import generators_kept
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
+from cellrepro.model.patching import replaced
 from cellrepro.model.segmentation_limits import refuse_impossible
-from cellrepro.model.shared_steps import Held, SharedSteps
+from cellrepro.model.shared_steps import RecentResults, SharedSteps
+
+if TYPE_CHECKING:
+    import torch
+
+    from cellrepro.model.network import CellposeNetwork
 
 IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
 """What Cellpose brings in, after NumPy and PyTorch; the last brings in the network module."""
@@ -27,88 +33,147 @@ IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
 
 @dataclass(frozen=True)
 class Segmentation:
-    """The masks of one image."""
+    """The masks of one image.
+
+    Attributes
+    ----------
+    name : str
+        Of the image.
+    masks : ndarray of uint32, shape (Y, X) or (Z, Y, X)
+        0 is background, 1..N as numbered by Cellpose; of planes that were segmented by themselves,
+        each begins where the one before it ends.
+    seconds : float
+        Wall time of ``eval`` alone.
+    flows : dict of str to ndarray of float32
+        What the network gave for the whole image: ``flows``, shape (2, Y, X), in y and x, and
+        ``probability``, shape (Y, X), of being cell, as a logit. Empty where masks come from
+        elsewhere.
+    """
 
     name: str
-    # uint32, shape (Y, X) or (Z, Y, X): 0 is background, 1..N as numbered by Cellpose; of planes
-    # that were segmented by themselves, each begins where the one before it ends.
     masks: np.ndarray
-    seconds: float  # wall time of ``eval`` alone
-    # What the network gave for the whole image, float32: ``flows``, shape (2, Y, X), in y and x,
-    # and ``probability``, shape (Y, X), of being cell, as a logit.
+    seconds: float
     flows: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def segment(
-    network: Any, images: tuple[LabelledImage, ...], **options: Any
+    network: CellposeNetwork, images: tuple[LabelledImage, ...], **options: Any
 ) -> Iterator[Segmentation]:
-    """Segment images one by one with a ``cellpose.vit.CPSAM``, moving no generator; the options
-    are those of ``eval``."""
-    evaluated = evaluator(network)
+    """Segment images one by one, moving no generator.
+
+    Parameters
+    ----------
+    network : CellposeNetwork
+        Is put into evaluation.
+    images : tuple of LabelledImage
+        Flat ones or stacks.
+    **options
+        Those of ``CellposeModel.eval``, which documents them.
+    """
+    evaluate = evaluator(network)
     for image in images:
         with generators_kept():
             started = time.perf_counter()
-            masks, flows, probability = evaluated(image.image, stack=image.stack, **options)
+            masks, flows, probability = evaluate(image.image, stack=image.stack, **options)
             seconds = time.perf_counter() - started
-        given = {"flows": flows, "probability": probability}
-        yield Segmentation(image.name, masks.astype(np.uint32), seconds, given)
+        yield Segmentation(
+            name=image.name,
+            masks=masks.astype(np.uint32),
+            seconds=seconds,
+            flows={"flows": flows, "probability": probability},
+        )
 
 
-def evaluator(network: Any, *, sharing: bool = False) -> Evaluator:
-    """``CellposeModel.eval`` around a network; ``sharing`` makes one pass of the network, and each
-    step beside it that takes time, serve all calls that give it the same."""
+def evaluator(
+    network: CellposeNetwork, *, sharing: bool = False, tile_by_tile: bool | None = None
+) -> Evaluator:
+    """Put ``CellposeModel.eval`` around a network.
+
+    Parameters
+    ----------
+    network : CellposeNetwork
+        Is put into evaluation.
+    sharing : bool
+        Whether one pass of the network, and each step beside it that takes time, serves all calls
+        that give it the same.
+    tile_by_tile : bool, optional
+        Whether the network sees one tile at a time, whatever the batch: a product of another
+        height may add in another order, so that a tile's bits would depend on the others. By
+        default where mode ``strict`` is in force at the call.
+    """
     from cellpose.models import CellposeModel
 
-    class LoadedModel(CellposeModel):
-        """Cellpose 4.2.1.1 builds one only from a file of weights of its own size."""
-
-        def __init__(self) -> None:
-            self.net = network
-            self.device = network.device
-            self.gpu = network.device.type != "cpu"
-            self.backbone = getattr(network, "backbone", "vit_l")  # not known before 4.2
-            self.pretrained_model = ""
-
     network.eval()
-    model = copy.copy(getattr(network, "loaded_by", None) or LoadedModel())
-    model.net, model.device = _TileByTile(network), network.device
+    loaded_model = getattr(network, "loaded_by", None)
+    if loaded_model is None:
+        loaded_model = _model_around(network, CellposeModel)
+    model = copy.copy(loaded_model)
+    model.net = _TileByTile(network, tile_by_tile)
+    model.device = network.device
     return Evaluator(model, sharing=sharing)
 
 
-class _TileByTile:
-    """A network that in mode ``strict`` sees one tile at a time, whatever the batch: a product of
-    another height may add in another order, so that a tile's bits would depend on the others."""
+def _model_around(network: CellposeNetwork, model_class: Any) -> Any:
+    """A ``CellposeModel`` of a network; its constructor takes only files of weights (4.2.1.1)."""
+    model = model_class.__new__(model_class)
+    model.net = network
+    model.device = network.device
+    model.gpu = network.device.type != "cpu"
+    model.backbone = getattr(network, "backbone", "vit_l")  # not known before 4.2
+    model.pretrained_model = ""
+    return model
 
-    def __init__(self, network: Any) -> None:
+
+def _strict_is_in_force() -> bool:
+    """Whether PyTorch refuses what is not deterministic, as mode ``strict`` has it do."""
+    import torch
+
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    return torch.are_deterministic_algorithms_enabled() and not only_warns
+
+
+class _TileByTile:
+    """A network that sees one tile at a time, always, never, or where mode ``strict`` is set."""
+
+    def __init__(self, network: CellposeNetwork, tile_by_tile: bool | None) -> None:
         self._network = network
+        self._tile_by_tile = tile_by_tile
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._network, name)
 
-    def __call__(self, tiles: Any) -> Any:
+    def __call__(self, tiles: torch.Tensor) -> Any:
         import torch
 
-        warns = torch.is_deterministic_algorithms_warn_only_enabled()
-        strict = torch.are_deterministic_algorithms_enabled() and not warns
-        if len(tiles) == 1 or not strict:
+        one_by_one = self._tile_by_tile
+        if one_by_one is None:
+            one_by_one = _strict_is_in_force()
+        if len(tiles) == 1 or not one_by_one:
             return self._network(tiles)
         outputs = [self._network(tiles[i : i + 1])[:2] for i in range(len(tiles))]
         return tuple(torch.cat(parts) for parts in zip(*outputs, strict=True))
 
 
 class Evaluator:
-    """Calls ``CellposeModel.eval``, with the whole of its normalisation each time."""
+    """Calls ``CellposeModel.eval``, with the whole of its normalisation each time.
+
+    Made by `evaluator`.
+
+    Attributes
+    ----------
+    model : cellpose.models.CellposeModel
+        Cellpose's own.
+    n_passes : int
+        Of the network, where they are shared.
+    """
 
     def __init__(self, model: Any, *, sharing: bool) -> None:
         self.model = model
-        self.n_passes = 0  # of the network, where they are shared
-        self._usual = _usual_normalisation()
+        self.n_passes = 0
         self._sharing = sharing
-        self._passes = Held()
-        self._steps = SharedSteps(Held())
-        if sharing:
-            self._run = model._run_net
-            model._run_net = self._pass
+        self._usual_normalisation = _usual_normalisation()
+        self._passes = RecentResults()
+        self._steps = SharedSteps(RecentResults())
 
     def __call__(
         self,
@@ -118,41 +183,75 @@ class Evaluator:
         normalize: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> list[np.ndarray]:
-        """Masks, flows (2, Y, X) and probability (Y, X) of an image and arguments of ``eval``.
+        """Segment one image.
 
-        Of a stack, (Z, Y, X) or (Z, Y, X, C), these have a further axis for its planes.
+        Parameters
+        ----------
+        image : ndarray, shape (Y, X) or (Y, X, C); of a stack (Z, Y, X) or (Z, Y, X, C)
+            As it was read.
+        stack : bool
+            Whether the first axis counts planes.
+        normalize : mapping, optional
+            The fields of the normalisation that are not as usual.
+        **options
+            Those of ``CellposeModel.eval``, which documents them.
+
+        Returns
+        -------
+        list of ndarray
+            Masks (Y, X), flows (2, Y, X) and probability (Y, X), of a stack with an axis for its
+            planes.
+
+        Raises
+        ------
+        BadInput
+            For what Cellpose cannot do with such an image.
         """
         refuse_impossible(image.shape, {**options, "normalize": normalize}, stack=stack)
-        if image.ndim == 2 + stack:
-            image = image[..., None]
-        together = bool(options.get("do_3D") or options.get("stitch_threshold"))
-        if together and not stack:
+        planes_together = bool(options.get("do_3D") or options.get("stitch_threshold"))
+        if planes_together and not stack:
             raise BadInput("do_3D and stitch_threshold are for stacks, and the image is one plane")
-        places: dict[str, Any] = {"channel_axis": image.ndim - 1}
-        places |= {"z_axis": 0} if together else {}
-        whole = {**self._usual, **(normalize or {})}
-        with self._steps.in_force() if self._sharing else nullcontext():
-            masks, given, _ = self.model.eval(image, normalize=whole, **places, **options)
+        has_channels = image.ndim > 2 + stack
+        pixels = image if has_channels else image[..., None]
+        axes = {"channel_axis": pixels.ndim - 1}
+        if planes_together:
+            axes["z_axis"] = 0
+        whole_normalisation = {**self._usual_normalisation, **(normalize or {})}
+        with ExitStack() as borrowed:
+            if self._sharing:
+                self._share(borrowed)
+            masks, network_output, _ = self.model.eval(
+                pixels, normalize=whole_normalisation, **axes, **options
+            )
         masks = np.asarray(masks)
-        if stack and not together:
-            masks = _told_apart(masks)
-        return [masks, *(np.asarray(part) for part in given[1:3])]
+        if stack and not planes_together:
+            masks = _with_numbers_of_their_own(masks)
+        _picture, flows, probability, *_ = network_output
+        return [masks, np.asarray(flows), np.asarray(probability)]
 
-    def _pass(self, x: np.ndarray, **options: Any) -> Any:
-        """The network's output for normalised pixels, from memory where it has been made."""
+    def _share(self, borrowed: ExitStack) -> None:
+        """Take passes and steps from memory where they have been made."""
+        run_network = self.model._run_net
+        shared_pass = functools.partial(self._shared_pass, run_network)
+        borrowed.enter_context(replaced(self.model, "_run_net", shared_pass))
+        borrowed.enter_context(self._steps.in_force())
+
+    def _shared_pass(self, run_network: Any, x: np.ndarray, **options: Any) -> Any:
+        """The network's output for normalised pixels; the options are Cellpose's."""
         key = value_digest([array_digest(x), sorted((n, str(v)) for n, v in options.items())])
 
         def run() -> Any:
             self.n_passes += 1
-            return self._run(x, **options)
+            return run_network(x, **options)
 
         return self._passes.get(key, run)
 
 
-def _told_apart(masks: np.ndarray) -> np.ndarray:
-    """Planes with numbers of their own: no object of one is meant to be one of another."""
-    before = np.concatenate([[0], np.cumsum(masks.max(axis=(1, 2), initial=0).astype(np.int64))])
-    return np.where(masks > 0, masks + before[:-1, None, None], 0)
+def _with_numbers_of_their_own(masks: np.ndarray) -> np.ndarray:
+    """Planes that share no number: no object of one is meant to be one of another."""
+    most = masks.max(axis=(1, 2), initial=0).astype(np.int64)
+    n_before = np.concatenate([[0], np.cumsum(most)])
+    return np.where(masks > 0, masks + n_before[:-1, None, None], 0)
 
 
 @functools.cache

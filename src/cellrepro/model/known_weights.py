@@ -3,7 +3,7 @@ it. Nothing is loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -18,6 +18,7 @@ DEFAULT = "cpsam_v2"
 """What Cellpose 4.2 takes for a name that it does not know; only its log says so."""
 _SHIPPED = "vit-l"  # the encoder of Cellpose's own network
 _NOT_DRAWN = {"diam_labels", "diam_mean"}  # the same in every network
+_PATCHES = "encoder.patch_embed.proj.weight"
 OF_SEVERAL_GPUS = (
     "its names begin with `module.`; Cellpose 4.2.1.1 looks for W2 before it takes that off, and "
     "refuses the file; save it again under the names without it"
@@ -26,58 +27,164 @@ CHECKPOINT = (
     "a checkpoint of a training, with its network under {key!r}; Cellpose takes a network by "
     "itself: save what is under that key with torch.save"
 )
+_NEEDS_CELLPOSE_3 = "Cellpose 4 refuses networks of Cellpose 2 and 3; run it in Cellpose 3"
 _TORCH_ONLY = "Cellpose reads what torch.save wrote; cellrepro loads this one"
 
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a network is, and what becomes of it in the Cellpose that is installed."""
+    """What a network is, and what becomes of it in the Cellpose that is installed.
 
-    generation: str | None  # None: none of Cellpose's
+    Attributes
+    ----------
+    generation : str or None
+        Of Cellpose; none if it is none of Cellpose's.
+    network : str or None
+        The kind of network and its encoder.
+    loads_as : str or None
+        ``itself``, or what else Cellpose makes of it; none where it does not load.
+    note : str
+        Why it does not load, or what is lost when it does.
+    """
+
+    generation: str | None
     network: str | None
-    loads_as: str | None  # ``itself``, or None where it does not load
+    loads_as: str | None
     note: str = ""
 
 
+@dataclass(frozen=True)
+class _Weights:
+    """What a file of weights says without being loaded."""
+
+    shapes: Mapping[str, tuple[int, ...]]  # of the parameters, by name
+    saved_by_torch: bool
+
+    @property
+    def patch_shape(self) -> tuple[int, ...]:
+        """Of the weights that turn a patch into a token: (width, channels, height, width)."""
+        return self.shapes.get(_PATCHES, (0,))
+
+    def has_name_from(self, beginning: str) -> bool:
+        """Whether the name of a parameter begins so."""
+        return any(name.startswith(beginning) for name in self.shapes)
+
+    def loaded(self, generation: str, network: str, note: str = "") -> Recognised:
+        """A network that loads as itself, if Cellpose can read the file."""
+        if not self.saved_by_torch:
+            return Recognised(generation, network, None, _TORCH_ONLY)
+        return Recognised(generation, network, "itself", note)
+
+
 def recognise(shapes: Mapping[str, tuple[int, ...]], *, saved_by_torch: bool) -> Recognised:
-    """What a network with parameters of these names and shapes is."""
-    patch = shapes.get("encoder.patch_embed.proj.weight", (0,))
-    why = "Cellpose 4 refuses networks of Cellpose 2 and 3; run it in Cellpose 3"
-    if any(name.startswith("downsample.") for name in shapes):
-        return Recognised("2 or 3", "CPnet", None, why)
-    if "diam_mean" in shapes and any(name.startswith("net.encoder.") for name in shapes):
-        return Recognised("3", "transformer", None, why)
-    if "encoder.cls_token" in shapes:
-        known = {1024: "ViT-L", 768: "ViT-B"}.get(patch[0])
-        network = f"CPDINO ({known or 'unknown encoder'})"
-        if known is None or not find_spec("dinov3"):
-            why = "Cellpose needs the package dinov3 for it, and one of the encoders ViT-L, ViT-B"
-            return Recognised("4 (DINO)", network, None, why)
-        return Recognised("4 (DINO)", network, *_loads(saved_by_torch))
-    if "W2" not in shapes or len(patch) != 4:
-        return Recognised(None, None, None, "no network of Cellpose 2, 3 or 4")
-    n_blocks = len({name.split(".")[2] for name in shapes if name.startswith("encoder.blocks.")})
-    sizes = patch[0], n_blocks, patch[-1]
-    encoder = next((n for n, e in ENCODERS.items() if (e.width, e.depth, e.patch) == sizes), None)
-    network = f"CPSAM ({encoder or 'unknown encoder'})"
+    """Say what a network is.
+
+    Parameters
+    ----------
+    shapes : mapping of str to tuple of int
+        Of its parameters, by name.
+    saved_by_torch : bool
+        Whether the file is one that ``torch.save`` wrote, which alone Cellpose reads.
+
+    Examples
+    --------
+    >>> recognise({"downsample.down.0.weight": (32, 2, 3, 3)}, saved_by_torch=True).generation
+    '2 or 3'
+    """
+    weights = _Weights(shapes, saved_by_torch)
+    recognised = (rule(weights) for rule in _RULES)
+    return next(result for result in recognised if result is not None)
+
+
+def _cpnet(weights: _Weights) -> Recognised | None:
+    """The convolutional network of Cellpose 2 and 3."""
+    if not weights.has_name_from("downsample."):
+        return None
+    return Recognised("2 or 3", "CPnet", None, _NEEDS_CELLPOSE_3)
+
+
+def _older_transformer(weights: _Weights) -> Recognised | None:
+    """The transformer that Cellpose 3 had beside it."""
+    if "diam_mean" not in weights.shapes or not weights.has_name_from("net.encoder."):
+        return None
+    return Recognised("3", "transformer", None, _NEEDS_CELLPOSE_3)
+
+
+def _dino(weights: _Weights) -> Recognised | None:
+    """Cellpose 4 around an encoder of DINO's, which needs a package of its own."""
+    if "encoder.cls_token" not in weights.shapes:
+        return None
+    encoder = {1024: "ViT-L", 768: "ViT-B"}.get(weights.patch_shape[0])
+    network = f"CPDINO ({encoder or 'unknown encoder'})"
+    if encoder is None or not find_spec("dinov3"):
+        why = "Cellpose needs the package dinov3 for it, and one of the encoders ViT-L, ViT-B"
+        return Recognised("4 (DINO)", network, None, why)
+    return weights.loaded("4 (DINO)", network)
+
+
+def _other_program(weights: _Weights) -> Recognised | None:
+    """What has no head of Cellpose 4, or no patches."""
+    if "W2" in weights.shapes and len(weights.patch_shape) == 4:
+        return None
+    return Recognised(None, None, None, "no network of Cellpose 2, 3 or 4")
+
+
+def _sam_of_another_size(weights: _Weights) -> Recognised | None:
+    """Cellpose 4 around an encoder of SAM's that is not the one it ships."""
     expected = parameter_shapes(_SHIPPED)
-    others = [name for name in shapes if shapes[name] != expected.get(name, shapes[name])]
-    if others:
-        why = f"Cellpose loads the sizes of {_SHIPPED} only, and {others[0]} is {shapes[others[0]]}"
-        return Recognised("4 (SAM)", network, None, f"{why}; cellrepro loads its own encoders")
-    missing = expected.keys() - shapes.keys() - _NOT_DRAWN
-    if missing and saved_by_torch:
+    others = [
+        name
+        for name, shape in weights.shapes.items()
+        if name in expected and shape != expected[name]
+    ]
+    if not others:
+        return None
+    first = others[0]
+    why = f"Cellpose loads the sizes of {_SHIPPED} only, and {first} is {weights.shapes[first]}"
+    return Recognised(
+        "4 (SAM)", _sam_name(weights), None, f"{why}; cellrepro loads its own encoders"
+    )
+
+
+def _incomplete_sam(weights: _Weights) -> Recognised | None:
+    """Cellpose's own network without some of its parameters, in a file that Cellpose reads."""
+    missing = parameter_shapes(_SHIPPED).keys() - weights.shapes.keys() - _NOT_DRAWN
+    if missing and weights.saved_by_torch:
         why = f"{amount(len(missing), 'parameter')} missing, which Cellpose draws at random"
-        return Recognised("4 (SAM)", network, "a partly random network", why)
-    ignored = [name for name in shapes if name not in expected]
-    loads_as, note = _loads(saved_by_torch)
-    if ignored and saved_by_torch:
+        return Recognised("4 (SAM)", _sam_name(weights), "a partly random network", why)
+    return None
+
+
+def _sam(weights: _Weights) -> Recognised:
+    """Cellpose's own network, perhaps with parameters that it does not know."""
+    expected = parameter_shapes(_SHIPPED)
+    ignored = [name for name in weights.shapes if name not in expected]
+    note = ""
+    if ignored:
         note = f"Cellpose ignores {amount(len(ignored), 'parameter')}, {ignored[0]} first"
-    return Recognised("4 (SAM)", network, loads_as, note)
+    return weights.loaded("4 (SAM)", _sam_name(weights), note)
 
 
-def _loads(saved_by_torch: bool) -> tuple[str | None, str]:
-    return ("itself", "") if saved_by_torch else (None, _TORCH_ONLY)
+def _sam_name(weights: _Weights) -> str:
+    """``CPSAM`` and its encoder, by the sizes of that."""
+    width, *_, patch = weights.patch_shape
+    blocks = {name.split(".")[2] for name in weights.shapes if name.startswith("encoder.blocks.")}
+    for name, encoder in ENCODERS.items():
+        if (encoder.width, encoder.depth, encoder.patch) == (width, len(blocks), patch):
+            return f"CPSAM ({name})"
+    return "CPSAM (unknown encoder)"
+
+
+_RULES: tuple[Callable[[_Weights], Recognised | None], ...] = (
+    _cpnet,
+    _older_transformer,
+    _dino,
+    _other_program,
+    _sam_of_another_size,
+    _incomplete_sam,
+    _sam,
+)
+"""The first that fits says what it is; the last always does."""
 
 
 def known_to_cellpose(name: str) -> bool:

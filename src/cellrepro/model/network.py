@@ -8,10 +8,7 @@ PyTorch's own are not (they depend on the vector instructions, torch 2.15).
 from __future__ import annotations
 
 import functools
-import http.client
-import inspect
 import json
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,9 +21,10 @@ import numpy as np
 
 from cellrepro.bits.digests import file_digest
 from cellrepro.determinism.seeds import check_seed, generators_kept
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput
+from cellrepro.model.initial_weights import draw_weights
+from cellrepro.model.pretrained import load_pretrained
 from cellrepro.store.unchanged import digest_once
-from cellrepro.words import some
 
 if TYPE_CHECKING:
     import torch
@@ -45,33 +43,90 @@ CELLPOSE_NAMES = ("cpsam_v2", "cpsam")
 
 @dataclass(frozen=True)
 class Encoder:
-    """Sizes of an image encoder of SAM's class."""
+    """Sizes of an image encoder of SAM's class.
 
-    width: int  # numbers in a token
-    depth: int  # blocks
+    Attributes
+    ----------
+    width : int
+        Numbers in a token.
+    depth : int
+        Blocks.
+    heads : int
+        Of attention.
+    mlp_ratio : float
+        Hidden width of a block's perceptron, in widths.
+    global_blocks : tuple of int
+        The blocks whose tables of relative positions have 127 rows; the others' have 27, as their
+        attention was windowed before Cellpose made every block global.
+    patch : int
+        Pixels along a token's edge.
+    learning_rate : float
+        Where nobody asks for another: small networks start from noise, Cellpose fine-tunes.
+    is_small : bool
+        Whether it learns from noise on any laptop.
+    """
+
+    width: int
+    depth: int
     heads: int
-    mlp_ratio: float  # hidden width of a block's perceptron, in widths
-    # The blocks whose tables of relative positions have 127 rows; the others' have 27, as their
-    # attention was windowed before Cellpose made every block global.
+    mlp_ratio: float
     global_blocks: tuple[int, ...]
-    patch: int  # pixels along a token's edge
+    patch: int
+    learning_rate: float = 1e-5
+    is_small: bool = False
+
+
+def _small(depth: int) -> Encoder:
+    """`tiny` and its deeper relatives."""
+    return Encoder(
+        width=192,
+        depth=depth,
+        heads=1,
+        mlp_ratio=2.0,
+        global_blocks=(depth - 1,),
+        patch=16,  # 8, Cellpose's own, makes four times the tokens, for no better masks here
+        learning_rate=1e-3,
+        is_small=True,
+    )
 
 
 ENCODERS = {
-    # A patch of 8, Cellpose's own, makes four times the tokens, for no better masks here.
-    TINY: Encoder(192, 2, 1, 2.0, (1,), patch=16),
-    **{f"tiny-{n}": Encoder(192, n, 1, 2.0, (n - 1,), patch=16) for n in (4, 8, 12)},
+    TINY: _small(depth=2),
+    "tiny-4": _small(depth=4),
+    "tiny-8": _small(depth=8),
+    "tiny-12": _small(depth=12),
     # As segment-anything 1.0 builds them (build_sam.py); Cellpose's own network is the second.
-    "vit-b": Encoder(768, 12, 12, 4.0, (2, 5, 8, 11), patch=8),
-    "vit-l": Encoder(1024, 24, 16, 4.0, (5, 11, 17, 23), patch=8),
+    "vit-b": Encoder(
+        width=768,
+        depth=12,
+        heads=12,
+        mlp_ratio=4.0,
+        global_blocks=(2, 5, 8, 11),
+        patch=8,
+    ),
+    "vit-l": Encoder(
+        width=1024,
+        depth=24,
+        heads=16,
+        mlp_ratio=4.0,
+        global_blocks=(5, 11, 17, 23),
+        patch=8,
+    ),
 }
 """The encoders that `seeded_network` builds, by name; the number is that of blocks."""
 
-SMALL = frozenset(name for name in ENCODERS if name.startswith(TINY))
+PRETRAINED = "cellpose"
+"""The architecture of what Cellpose loads by itself."""
+
+ARCHITECTURES = frozenset({*ENCODERS, PRETRAINED})
+"""What a file of weights may say that it is for."""
+
+SMALL = frozenset(name for name, encoder in ENCODERS.items() if encoder.is_small)
 """Those that learn from noise on any laptop."""
 
-LEARNING_RATES = {name: 1e-3 if name in SMALL else 1e-5 for name in (*ENCODERS, "cellpose")}
-"""Default learning rates: small networks start from noise, Cellpose fine-tunes with 1e-5."""
+LEARNING_RATES = {name: encoder.learning_rate for name, encoder in ENCODERS.items()}
+LEARNING_RATES[PRETRAINED] = 1e-5
+"""Default learning rates, by architecture."""
 
 SMALL_DRAWS_PER_EPOCH = 48
 """Default draws per epoch for those: twelve epochs of `tiny` over a dozen images find cells."""
@@ -79,12 +134,24 @@ SMALL_DRAWS_PER_EPOCH = 48
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a network's weights come from."""
+    """Where a network's weights come from.
 
-    label: str  # as it stands in the spec
-    architecture: str  # a name of `ENCODERS`, or ``cellpose``
-    path: Path | None = None  # none for weights from the seed and for Cellpose's names
-    digest: str | None = None  # SHA-256 of that file
+    Attributes
+    ----------
+    label : str
+        As it stands in the spec.
+    architecture : str
+        One of `ARCHITECTURES`.
+    path : Path or None
+        The file; none for weights from the seed and for Cellpose's names.
+    digest : str or None
+        SHA-256 of that file.
+    """
+
+    label: str
+    architecture: str
+    path: Path | None = None
+    digest: str | None = None
 
     @property
     def untrained(self) -> bool:
@@ -93,13 +160,27 @@ class ModelSource:
 
 
 def find_model(reference: str, store: Store) -> ModelSource:
-    """What a model reference means: an encoder's name, one of Cellpose's, a weights file, ``KEY``
-    or ``KEY/REPEAT``. PyTorch is not imported."""
+    """Find what a model reference means; PyTorch is not imported.
+
+    Parameters
+    ----------
+    reference : str
+        A name of `ENCODERS` or of `CELLPOSE_NAMES`, the path of a weights file, or ``KEY`` or
+        ``KEY/REPEAT`` of a run.
+    store : Store
+        Where runs are looked up.
+
+    Raises
+    ------
+    BadInput
+        If it means none of these, or a run without weights, or a file that is not whole.
+    """
     if reference in ENCODERS:
         return ModelSource(reference, reference)
     if reference in CELLPOSE_NAMES:
-        return ModelSource(reference, "cellpose")
-    if (path := Path(reference)).is_file():
+        return ModelSource(reference, PRETRAINED)
+    path = Path(reference)
+    if path.is_file():
         return ModelSource(path.name, _architecture(path), path, file_digest(path))
     try:
         repeat = store.find(reference)
@@ -111,21 +192,25 @@ def find_model(reference: str, store: Store) -> ModelSource:
         ) from error
     if repeat.weights is None:
         raise BadInput(f"run {repeat.name} only segmented; it holds no weights to start from")
-    path = repeat.weights
-    return ModelSource(repeat.name, _architecture(path), path, digest_once(path))
+    return ModelSource(
+        label=repeat.name,
+        architecture=_architecture(repeat.weights),
+        path=repeat.weights,
+        digest=digest_once(repeat.weights),
+    )
 
 
 def _architecture(path: Path) -> str:
     """Whose network a weights file is for, by its header."""
     if zipfile.is_zipfile(path):
-        return "cellpose"  # torch.save's format, Cellpose's own
+        return PRETRAINED  # torch.save's format, Cellpose's own
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
             described = (file.metadata() or {}).get("cellrepro", '{"architecture": "cellpose"}')
             architecture = json.loads(described)["architecture"]
-            if architecture not in LEARNING_RATES:
+            if architecture not in ARCHITECTURES:
                 raise ValueError(f"its architecture {architecture!r} is unknown")
             return architecture
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
@@ -141,7 +226,20 @@ def import_cellpose() -> None:
 
 
 def started_from(repeat: Repeat, store: Store) -> ModelSource:
-    """The weights that a run started from: by their name, or where they were."""
+    """Find the weights that a run started from: by their name, or where they were.
+
+    Parameters
+    ----------
+    repeat : Repeat
+        The run.
+    store : Store
+        Where it lies.
+
+    Raises
+    ------
+    BadInput
+        If they are no longer there as they were.
+    """
     spec = repeat.spec
     for reference in filter(None, (spec.model, repeat.manifest.model.path)):
         with suppress(BadInput):
@@ -154,9 +252,29 @@ def started_from(repeat: Repeat, store: Store) -> ModelSource:
     )
 
 
-def build(source: ModelSource, *, seed: int | None, device: torch.device, dtype: str) -> Any:
-    """Cellpose's ``CPSAM`` with its weights, drawn from the seed where there are none to load; no
-    generator of the process is moved."""
+def build(
+    source: ModelSource, *, seed: int | None, device: torch.device, dtype: str
+) -> CellposeNetwork:
+    """Build Cellpose's ``CPSAM`` with its weights; no generator of the process is moved.
+
+    Parameters
+    ----------
+    source : ModelSource
+        Where the weights come from.
+    seed : int or None
+        Draws them where there are none to load.
+    device : torch.device
+        Where the network is put.
+    dtype : str
+        In which it computes: ``float32`` or ``bfloat16``.
+
+    Raises
+    ------
+    BadInput
+        If the weights do not fit, are not whole, or have a name that this Cellpose does not know.
+    NotPossibleHere
+        If they would have to be downloaded, and cannot be.
+    """
     import torch
 
     with generators_kept():
@@ -165,22 +283,33 @@ def build(source: ModelSource, *, seed: int | None, device: torch.device, dtype:
             if source.path is not None:
                 _load_into(network, source.path, source.architecture)
         else:
-            network = _pretrained(source)
+            network = load_pretrained(source)
         network.to(device)
         network.dtype = getattr(torch, dtype)
     return network
 
 
-def seeded_network(encoder: str, *, seed: int | None, device: torch.device | str = "cpu") -> Any:
-    """Cellpose's ``CPSAM`` in float32 around one of `ENCODERS`, with weights that a seed draws, the
-    same bytes on every machine; without one they are others every time."""
+def seeded_network(
+    encoder: str, *, seed: int | None, device: torch.device | str = "cpu"
+) -> CellposeNetwork:
+    """Build Cellpose's ``CPSAM`` in float32, with weights that a seed draws.
+
+    Parameters
+    ----------
+    encoder : str
+        A name of `ENCODERS`.
+    seed : int or None
+        Draws the same bytes on every machine; without one they are others every time.
+    device : torch.device or str
+        Where the network is put.
+    """
     if seed is not None:
         check_seed(seed)
     sizes = ENCODERS[encoder]
     with generators_kept():
         with encoder_in_place(sizes):
             network = _network_class()(ps=sizes.patch)
-        _draw_weights(network, np.random.default_rng(seed), sizes)
+        draw_weights(network, np.random.default_rng(seed), sizes)
     return network.to(device)
 
 
@@ -191,8 +320,8 @@ def parameter_shapes(encoder: str) -> dict[str, tuple[int, ...]]:
 
     sizes = ENCODERS[encoder]
     with generators_kept(), torch.device("meta"), encoder_in_place(sizes):
-        held = _network_class()(ps=sizes.patch).state_dict()
-    return {name: tuple(tensor.shape) for name, tensor in held.items()}
+        parameters = _network_class()(ps=sizes.patch).state_dict()
+    return {name: tuple(tensor.shape) for name, tensor in parameters.items()}
 
 
 def _network_class() -> Any:
@@ -234,44 +363,7 @@ def encoder_in_place(sizes: Encoder) -> Iterator[None]:
         sam_model_registry["vit_l"] = builder
 
 
-def _draw_weights(network: Any, generator: np.random.Generator, sizes: Encoder) -> None:
-    """Initialise like PyTorch, uniform in ±1/sqrt(fan-in), but with the same bytes everywhere."""
-    import torch
-
-    # Half the memory and time for 300 million numbers; tiny's draws are pinned in float64.
-    dtype = np.float64 if sizes.width == ENCODERS[TINY].width else np.float32
-    for module in network.modules():
-        if isinstance(module, torch.nn.Linear | torch.nn.Conv2d):
-            fan_in = dtype(np.sqrt(module.weight[0].numel()))
-            for parameter in module.parameters(recurse=False):
-                drawn = (2 * generator.random(tuple(parameter.shape), dtype) - 1) / fan_in
-                parameter.data = torch.from_numpy(drawn.astype(np.float32, copy=False))
-    if sizes.patch**2 < sizes.width:
-        return  # fewer patterns than numbers in a token: its patches stay as drawn
-    # CPSAM.forward reads the patch embedding's data, so it is never trained (4.2.1.1): noise
-    # would stay noise. An orthogonal basis keeps what is in the patch.
-    patch = network.encoder.patch_embed.proj
-    patch.weight.data = torch.from_numpy(_walsh_patches(sizes.width, sizes.patch))
-    patch.bias.data.zero_()
-
-
-def _walsh_patches(n_patterns: int, size: int) -> np.ndarray:
-    """Walsh functions of a patch, the smoothest first: exact in binary, so equal everywhere. The
-    same for each of Cellpose's three channels, of which grey images fill one."""
-    from scipy.linalg import hadamard
-
-    rows = hadamard(size)
-    by_sequency = rows[np.argsort((np.diff(rows, axis=1) != 0).sum(axis=1))]
-    order = sorted(((i, j) for i in range(size) for j in range(size)), key=lambda ij: (sum(ij), ij))
-    # Weighted by sequency, as a whitening filter: images hold most power in smooth patterns, and
-    # the layer norm behind the embedding would drown texture in brightness.
-    patterns = np.stack(
-        [(1 + i + j) * np.outer(by_sequency[i], by_sequency[j]) for i, j in order[:n_patterns]]
-    )
-    return np.repeat(patterns[:, None], 3, axis=1).astype(np.float32) / (2 * size)
-
-
-def _load_into(network: Any, path: Path, encoder: str) -> None:
+def _load_into(network: CellposeNetwork, path: Path, encoder: str) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -282,67 +374,23 @@ def _load_into(network: Any, path: Path, encoder: str) -> None:
         raise BadInput(f"{path} does not fit the network {encoder!r}: {first_line}") from error
 
 
-def _pretrained(source: ModelSource) -> Any:
-    """Load through Cellpose, which downloads its named networks on first use."""
-    import torch
-    from cellpose import models
-    from safetensors.torch import load_file
+def save_weights(network: CellposeNetwork, path: Path, *, architecture: str) -> str:
+    """Write every parameter as float32 safetensors, so that equal parameters give equal files.
 
-    path, wanted = source.path, str(source.path or source.label)
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            if path is not None and not zipfile.is_zipfile(path):  # into the format Cellpose reads
-                path = Path(scratch, "weights.pth")
-                torch.save(load_file(wanted), path)
-            if path is None and wanted not in models.MODEL_NAMES:  # it would take another one
-                raise BadInput(
-                    f"this Cellpose knows no model {wanted!r}; expected {some(models.MODEL_NAMES)}"
-                )
-            options: dict[str, Any] = {"device": torch.device("cpu")}
-            if "use_bfloat16" in inspect.signature(models.CellposeModel).parameters:
-                options["use_bfloat16"] = False
-            model = models.CellposeModel(pretrained_model=str(path or wanted), **options)
-            if not options.keys() & {"use_bfloat16"}:  # Cellpose 3: another network, another `eval`
-                model.net.loaded_by = model
-            _refuse_incomplete(model.net, model.pretrained_model, wanted)
-    except BadInput:
-        raise
-    except Exception as error:  # what unpickling another file ends in can be nearly any
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        if source.path is None and isinstance(error, OSError | http.client.HTTPException):
-            raise NotPossibleHere(
-                f"the weights of {wanted!r} are not on this machine and cannot be downloaded "
-                f"({reason}); download them elsewhere and put them into Cellpose's folder of "
-                "models, or name the file"
-            ) from error
-        cached = models.MODEL_DIR / source.label
-        remedy = f"; remove {cached} to have it downloaded again" if source.path is None else ""
-        raise BadInput(
-            f"Cellpose cannot load {wanted!r}: {reason}; expected weights of a Cellpose 4 "
-            f"network, whole{remedy}"
-        ) from error
-    return model.net
+    Parameters
+    ----------
+    network : CellposeNetwork
+        Whose parameters and buffers are written, without their device.
+    path : Path
+        The file.
+    architecture : str
+        One of `ARCHITECTURES`, written into the file.
 
-
-def _refuse_incomplete(network: Any, path: str, wanted: str) -> None:
-    """Refuse weights that lack a parameter: Cellpose leaves it at random (4.2.1.1, ``vit.py``)."""
-    import torch
-
-    held = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-    names = {name.removeprefix("module.") for name in held}
-    fixed = {"diam_labels", "diam_mean"}  # not drawn; training sets the first
-    missing = [name for name in network.state_dict() if name not in names | fixed]
-    if missing:
-        raise BadInput(
-            f"{wanted!r} lacks {len(missing)} parameters of Cellpose's network, among them "
-            f"{missing[0]}, which Cellpose would fill with random numbers; expected weights of a "
-            "Cellpose 4 network, whole"
-        )
-
-
-def save_weights(network: Any, path: Path, *, architecture: str) -> str:
-    """Write every parameter as float32 safetensors and return the file's SHA-256: no device and no
-    time is in it, so that equal parameters give equal files."""
+    Returns
+    -------
+    str
+        SHA-256 of the file.
+    """
     import torch
     from safetensors.torch import save_file
 

@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import importlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from cellrepro.bits.digests import array_digest, value_digest
+from cellrepro.model.patching import replaced
 
 MOST_BYTES = 2**28
 """What may be held of the results of all steps, beside the two that were used last."""
-_FEWEST = 2
+
+_FEWEST_RESULTS = 2
 
 
-class Held:
-    """Results by what they were computed from; those that were not used for longest go first."""
+class RecentResults:
+    """Results by what they were computed from; those that were not used for longest go first.
+
+    Parameters
+    ----------
+    most_bytes : int
+        Of all results together, but for the two that were used last.
+    """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
-        self._results: dict[str, Any] = {}
-        self._n_bytes: dict[str, int] = {}
+        self._results: OrderedDict[str, Any] = OrderedDict()
 
     def get(self, key: str, compute: Callable[[], Any]) -> Any:
-        """The result of a key: from memory, or computed now."""
-        if key in self._results:
-            result = self._results.pop(key)
-        else:
-            result = compute()
-            self._n_bytes[key] = _n_bytes(result)
-        self._results[key] = result
-        self._drop()
+        """Give the result of a key: from memory, or computed now."""
+        if key not in self._results:
+            self._results[key] = compute()
+        self._results.move_to_end(key)
+        result = self._results[key]
+        self._forget_oldest()
         return result
 
-    def _drop(self) -> None:
-        while len(self._results) > _FEWEST and sum(self._n_bytes.values()) > self.most_bytes:
-            oldest = next(iter(self._results))
-            del self._results[oldest]
-            del self._n_bytes[oldest]
+    def _forget_oldest(self) -> None:
+        n_bytes = sum(_n_bytes(result) for result in self._results.values())
+        while len(self._results) > _FEWEST_RESULTS and n_bytes > self.most_bytes:
+            _, oldest = self._results.popitem(last=False)
+            n_bytes -= _n_bytes(oldest)
 
 
 def _n_bytes(result: Any) -> int:
@@ -54,54 +61,61 @@ class SharedSteps:
     picture of the flows, which nobody looks at, are the same 30 times. Where only
     ``flow_threshold``, ``min_size`` or ``max_size_fraction`` is another, so are the paths of the
     pixels, and mostly the flows of the masks, which together are nine tenths of the time.
-    Names are those of Cellpose 4.2.1.1; a step whose function an older version lacks is not shared.
+
+    Names are those of Cellpose 4.2.1.1; a step whose function an older version lacks is not
+    shared. What is given to a stand-in goes on to the function that it stands for.
+
+    Parameters
+    ----------
+    results : RecentResults
+        Where the results of the steps are kept.
     """
 
-    def __init__(self, held: Held) -> None:
-        self._held = held
+    def __init__(self, results: RecentResults) -> None:
+        self._results = results
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
         """Share the steps for one block; what ``eval`` returns keeps its bits."""
-        stand_ins: dict[tuple[str, str], Callable[[Any], Any]] = {
-            ("cellpose.transforms", "normalize_img"): self._normalised,
-            ("cellpose.dynamics", "follow_flows"): self._followed,
+        stand_ins: dict[tuple[str, str], Callable[..., Any]] = {
+            ("cellpose.transforms", "normalize_img"): self._normalize_img,
+            ("cellpose.dynamics", "follow_flows"): self._follow_flows,
             ("cellpose.dynamics", "flow_error"): self._flow_error,
-            ("cellpose.plot", "dx_to_circ"): lambda own: lambda *_, **__: None,
+            ("cellpose.plot", "dx_to_circ"): _no_picture,
         }
         with ExitStack() as stack:
-            for (module, name), stand_in in stand_ins.items():
-                place = importlib.import_module(module)
-                own = getattr(place, name, None)
-                if own is not None:
-                    stack.callback(setattr, place, name, own)
-                    setattr(place, name, stand_in(own))
+            for (module_name, name), stand_in in stand_ins.items():
+                module = importlib.import_module(module_name)
+                original = getattr(module, name, None)
+                if original is not None:
+                    stack.enter_context(replaced(module, name, partial(stand_in, original)))
             yield
 
-    def _normalised(self, own: Any) -> Any:
-        def normalize_img(image: Any, **options: Any) -> Any:
-            told = sorted((name, str(value)) for name, value in options.items())
-            key = value_digest(["normalised", array_digest(image), told])
-            return self._held.get(key, lambda: own(image, **options))
+    def _normalize_img(self, original: Callable[..., Any], image: Any, **options: Any) -> Any:
+        key = value_digest(["normalised", array_digest(image), _in_words(options)])
+        return self._results.get(key, lambda: original(image, **options))
 
-        return normalize_img
+    def _follow_flows(
+        self, original: Callable[..., Any], flows: Any, inds: Any, **options: Any
+    ) -> Any:
+        arrays = [array_digest(array) for array in (flows, *inds)]
+        key = value_digest(["followed", arrays, _in_words(options)])
+        ends = self._results.get(key, lambda: original(flows, inds=inds, **options))
+        return ends.clone() if hasattr(ends, "clone") else ends.copy()  # eval writes into it
 
-    def _followed(self, own: Any) -> Any:
-        def follow_flows(flows: Any, inds: Any, **options: Any) -> Any:
-            told = sorted((name, str(value)) for name, value in options.items())
-            given = [array_digest(array) for array in (flows, *inds)]
-            key = value_digest(["followed", given, told])
-            ends = self._held.get(key, lambda: own(flows, inds=inds, **options))
-            return ends.clone() if hasattr(ends, "clone") else ends.copy()  # eval writes into it
+    def _flow_error(
+        self, original: Callable[..., Any], masks: Any, flows: Any, device: Any = None
+    ) -> tuple[Any, None]:
+        arrays = [array_digest(array) for array in (masks, flows)]
+        key = value_digest(["flow error", arrays, str(device)])
+        # Its second result, flows of the masks, is as large as the image and used by nobody.
+        errors = self._results.get(key, lambda: original(masks, flows, device)[0])
+        return errors, None
 
-        return follow_flows
 
-    def _flow_error(self, own: Any) -> Any:
-        def flow_error(masks: Any, flows: Any, device: Any = None) -> Any:
-            given = [array_digest(array) for array in (masks, flows)]
-            key = value_digest(["flow error", given, str(device)])
-            # Its second result, flows of the masks, is as large as the image and used by nobody.
-            errors = self._held.get(key, lambda: own(masks, flows, device)[0])
-            return errors, None
+def _no_picture(original: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    """Draw nothing in the place of the coloured flows."""
 
-        return flow_error
+
+def _in_words(options: dict[str, Any]) -> list[tuple[str, str]]:
+    return sorted((name, str(value)) for name, value in options.items())

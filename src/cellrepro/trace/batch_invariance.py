@@ -17,6 +17,7 @@ import torch
 from cellrepro.bits.same import difference, same_bits
 from cellrepro.bits.site import Site
 from cellrepro.errors import BadInput
+from cellrepro.results import Result
 from cellrepro.trace.observer import Call, Observer
 from cellrepro.trace.reexecution import leaves_of, plan_of
 
@@ -35,8 +36,8 @@ class BatchDependent:
     max_abs: float
 
 
-@dataclass(frozen=True)
-class BatchInvariance:
+@dataclass(frozen=True, repr=False)
+class BatchInvariance(Result):
     """What one batch showed."""
 
     ops: tuple[BatchDependent, ...]  # most calls first
@@ -51,11 +52,10 @@ class BatchInvariance:
             over += f"; {sum(self.not_compared.values())} that are other ones alone were left out"
         if not self.n_compared:
             return f"vacuous: nothing was compared {over}"
-        names = ", ".join(dict.fromkeys(one.op for one in self.ops))
-        told = (
-            f"{names}: other bits in a batch than alone" if names else "no operation depends on it"
-        )
-        return f"{told}, {over}"
+        names = ", ".join(dict.fromkeys(operation.op for operation in self.ops))
+        if not names:
+            return f"no operation depends on it, {over}"
+        return f"{names}: other bits in a batch than alone, {over}"
 
 
 def batch_invariance(
@@ -93,11 +93,25 @@ def batch_invariance(
             forward(item)
         with _Batch(alone.calls, len(batch), model) as watched:
             forward(batch)
-    found = [
-        BatchDependent(place.op, place.module, place.source, n, *watched.largest[place])
-        for place, n in watched.n_differing.most_common()
-    ]
-    return BatchInvariance(tuple(found), len(batch), watched.n_compared, dict(watched.not_compared))
+    dependent = []
+    for site, n_calls in watched.n_differing.most_common():
+        n_elements, max_abs = watched.largest[site]
+        dependent.append(
+            BatchDependent(
+                op=site.op,
+                module=site.module,
+                source=site.source,
+                calls=n_calls,
+                n_elements=n_elements,
+                max_abs=max_abs,
+            )
+        )
+    return BatchInvariance(
+        ops=tuple(dependent),
+        n_items=len(batch),
+        n_compared=watched.n_compared,
+        not_compared=dict(watched.not_compared),
+    )
 
 
 @dataclass(frozen=True)
@@ -161,7 +175,8 @@ class _Alone(Observer):
         self.calls: dict[Site, deque[_Seen]] = defaultdict(deque)
 
     def observe(self, call: Call) -> Any:
-        args, kwargs = _mapped(call.args, _laid), _mapped(call.kwargs, _laid)
+        args = _mapped(call.args, _laid)
+        kwargs = _mapped(call.kwargs, _laid)
         returned = call.run()
         outputs = plan_of(call.func).outputs(call.args, call.kwargs, returned)
         self.calls[call.place].append(_Seen(args, kwargs, _mapped(outputs, _laid)))
@@ -184,13 +199,14 @@ class _Batch(Observer):
         self._items = sorted({0, n // 2, n - 1})[:_MOST_PLACES]
 
     def observe(self, call: Call) -> Any:
-        plan, held = plan_of(call.func), self._alone.get(call.place)
+        plan = plan_of(call.func)
+        calls_alone = self._alone.get(call.place)
         if not plan.computes or plan.draws:
             return call.run()
-        if not held:  # alone, another operation stands there: a view where a batch is copied
+        if not calls_alone:  # alone, another operation stands there: a view where a batch is copied
             self.not_compared[call.place.op] += 1
             return call.run()
-        seen = held.popleft()
+        seen = calls_alone.popleft()
         try:
             items = [self._item(seen, call, item) for item in self._items]
         except _NotCut:

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from cellrepro.bits.digests import generator_digests, tensor_digest
 from cellrepro.determinism.seeds import generators_kept, loader_arguments, seed_everything
 from cellrepro.errors import BadInput, whole
+from cellrepro.results import Result
 from cellrepro.trace.check_repeatable import flat
 from cellrepro.words import amount, joined, some
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, eq=False)
-class DatasetCheck:
+@dataclass(frozen=True, eq=False, repr=False)
+class DatasetCheck(Result):
     """What reading a dataset again, and by other numbers of workers, showed."""
 
     n: int  # items read

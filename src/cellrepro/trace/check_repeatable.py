@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,8 +21,19 @@ from cellrepro.bits.digests import generator_digests
 from cellrepro.bits.same import difference, same_bits
 from cellrepro.determinism.seeds import capture, restore
 from cellrepro.errors import BadInput, whole
+from cellrepro.results import Result
 from cellrepro.trace.observer import Step, check_step
 from cellrepro.words import some
+
+
+class HasState(Protocol):
+    """What a step changes beside a network: an optimizer, a scheduler, a scaler."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give everything that it goes on from."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Go on from there."""
 
 
 class ChangedResult(NamedTuple):
@@ -33,8 +44,8 @@ class ChangedResult(NamedTuple):
     max_abs: float  # largest difference, in its own units
 
 
-@dataclass(frozen=True)
-class Repeatability:
+@dataclass(frozen=True, repr=False)
+class Repeatability(Result):
     """Whether a step gave the same bits every time."""
 
     n: int  # how often it was run
@@ -86,7 +97,7 @@ class _Difference:
         self.max_abs = max(self.max_abs, max_abs)
 
 
-def check_repeatable(step: Step, *parts: Any, n: int = 3) -> Repeatability:
+def check_repeatable(step: Step, *parts: HasState, n: int = 3) -> Repeatability:
     """Run a training step ``n`` times from one state and compare every result bit by bit.
 
     Weights, buffers, gradients, optimizer, generators and the modules' training flags are as
@@ -140,7 +151,8 @@ def check_repeatable(step: Step, *parts: Any, n: int = 3) -> Repeatability:
         finally:
             start.put_back()
     changed = tuple(
-        ChangedResult(name, one.n_elements, one.max_abs) for name, one in differences.items()
+        ChangedResult(name, largest.n_elements, largest.max_abs)
+        for name, largest in differences.items()
     )
     not_put_back = tuple(_not_put_back(step)) if changed else ()
     return Repeatability(n, len(first), changed, vacuous, not_put_back)
@@ -176,7 +188,7 @@ def _check_parameters(model: torch.nn.Module) -> None:
 class _Runs:
     """Runs of one step, which end with what to do where they cannot be compared."""
 
-    def __init__(self, step: Step, put_back: list[Any]) -> None:
+    def __init__(self, step: Step, put_back: list[HasState]) -> None:
         self._step = step
         self._put_back = put_back
         self._n = 0
@@ -260,7 +272,7 @@ def _goes_on(value: Any) -> bool:
 class _State:
     """Everything a step starts from."""
 
-    def __init__(self, model: torch.nn.Module, held: list[Any]) -> None:
+    def __init__(self, model: torch.nn.Module, others: list[HasState]) -> None:
         # By the module that holds it: a step may put another tensor in a buffer's place.
         self._tensors: list[tuple[dict[str, Any], str, torch.Tensor, torch.Tensor]] = [
             (registered, name, tensor, tensor.detach().clone())
@@ -271,7 +283,7 @@ class _State:
         ]
         self._gradients = [(p, copy.deepcopy(p.grad)) for p in model.parameters()]
         self._training = [(module, module.training) for module in model.modules()]
-        self._ways_back = [_way_back(item) for item in held]
+        self._ways_back = [_way_back(item) for item in others]
         self._generators = capture()
 
     def put_back(self) -> None:
@@ -293,7 +305,7 @@ class _State:
         return not all(same_bits(now, kept) for now, kept in tensors)
 
 
-def _way_back(item: Any) -> Callable[[], None]:
+def _way_back(item: HasState) -> Callable[[], None]:
     """What gives an optimizer, a scheduler or a scaler the state that it has now."""
     if not isinstance(item, torch.optim.Optimizer):
         state = copy.deepcopy(item.state_dict())

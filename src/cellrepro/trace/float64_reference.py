@@ -10,12 +10,17 @@ last place (ulp) of the dtype of its output. One ulp of what, is the question wh
 - *Functions* (normalisation, softmax, losses, and all that is not known): of the largest element
   of the exact result, or of what that result changes by, in proportion, when every input changes
   by a small part of itself, if that is more.
+
+A worked example: the sum of 1e8, 1 and -1e8 is 1, and float32 gives 0, wrong by all of it. The
+magnitudes add up to 2e8, and three terms are added, so the scale is 2e8 / sqrt(3), or 1.2e8. There
+float32 has an ulp of 8, and the sum is off by 1/8 ulp, where sums of three terms may err by
+4 + 8 sqrt(3), or 18: it is as good as float32 can be.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -47,10 +52,30 @@ _CANCEL_INSIDE = frozenset({"gelu", "gelu_backward", "silu", "silu_backward"})
 
 # How names begin whose result rounding may turn into another, or that float64 has another of.
 _JUMPS = (
-    *("bucketize", "fake_quantize", "fmod", "floor_divide", "frac", "grid_sampler_2d_backward"),
-    *("grid_sampler_3d_backward", "histc", "nan_to_num", "nextafter", "remainder"),
-    *("upsample_nearest",),
+    "bucketize",
+    "fake_quantize",
+    "fmod",
+    "floor_divide",
+    "frac",
+    "grid_sampler_2d_backward",
+    "grid_sampler_3d_backward",
+    "histc",
+    "nan_to_num",
+    "nextafter",
+    "remainder",
+    "upsample_nearest",
 )
+
+
+class _Limit(NamedTuple):
+    """How far a class of operations may be from the exact result, in ulp."""
+
+    of_one_term: float
+    by_root_of_terms: float
+
+    def for_terms(self, n_terms: int) -> float:
+        return self.of_one_term + self.by_root_of_terms * math.sqrt(n_terms)
+
 
 # For each class the limit for one term, in ulp, and what the root of their number adds: two to four
 # times the largest errors seen in float32 over a few hundred operations of random shapes and
@@ -59,10 +84,10 @@ _JUMPS = (
 # convolutions whose gradients cancel, overflow within half-precision functions.
 # PyTorch rounds float64 to 16 bits through float32, so twice: half an ulp and a little.
 _LIMITS = {
-    "exact": (0.5 + 2**-12, 0.0),
-    "elementwise": (8, 0),
-    "function": (32, 4),
-    "reduction": (4, 8),
+    "exact": _Limit(0.5 + 2**-12, 0.0),
+    "elementwise": _Limit(8, 0),
+    "function": _Limit(32, 4),
+    "reduction": _Limit(4, 8),
 }
 
 _STEP = 2.0**-23  # part of itself by which an input is moved: small, and far above float64's ulp
@@ -74,7 +99,8 @@ class Reference:
     """One operation about to run, with float64 copies of its inputs; made by `of`."""
 
     def __init__(self, call: Call, plan: ReplayPlan) -> None:
-        self._call, self._plan = call, plan
+        self._call = call
+        self._plan = plan
         self._base = _base(call.place.op)
         tensors = [leaf for leaf in inputs_of(call) if isinstance(leaf, torch.Tensor)]
         floating = [tensor for tensor in tensors if tensor.is_floating_point()]
@@ -107,34 +133,37 @@ class Reference:
             return None
         kind = _CLASS_OF.get(self._base, "function")
         by_magnitudes = kind in ("elementwise", "reduction") or self._base in _CANCEL_INSIDE
-        beside: list[Any] = []
+        others: list[Any] = []  # on magnitudes, or on inputs that were moved a little
         try:
             with torch.no_grad():
                 if by_magnitudes:
-                    beside = self._run(*self._magnitudes())
+                    others = self._run(*self._magnitudes())
                 elif kind == "function":
-                    beside = self._run(*self._changed(_nudged, _nudged_number))
+                    others = self._run(*self._changed(_nudged, _nudged_number))
                 exact = self._run(self._args, self._kwargs)  # last: it may overwrite the copies
         except Exception as error:  # whatever it is, the step goes on, and the row says it
             self.problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return None
         n_terms = _n_terms(self._call, outputs)
         largest = None
-        for actual, precise, other in zip(outputs, exact, beside or exact, strict=False):
+        for actual, precise, other in zip(outputs, exact, others or exact, strict=False):
             if not _judged(actual) or precise.dtype != torch.float64:
                 continue
-            scale = reach = precise.abs()
+            scale = precise.abs()
+            reach = scale
             eps = torch.finfo(actual.dtype).eps
             if by_magnitudes:
                 reach = scale.maximum(_finite(other))
                 scale = scale.maximum(reach / math.sqrt(n_terms))
             elif kind == "function" and scale.numel():
                 moves = _finite((other - precise) * (4 / _STEP))  # by a few parts, not by one
-                scale = reach = _finite(scale).maximum(moves).max()
+                scale = _finite(scale).maximum(moves).max()
+                reach = scale
                 eps = max(eps, self._eps)  # it may round to its inputs' dtype on the way
             largest = max(largest or 0.0, _error(actual, precise, scale, reach, eps))
-        one, each = _LIMITS[kind]
-        return None if largest is None else (largest, one + each * math.sqrt(n_terms))
+        if largest is None:
+            return None
+        return largest, _LIMITS[kind].for_terms(n_terms)
 
     def _run(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
         returned = without_warnings(lambda: self._call.func(*args, **kwargs))
@@ -252,12 +281,12 @@ def _error(
         return 0.0
     limits = torch.finfo(actual.dtype)
     rounded = exact.to(actual.dtype)  # what is too large becomes infinite
-    given = actual.detach().to(exact.device)
-    finite = rounded.isfinite() & given.isfinite()
-    same = (given == rounded) | (given.isnan() & rounded.isnan())
+    computed = actual.detach().to(exact.device)
+    finite = rounded.isfinite() & computed.isfinite()
+    same = (computed == rounded) | (computed.isnan() & rounded.isnan())
     if not bool((finite | same | (reach >= limits.max)).all()):
         return math.inf
-    difference = torch.where(finite, (given.double() - exact).abs(), 0.0)
+    difference = torch.where(finite, (computed.double() - exact).abs(), 0.0)
     if actual.dtype in _FLUSHED:
         difference = torch.where(difference <= limits.tiny, 0.0, difference)
     _, exponent = torch.frexp(scale.clamp(min=limits.tiny, max=limits.max))

@@ -8,24 +8,62 @@ from typing import Any
 
 @dataclass(frozen=True)
 class NondeterministicOperation:
-    """What replays, PyTorch's warnings and the documentation say of it."""
+    """What replays, PyTorch's warnings and the documentation say of an operation.
 
-    op: str  # as dispatched, with its overload; of a warning that was not observed, its `alert`
-    module: str | None  # this and the next two as in `cellrepro.bits.site.Site`
+    It shows in one of three ways: its replays gave other bits, PyTorch warned of it (`warned`,
+    `alert`), or it handed out memory that nobody has written (`read_by`).
+
+    Attributes
+    ----------
+    op : str
+        As dispatched, with its overload; of a warning that was not observed, its `alert`.
+    module, source, phase : str or None
+        As in `cellrepro.bits.site.Site`; the phase is none where it was not observed.
+    flips : int
+        Replays with other bits; of unwritten memory, results that were computed from it.
+    replays : int
+        Replays made; of unwritten memory, how often it was handed out.
+    warned : bool
+        By PyTorch, when asked to (deterministic algorithms, warn only).
+    substitute : str or None
+        What mode ``strict`` puts in its place.
+    max_abs : float
+        Largest difference between two executions, in the units of the output.
+    n_elements : int
+        The most that differed in one replay.
+    calls : int
+        In the steps watched, or how often the warning came.
+    reason : str
+        Why it may differ, as documented by PyTorch and cuDNN, or known beyond it.
+    remedy : str
+        What helps where there is no substitute.
+    alert : str or None
+        What PyTorch's warning calls it; none if it was found by replays.
+    read_by : str or None
+        Of unwritten memory: what first computed from it, and where.
+    effect : cellrepro.audits.training.Effect or None
+        What it alone does to a training, where that was measured. Typed as Any, for it belongs to
+        a room that is built on this one.
+    no_effect_because : str or None
+        Why that was not measured.
+    """
+
+    op: str
+    module: str | None
     source: str | None
-    phase: str | None  # none where it was not observed
-    flips: int = 0  # replays with other bits; of unwritten memory, results computed from it
-    replays: int = 0  # replays made; of unwritten memory, how often it was handed out
-    warned: bool = False  # by PyTorch, when asked to (deterministic algorithms, warn only)
-    substitute: str | None = None  # what mode ``strict`` puts in its place
-    max_abs: float = 0.0  # between two executions, in the units of the output
-    n_elements: int = 0  # most that differed in one replay
-    calls: int = 0  # in the steps watched, or how often the warning came
-    reason: str = ""  # as documented by PyTorch and cuDNN, or known beyond it
+    phase: str | None
+    flips: int = 0
+    replays: int = 0
+    warned: bool = False
+    substitute: str | None = None
+    max_abs: float = 0.0
+    n_elements: int = 0
+    calls: int = 0
+    reason: str = ""
     remedy: str = ""
-    alert: str | None = None  # what PyTorch's warning calls it; none if found by replays
-    read_by: str | None = None  # of unwritten memory: what first computed from it, and where
-    effect: Any = None  # `cellrepro.audits.training.Effect` of it alone, where measured
+    alert: str | None = None
+    read_by: str | None = None
+    effect: Any = None
     no_effect_because: str | None = None
 
     @property
@@ -37,11 +75,12 @@ class NondeterministicOperation:
         return f"{times} replays gave other bits, largest difference {self.max_abs:.2g}"
 
     def sentence(self) -> str:
-        """What was seen, where, and what helps."""
+        """Say what was seen, where, and what helps."""
         line = f" ({self.source})" if self.source else ""
         why = f"; {self.reason}" if self.read_by is not None else ""
+        warns = "warns" if self.warned else "does not warn"
         helps = f"substitute: {self.substitute}" if self.substitute else self.remedy
         return (
             f"{self.op}, {self.phase} of {self.module or 'no module'}{line}: {self.seen}{why}; "
-            f"PyTorch {'warns' if self.warned else 'does not warn'} of it; {helps}"
+            f"PyTorch {warns} of it; {helps}"
         )

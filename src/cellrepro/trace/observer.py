@@ -66,7 +66,7 @@ def check_step(step: Any) -> None:
 
 @dataclass(slots=True)
 class Call:
-    """One operation about to run."""
+    """One operation about to run: PyTorch's function, what it is given, and where it is called."""
 
     func: Any
     args: tuple
@@ -194,9 +194,12 @@ class Observer(TorchDispatchMode):
         here = self._here
         node = torch._C._current_autograd_node()
         if node is None:
-            module, phase, line = here.modules[-1][1] if here.modules else None, "forward", None
+            module = here.modules[-1][1] if here.modules else None
+            line = None
+            phase = "forward"
         else:
-            (module, line), phase = self._made_at(node), "backward"
+            module, line = self._made_at(node)
+            phase = "backward"
         return module, "update" if here.n_updates else phase, line
 
     def _remember_nodes(self, here: _Here, number: int, where: Where) -> None:
@@ -278,7 +281,8 @@ class Observer(TorchDispatchMode):
     def _outside_update(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def outside() -> Any:
             here = self._here
-            before, here.n_updates = here.n_updates, 0
+            before = here.n_updates
+            here.n_updates = 0
             try:
                 return closure()
             finally:

@@ -19,6 +19,7 @@ from cellrepro.bits.same import difference, holds_bits, same_bits
 from cellrepro.bits.site import Site
 from cellrepro.determinism import known_operations, substitutes
 from cellrepro.errors import whole
+from cellrepro.results import Result
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call, Observer, Step, check_step
 from cellrepro.trace.reexecution import (
@@ -36,8 +37,8 @@ STEPS, REPLAYS, SUSPECTS = 3, 8, 200
 race, if nobody says otherwise. Two executions miss every second race that flips in half of them."""
 
 
-@dataclass(frozen=True)
-class Audit:
+@dataclass(frozen=True, repr=False)
+class Audit(Result):
     """What an audit found, and over how much."""
 
     ops: tuple[NondeterministicOperation, ...]  # whose bits flip, most flips first
@@ -161,7 +162,8 @@ class Auditor(Observer):
             return self._unwritten.run(call, spot.plan, partial(self._run, call, spot))
 
     def _run(self, call: Call, spot: _Spot) -> Any:
-        plan, before = spot.plan, None
+        plan = spot.plan
+        before = None
         again = plan.replayable and not (plan.copies and len(devices_of(inputs_of(call))) > 1)
         if again and (plan.written or plan.draws):
             before = Before(call, plan)
@@ -256,7 +258,10 @@ class _Spot:
         """What is known of it."""
         known = self.known
         return NondeterministicOperation(
-            **vars(self.place),
+            op=self.place.op,
+            module=self.place.module,
+            source=self.place.source,
+            phase=self.place.phase,
             flips=self.flips,
             replays=self.n_replays,
             warned=known is not None and known.alert is not None,

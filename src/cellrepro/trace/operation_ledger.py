@@ -28,31 +28,71 @@ from cellrepro.trace.watches import Watch
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """One operation as it ran."""
+    """One operation as it ran.
 
-    step: int  # from 0
-    index: int  # order within the step, from 0
-    op: str  # this and the next three as in `cellrepro.bits.site.Site`
+    Attributes
+    ----------
+    step, index : int
+        The step, and the order within it, both from 0.
+    op, module, source, phase : str or None
+        As in `cellrepro.bits.site.Site`.
+    inputs : str
+        Digest of all but devices, 32 hex digits.
+    outputs : str
+        Digest of all that it computed and wrote; empty for views and where nothing came.
+    shapes, dtypes : str
+        Of the tensors that went in and came out: ``2x3, 4 -> 2x3``.
+    norm : float or None
+        Euclidean, of all floating outputs together.
+    draws : bool
+        Whether it may draw random numbers.
+    ulp : float or None
+        Its error against float64, see `cellrepro.trace.float64_reference`.
+    limit : float or None
+        What its class of operation may err, in ulp.
+    problem : str or None
+        Why its replay in float64 failed, where it did.
+    """
+
+    step: int
+    index: int
+    op: str
     module: str | None
     source: str | None
     phase: str
-    inputs: str  # digest of all but devices, 32 hex digits
-    outputs: str  # digest of all that it computed and wrote; empty for views and where nothing came
-    shapes: str  # of the tensors that went in and came out: ``2x3, 4 -> 2x3``
+    inputs: str
+    outputs: str
+    shapes: str
     dtypes: str
-    norm: float | None = None  # Euclidean, of all floating outputs together
-    draws: bool = False  # it may draw random numbers
-    ulp: float | None = None  # its error against float64, see `cellrepro.trace.float64_reference`
-    limit: float | None = None  # and what its class of operation may err
-    problem: str | None = None  # why its replay in float64 failed, where it did
+    norm: float | None = None
+    draws: bool = False
+    ulp: float | None = None
+    limit: float | None = None
+    problem: str | None = None
 
 
 class OperationLedger(DrawLog):
     """Writes down every operation of a ``with`` block, and every draw of random numbers.
 
-    Every row is given ``step``. ``norms`` are a quarter of the cost; ``reference`` replays every
-    operation in float64 on its own inputs, which is slow; `kept` holds copies of the outputs of the
-    operations ``wanted``, by their index.
+    Parameters
+    ----------
+    model : torch.nn.Module, optional
+        Modules are named by their path in it.
+    step : int
+        Which every row is given.
+    norms : bool
+        Whether norms are computed, a quarter of the cost.
+    reference : bool
+        Whether every operation is replayed in float64 on its own inputs, which is slow.
+    wanted : collection of int
+        The operations, by their index, of whose outputs `kept` holds copies.
+
+    Attributes
+    ----------
+    rows : list of OperationRow
+        In the order in which operations ran.
+    kept : dict of int to list of torch.Tensor
+        Outputs of the operations wanted.
     """
 
     def __init__(
@@ -66,7 +106,9 @@ class OperationLedger(DrawLog):
     ) -> None:
         super().__init__(model, step=step)
         self.kept: dict[int, list[torch.Tensor]] = {}
-        self._norms, self._reference, self._wanted = norms, reference, wanted
+        self._norms = norms
+        self._reference = reference
+        self._wanted = wanted
         self.rows: list[OperationRow] = []
         self._known = _Known()
 
@@ -153,7 +195,14 @@ class OperationWatch(Watch):
 _SMALL = 1 << 14  # bytes, up to which a digest is cheaper than remembering it
 MOST_REMEMBERED = 4096  # storages, before those that are gone are forgotten
 _SAID_WHOLE = (  # types whose text is their value; of other things it may hold an address
-    *(int, float, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format),
+    int,
+    float,
+    complex,
+    str,
+    type(None),
+    torch.dtype,
+    torch.layout,
+    torch.memory_format,
 )
 
 

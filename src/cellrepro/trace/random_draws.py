@@ -33,17 +33,32 @@ _UNSEEN = "unseen"
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One use of a global generator."""
+    """One use of a global generator.
 
-    step: int  # from 0
-    index: int  # which draw it is in its step, from 0
-    generator: str  # ``python``, ``numpy``, ``torch`` (on the CPU), ``cuda:0``
-    # By how many numbers of 32 bits the generator's position moved, of a Mersenne Twister modulo
-    # its block; 0 if only a kept normal was taken, none if a seed or state put it somewhere else.
+    Attributes
+    ----------
+    step, index : int
+        The step, and which draw it is in it, both from 0.
+    generator : str
+        ``python``, ``numpy``, ``torch`` (on the CPU), ``cuda:0``.
+    n : int or None
+        By how many numbers of 32 bits the generator's position moved, of a Mersenne Twister modulo
+        its block; 0 if only a kept normal was taken, none if a seed or state put it somewhere else.
+    what : str
+        ``np.random.rand``, ``random.seed``, ``aten.rand.default``; ``unseen`` where no call was.
+    source : str or None
+        ``FILE:LINE in FUNCTION``, or ``between PLACE and PLACE`` if unseen.
+    module, phase : str or None
+        As in `cellrepro.bits.site.Site`; none if unseen.
+    """
+
+    step: int
+    index: int
+    generator: str
     n: int | None
-    what: str  # ``np.random.rand``, ``random.seed``, ``aten.rand.default``; ``unseen``: no call was
-    source: str | None  # ``FILE:LINE in FUNCTION``, or ``between PLACE and PLACE`` if unseen
-    module: str | None  # this and the next as in `cellrepro.bits.site.Site`; none if unseen
+    what: str
+    source: str | None
+    module: str | None
     phase: str | None
 
 
@@ -108,18 +123,26 @@ class DrawLog(Observer):
 
     def _look(self, place: str, caller: Site | None = None, reseeded: str | None = None) -> None:
         """Write down every generator that moved since the last look."""
-        who: Any = (_UNSEEN, f"between {self._last_place} and {place}", None, None)
-        if caller is not None:
-            who = caller.op, caller.source, caller.module, caller.phase
+        between = f"between {self._last_place} and {place}"
         with self._lock:
-            now = _seen_now()
-            for generator, seen in now.items():
+            generators = _seen_now()
+            for generator, seen in generators.items():
                 # A generator seen for the first time is one of CUDA's, which start at 0.
                 last = self._last.get(generator) or seen._replace(position=0, state=(seen.seed, 0))
                 if generator == reseeded or seen.state != last.state:
                     n = None if generator == reseeded else seen.moved_since(last)
-                    self.draws.append(Draw(self._step, len(self.draws), generator, n, *who))
-            self._last.update(now)
+                    draw = Draw(
+                        step=self._step,
+                        index=len(self.draws),
+                        generator=generator,
+                        n=n,
+                        what=_UNSEEN if caller is None else caller.op,
+                        source=between if caller is None else caller.source,
+                        module=None if caller is None else caller.module,
+                        phase=None if caller is None else caller.phase,
+                    )
+                    self.draws.append(draw)
+            self._last.update(generators)
             self._last_place = place
 
     # -- Python's and NumPy's functions ----------------------------------------------------
@@ -241,7 +264,8 @@ def first_draw_difference(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifferenc
         if _amount(a[at]) != _amount(b[at]):
             return DrawDifference("both", a[at], b[at])
         at += 1
-    more_in_a, more_in_b = at < len(a), at < len(b)
+    more_in_a = at < len(a)
+    more_in_b = at < len(b)
     if more_in_a and more_in_b:
         for ahead in range(at + 1, at + _AHEAD):
             more_in_a = sites_a[ahead : ahead + 1] == [sites_b[at]]
@@ -257,10 +281,14 @@ def first_draw_difference(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifferenc
 
 def _sites(a: Sequence[Draw], b: Sequence[Draw]) -> list[list[tuple[str, ...]]]:
     """Of each draw its generator, call and function, and its line where that says anything."""
-    sites = [[_site(draw) for draw in side] for side in (a, b)]
-    only_a, only_b = set(sites[0]) - set(sites[1]), set(sites[1]) - set(sites[0])
-    edited = {site[:3] for site in only_a} & {site[:3] for site in only_b}
-    return [[site[:3] if site[:3] in edited else site for site in side] for side in sites]
+    sites_a = [_site(draw) for draw in a]
+    sites_b = [_site(draw) for draw in b]
+    only_in_a = {site[:3] for site in set(sites_a) - set(sites_b)}
+    only_in_b = {site[:3] for site in set(sites_b) - set(sites_a)}
+    edited = only_in_a & only_in_b
+    return [
+        [site[:3] if site[:3] in edited else site for site in sites] for sites in (sites_a, sites_b)
+    ]
 
 
 def _site(draw: Draw) -> tuple[str, ...]:

@@ -74,36 +74,49 @@ class WarningLog:
             count=0,
             place=None if self._observer is None else self._observer.current,
         )
-        key = tuple(vars(new).values())
+        key = (new.message, new.category, new.file, new.line, new.phase, new.place)
         self._records.setdefault(key, new).count += 1
 
     def records(self) -> list[WarningRecord]:
         """In the order in which each kind first appeared, without the folders of this machine."""
         from cellrepro.trace.observer import short_path
 
-        found = self._records.values()
-        return [one.model_copy(update={"file": short_path(one.file)}) for one in found]
+        return [
+            record.model_copy(update={"file": short_path(record.file)})
+            for record in self._records.values()
+        ]
 
 
 def about_determinism(records: list[WarningRecord]) -> tuple[NondeterministicOperation, ...]:
-    """Those of the warnings that are about determinism, explained."""
-    found = []
+    """Explain those of the warnings that are about determinism."""
+    explained = []
     for record in records:
         alert = alert_in(record.message)
-        if alert is None:
-            continue
-        known = known_operations.lookup(record.message)
-        where: dict[str, Any] = {"op": alert, "module": None, "source": None, "phase": None}
-        where |= vars(record.place) if record.place else {}
-        substitute = substitutes.for_operation(where["op"], where["source"])
-        where |= {"reason": known.reason, "remedy": known.remedy} if known else {}
-        name = substitute.name if substitute else None
-        found.append(
-            NondeterministicOperation(
-                **where, warned=True, substitute=name, calls=record.count, alert=alert
-            )
-        )
-    return tuple(found)
+        if alert is not None:
+            explained.append(_explained(record, alert))
+    return tuple(explained)
+
+
+def _explained(record: WarningRecord, alert: str) -> NondeterministicOperation:
+    """A warning, with what is known of the operation; a warning without one is called by its
+    alert."""
+    site = record.place
+    op = alert if site is None else site.op
+    source = None if site is None else site.source
+    known = known_operations.lookup(record.message)
+    substitute = substitutes.for_operation(op, source)
+    return NondeterministicOperation(
+        op=op,
+        module=None if site is None else site.module,
+        source=source,
+        phase=None if site is None else site.phase,
+        warned=True,
+        substitute=None if substitute is None else substitute.name,
+        calls=record.count,
+        reason="" if known is None else known.reason,
+        remedy="" if known is None else known.remedy,
+        alert=alert,
+    )
 
 
 def determinism_warnings(

@@ -41,6 +41,15 @@ class _Memory:
     shadow: torch.Tensor  # and with the pattern
 
 
+@dataclass(frozen=True)
+class _Read:
+    """An operation that computed from unwritten memory."""
+
+    reader: Site
+    n_elements: int  # of its results that changed with the pattern
+    max_abs: float  # by how much at most
+
+
 class Unwritten:
     """Follows the unwritten memory of one audit to the first operation that computes from it."""
 
@@ -48,30 +57,32 @@ class Unwritten:
         self.n_followed: Counter[Site] = Counter()  # memories, by what handed them out
         self._problems = problems  # calls whose memory could not be followed, by why
         self._memories: dict[int, _Memory] = {}  # by storage
-        # For each memory that was read: by what, how many elements changed by the pattern, how far.
-        self._reads: dict[Site, list[tuple[Site, int, float]]] = {}
+        self._reads: dict[Site, list[_Read]] = {}  # by what handed the memory out
 
     def found(self) -> list[NondeterministicOperation]:
         """The operations that handed out memory from which something was computed."""
-        found = []
-        for place, reads in self._reads.items():
-            readers, n_elements, max_abs = zip(*reads, strict=True)
-            read_by = ", ".join(dict.fromkeys(f"{reader.op}, {reader}" for reader in readers))
-            found.append(
+        operations = []
+        for site, reads in self._reads.items():
+            readers = dict.fromkeys(f"{read.reader.op}, {read.reader}" for read in reads)
+            read_by = ", ".join(readers)
+            operations.append(
                 NondeterministicOperation(
-                    **vars(place),
+                    op=site.op,
+                    module=site.module,
+                    source=site.source,
+                    phase=site.phase,
                     flips=len(reads),
-                    replays=self.n_followed[place],
-                    max_abs=max(max_abs),
-                    n_elements=max(n_elements),
-                    calls=self.n_followed[place],
+                    replays=self.n_followed[site],
+                    max_abs=max(read.max_abs for read in reads),
+                    n_elements=max(read.n_elements for read in reads),
+                    calls=self.n_followed[site],
                     reason="It hands out memory that nobody has written, and what that holds "
                     f"changes from run to run; read by {read_by}.",
                     remedy="Write all of it before it is read: torch.zeros, fill_ or copy_.",
                     read_by=read_by,
                 )
             )
-        return found
+        return operations
 
     def run(self, call: Call, plan: ReplayPlan, run: Callable[[], Any]) -> Any:
         """Carry out an operation: follow what it hands out, see what it computes from."""
@@ -79,16 +90,22 @@ class Unwritten:
         if not given and not plan.allocates:
             return run()
         shadows = {key: memory.shadow for key, memory in given.items()}
-        before, blamed = Before(call, plan, shadows), self._blamed(call, plan, given)
+        before = Before(call, plan, shadows)
+        blamed = self._blamed(call, plan, given)
         returned = run()
         try:
             if plan.allocates:
                 self._hand_out(call.place, returned)
-            elif apart := self._apart(call, plan, before, given, returned):
-                n_elements, max_abs = (max(column) for column in zip(*apart, strict=True))
-                for memory in blamed:
-                    read = call.place, n_elements, max_abs
-                    self._reads.setdefault(memory.place, []).append(read)
+            else:
+                differences = self._apart(call, plan, before, given, returned)
+                if differences:
+                    read = _Read(
+                        reader=call.place,
+                        n_elements=max(n_elements for n_elements, _ in differences),
+                        max_abs=max(max_abs for _, max_abs in differences),
+                    )
+                    for memory in blamed:
+                        self._reads.setdefault(memory.place, []).append(read)
         except Exception as error:  # a kind of tensor unknown here: the step goes on
             why = f"{call.place.op}: its memory was not followed, {type(error).__name__}"
             self._problems[why] += 1
@@ -132,17 +149,24 @@ class Unwritten:
         apart = [difference(x, y) for x, y in both if not same_bits(x, y)]
         left = dict(given)
         for view in filter(is_plain, plan.overwritten(call.args, call.kwargs)):
-            key, now = view.untyped_storage()._cdata, bytes_of(view.untyped_storage())
-            shadow, shadow_before = before.copies[key], before.kept[key]
+            key = view.untyped_storage()._cdata
+            real = bytes_of(view.untyped_storage())
+            shadow = before.copies[key]
+            shadow_before = before.kept[key]
             real_before = given[key].real if key in given else shadow_before
-            if len(now) != len(real_before):  # resized
+            if len(real) != len(real_before):  # resized
                 left.pop(key, None)
                 continue
-            memories = now, shadow, real_before, shadow_before
-            n_apart = _n_apart(*(seen_on(view, memory) for memory in memories))
-            apart += [(n_apart, float("inf"))] if n_apart else []
+            n_apart = _n_apart(
+                seen_on(view, real),
+                seen_on(view, shadow),
+                seen_on(view, real_before),
+                seen_on(view, shadow_before),
+            )
+            if n_apart:
+                apart.append((n_apart, float("inf")))
             if key in left:
-                left[key] = replace(left[key], real=now.clone(), shadow=shadow.clone())
+                left[key] = replace(left[key], real=real.clone(), shadow=shadow.clone())
         if not apart:
             self._memories |= {
                 key: memory
@@ -156,11 +180,13 @@ class Unwritten:
         filled = torch.are_deterministic_algorithms_enabled() and fills  # the same every time
         if filled or not is_plain(tensor) or not tensor.untyped_storage().nbytes():
             return
-        held = self._memories.items()
-        self._memories = {key: one for key, one in held if not one.storage.expired()}
+        self._memories = {
+            key: memory for key, memory in self._memories.items() if not memory.storage.expired()
+        }
         self.n_followed[place] += 1
         storage = tensor.untyped_storage()
-        real, shadow = bytes_of(storage).clone(), bytes_of(storage).clone()
+        real = bytes_of(storage).clone()
+        shadow = bytes_of(storage).clone()
         _fill(shadow.view(tensor.dtype.to_real()), self.n_followed.total())
         self._memories[storage._cdata] = _Memory(place, StorageWeakRef(storage), real, shadow)
 
@@ -169,9 +195,10 @@ def _n_apart(
     a: torch.Tensor, b: torch.Tensor, a_before: torch.Tensor, b_before: torch.Tensor
 ) -> int:
     """How many elements have been written and differ."""
-    a, b = as_integers(a), as_integers(b)
-    written = (a != as_integers(a_before)) | (b != as_integers(b_before))
-    return int(((a != b) & written).sum())
+    bits_a = as_integers(a)
+    bits_b = as_integers(b)
+    written = (bits_a != as_integers(a_before)) | (bits_b != as_integers(b_before))
+    return int(((bits_a != bits_b) & written).sum())
 
 
 def _fill(values: torch.Tensor, number: int) -> None:

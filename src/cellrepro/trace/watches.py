@@ -44,13 +44,10 @@ class Watch:
         """The optimizer has made its step."""
 
 
-def _told(name: str) -> Any:
-    def tell(self: Watches, *what: Any) -> None:
-        with _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext():
-            for watch in self.watches:
-                getattr(watch, name)(*what)
-
-    return tell
+def _unobserved() -> AbstractContextManager[Any]:
+    """While somebody else listens: those who watch operations see nothing of it."""
+    is_observed = torch._C._len_torch_dispatch_stack() > 0
+    return _disable_current_modes() if is_observed else nullcontext()
 
 
 class Watches(Watch):
@@ -69,8 +66,38 @@ class Watches(Watch):
                 stack.enter_context(watch.step(step, epoch))
             yield
 
-    batch, forward, loss = _told("batch"), _told("forward"), _told("loss")
-    backward, updated = _told("backward"), _told("updated")
+    def batch(  # noqa: D102
+        self,
+        names: Sequence[str],
+        crops: Sequence[Mapping[str, Any]],
+        images: torch.Tensor,
+        targets: torch.Tensor,
+    ) -> None:
+        with _unobserved():
+            for watch in self.watches:
+                watch.batch(names, crops, images, targets)
+
+    def forward(self, output: torch.Tensor) -> None:  # noqa: D102
+        with _unobserved():
+            for watch in self.watches:
+                watch.forward(output)
+
+    def loss(self, loss: torch.Tensor) -> None:  # noqa: D102
+        with _unobserved():
+            for watch in self.watches:
+                watch.loss(loss)
+
+    def backward(self, network: torch.nn.Module) -> None:  # noqa: D102
+        with _unobserved():
+            for watch in self.watches:
+                watch.backward(network)
+
+    def updated(  # noqa: D102
+        self, network: torch.nn.Module, optimizer: torch.optim.Optimizer
+    ) -> None:
+        with _unobserved():
+            for watch in self.watches:
+                watch.updated(network, optimizer)
 
 
 class StepWatch(Watch):
@@ -81,14 +108,17 @@ class StepWatch(Watch):
 
     @contextmanager
     def step(self, step: int, epoch: int) -> Iterator[None]:  # noqa: D102
-        self.ledger.step, self.ledger.epoch = step, epoch
+        self.ledger.step = step
+        self.ledger.epoch = epoch
         self.generators("before")
         yield
         self.generators("after")
 
     def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:  # noqa: D102
-        for name, values in (("images drawn", list(names)), ("crops", list(crops))):
-            self.ledger.add("batch", name, value_digest(values), detail=values)
+        drawn = list(names)
+        cropped = list(crops)
+        self.ledger.add("batch", "images drawn", value_digest(drawn), detail=drawn)
+        self.ledger.add("batch", "crops", value_digest(cropped), detail=cropped)
         self.ledger.add("batch", "images", tensor_digest(images))
         self.ledger.add("batch", "targets", tensor_digest(targets))
 
@@ -143,7 +173,8 @@ def layer_group(name: str) -> str:
     >>> layer_group("encoder.blocks.0.attn.qkv.weight"), layer_group("W2")
     ('encoder.blocks.0', 'W2')
     """
-    if found := re.match(r"(.*?\.\d+)(?:\.|$)", name):
-        return found[1]
+    numbered = re.match(r"(.*?\.\d+)(?:\.|$)", name)
+    if numbered is not None:
+        return numbered[1]
     parts = name.partition("/")[0].split(".")
     return ".".join(parts[:2]) if len(parts) > 2 else parts[0]

@@ -1,0 +1,41 @@
+"""Attributes of another library, replaced for one block and then given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
+    """Put something in an attribute's place for one block, also where that raises.
+
+    Parameters
+    ----------
+    owner : module, class or object
+        Has the attribute, or has it from its class.
+    name : str
+        Of the attribute.
+    stand_in : object
+        What it is meanwhile.
+
+    Examples
+    --------
+    >>> import math
+    >>> with replaced(math, "pi", 3):
+    ...     math.pi
+    3
+    >>> round(math.pi, 2)
+    3.14
+    """
+    is_its_own = name in owner.__dict__
+    original = getattr(owner, name)
+    setattr(owner, name, stand_in)
+    try:
+        yield
+    finally:
+        if is_its_own:
+            setattr(owner, name, original)
+        else:  # a class has it, and shows again
+            delattr(owner, name)
