@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import file_digest, generator_digests
-from cellrepro.cli import app
+from cellrepro.cli.command import app
 from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import load
 from cellrepro.determinism.seeds import generators_kept

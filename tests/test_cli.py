@@ -16,10 +16,10 @@ import pytest
 import tifffile
 import torch
 
-from cellrepro import command
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import file_digest
 from cellrepro.changes import compare
+from cellrepro.cli import options as cli_options
 from cellrepro.determinism import modes, profiles
 from cellrepro.images.folder import read_folder
 from cellrepro.model.network import ENCODERS
@@ -349,7 +349,7 @@ def test_mode_off_can_be_asked_for(given, invoke, no_child, monkeypatch, argumen
         (("--set", "diameter=60"), "--set would do nothing"),
         (("--task", "segment", "--batch-size", 4), "--batch-size would do nothing with --task seg"),
         (("--function", "m:f", "--model", "tiny"), "--model would do nothing beside --function"),
-        (("--task", "segmnt"), "--task is 'segmnt'; expected train or segment"),
+        (("--task", "segmnt"), "'segmnt'; expected one of train, segment; do you mean segment?"),
     ],
 )
 def test_options_of_audit_that_would_do_nothing_are_refused(
@@ -359,26 +359,34 @@ def test_options_of_audit_that_would_do_nothing_are_refused(
     assert (answer.code, named in answer.err) == (2, True), answer.err
 
 
-def test_choices_in_help_texts_are_those_there_are():
-    assert set(command.PROFILES.split(", ")) == set(profiles.names())
-    assert set(ENCODERS) | SMALL_NETWORKS < set(command.MODELS.split(", "))
-    for option, choices in ((command.ModeOption, modes.MODES), (command.LedgerOption, LEDGERS)):
-        (shown,) = option.__metadata__
-        assert shown.metavar == f"[{'|'.join(choices)}]"
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("doctor", "--model", "tiny"), "--model would do nothing without --warning"),
+        (("doctor", "--warning", "x", "--seed", 1), "--seed would do nothing beside --warning"),
+        (("tiles", "--masks", "m.tif", "--set", "diameter=9"), "--set would do nothing beside --m"),
+        (("data", "--images", 2), "no set is named"),
+        (("data", "nuclei", "--cells", 2), "the set nuclei is named"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(invoke, no_child, words, named):
+    answer = invoke(*words)
+    assert (answer.code, named in answer.err) == (2, True), answer.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("doctor", "--model", "base"), "--model would do nothing without --warning"),
-        (("tiles", "--masks", "m.tif", "--seed", 3), "--seed would do nothing beside --masks"),
-        (("tiles", "--masks", "m.tif", "--set", "diameter=9"), "--set would do nothing beside"),
-        (("data", "--images", 3), "no set is named; write cellrepro data synthetic"),
-        (("data", "dsb2018", "--size", 64), "are of synthetic images, not of 'dsb2018'"),
-    ],
-    ids=["doctor", "tiles", "tiles and a setting", "no set", "a public set"],
+    ("option", "text", "near"),
+    [("--mode", "stric", "strict"), ("--ledger", "step", "steps"), ("--profile", "cpuu", "cpu")],
 )
-def test_other_options_that_would_do_nothing_are_refused(invoke, arguments, expected):
-    refused = invoke(*arguments)
-    assert refused.code == 2
-    assert expected in refused.err
+def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option, text, near):
+    answer = invoke("train", small_data, option, text)
+    assert answer.code == 2
+    assert text in answer.err
+    assert f"do you mean {near}" in answer.err
+
+
+def test_choices_in_help_texts_are_those_there_are():
+    assert set(cli_options.PROFILES) == set(profiles.names())
+    assert set(ENCODERS) | SMALL_NETWORKS == set(cli_options.MODELS)
+    assert tuple(modes.MODES) == cli_options.MODES
+    assert tuple(LEDGERS) == cli_options.LEDGERS

@@ -1,0 +1,249 @@
+"""Verbs that look for causes: what is not reproducible here, what flips, where two runs part."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+import cellrepro
+from cellrepro.asked import defaults
+from cellrepro.cli.command import (
+    INTERRUPTED,
+    INTERRUPTED_CODE,
+    Reply,
+    complain,
+    refuse_idle,
+    verb,
+)
+from cellrepro.cli.options import (
+    BatchSizeOption,
+    DataArgument,
+    DataSeedOption,
+    ImagesPerEpochOption,
+    ModelOption,
+    ModeOption,
+    OtherArgument,
+    ProfileOption,
+    SeedOption,
+    SettingsOption,
+    StoreOption,
+    one_of,
+    overrides,
+)
+from cellrepro.errors import whole
+from cellrepro.show.answers.answer import Answer
+from cellrepro.show.answers.audit import (
+    effect_lines,
+    segmentation_audit_answer,
+    training_audit_answer,
+)
+from cellrepro.show.answers.divergence import divergence_answer
+from cellrepro.show.answers.doctor import diagnosis_answer
+from cellrepro.show.answers.growth import growth_answer
+
+if TYPE_CHECKING:
+    from cellrepro.audits.segmentation import SegmentationAudit
+
+
+@verb()
+def doctor(
+    context: typer.Context,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    seed: SeedOption = None,
+    warning: Annotated[str | None, Option(help="explain a pasted warning of PyTorch")] = None,
+    model: ModelOption = defaults.MODEL,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Say what of this host, process and profile is not reproducible, and the remedy."""
+    if warning is not None:
+        refuse_idle(context, ("seed",), "beside --warning")
+        return _explained_warning(warning, profile=profile, mode=mode, model=model, store=store)
+    refuse_idle(
+        context, ("model", "store"), "without --warning, of which it is the network that is asked"
+    )
+    diagnosis = cellrepro.diagnose(profile=profile, mode=mode, seed=seed)
+    return Reply(diagnosis_answer(diagnosis), diagnosis.exit_code)
+
+
+def _explained_warning(warning: str, *, profile: str, mode: str, model: str, store: str) -> Reply:
+    """Reply with what a pasted warning means."""
+    from cellrepro.audits.doctor import Finding
+    from cellrepro.determinism import profiles
+    from cellrepro.store import this_machine
+
+    meaning = cellrepro.explain_warning(
+        warning, profile=profile, mode=mode, model=model, store=store
+    )
+    ok = meaning.affects is False
+    document = {
+        "host": this_machine.host(),
+        "profile": {**profiles.load(profile).model_dump(mode="json"), "mode": mode},
+        "findings": [Finding("info" if ok else "warning", meaning.meaning, meaning.remedy)],
+        "ok": ok,
+        "warning": meaning,
+    }
+    return Reply(Answer(document, [meaning.sentence()]))
+
+
+@verb()
+def audit(
+    context: typer.Context,
+    data: DataArgument,
+    model: ModelOption = defaults.MODEL,
+    seed: SeedOption = None,
+    data_seed: DataSeedOption = defaults.DATA_SEED,
+    batch_size: BatchSizeOption = defaults.BATCH_SIZE,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = "fast",
+    steps: Annotated[int | None, Option(help="to audit; default 3")] = None,
+    replays: Annotated[int | None, Option(help="of each operation; default 8")] = None,
+    suspects: Annotated[int | None, Option(help="of those known to race; default 200")] = None,
+    threads: Annotated[int | None, Option(help="instead of the profile's")] = None,
+    effect: Annotated[int, Option(help="trainings with each flipping operation left loose")] = 0,
+    epochs: Annotated[int, Option(help="of these trainings")] = defaults.EPOCHS,
+    images_per_epoch: ImagesPerEpochOption = None,
+    task: Annotated[str, one_of(("train", "segment"), help="what is audited")] = "train",
+    settings: SettingsOption = None,
+    function: Annotated[
+        str | None, Option(help="MODULE:FUNCTION, segments in the place of Cellpose")
+    ] = None,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Replay every operation of training steps, or of a segmentation; report those that flip."""
+    _refuse_what_is_not_audited(context, task, function, effect)
+    if function is not None:
+        of_function = cellrepro.audit_function(
+            function,
+            data,
+            mode=mode,
+            seed=seed,
+            profile=profile,
+            steps=steps,
+            replays=replays,
+            suspects=suspects,
+            threads=threads,
+            store=store,
+        )
+        return _reply_of_segmentation(of_function)
+    if task == "segment":
+        of_segmentation = cellrepro.audit_segmentation(
+            data,
+            model=model,
+            mode=mode,
+            seed=seed,
+            profile=profile,
+            settings=overrides(settings),
+            steps=steps,
+            replays=replays,
+            suspects=suspects,
+            threads=threads,
+            store=store,
+        )
+        return _reply_of_segmentation(of_segmentation)
+    if effect:
+        whole("effect", effect, least=2)
+    of_training = cellrepro.audit_training(
+        data,
+        model=model,
+        mode=mode,
+        seed=seed,
+        data_seed=data_seed,
+        batch_size=batch_size,
+        profile=profile,
+        steps=steps,
+        replays=replays,
+        suspects=suspects,
+        threads=threads,
+        store=store,
+    )
+    code = 1 if of_training.ops or not of_training.n_replays else 0
+    if not effect:
+        return Reply(training_audit_answer(of_training), code)
+    sys.stderr.write(f"{of_training.sentence}\n")
+    try:
+        for latest in cellrepro.with_effects(
+            of_training,
+            data,
+            repeats=effect,
+            epochs=epochs,
+            images_per_epoch=images_per_epoch,
+            model=model,
+            profile=profile,
+            store=store,
+        ):
+            of_training = latest
+    except KeyboardInterrupt:  # what was found is told
+        code = complain(INTERRUPTED, INTERRUPTED_CODE)
+    answer = training_audit_answer(of_training)
+    return Reply(Answer(answer.document, [*answer.lines, *effect_lines(of_training)]), code)
+
+
+def _reply_of_segmentation(audit: SegmentationAudit) -> Reply:
+    """Reply with the audit of a segmentation, and 1 where something flips or nothing was seen."""
+    flips = bool(audit.ops) or not audit.n_replays or audit.depends_on_batch
+    return Reply(segmentation_audit_answer(audit), int(flips))
+
+
+_OF_AUDITED_TRAINING = ("data_seed", "batch_size", "effect", "epochs", "images_per_epoch")
+"""Options of `audit` that do something where a training is audited alone."""
+
+
+def _refuse_what_is_not_audited(
+    context: typer.Context, task: str, function: str | None, effect: int
+) -> None:
+    """Refuse options of `audit` that would do nothing beside the others that are given."""
+    names: tuple[str, ...]
+    if function is not None:
+        names = (*_OF_AUDITED_TRAINING, "model", "settings")
+        refuse_idle(context, names, "beside --function, which segments in the place of Cellpose")
+    elif task == "segment":
+        why = "with --task segment, whose batch size is --set batch_size=4"
+        refuse_idle(context, _OF_AUDITED_TRAINING, why)
+    else:
+        names = ("settings",) if effect else ("settings", "epochs", "images_per_epoch")
+        why = (
+            "where a training is audited: --set is of --task segment, --epochs and "
+            "--images-per-epoch of the trainings of --effect"
+        )
+        refuse_idle(context, names, why)
+
+
+@verb()
+def diverge(
+    a: Annotated[str, Argument(help="KEY or KEY/REPEAT of the store")],
+    b: OtherArgument,
+    data: Annotated[str | None, Option(help="the images, if they have moved")] = None,
+    again: Annotated[bool, Option(help="re-execute the diverging step")] = True,
+    repetitions: Annotated[int, Option(help="of the diverging step")] = 20,
+    suspects: Annotated[int, Option(help="of operations known to race")] = 200,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Name the first place where two runs diverge: stage, step, operation and line."""
+    divergence = cellrepro.diverge(
+        a,
+        b,
+        data=data,
+        again=again,
+        repetitions=repetitions,
+        suspects=suspects,
+        store=store,
+    )
+    is_same = divergence.first is None and divergence.verdict != "vacuous"
+    return Reply(divergence_answer(divergence), int(not is_same))
+
+
+@verb()
+def growth(
+    a: Annotated[str, Argument(help="KEY or KEY/REPEAT, trained with --keep-checkpoints")],
+    b: OtherArgument,
+    masks: Annotated[int, Option(help="at how many epochs")] = defaults.MASKS_ON_THE_WAY,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Follow two runs with checkpoints: weights, pixels, cells and scores by epoch."""
+    repeat_a, repeat_b = cellrepro.Store(store).find_two(a, b)
+    moments = cellrepro.growth(a, b, n_masks=masks, store=store)
+    return Reply(growth_answer(moments, repeat_a.name, repeat_b.name))

@@ -1,0 +1,160 @@
+"""What every verb of the command line shares: its answer, its exit code, and how it refuses."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cellrepro.cli.options import JsonOption
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.show.answers.answer import Answer
+from cellrepro.show.answers.runs import run_answer
+
+if TYPE_CHECKING:
+    from cellrepro.run.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a verb says, and the exit code that it ends with."""
+
+    answer: Answer[Any]
+    exit_code: int = 0
+
+
+INTERRUPTED = "interrupted; what was finished is kept"
+INTERRUPTED_CODE = 130  # as shells report Ctrl-C
+_SHORT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
+
+
+class _Commands(typer.core.TyperGroup):
+    """Its ``--keep-checkpoints`` alone means ``all``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        bare = "--keep-checkpoints"
+        following = [*args[1:], ""]
+        completed = [
+            f"{word}=all" if word == bare and next_word not in ("none", "last", "all") else word
+            for word, next_word in zip(args, following, strict=True)
+        ]
+        return super().parse_args(ctx, completed)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="The reproducibility lab for Cellpose: is it the same, where does it differ, does it "
+    "matter, how is it pinned.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+baseline = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(baseline, name="baseline", help="Hold later results to a small file.")
+
+
+def verb(
+    name: str | None = None, *, group: typer.Typer = app
+) -> Callable[[Callable[..., Reply]], Callable[..., None]]:
+    """Make a command with ``--json`` of a function that replies, or refuses.
+
+    Parameters
+    ----------
+    name : str, optional
+        Of the command; by default that of the function.
+    group : typer.Typer
+        To which the command is added.
+
+    Returns
+    -------
+    callable
+        The decorator.
+    """
+
+    def decorate(function: Callable[..., Reply]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(*, as_json: bool, **options: Any) -> None:  # as Typer passes them
+            try:
+                reply = function(**options)
+                answer = reply.answer
+                sys.stdout.write(answer.as_json() if as_json else answer.as_text())
+                sys.stdout.flush()
+                code = reply.exit_code
+            except CellreproError as error:
+                code = complain(str(error), error.exit_code)
+            except BrokenPipeError:
+                raise  # whoever read our output has enough; typer ends quietly
+            except OSError as error:  # a path that the system refuses, or a full disk
+                kind = NotPossibleHere if error.errno in _SHORT_OF_ROOM else BadInput
+                code = complain(f"{error}; name another path or make room", kind.exit_code)
+            except MemoryError as error:
+                code = complain(f"memory is short: {error}", NotPossibleHere.exit_code)
+            except KeyboardInterrupt:
+                code = complain(INTERRUPTED, INTERRUPTED_CODE)
+            raise typer.Exit(code)
+
+        signature = inspect.signature(function, eval_str=True)
+        option = inspect.Parameter(
+            "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption
+        )
+        parameters = [*signature.parameters.values(), option]
+        command.__signature__ = signature.replace(  # type: ignore[attr-defined]  # Typer reads it
+            parameters=parameters
+        )
+        group.command(name)(command)
+        return command
+
+    return decorate
+
+
+def complain(message: str, code: int) -> int:
+    """Say a message on standard error, and give the exit code back."""
+    sys.stderr.write(f"cellrepro: {message}\n")
+    return code
+
+
+def reply_of_runs(outcome: Outcome) -> Reply:
+    """Reply with the repeats of a run, and 1 where they differ."""
+    differs = outcome.judgement.overall not in (None, "identical")
+    return Reply(run_answer(outcome), int(differs))
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether a user wrote an option, rather than that it has its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
+def given_options(context: typer.Context) -> frozenset[str]:
+    """The options that a user wrote, by the names of the function's parameters."""
+    return frozenset(name for name in context.params if is_given(context, name))
+
+
+def refuse_idle(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Refuse those of some options that are given, as they would do nothing.
+
+    Parameters
+    ----------
+    context : typer.Context
+    names : sequence of str
+        Of the function's parameters.
+    why : str
+        The end of the sentence "--OPTION would do nothing".
+
+    Raises
+    ------
+    BadInput
+        If one of them is given.
+    """
+    given = [name for name in names if is_given(context, name)]
+    if given:
+        options = ["--set" if name == "settings" else f"--{name}" for name in given]
+        listed = ", ".join(option.replace("_", "-") for option in options)
+        raise BadInput(f"{listed} would do nothing {why}; leave it out")

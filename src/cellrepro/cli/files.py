@@ -1,0 +1,53 @@
+"""Verbs that bring files: images, notebooks and grids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+import cellrepro
+from cellrepro.cli.command import Reply, given_options, verb
+from cellrepro.cli.options import FolderArgument
+from cellrepro.errors import BadInput
+from cellrepro.show.answers.answer import Answer
+
+
+@verb()
+def data(
+    context: typer.Context,
+    name: Annotated[str, Argument(help="synthetic, or a public set; none lists them")] = "",
+    folder: Annotated[str, Option("--into", help="where data sets are kept")] = "data",
+    mirror: Annotated[str | None, Option(help="URL of a folder with the archives")] = None,
+    images: Annotated[int | None, Option(help="synthetic: how many, for a benchmark")] = None,
+    size: Annotated[int | None, Option(help="synthetic: pixels along an edge")] = None,
+    cells: Annotated[int | None, Option(help="synthetic: how many in each image")] = None,
+) -> Reply:
+    """Make the synthetic images, or fetch a named public set, under data/."""
+    from cellrepro.images import public_sets
+
+    if given_options(context) & {"images", "size", "cells"}:
+        if name != public_sets.SYNTHETIC or mirror is not None:
+            asked_for = f"the set {name}" if name else "no set"
+            raise BadInput(
+                f"--images, --size and --cells are of synthetic images, and {asked_for} is named: "
+                "expected `cellrepro data synthetic`, without --mirror"
+            )
+        path = public_sets.write_benchmark(Path(folder), images=images, size=size, cells=cells)
+        return Reply(Answer({"folder": path}, [str(path)]))
+    if not name:
+        sets = public_sets.describe_all()
+        return Reply(Answer({"sets": sets}, [f"{key}: {text}" for key, text in sets.items()]))
+    path = cellrepro.provide_data(name, data_dir=Path(folder), mirror=mirror)
+    return Reply(Answer({"folder": path}, [str(path)]))
+
+
+@verb()
+def notebooks(folder: FolderArgument) -> Reply:
+    """Copy out the notebooks and grids that the package brings."""
+    from cellrepro.grid.notebooks import copy_brought
+
+    files = copy_brought(Path(folder))
+    return Reply(Answer({"files": files}, [str(file) for file in files]))

@@ -1,0 +1,99 @@
+"""Verbs about many runs: grids, what a store holds, the report, and everything once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Argument, Option
+
+import cellrepro
+from cellrepro.asked import defaults
+from cellrepro.cli.command import Reply, verb
+from cellrepro.cli.options import DataArgument, ModelOption, StoreOption, overrides
+from cellrepro.errors import Damaged
+from cellrepro.show.answers.answer import Answer
+from cellrepro.show.answers.grid import grid_answer
+from cellrepro.show.answers.stored_runs import stored_runs_answer
+
+
+@verb()
+def grid(
+    file: Annotated[str, Argument(help="a grid of specs, YAML")],
+    workers: Annotated[
+        int | None, Option(help="at once; default one per GPU, or as the cores allow")
+    ] = None,
+    scheduler: Annotated[str | None, Option(help="of Dask: tcp://HOST:PORT")] = None,
+    slurm: Annotated[str | None, Option(help="YAML with options of Slurm jobs")] = None,
+    time_limit: Annotated[float | None, Option(help="minutes that a repeat may take")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="say what would run")] = False,
+    override: Annotated[list[str] | None, Option("--set", help="NAME=VALUE, NAME=[A, B]")] = None,
+    repeats: Annotated[int | None, Option(help="of every spec; default as in the file")] = None,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Carry out a grid of specs through papermill; finished ones are not run again."""
+    from cellrepro.grid.estimate import with_estimates
+    from cellrepro.grid.point import BADLY
+    from cellrepro.grid.pool import planned
+    from cellrepro.show.live import live_table
+
+    checked = cellrepro.read_grid(file, store=store, overrides=overrides(override), repeats=repeats)
+    if dry_run:
+        return Reply(grid_answer(with_estimates(checked, planned(checked))))
+    with live_table(store) as is_shown:
+        runs = cellrepro.run_grid(
+            checked,
+            minutes=time_limit,
+            quiet=is_shown,
+            workers=workers,
+            scheduler=scheduler,
+            slurm=slurm,
+        )
+    failed = any(run.status in BADLY for run in runs)
+    return Reply(grid_answer(runs), int(failed))
+
+
+@verb()
+def watch(store: StoreOption = defaults.STORE) -> Reply:
+    """Show how the grids of a store stand; in a terminal until they end."""
+    from cellrepro.show.live import as_lines, follow
+
+    statuses = follow(store)
+    return Reply(Answer({"grids": statuses}, as_lines(statuses, store)))
+
+
+@verb()
+def report(
+    output: Annotated[
+        str | None, Option(help="a .html file or a folder; default STORE/report/index.html")
+    ] = None,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Write the cross-device report over everything in the store."""
+    written = cellrepro.write_report(store, html=output)
+    document = {"html": written.html, "runs": written.runs, "groups": written.groups}
+    return Reply(Answer(document, [written.sentence, f"report: {written.html}"]))
+
+
+@verb("list")
+def list_runs(
+    where: Annotated[list[str] | None, Option(help="NAME=VALUE: only runs that have it")] = None,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """List what the store holds: all of it, or what has certain values."""
+    answer = stored_runs_answer(cellrepro.Store(store), overrides(where, "--where"))
+    is_damaged = any(run.damage for run in answer.document.runs)
+    return Reply(answer, Damaged.exit_code if is_damaged else 0)
+
+
+@verb()
+def demo(
+    data: DataArgument = "data/synthetic",
+    model: ModelOption = defaults.MODEL,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Do everything once: a network, the demo grid over it, every notebook, the report."""
+    from cellrepro.demo import run_demo
+
+    made = run_demo(data, store=store, model=model)
+    document = {**vars(made), "base": made.base.key, "report": made.report.html}
+    return Reply(Answer(document, [made.report.sentence, f"report: {made.report.html}"]))

@@ -1,0 +1,194 @@
+"""Verbs about results that are there: compared, described, explained, held to a baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+import cellrepro
+from cellrepro.asked import defaults
+from cellrepro.cli.command import Reply, baseline, refuse_idle, verb
+from cellrepro.cli.options import (
+    MODEL_HELP,
+    DataArgument,
+    ModelOption,
+    ModeOption,
+    OtherArgument,
+    ProfileOption,
+    SeedOption,
+    SettingsOption,
+    StoreOption,
+    overrides,
+)
+from cellrepro.errors import BadInput
+from cellrepro.show.answers.baseline import baseline_check_answer, saved_baseline_answer
+from cellrepro.show.answers.comparison import comparison_answer
+from cellrepro.show.answers.description import description_answer
+from cellrepro.show.answers.explanation import explanation_answer
+from cellrepro.show.answers.sensitivity import sensitivity_answer
+from cellrepro.show.answers.tiles import cuts_answer, tiles_answer
+
+
+@verb()
+def compare(
+    a: Annotated[str, Argument(help="KEY, KEY/REPEAT, masks, _seg.npy, folder, baseline, weights")],
+    b: OtherArgument,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Compare two runs, masks, folders of masks, baselines or weights files."""
+    comparison = cellrepro.compare(a, b, store=store)
+    is_same = comparison.verdict == "identical" and not comparison.differs
+    return Reply(comparison_answer(comparison), int(not is_same))
+
+
+@verb()
+def describe(
+    file: Annotated[str, Argument(help="a file, KEY, KEY/REPEAT, or a model's name")],
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Say what a file is (weights, masks, _seg.npy, baseline), and how Cellpose loads it."""
+    return Reply(description_answer(cellrepro.describe(file, store=store)))
+
+
+@verb()
+def explain(
+    a: Annotated[str, Argument(help="a _seg.npy, a label image, or KEY/REPEAT of the store")],
+    b: OtherArgument,
+    image: Annotated[str, Option(help="the image that both are of")],
+    model: Annotated[str | None, Option(help=f"{MODEL_HELP}; default as the sides record")] = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    seed: SeedOption = None,
+    store: StoreOption = defaults.STORE,
+    minutes: Annotated[
+        float, Option(help="after which the search of what nobody recorded ends")
+    ] = defaults.SEARCH_MINUTES,
+) -> Reply:
+    """Say why two results of one image differ: replayed one change at a time."""
+    explanation = cellrepro.explain(
+        a,
+        b,
+        image=image,
+        model=model,
+        profile=profile,
+        mode=mode,
+        seed=seed,
+        store=store,
+        minutes=minutes,
+    )
+    return Reply(explanation_answer(explanation), int(explanation.differs or explanation.vacuous))
+
+
+@verb()
+def sensitivity(
+    data: DataArgument,
+    model: ModelOption = defaults.MODEL,
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    settings: SettingsOption = None,
+    vary: Annotated[
+        list[str] | None, Option(help="NAME=[A, B]: these settings and values alone")
+    ] = None,
+    figures: Annotated[str | None, Option(help="a folder for a picture of each setting")] = None,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Vary each setting of a segmentation by itself: how many cells does it change?"""
+    from cellrepro.show.figures.settings import setting_figures
+
+    result = cellrepro.sensitivity(
+        data,
+        model=model,
+        seed=seed,
+        profile=profile,
+        mode=mode,
+        settings=overrides(settings),
+        vary=overrides(vary, "--vary") or None,
+        store=store,
+    )
+    files = setting_figures(result, Path(figures)) if figures else {}
+    return Reply(sensitivity_answer(result, files))
+
+
+@verb()
+def tiles(
+    context: typer.Context,
+    data: Annotated[str | None, Argument(help="folder of images")] = None,
+    masks: Annotated[str | None, Option(help="a label image instead: straight cuts alone")] = None,
+    model: ModelOption = defaults.MODEL,
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    settings: SettingsOption = None,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Say which cells depend on where tiles lie, and find straight cuts in any masks."""
+    if (data is None) == (masks is None):
+        raise BadInput("give a folder of images, or --masks with a label image")
+    if masks is not None:
+        of_a_network = ("model", "seed", "profile", "mode", "settings", "store")
+        refuse_idle(context, of_a_network, "beside --masks, where nothing is segmented")
+        return _straight_cuts(masks)
+    result = cellrepro.tiles(
+        str(data),
+        model=model,
+        seed=seed,
+        profile=profile,
+        mode=mode,
+        settings=overrides(settings),
+        store=store,
+    )
+    changed = result.cause != "none" or any(image.cuts for image in result.images)
+    return Reply(tiles_answer(result), int(changed or result.vacuous))
+
+
+def _straight_cuts(masks: str) -> Reply:
+    """Reply with the straight cuts in a label image; 1 where there is one, or no cell."""
+    from cellrepro.images.image_file import read_labels
+    from cellrepro.same.labels import canonical
+    from cellrepro.same.straight_borders import straight_borders
+
+    labels = read_labels(masks)
+    borders = straight_borders(labels)
+    n_objects = int(canonical(labels).max(initial=0))
+    return Reply(
+        cuts_answer(masks, borders, n_objects=n_objects), int(bool(borders) or not n_objects)
+    )
+
+
+@verb("save", group=baseline)
+def save_baseline(
+    run: Annotated[str, Argument(help="KEY, KEY/REPEAT, masks or a folder")],
+    file: Annotated[str, Argument(help="a new file")],
+    propose: Annotated[
+        str | None, Option(help="limits from stored spread: repeats, seed, machine …")
+    ] = None,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Save masks, settings and digests as one small file."""
+    record = cellrepro.save_baseline(run, file, propose=propose, store=store)
+    return Reply(saved_baseline_answer(record, file))
+
+
+@verb("check", group=baseline)
+def check_baseline(
+    file: Annotated[str, Argument(help="of cellrepro baseline save")],
+    masks: Annotated[str, Argument(help="masks, a folder, KEY or KEY/REPEAT")],
+    max_ppm: Annotated[float | None, Option(help="differing pixels of an image")] = None,
+    max_changed: Annotated[float | None, Option(help="share of the cells")] = None,
+    max_lost: Annotated[int | None, Option(help="cells of the baseline")] = None,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Hold masks to a baseline; without any limit to the baseline's own."""
+    check = cellrepro.check_baseline(
+        file,
+        masks,
+        max_ppm=max_ppm,
+        max_changed=max_changed,
+        max_lost=max_lost,
+        store=store,
+    )
+    return Reply(baseline_check_answer(check), int(not check.ok))

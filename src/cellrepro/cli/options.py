@@ -1,0 +1,172 @@
+"""Options and arguments that several verbs have, and how their values are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from cellrepro.errors import BadInput
+
+MODES = ("off", "fast", "warn", "strict")
+"""Those of `cellrepro.determinism.modes`, which is not imported to show a help text; a test holds
+them together, as the next three."""
+LEDGERS = ("off", "steps", "ops")
+PROFILES = (
+    "cpu",
+    "cpu-1thread",
+    "cpu-avx2",
+    "cpu-baseline",
+    "cpu-bfloat16",
+    "cpu-noonednn",
+    "cpu-portable",
+    "cuda",
+    "mps",
+    "cellpose-default",
+    "cellpose-default-cuda",
+)
+MODELS = ("tiny", "tiny-4", "tiny-8", "tiny-12", "vit-b", "vit-l")
+
+MODEL_HELP = f"{', '.join(MODELS)}, a Cellpose name, a weights file, or KEY/REPEAT"
+
+
+def one_of(words: Sequence[str], *names: str, help: str) -> Any:
+    """Make an option that takes one of a few words, lists them, completes them, and proposes one.
+
+    Parameters
+    ----------
+    words : sequence of str
+        What it may be.
+    *names : str
+        Of the option; by default that of the parameter.
+    help : str
+        What the words mean.
+
+    Returns
+    -------
+    typer.models.OptionInfo
+    """
+
+    def read(text: str) -> str:
+        if text in words:
+            return text
+        near = get_close_matches(text, words, 1)
+        proposal = f"; do you mean {near[0]}?" if near else ""
+        raise typer.BadParameter(f"{text!r}; expected one of {', '.join(words)}{proposal}")
+
+    return Option(
+        *names,
+        parser=read,
+        metavar=f"[{'|'.join(words)}]",
+        autocompletion=lambda: list(words),
+        help=help,
+    )
+
+
+DataArgument = Annotated[str, Argument(help="folder of images in Cellpose's convention")]
+OtherArgument = Annotated[str, Argument(help="the other one; of one KEY two repeats")]
+FolderArgument = Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")]
+StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
+JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
+ModelOption = Annotated[str, Option(help=MODEL_HELP, autocompletion=lambda: list(MODELS))]
+SeedOption = Annotated[
+    int | None,
+    Option(help="for Python, NumPy, PyTorch and initial weights; default 0, none in mode off"),
+]
+ProfileOption = Annotated[
+    str,
+    Option(help=f"{', '.join(PROFILES)}, or a .yaml file", autocompletion=lambda: list(PROFILES)),
+]
+ModeOption = Annotated[
+    str,
+    one_of(
+        MODES,
+        help="off: plain Cellpose, no seed; fast: seeds alone; warn; strict: nothing may race",
+    ),
+]
+DataSeedOption = Annotated[str, Option(help="of image order and augmentation; or cellpose")]
+LedgerOption = Annotated[str, one_of(LEDGERS, help="digests of no, every step, or every operation")]
+BatchSizeOption = Annotated[int, Option(help="images a step")]
+RepeatsOption = Annotated[int, Option(help="how often; 2 or more give a verdict")]
+ImagesPerEpochOption = Annotated[
+    int | None, Option(help="drawn; default all, small networks at least 48")
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    Option("--set", help="a setting of CellposeModel.eval: diameter=60, normalize.sharpen=4"),
+]
+
+
+def steps_in(text: str) -> list[int]:
+    """Read numbers and ranges of steps.
+
+    Raises
+    ------
+    BadInput
+        If the text is neither.
+
+    Examples
+    --------
+    >>> steps_in("0,17"), steps_in("0-3")
+    ([0, 17], [0, 1, 2, 3])
+    """
+    steps: list[int] = []
+    try:
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            steps += range(int(first), int(last if dash else first) + 1)
+    except ValueError:
+        raise BadInput(f"--operation-steps is {text!r}; expected steps: 0,17 or 0-9") from None
+    return steps
+
+
+def in_yaml(option: str, text: str) -> Any:
+    """Read the value of an option that is written in YAML.
+
+    Raises
+    ------
+    BadInput
+        If it is none.
+    """
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise BadInput(f"{option} is {text!r}; expected a value in YAML") from None
+
+
+def overrides(pairs: Sequence[str] | None, option: str = "--set") -> dict[str, Any]:
+    """Read ``NAME=VALUE`` pairs, the values in YAML.
+
+    Parameters
+    ----------
+    pairs : sequence of str, optional
+        As they were given; none gives an empty dictionary.
+    option : str
+        The option's name, for messages.
+
+    Returns
+    -------
+    dict of str to value
+
+    Raises
+    ------
+    BadInput
+        If a pair has no name, no ``=`` or no value in YAML.
+
+    Examples
+    --------
+    >>> overrides(["diameter=30", "normalize=false"])
+    {'diameter': 30, 'normalize': False}
+    """
+    chosen = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise BadInput(f"{option} is {pair!r}; expected NAME=VALUE, with a value in YAML")
+        chosen[name] = in_yaml(f"{option} {name}", value)
+    return chosen

@@ -1,0 +1,205 @@
+"""Verbs that carry a spec out: training, segmenting, programs and functions of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import typer
+from typer import Argument, Option
+
+import cellrepro
+from cellrepro.asked import defaults
+from cellrepro.cli.command import Reply, given_options, reply_of_runs, verb
+from cellrepro.cli.options import (
+    BatchSizeOption,
+    DataArgument,
+    DataSeedOption,
+    ImagesPerEpochOption,
+    LedgerOption,
+    ModelOption,
+    ModeOption,
+    ProfileOption,
+    RepeatsOption,
+    SeedOption,
+    SettingsOption,
+    StoreOption,
+    in_yaml,
+    one_of,
+    overrides,
+    steps_in,
+)
+from cellrepro.errors import BadInput
+
+Kept = Literal["none", "last", "all"]
+
+
+@verb()
+def train(
+    context: typer.Context,
+    data: DataArgument,
+    model: ModelOption = defaults.MODEL,
+    seed: SeedOption = None,
+    data_seed: DataSeedOption = defaults.DATA_SEED,
+    epochs: Annotated[int, Option(help="2 or more; 1 trains nothing")] = defaults.EPOCHS,
+    batch_size: BatchSizeOption = defaults.BATCH_SIZE,
+    learning_rate: Annotated[
+        float | None, Option(help="default 1e-3 for small networks, else 1e-5")
+    ] = None,
+    images_per_epoch: ImagesPerEpochOption = None,
+    weight_decay: Annotated[float, Option(help="of the optimizer")] = defaults.WEIGHT_DECAY,
+    min_train_masks: Annotated[
+        int, Option(help="an image with fewer is left out")
+    ] = defaults.MIN_TRAIN_MASKS,
+    rescale: Annotated[bool, Option(help="images to the usual size of cells")] = False,
+    scale_range: Annotated[float, Option(help="of sizes shown")] = defaults.SCALE_RANGE,
+    normalize: Annotated[bool, Option(help="off: images as they are stored")] = True,
+    train_probs: Annotated[str | None, Option(help="by image, else 1: '{NAME: 3}'")] = None,
+    nimg_test_per_epoch: Annotated[int | None, Option(help="drawn for the test loss")] = None,
+    augmentation: Annotated[bool, Option(help="off: images as they are")] = True,
+    ranks: Annotated[int, Option(help="processes that share each batch")] = defaults.RANKS,
+    sgd: Annotated[bool, Option("--SGD", help="refused, as Cellpose ignores it")] = False,
+    bsize: Annotated[int, Option(help="refused, but for 256 pixels")] = defaults.CROP_SIZE,
+    class_weights: Annotated[str | None, Option(help="refused, as there is one class")] = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    repeats: RepeatsOption = defaults.TRAININGS,
+    ledger: LedgerOption = defaults.LEDGER,
+    loose: Annotated[str | None, Option(help="left as it is in mode strict: index_put")] = None,
+    resume: Annotated[bool, Option("--resume", help="go on where it was killed")] = False,
+    checkpoint_every: Annotated[
+        int | None, Option(help="epochs apart; 0: none; small networks: 1")
+    ] = None,
+    keep_checkpoints: Annotated[
+        Kept, one_of(get_args(Kept), help="in the store; without a word all")
+    ] = "none",
+    continued_from: Annotated[
+        str | None, Option("--continue", help="KEY/REPEAT that kept its last checkpoint")
+    ] = None,
+    operation_steps: Annotated[
+        str | None, Option(help="for --ledger ops: 0,17 or 0-9; their operations are judged, too")
+    ] = None,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Train one spec several times and say whether the repeats came out the same."""
+    from cellrepro.run.options import TrainingOptions
+    from cellrepro.run.train import train_with
+
+    is_continued = continued_from is not None
+    stated = given_options(context) if is_continued else frozenset()
+    if "repeats" in stated:
+        raise BadInput("--continue adds one repeat; leave --repeats out")
+    options = TrainingOptions(
+        data,
+        model=model,
+        seed=seed,
+        data_seed=data_seed,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        images_per_epoch=images_per_epoch,
+        weight_decay=weight_decay,
+        min_train_masks=min_train_masks,
+        rescale=rescale,
+        scale_range=scale_range,
+        normalize=normalize,
+        train_probs=None if train_probs is None else in_yaml("--train-probs", train_probs),
+        nimg_test_per_epoch=nimg_test_per_epoch,
+        augmentation=augmentation,
+        SGD=sgd,
+        bsize=bsize,
+        class_weights=None if class_weights is None else in_yaml("--class-weights", class_weights),
+        ranks=ranks,
+        profile=profile,
+        mode=mode,
+        ledger=ledger,
+        loose=loose,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        keep_checkpoints=keep_checkpoints,
+        continued_from=continued_from,
+        stated=stated,
+        operation_steps=None if operation_steps is None else steps_in(operation_steps),
+        store=store,
+    )
+    return reply_of_runs(train_with(options, repeats=repeats))
+
+
+@verb()
+def segment(
+    data: DataArgument,
+    model: ModelOption = defaults.MODEL,
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    settings: SettingsOption = None,
+    batch_size: Annotated[int | None, Option(help="tiles at once; 8, as Cellpose's")] = None,
+    cellpose: Annotated[str | None, Option(help="another version, in its own environment")] = None,
+    repeats: RepeatsOption = defaults.SEGMENTATIONS,
+    ledger: LedgerOption = defaults.LEDGER,
+    masks_into: Annotated[
+        str | None, Option(help="a folder for NAME_masks.tif, and NAME_masks.json: how made")
+    ] = None,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Segment the same images several times and say whether every mask is the same."""
+    outcome = cellrepro.segment(
+        data,
+        model=model,
+        seed=seed,
+        profile=profile,
+        mode=mode,
+        settings=overrides(settings),
+        batch_size=batch_size,
+        cellpose=cellpose,
+        repeats=repeats,
+        ledger=ledger,
+        store=store,
+    )
+    if masks_into is not None:
+        from cellrepro.changes.settings_file import write_masks
+
+        write_masks(outcome.repeats[0], Path(masks_into))
+    return reply_of_runs(outcome)
+
+
+@verb()
+def wrap(
+    data: DataArgument,
+    command: Annotated[list[str], Argument(help="after --, with {image} and {masks} in it")],
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: Annotated[str, one_of(("fast", "off"), help="fast hands the seed over")] = "fast",
+    repeats: RepeatsOption = defaults.SEGMENTATIONS,
+    timeout: Annotated[float | None, Option(help="seconds that an image may take")] = None,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Run any program that segments several times; say whether every mask is the same."""
+    outcome = cellrepro.wrap(
+        data,
+        command,
+        seed=seed,
+        profile=profile,
+        mode=mode,
+        repeats=repeats,
+        timeout=timeout,
+        store=store,
+    )
+    return reply_of_runs(outcome)
+
+
+@verb("wrap-python")
+def wrap_python(
+    function: Annotated[str, Argument(help="MODULE:FUNCTION or FILE.py:FUNCTION, image to masks")],
+    data: DataArgument,
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    repeats: RepeatsOption = defaults.SEGMENTATIONS,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Call a function that segments several times; say whether every mask is the same."""
+    outcome = cellrepro.wrap_python(
+        function, data, seed=seed, profile=profile, mode=mode, repeats=repeats, store=store
+    )
+    return reply_of_runs(outcome)
