@@ -16,9 +16,9 @@ import pytest
 import tifffile
 import torch
 
+import cellrepro
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import file_digest
-from cellrepro.changes import compare
 from cellrepro.cli import options as cli_options
 from cellrepro.determinism import modes, profiles
 from cellrepro.images.folder import read_folder
@@ -302,10 +302,10 @@ def test_a_missing_device(small_data, tmp_path, command):
     ],
 )
 def test_only_the_users_mistakes_become_messages(invoke, monkeypatch, error, code, said):
-    monkeypatch.setattr(compare, "compare", Mock(side_effect=error))
+    monkeypatch.setattr(cellrepro, "compare", Mock(side_effect=error))
     answer = invoke("compare", "a", "b")
     assert (answer.code, answer.out, answer.err) == (code, "", f"cellrepro: {said}\n")
-    monkeypatch.setattr(compare, "compare", Mock(side_effect=ZeroDivisionError))
+    monkeypatch.setattr(cellrepro, "compare", Mock(side_effect=ZeroDivisionError))
     with pytest.raises(ZeroDivisionError):  # a fault of ours
         invoke("compare", "a", "b")
 

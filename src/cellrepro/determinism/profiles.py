@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -233,9 +234,11 @@ def load(name: str | Path) -> Profile:
     path = Path(whole)
     own = path.suffix in (".yaml", ".yml")
     if not own and whole not in names():
+        near = get_close_matches(whole, names(), 1)
+        proposal = f"; do you mean {near[0]}?" if near else ""
         raise BadInput(
             f"unknown profile {str(name)!r}; expected one of {', '.join(names())}, or the path "
-            "of a .yaml file with the same fields"
+            f"of a .yaml file with the same fields{proposal}"
         )
     try:
         file = path if own else _FOLDER / f"{whole}.yaml"
