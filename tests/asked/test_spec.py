@@ -76,8 +76,8 @@ def test_a_segmentation_is_named_by_its_own_batch_size_and_by_nothing_of_a_train
     asked = SEGMENTED
     usual, small = make_spec(**asked), make_spec(**asked, settings={"batch_size": 2})
     assert Spec(**FIELDS | {"task": "segment"}).key == "aef78baed1d07de9"  # stored by others
-    assert (usual.asked["batch_size"], small.asked["batch_size"]) == (8, 2)
-    assert usual.telling == ["model", "seed", "batch_size", "profile", "mode", "ledger"]
+    assert (usual.parameters()["batch_size"], small.parameters()["batch_size"]) == (8, 2)
+    assert usual.shown_parameters() == ["model", "seed", "batch_size", "profile", "mode", "ledger"]
     assert small.label == f"{usual.label}, batch size 2"
     with pytest.raises(BadInput, match=r"settings.batch_size.* greater than or equal to 1"):
         make_spec(**asked, settings={"batch_size": 0})
@@ -250,19 +250,23 @@ def test_normalize_given_whole_and_by_field_loses_nothing():
     whole = Normalize(percentile=(2, 98))
     both = Settings.model_validate({"normalize": whole, "normalize.sharpen": 4})
     expected = {"normalize.percentile": (2.0, 98.0), "normalize.sharpen": 4.0}
-    assert both.told == expected
-    assert Settings(normalize=whole).but(normalize=Normalize(sharpen=4)).told == expected
-    assert both.but(normalize={"sharpen_radius": 5}).told == expected | {"normalize.sharpen": 5.0}
+    assert both.not_default() == expected
+    assert (
+        Settings(normalize=whole).replaced(normalize=Normalize(sharpen=4)).not_default() == expected
+    )
+    assert both.replaced(normalize={"sharpen_radius": 5}).not_default() == expected | {
+        "normalize.sharpen": 5.0
+    }
     twice = {"normalize": {"sharpen": 3}, "normalize.sharpen": 4}
     with pytest.raises(BadInput, match="sharpen is 4, and 3 in normalize as a whole: give it once"):
-        Settings().but(**twice)
+        Settings().replaced(**twice)
 
 
 @pytest.mark.parametrize("name", ["diameter", "niter", "normalize.sharpen"])
 def test_yes_is_no_number(name):
     """YAML reads ``on`` and ``yes`` so; as a number it would be 1."""
     with pytest.raises(BadInput, match="is True: expected a number, not yes or no"):
-        Settings().but(**{name: True})
+        Settings().replaced(**{name: True})
 
 
 def test_a_label_shows_what_is_not_at_its_default():
@@ -274,11 +278,14 @@ def test_a_label_shows_what_is_not_at_its_default():
 
 def test_a_label_compares_the_settings_with_their_defaults_once(made_up, monkeypatch):
     """A list of ten thousand runs makes ten thousand labels."""
-    asked = []
-    not_default = Settings.told.fget
-    monkeypatch.setattr(
-        Settings, "told", property(lambda own: asked.append(own) or not_default(own))
-    )
+    comparisons = []
+    not_default = Settings.not_default
+
+    def counted(settings):
+        comparisons.append(settings)
+        return not_default(settings)
+
+    monkeypatch.setattr(Settings, "not_default", counted)
     label = made_up.spec(task="segment", settings={"diameter": 60}).label
     assert "diameter 60" in label
-    assert len(asked) <= 3
+    assert len(comparisons) <= 3

@@ -95,7 +95,7 @@ def test_settings_of_a_segmentation_are_axes(write, store):
     )
     overrides = {"settings.diameter": [45, 60], "settings.augment": True}
     points = read_grid(path, store=store, overrides=overrides).points
-    told = [point.plan.spec.settings.told for point in points]
+    told = [point.plan.spec.settings.not_default() for point in points]
     assert [(one["diameter"], one["normalize.percentile"][0]) for one in told] == [
         *((45, 1), (45, 3)),
         *((60, 1), (60, 3)),

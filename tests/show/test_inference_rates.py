@@ -71,7 +71,7 @@ def test_sizes_and_batch_sizes_of_a_trained_network(small_store, tmp_path):
         store=tmp_path,
         quiet=True,
     )
-    assert outcome.plan.spec.asked["batch_size"] == 1
+    assert outcome.plan.spec.parameters()["batch_size"] == 1
     (speed,) = inference_rates(outcome.store.runs())
     assert (speed.size, speed.n_timed, speed.verdict) == ("300 × 300", 1, None)
     seconds = outcome.repeats[0].manifest.masks["synth_001"].seconds

@@ -205,32 +205,31 @@ class Settings(_Named):
             raise ValueError(f"flow3D_smooth is {self.flow3D_smooth}; expected 0 or more pixels")
         return self
 
-    @property
-    def flat(self) -> dict[str, Any]:
+    def by_name(self) -> dict[str, Any]:
         """Every setting by its name: ``diameter``, ``normalize.sharpen``."""
         own = {name: getattr(self, name) for name in NAMES if "." not in name}
         nested = {f"normalize.{n}": getattr(self.normalize, n) for n in Normalize.model_fields}
         by_name = {**own, **nested}
         return {name: by_name[name] for name in NAMES}
 
-    @property
-    def told(self) -> dict[str, Any]:
+    def not_default(self) -> dict[str, Any]:
         """Those that have not their default."""
         usual = _usual_settings()
-        return {name: value for name, value in self.flat.items() if value != usual[name]}
+        return {name: value for name, value in self.by_name().items() if value != usual[name]}
 
-    def but(self, **changes: Any) -> Settings:
+    def replaced(self, **changes: Any) -> Settings:
         """With some of them replaced, by name; `BadInput` if Cellpose would not take them so.
 
         Fields of ``normalize`` are replaced one by one, also where it is given whole.
         """
         try:
-            replaced = _nested(changes)
-            whole = replaced.get("normalize")
+            new_values = _nested(changes)
+            whole = new_values.get("normalize")
             if isinstance(whole, Mapping):
-                del replaced["normalize"]
-                replaced |= {f"normalize.{_ALIASES.get(n, n)}": v for n, v in whole.items()}
-            return Settings.model_validate({**self.told, **replaced})
+                del new_values["normalize"]
+                for name, value in whole.items():
+                    new_values[f"normalize.{_ALIASES.get(name, name)}"] = value
+            return Settings.model_validate({**self.not_default(), **new_values})
         except ValidationError as error:
             raise BadInput(wrong_fields(error)) from error
         except ValueError as error:
@@ -251,7 +250,7 @@ class Settings(_Named):
 
 @cache
 def _usual_settings() -> dict[str, Any]:
-    return Settings().flat
+    return Settings().by_name()
 
 
 NAMES = (

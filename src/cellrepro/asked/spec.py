@@ -195,31 +195,29 @@ class Spec(Hyperparameters):
         return value
 
     @property
-    def held(self) -> str:
+    def mode_in_words(self) -> str:
         """The mode in words: ``strict``, or ``strict, index_put loose``."""
         return self.mode if self.loose is None else f"{self.mode}, {self.loose} loose"
 
-    @property
-    def asked(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Any]:
         """The `PARAMETERS` with their values, and "" for what is of a training or of a segmentation
         alone, where this is none."""
         found = {name: getattr(self, name) for name in PARAMETERS if name not in SETTINGS}
         if self.task == "train":
             return found | dict.fromkeys(SETTINGS, "")
-        flat = self.settings.flat if self.task == "segment" else {}
+        flat = self.settings.by_name() if self.task == "segment" else {}
         own = {
             name: flat.get(name.removeprefix("settings."), "") for name in _SHOWN_OF_SEGMENTATION
         }
         return found | dict.fromkeys(_FIRST_OF_TRAINING, "") | own
 
-    @property
-    def telling(self) -> list[str]:
+    def shown_parameters(self) -> list[str]:
         """The `PARAMETERS` worth showing: without those that came later and have their default,
         and without those of a training where there is none."""
         hidden = added_later(self, _FIRST_FIELDS)
         hidden |= _FIRST_OF_TRAINING if self.task != "train" else set()
         hidden |= {*_SHOWN_OF_SEGMENTATION} if self.task == "wrap" else set()
-        given = self.settings.told
+        given = self.settings.not_default()
         hidden |= {name for name in SETTINGS if name.removeprefix("settings.") not in given}
         return [name for name in PARAMETERS if name not in hidden]
 
@@ -227,17 +225,17 @@ class Spec(Hyperparameters):
     def label(self) -> str:
         """For people: ``train nuclei, tiny, seed 0, cpu, strict``."""
         what = f"{self.task} {self.data}, {self.model}"
-        usual = set(_FIRST) - ({"batch_size"} & self.settings.told.keys())
+        usual = set(_FIRST) - ({"batch_size"} & self.settings.not_default().keys())
         if self.task == "train":  # the other first fields have no one default
             defaults = {
                 name: Spec.model_fields[name].default for name in ("data_seed", "batch_size")
             }
             usual -= {name for name, value in defaults.items() if getattr(self, name) != value}
-        later = [name for name in self.telling if name not in usual]
-        asked = self.asked
-        more = [setting_in_words(name, asked[name]) for name in later]
+        later = [name for name in self.shown_parameters() if name not in usual]
+        parameters = self.parameters()
+        more = [setting_in_words(name, parameters[name]) for name in later]
         seed = setting_in_words("seed", self.seed)
-        return ", ".join([what, seed, self.profile, self.held, *more])
+        return ", ".join([what, seed, self.profile, self.mode_in_words, *more])
 
     @property
     def images_digest(self) -> str:
@@ -291,7 +289,7 @@ def _of_another_task(spec: Spec) -> list[str]:
             if value == Spec.model_fields[name].get_default(call_default_factory=True):
                 continue
             if isinstance(value, Settings):
-                value = value.told
+                value = value.not_default()
             advice = "leave it out"
             if spec.task == "train":
                 advice = LEAVE_OUT.get(name, advice)

@@ -156,13 +156,13 @@ def explain_warning(
 
 
 def effect_on_training(
-    entry: known_operations.Entry, calls: Mapping[str, str], *, mode: str, model: str
+    entry: known_operations.KnownOperation, calls: Mapping[str, str], *, mode: str, model: str
 ) -> Effect:
     """Say whether an operation can change a training.
 
     Parameters
     ----------
-    entry : known_operations.Entry
+    entry : known_operations.KnownOperation
         The operation, as the lab's list has it.
     calls : mapping of str to str
         The operations that a step of the training calls, and where each is called first.
@@ -209,7 +209,7 @@ def calls_of_a_step(child: Child, *, source: ModelSource) -> dict[str, str]:
     return first_calls
 
 
-def _meaning_elsewhere(entry: known_operations.Entry) -> str:
+def _meaning_elsewhere(entry: known_operations.KnownOperation) -> str:
     """What a warning means for a training that is not the lab's."""
     devices = joined(entry.devices)
     call = f"{_IF_YOURS} calls it on {devices}, its bits may change from run to run"

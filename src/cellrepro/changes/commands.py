@@ -65,7 +65,7 @@ def commands_for(
         The networks by name.
     """
     source = sources.get(condition[MODEL])
-    usual = Settings().flat
+    usual = Settings().by_name()
     changed = {
         name: value for name, value in condition.items() if name in NAMES and value != usual[name]
     }
@@ -104,7 +104,7 @@ def _shell_command(
 
 
 def _python_call(condition: Mapping[str, Any], changed: Mapping[str, Any], *, file: str) -> str:
-    options = Settings().but(**changed).arguments()
+    options = Settings().replaced(**changed).arguments()
     arguments = [
         f"{name}={value!r}"
         for name, value in options.items()

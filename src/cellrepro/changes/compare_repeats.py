@@ -142,8 +142,8 @@ def _verdict_on_weights(a: Repeat, b: Repeat, weights: WeightsComparison | None)
 
 def _differing_spec(a: Repeat, b: Repeat) -> dict[str, TwoValues]:
     """Fields in which two specs differ; where one only segmented, a training's say nothing."""
-    parameters_a = a.spec.asked
-    parameters_b = b.spec.asked
+    parameters_a = a.spec.parameters()
+    parameters_b = b.spec.parameters()
     return {
         name: values
         for name, values in _differing(_spec_by_name(a), _spec_by_name(b)).items()
@@ -155,7 +155,7 @@ def _spec_by_name(repeat: Repeat) -> dict[str, Any]:
     """A spec with each setting of a segmentation by its name, in the place of all together."""
     fields = {**repeat.spec.model_dump(mode="json"), "settings": None}
     if repeat.spec.task == "segment":
-        for name, value in repeat.spec.settings.flat.items():
+        for name, value in repeat.spec.settings.by_name().items():
             fields[f"settings.{name}"] = value
     return fields
 

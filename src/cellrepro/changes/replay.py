@@ -187,7 +187,7 @@ class _Causes:
         self._known_a = known_a.condition
         self._known_b = known_b.condition
         self._masks_b = known_b.masks
-        self._usual = {**Settings().flat, **trials.usual.by_name()}
+        self._usual = {**Settings().by_name(), **trials.usual.by_name()}
 
     def replayed(self) -> Replayed:
         """The smallest set of changes that leaves no more than all of them, one by one."""

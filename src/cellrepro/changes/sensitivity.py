@@ -124,7 +124,7 @@ def _variations(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> lis
                 if vary is not None:
                     raise
                 continue  # it does nothing beside these settings
-            variation = Variation(name, settings.flat[name])
+            variation = Variation(name, settings.by_name()[name])
             if settings != base and variation not in variations:  # 20 and 20.0 are one value
                 variations.append(variation)
     return sorted(variations, key=lambda variation: variation.name not in RECONSTRUCTION)

@@ -127,7 +127,7 @@ def _of_label_image(path: Path) -> Side:
     record = read_sidecar(path)
     if record is None:
         return Side(str(path), "label image", masks, known={}, recorded={})
-    known: Condition = dict(Settings.model_validate(record["settings"]).flat)
+    known: Condition = dict(Settings.model_validate(record["settings"]).by_name())
     if PRECISION in record:
         known[PRECISION] = record[PRECISION]
     recorded = {
@@ -166,7 +166,7 @@ def _of_run(reference: str, image: str, store: Store) -> Side:
             f"{repeat.name} has no image {image!r}; expected --image with the file of one of "
             f"{', '.join(manifest.masks)}"
         )
-    known: Condition = {**spec.settings.flat, PRECISION: spec.profile_settings.get("dtype")}
+    known: Condition = {**spec.settings.by_name(), PRECISION: spec.profile_settings.get("dtype")}
     recorded: dict[str, Any] = {"machine": repeat.machine}
     _add_version(manifest.versions.get("cellpose"), known=known, recorded=recorded)
     trained = manifest.weights is not None

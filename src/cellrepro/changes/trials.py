@@ -162,7 +162,7 @@ class Trials:
         if self._elsewhere is not None and is_elsewhere(condition):
             return self._elsewhere(dict(condition))
         chosen = {name: value for name, value in condition.items() if name in NAMES}
-        settings = Settings().but(**chosen)
+        settings = Settings().replaced(**chosen)
         evaluate = self._evaluator(condition)
         masks, *_ = evaluate(as_read(self.image, condition), **settings.arguments())
         labels: np.ndarray = masks.astype(np.uint32)

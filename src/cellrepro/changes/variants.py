@@ -38,7 +38,7 @@ class Variation:
         BadInput
             If Cellpose would ignore the value beside these settings.
         """
-        return base.but(**{self.name: self.value})
+        return base.replaced(**{self.name: self.value})
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ PHRASES = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class KnownOperation:
     """One way in which an operation may not repeat; the data's head explains its fields."""
 
     alert: str | None  # what PyTorch calls it in its warning; none where it says nothing
@@ -70,7 +70,7 @@ def releases() -> dict[str, dict[str, Any]]:
 
 
 @cache
-def entries() -> tuple[Entry, ...]:
+def entries() -> tuple[KnownOperation, ...]:
     """All of it, one entry for every alert and one for what has none, in the file's order."""
     found = []
     for fields in _data()["entries"]:
@@ -80,7 +80,7 @@ def entries() -> tuple[Entry, ...]:
             if name != "alerts"
         }
         known["ops"] = tuple(dict.fromkeys(map(base_name, known["ops"])))
-        found += [Entry(alert=alert, **known) for alert in fields["alerts"] or [None]]
+        found += [KnownOperation(alert=alert, **known) for alert in fields["alerts"] or [None]]
     return tuple(found)
 
 
@@ -108,13 +108,13 @@ def alert_in(message: str) -> str | None:
     return name if re.fullmatch(r"\w+( \w+)*", name) else name.split()[-1]
 
 
-def lookup(text: str) -> Entry | None:
+def lookup(text: str) -> KnownOperation | None:
     """What is known of an alert: of its name, or of a text that `alert_in` understands."""
     named = {entry.alert: entry for entry in entries() if entry.alert}
     return named.get(text.strip()) or named.get(alert_in(text) or "")
 
 
-def for_operation(op: str, device: str) -> Entry | None:
+def for_operation(op: str, device: str) -> KnownOperation | None:
     """What is known of an operation on a device; a missing implementation goes first."""
     name, kind = base_name(op), device.partition(":")[0]
     fitting = [entry for entry in entries() if name in entry.ops and kind in entry.devices]

@@ -80,7 +80,7 @@ class _Ignored:
         fields = set(_SPEC_FIELDS_LEFT_OUT)
         if a.model_digest is not None and b.model_digest is not None:
             fields.add("model")
-        return cls(frozenset(fields), a.cellpose != b.cellpose, a.held != b.held)
+        return cls(frozenset(fields), a.cellpose != b.cellpose, a.mode_in_words != b.mode_in_words)
 
     def is_one(self, row: LedgerRow) -> bool:
         """Whether a row of a ledger is passed over."""

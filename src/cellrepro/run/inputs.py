@@ -29,7 +29,7 @@ def read_images(request: Request) -> ImageFolder:
     """
     spec = request.spec
     is_training = spec.task == "train"
-    axes = axes_of(spec.task, spec.settings.told)
+    axes = axes_of(spec.task, spec.settings.not_default())
     folder = read_folder(request.data, to_train=is_training, axes=axes)
     if folder.digest != request.spec.data_digest:
         raise BadInput(CHANGED_SINCE.format(f"images in {request.data}"))
@@ -40,7 +40,7 @@ def axes_of(task: str, settings: Mapping[str, Any] | None) -> Axes:
     """How images are read for a task: stacks are segmented, not trained on."""
     if task == "train":
         return FLAT
-    checked = Settings().but(**(settings or {}))
+    checked = Settings().replaced(**(settings or {}))
     return Axes(True, checked.channel_axis, checked.z_axis)
 
 

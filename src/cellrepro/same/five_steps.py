@@ -64,7 +64,7 @@ Asked = tuple[int, str, str]  # number, question, what is compared
 
 def _repeated(spread: Spread, number: int, mode: str, question: str) -> Step:
     every = spread.axis("repeats") or Axis("repeats", [])
-    axis = Axis("repeats", [pair for pair in every.pairs if pair.a.spec.held == mode])
+    axis = Axis("repeats", [pair for pair in every.pairs if pair.a.spec.mode_in_words == mode])
     told, changed = axis.evidence, axis.distribution().mean
     same = [p for p in told if p.verdict == Verdict.IDENTICAL and p.weights_equal is not False]
     if len(same) == len(told):
@@ -126,7 +126,7 @@ def _again(spread: Spread, seeds: Axis) -> str:
     for pair in repeats.evidence if repeats else ():
         if (place := place_of(pair.a)) in differing:
             same = pair.verdict == Verdict.IDENTICAL and pair.weights_equal is not False
-            of_mode = equal[pair.a.spec.held]
+            of_mode = equal[pair.a.spec.mode_in_words]
             of_mode[place] = of_mode.get(place, True) and same
     said = [
         f"{'different but' if all(found.values()) else 'different and not'} reproducible in mode "

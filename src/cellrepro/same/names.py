@@ -151,8 +151,8 @@ def _facts(
     }
     facts = {
         place: {
-            **{"task": spec.task, **spec.asked},
-            "mode": spec.held,
+            **{"task": spec.task, **spec.parameters()},
+            "mode": spec.mode_in_words,
             **{name: found.get(place, "") for name, found in told_apart.items()},
         }
         for place, spec in specs.items()

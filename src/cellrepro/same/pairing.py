@@ -39,14 +39,14 @@ class Sample:
         spec = self.repeat.spec
         machine = self.repeat.manifest.machine
         by_profile = _set_by_profile(spec.profile_settings)
-        parameters = {name: value for name, value in spec.asked.items() if name != OBSERVING}
+        parameters = {name: value for name, value in spec.parameters().items() if name != OBSERVING}
         return {
             **parameters,
             **by_profile,
             # One name may stand for two contents, and a content may have two names.
             "profile": tuple(by_profile.values()),
             "model": spec.model_digest or spec.model,
-            "mode": spec.held,
+            "mode": spec.mode_in_words,
             "machine": (machine.identity, machine.device),
             "version": tuple(sorted(versions_of(machine).items())),
             "class": machine.numeric_class,

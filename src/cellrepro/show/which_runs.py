@@ -82,7 +82,7 @@ def asked_alike(runs: Iterable[Run]) -> list[Run]:
 
     def order(run: Run) -> tuple[Any, ...]:
         spec = run.spec
-        return sort_key("seed", spec.seed), spec.profile, spec.held, run.key
+        return sort_key("seed", spec.seed), spec.profile, spec.mode_in_words, run.key
 
     return sorted(most, key=order)
 
@@ -108,7 +108,7 @@ def same_question(store: Store, first: Repeat) -> list[Repeat]:
 
 
 def _question(spec: Spec) -> tuple[Any, ...]:
-    parameters = {**dict(spec), **spec.asked}
+    parameters = {**dict(spec), **spec.parameters()}
     return (spec.model_digest or spec.model, *(parameters[name] for name in _QUESTION))
 
 

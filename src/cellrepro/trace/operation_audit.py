@@ -232,7 +232,7 @@ class _Spot:
     max_abs: float = 0.0
     suspected: bool | None = None
     substitute: substitutes.Substitute | None = None
-    known: known_operations.Entry | None = None
+    known: known_operations.KnownOperation | None = None
 
     def is_suspected(self, outputs: list[Any]) -> bool:
         """Whether it is known to race: it has a substitute, or is documented to on its device."""

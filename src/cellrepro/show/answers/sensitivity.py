@@ -48,7 +48,7 @@ def sensitivity_answer(
     -------
     Answer of SensitivityDocument
     """
-    base = sensitivity.base.told
+    base = sensitivity.base.not_default()
     document = SensitivityDocument(
         model=sensitivity.model,
         base=base,

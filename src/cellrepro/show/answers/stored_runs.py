@@ -106,7 +106,7 @@ def _rows_of(run: Run, wanted: Mapping[str, Any], reading: Reading) -> list[Stor
     spec = run.spec.model_dump(mode="json")
     fields = {"key": run.key, "label": label, **spec}
     if wanted:
-        fields |= run.spec.asked
+        fields |= run.spec.parameters()
     rows = []
     for machine, repeats in run.machines.items():
         if not _has(fields | {"machine": machine}, wanted):

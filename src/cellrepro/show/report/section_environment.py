@@ -61,7 +61,7 @@ def _strict_beside_fast(chapter: Chapter, seconds: Any) -> list[dict[str, Any]]:
     """Specs that differ in nothing but the mode, on one machine."""
     axis, rows = chapter.spread.axis("mode"), []
     for pair in axis.pairs if axis else []:
-        modes = {one.spec.held: seconds.get(place_of(one)) for one in (pair.a, pair.b)}
+        modes = {one.spec.mode_in_words: seconds.get(place_of(one)) for one in (pair.a, pair.b)}
         strict, fast = modes.get("strict"), modes.get("fast")
         if strict and fast:
             ratio, name = strict / fast, pair.context or "the only setting"

@@ -83,7 +83,7 @@ class Equality:
         """What every spec has in common, in one line."""
         names = self.chapter.names
         facts = names.facts[self.chapter.results[0].place]
-        telling = self.chapter.results[0].spec.telling
+        telling = self.chapter.results[0].spec.shown_parameters()
         fields = [f for f in (*telling, "machine") if f not in (*names.varying, "ledger")]
         labels = {name: f"{name} " for name in ("profile", "mode", "machine")}
         return ", ".join(labels.get(name, "") + said(name, facts[name]) for name in fields)

@@ -63,7 +63,7 @@ def _effects(chapters: Sequence[Chapter]) -> list[View]:
     for one in (one for chapter in chapters for one in chapter.every):
         overall = one.judgement.overall
         if overall is not None and overall != Verdict.VACUOUS:
-            verdicts[one.spec.held].append(overall)
+            verdicts[one.spec.mode_in_words].append(overall)
     return [
         View(mode=mode, verdict=combine(found), verdicts=found)
         for mode, found in sorted(verdicts.items(), key=lambda item: sort_key("mode", item[0]))
