@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,31 +24,78 @@ from cellrepro.model.known_weights import (
     known_to_cellpose,
     recognise,
 )
+from cellrepro.results import Result, Row
 from cellrepro.same.labels import canonical
 from cellrepro.same.weight_reading import open_weights
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Repeat, Store
 
+DescribedKind = Literal["weights", "_seg.npy", "label image", "baseline", "run", "name"]
 
-@dataclass(frozen=True)
-class Description:
+
+@dataclass(frozen=True, repr=False)
+class Description(Result):
     """What a file is; what does not apply is None."""
 
-    kind: str  # ``weights``, ``_seg.npy``, ``label image``, ``baseline``, ``run`` or ``name``
-    generation: str | None = None  # of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``
+    kind: DescribedKind
+    generation: str | None = None
+    """Of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``."""
     dtype: str | None = None
     n_parameters: int | None = None
-    digest: str | None = None  # SHA-256 of the file; of a run, of its weights
+    digest: str | None = None
+    """SHA-256 of the file; of a run, of its weights."""
     loads_as: str | None = None
     """As what the installed Cellpose would load it: ``itself``, the name of another network that it
     takes without a word, ``a partly random network``, or None where it refuses it."""
-    official_name: str | None = None  # of Cellpose's published weights, by their digest
+    official_name: str | None = None
+    """Of Cellpose's published weights, by their digest."""
     details: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
 
+    def sentence(self) -> str:
+        """Say what it is, and what Cellpose makes of it."""
+        parts = [self.kind]
+        if self.official_name is not None:
+            parts = [f"{self.kind} {self.official_name} of Cellpose"]
+        if self.generation is not None:
+            parts.append(f"of Cellpose {self.generation}")
+        if self.loads_as is not None:
+            parts.append(f"Cellpose loads it as {self.loads_as}")
+        if self.note:
+            parts.append(self.note)
+        return "; ".join(parts)
+
+    def rows(self) -> list[Row]:
+        """Give what is known beyond that."""
+        known = {"dtype": self.dtype, "parameters": self.n_parameters, "SHA-256": self.digest}
+        return [
+            {"what": name, "value": value}
+            for name, value in {**known, **self.details}.items()
+            if value is not None
+        ]
+
 
 def describe(reference: str, *, store: str | Path = defaults.STORE) -> Description:
-    """Say what a file is, or a ``KEY``, ``KEY/REPEAT`` of the store, or a model's name."""
+    """Say what a file is, or a run of the store, or a model's name.
+
+    Parameters
+    ----------
+    reference : str
+        Path of a weights file, a ``_seg.npy``, a label image or a baseline; ``KEY`` or
+        ``KEY/REPEAT`` of the store; or a name that Cellpose is given for a model.
+    store : str or Path
+        Folder of finished runs.
+
+    Returns
+    -------
+    Description
+
+    Raises
+    ------
+    BadInput
+        If it is a folder, a file that is not there or cannot be read, or a repeat that is not
+        stored.
+    """
     path = Path(reference)
     kind = kind_of(path)
     if kind == "folder":
@@ -68,37 +115,41 @@ def _of_weights(path: Path) -> Description:
     with path.open("rb") as stream:
         saved_by_torch = stream.read(2) in (b"PK", b"\x80\x02")
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    found = recognise(shapes, saved_by_torch=saved_by_torch)
-    if found.loads_as and any(one.stored_as.startswith("module.") for one in tensors.values()):
-        found = replace(found, loads_as=None, note=OF_SEVERAL_GPUS)
+    network = recognise(shapes, saved_by_torch=saved_by_torch)
+    loads_as = network.loads_as
+    note = network.note
+    if loads_as and any(tensor.stored_as.startswith("module.") for tensor in tensors.values()):
+        loads_as = None
+        note = OF_SEVERAL_GPUS
+    details = {"format": "PyTorch" if saved_by_torch else "safetensors", "network": network.network}
     under = next((tensor.under for tensor in tensors.values()), "")
-    details = {"format": "PyTorch" if saved_by_torch else "safetensors", "network": found.network}
     if under:
         details["found_under"] = under
-        found = replace(found, loads_as=None, note=CHECKPOINT.format(key=under))
+        loads_as = None
+        note = CHECKPOINT.format(key=under)
     digest = file_digest(path)
     return Description(
         "weights",
-        found.generation,
-        ", ".join(sorted({tensor.dtype for tensor in tensors.values()})),
-        sum(tensor.n for tensor in tensors.values()),
-        digest,
-        found.loads_as,
-        OFFICIAL_NAMES.get(digest),
-        details,
-        found.note,
+        generation=network.generation,
+        dtype=", ".join(sorted({tensor.dtype for tensor in tensors.values()})),
+        n_parameters=sum(tensor.n for tensor in tensors.values()),
+        digest=digest,
+        loads_as=loads_as,
+        official_name=OFFICIAL_NAMES.get(digest),
+        details=details,
+        note=note,
     )
 
 
 def _of_masks(path: Path) -> Description:
     seg = read_seg(path) if path.name.endswith(SEG_ENDING) else None
     masks = read_labels(path) if seg is None else seg.masks
-    own = canonical(masks)
-    details = {
+    renumbered = canonical(masks)
+    details: dict[str, Any] = {
         "shape": masks.shape,
-        "n_objects": int(own.max(initial=0)),
+        "n_objects": int(renumbered.max(initial=0)),
         "largest_label": int(masks.max(initial=0)),
-        "canonical_digest": array_digest(own),
+        "canonical_digest": array_digest(renumbered),
     }
     if seg is None:
         doubtful = doubt(masks)
@@ -110,7 +161,8 @@ def _of_masks(path: Path) -> Description:
             note="" if doubtful is None else f"it has {doubtful}",
         )
     recorded = {name: value for name, value in seg.settings.items() if name != "ismanual"}
-    details |= {"settings": recorded, "n_manual": int(np.sum(seg.settings.get("ismanual") or 0))}
+    details["settings"] = recorded
+    details["n_manual"] = int(np.sum(seg.settings.get("ismanual") or 0))
     return Description("_seg.npy", digest=file_digest(path), details=details)
 
 
@@ -140,5 +192,5 @@ def _of_run(repeat: Repeat) -> Description:
     }
     if repeat.weights is None:
         return Description("run", details=details, note="it only segmented and holds no weights")
-    of = _of_weights(repeat.weights)
-    return replace(of, kind="run", details=details | dict(of.details))
+    of_weights = _of_weights(repeat.weights)
+    return replace(of_weights, kind="run", details={**details, **of_weights.details})
