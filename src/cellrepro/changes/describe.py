@@ -54,7 +54,7 @@ class Description(Result):
 
     def sentence(self) -> str:
         """Say what it is, and what Cellpose makes of it."""
-        parts = [self.kind]
+        parts: list[str] = [self.kind]
         if self.official_name is not None:
             parts = [f"{self.kind} {self.official_name} of Cellpose"]
         if self.generation is not None:
