@@ -180,7 +180,7 @@ def _seconds_of_storing(add_repeat: Callable[..., Any], store: Any, point: tuple
 COMMAND = """
 import atexit
 from cellrepro.cli import main
-from cellrepro.store.this_machine import peak_memory_of_process
+from cellrepro.store.peak_memory import peak_memory_of_process
 atexit.register(lambda: print(peak_memory_of_process()))
 main()
 """

@@ -132,10 +132,10 @@ def substitutes(extent: Extent) -> Iterator[Figure]:
 
 
 def numeric_class_time(extent: Extent) -> Iterator[Figure]:
-    from cellrepro.store.this_machine import numeric_class
+    from cellrepro.store.numeric_class import measure_numeric_class
 
     n = extent.of(1, ROUNDS)
-    times = [seconds_of(numeric_class) for _ in range(n)]
+    times = [seconds_of(measure_numeric_class) for _ in range(n)]
     # The longest is the first one, which is what a run pays.
     how = f"longest of {n}, PyTorch imported; median {statistics.median(times):.2f}"
     yield Figure("numeric class, seconds", max(times), "<= 2", how)

@@ -21,7 +21,7 @@ from benchmarks.measuring import Extent, Figure
 COMPARE_WEIGHTS = """
 import json, sys, time
 from cellrepro.same.weight_similarity import similarity
-from cellrepro.store.this_machine import peak_memory_of_process
+from cellrepro.store.peak_memory import peak_memory_of_process
 warm_up, *paths = sys.argv[1:]
 similarity([warm_up, warm_up])
 before = peak_memory_of_process()

@@ -15,11 +15,10 @@ import psutil
 import pytest
 import yaml
 
-from cellrepro.grid import point, pool, slots
+from cellrepro.grid import point, pool, slots, this_host
 from cellrepro.grid.file import read_grid
 from cellrepro.grid.point import GridRun, how_it_ended
 from cellrepro.process.endings import RunError, ended_with
-from cellrepro.store import this_machine
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, run_command
 
@@ -72,7 +71,7 @@ def at_work(monkeypatch):
         return GridRun(job.key, "", "done", job.grid.store.root, job.point.varied)
 
     monkeypatch.setattr(pool, "run_job", run_job)
-    monkeypatch.setattr(this_machine, "visible_gpus", lambda: ["GPU-one", "GPU-two"])
+    monkeypatch.setattr(this_host, "visible_gpus", lambda: ["GPU-one", "GPU-two"])
     monkeypatch.setattr(slots.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     return begun, go
 
@@ -156,7 +155,7 @@ def test_all_gpus_or_the_one_that_has_begun(write, store, at_work, made_up, monk
     jobs = pool.LocalPool().jobs(read_grid(path, store=store), None)
     assert [(job.gpu, job.place) for job in jobs] == [("GPU-one", "GPU 0"), ("GPU-two", "GPU 1")]
     assert pool._begun_on(jobs[0], ["GPU-one", "GPU-two"]) is None
-    monkeypatch.setattr(this_machine, "visible_gpus", lambda: [])
+    monkeypatch.setattr(this_host, "visible_gpus", lambda: [])
     (job,) = pool.LocalPool().jobs(read_grid(path, store=store), None)
     assert job.gpu is None
 

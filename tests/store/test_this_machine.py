@@ -11,8 +11,9 @@ from cellrepro.bits.digests import array_digest
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
-from cellrepro.store import this_machine
-from cellrepro.store.this_machine import PROBES, Numbers, differing_probes, numeric_class
+from cellrepro.store import numeric_class, this_machine
+from cellrepro.store.numeric_class import PROBES, Numbers, differing_probes, measure_numeric_class
+from cellrepro.store.peak_memory import forget_peak_memory, peak_memory
 
 CPU = torch.device("cpu")
 
@@ -54,17 +55,17 @@ def test_the_inputs_are_the_same_on_every_machine():
 
 def test_a_class_repeats_whatever_is_set_around_it_and_one_flipped_bit_makes_another(monkeypatch):
     """Mode, autocast and gradients are none of its business."""
-    here = numeric_class()
+    here = measure_numeric_class()
     autocast = torch.autocast("cpu", dtype=torch.bfloat16)
     with mode_in_force("strict", device="cpu"), torch.inference_mode(), autocast:
-        assert numeric_class() == here
+        assert measure_numeric_class() == here
 
     def nudged(numbers):
         total, *others = PROBES["sum"](numbers)
         return torch.nextafter(total, torch.full_like(total, 1e9)), *others
 
-    monkeypatch.setattr(this_machine, "PROBES", {**PROBES, "sum": nudged})
-    flipped = numeric_class()
+    monkeypatch.setattr(numeric_class, "PROBES", {**PROBES, "sum": nudged})
+    flipped = measure_numeric_class()
     assert differing_probes(here["probes"], flipped["probes"]) == ["sum/bfloat16", "sum/float32"]
     assert flipped["name"] != here["name"]
 
@@ -72,9 +73,9 @@ def test_a_class_repeats_whatever_is_set_around_it_and_one_flipped_bit_makes_ano
 _SCRIPT = """\
 import json, sys
 from cellrepro.determinism.profiles import Profile
-from cellrepro.store.this_machine import numeric_class
+from cellrepro.store.numeric_class import measure_numeric_class
 Profile.model_validate_json(sys.argv[1]).enter()
-print(json.dumps(numeric_class()["probes"]))
+print(json.dumps(measure_numeric_class()["probes"]))
 """
 
 
@@ -87,7 +88,9 @@ def child_probes(**fields):
 
 def test_what_changes_bits_changes_the_class():
     two = child_probes(threads=2)
-    assert "sum/float32" in differing_probes(two, numeric_class()["probes"])  # of one thread
+    assert "sum/float32" in differing_probes(
+        two, measure_numeric_class()["probes"]
+    )  # of one thread
     if "avx512f" in this_machine.host()["instructions"]:  # something that can be taken away
         limited = child_probes(threads=2, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"})
         assert {"conv/float32", "conv/bfloat16"} <= set(differing_probes(two, limited))
@@ -96,13 +99,13 @@ def test_what_changes_bits_changes_the_class():
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process begin anew")
 def test_the_peak_of_memory_begins_anew():
     held = torch.ones(2**26)  # 256 MiB
-    with_it = this_machine.peak_memory()["process"]
+    with_it = peak_memory()["process"]
     del held
-    this_machine.forget_peak_memory()
-    assert this_machine.peak_memory()["process"] < with_it - 2**27
+    forget_peak_memory()
+    assert peak_memory()["process"] < with_it - 2**27
 
 
-_PEAK = "from cellrepro.store import this_machine; print(this_machine.peak_memory()['process'])"
+_PEAK = "from cellrepro.store.peak_memory import peak_memory; print(peak_memory()['process'])"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no process there begins as a copy of another")

@@ -19,6 +19,7 @@ from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.results import Result
 from cellrepro.store import this_machine
+from cellrepro.store.numeric_class import measure_numeric_class
 from cellrepro.words import joined
 
 TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
@@ -240,6 +241,6 @@ def few_steps(child: Child) -> dict[str, Any]:
     return {
         "before": before,
         "weights": tensors_digest(network.state_dict()),
-        "numeric_class": this_machine.numeric_class(str(device))["name"],
+        "numeric_class": measure_numeric_class(str(device))["name"],
         "libraries": this_machine.numeric_libraries(),
     }

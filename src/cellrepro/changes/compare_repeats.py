@@ -23,8 +23,8 @@ from cellrepro.same.seed_spread import decide_between
 from cellrepro.same.verdicts import Verdict, combine
 from cellrepro.same.weights import WeightsComparison, compare_weights
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest
+from cellrepro.store.numeric_class import differing_probes
 from cellrepro.store.store import Repeat, Store
-from cellrepro.store.this_machine import differing_probes
 from cellrepro.words import some
 
 _MACHINE_FIELDS = {"label", "identity", "device", "driver", "cuda", "cudnn"}

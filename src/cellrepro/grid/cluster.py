@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.grid import this_host
 from cellrepro.grid.arrival import JobQueue, SlurmQueue, Started, wait_for_workers
 from cellrepro.grid.file import Grid
 from cellrepro.grid.point import GridRun, Job, Listener, run_job
@@ -139,7 +140,7 @@ class _Introduction(WorkerPlugin):
     async def setup(self, worker: Any) -> None:
         known = set(worker.state.total_resources)
         found = {_machine(identity): 1 for identity in identities()}
-        found |= {_GPU: 1} if this_machine.visible_gpus() and _GPU not in known else {}
+        found |= {_GPU: 1} if this_host.visible_gpus() and _GPU not in known else {}
         for name, content in self.files.items():
             path = _own_folder(worker, self.name) / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +154,7 @@ class _Introduction(WorkerPlugin):
 
 def identities() -> list[str]:
     """Which machines this process is: with its processor, and with its first GPU."""
-    return [this_machine.identity(gpu) for gpu in ("", *this_machine.visible_gpus()[:1])]
+    return [this_machine.identity(gpu) for gpu in ("", *this_host.visible_gpus()[:1])]
 
 
 def _machine(identity: str) -> str:

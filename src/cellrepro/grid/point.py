@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from cellrepro.errors import CellreproError
+from cellrepro.grid import this_host
 from cellrepro.grid.file import Grid, Point, Scalar
 from cellrepro.grid.notebooks import execute
 from cellrepro.process.calling import Children, in_child
@@ -21,7 +22,6 @@ from cellrepro.process.held_repeat import HELD_REPEAT_VARIABLE, HOLD_VARIABLE, f
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import only_gpu
 from cellrepro.progress import FILE_VARIABLE, LINES_VARIABLE
-from cellrepro.store import this_machine
 from cellrepro.store.store import MANIFEST, NOTEBOOK, Repeat
 from cellrepro.words import some
 
@@ -193,13 +193,13 @@ def _made_by_one(job: Job, machine: str, index: int, listener: Listener) -> Repe
 def _with_tries(job: Job, machine: str, index: int, listener: Listener) -> Repeat:
     """Make a repeat; once more where its process was killed for no fault of its own."""
     for n_left in reversed(range(_TRIES)):
-        n_killed = this_machine.n_killed_for_memory()
+        n_killed = this_host.n_killed_for_memory()
         try:
             return _run_repeat(job, machine, index, listener)
         except RunError as error:
             if error.status not in LOST:
                 raise
-            if this_machine.n_killed_for_memory() > n_killed:
+            if this_host.n_killed_for_memory() > n_killed:
                 what = "not enough memory: the system ended the process"
                 raise RunError("out-of-memory", what, label=f"repeat {index}") from error
             if listener.stopped or not n_left:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import psutil
 
 from cellrepro.errors import whole
+from cellrepro.grid import this_host
 from cellrepro.grid.point import Job
 from cellrepro.model.network import SMALL
-from cellrepro.store import this_machine
 
 CORE = 1000
 """Thousandths of a core."""
@@ -60,7 +60,7 @@ class Machine:
         else:
             n_cores = os.cpu_count() or 1
         memory = psutil.virtual_memory().total
-        return cls(max(1, n_cores), memory, tuple(this_machine.visible_gpus()))
+        return cls(max(1, n_cores), memory, tuple(this_host.visible_gpus()))
 
     def by_cores(self) -> Slots:
         """One job on each GPU, and on the processor as many as there are cores and memory for."""

@@ -20,7 +20,7 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.prepared_images import USUAL, training_labels, with_flows
 from cellrepro.model.training_loop import TrainingLoop
-from cellrepro.store import this_machine
+from cellrepro.store.peak_memory import forget_peak_memory, peak_memory
 
 if TYPE_CHECKING:
     from cellrepro.model.network import CellposeNetwork
@@ -172,12 +172,12 @@ class SideBySide:
         """Train in one way; the seconds of each timed step."""
         variant = VARIANTS[name]
         train = self._train_by_cellpose if variant.loop == "cellpose" else self._train_by_lab
-        this_machine.forget_peak_memory()
+        forget_peak_memory()
         with generators_kept(), _switches(variant, self._network.device.type):
             seed_everything(self._seed, quiet=True)
             with _batches_timed(self._n_batches) as times:
                 train()
-        peak = this_machine.peak_memory()
+        peak = peak_memory()
         self.peaks[name].append(peak["gpu"] or peak["process"] or 0)
         self._network.load_state_dict(self._start)
         self._network.zero_grad()

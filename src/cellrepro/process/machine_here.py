@@ -15,6 +15,7 @@ from cellrepro.process.held_repeat import hold_folder
 from cellrepro.process.setup import Setup, only_gpu
 from cellrepro.store import this_machine
 from cellrepro.store.manifest import MachineRecord
+from cellrepro.store.numeric_class import measure_numeric_class
 
 if TYPE_CHECKING:
     import torch
@@ -91,4 +92,4 @@ def numeric_class(profile: Profile, device: torch.device) -> dict[str, Any]:
     from cellrepro.determinism.modes import mode_in_force
 
     with mode_in_force("fast", tf32=profile.tf32, device=profile.kind):
-        return this_machine.numeric_class(str(device))
+        return measure_numeric_class(str(device))

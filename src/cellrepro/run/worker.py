@@ -26,7 +26,6 @@ from cellrepro.run.worker_segmenting import (
     segment_images,
 )
 from cellrepro.run.worker_training import other_ranks, save_trained_weights, train_network
-from cellrepro.store import this_machine
 from cellrepro.store.checkpoints import Origin
 from cellrepro.store.manifest import (
     DataRecord,
@@ -36,6 +35,7 @@ from cellrepro.store.manifest import (
     TrainingRecord,
     WeightsRecord,
 )
+from cellrepro.store.peak_memory import peak_memory
 from cellrepro.store.store import MANIFEST
 from cellrepro.trace.torch_warnings import WarningLog
 
@@ -235,7 +235,7 @@ def _manifest(
         vacuous=_reasons_of_vacuity(results),
         started=started,
         seconds=seconds,
-        peak_memory=this_machine.peak_memory(),
+        peak_memory=peak_memory(),
         **environment.by_field(),
         seeds={"python": spec.seed, "numpy": spec.seed, "torch": spec.seed, "data": spec.data_seed},
         data=DataRecord(

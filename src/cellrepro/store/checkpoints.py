@@ -16,7 +16,7 @@ from typing import Any
 from cellrepro.bits.digests import file_digest
 from cellrepro.determinism import seeds
 from cellrepro.errors import BadInput
-from cellrepro.store.this_machine import differing_probes
+from cellrepro.store.numeric_class import differing_probes
 from cellrepro.store.unchanged import digest_once
 from cellrepro.store.whole_files import to_disk
 
