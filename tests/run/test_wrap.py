@@ -408,9 +408,10 @@ def test_words_and_the_files_they_name_are_the_key(written, small_data):
     """Not where the run is stored or how long it may take."""
     script = written("1")
 
-    def key(*words, **given):
+    def key(*words, timeout=None, **given):
         command = [PYTHON, script, *words, "{image}", "{masks}"]
-        return plan_program(WrapOptions(small_data, mode="fast", **given), command).spec.key
+        options = WrapOptions(small_data, **{"mode": "fast", **given})
+        return plan_program(options, command, timeout=timeout).spec.key
 
     usual = key("--sigma=1")
     assert key("--sigma=1", timeout=5, store="elsewhere") == usual
