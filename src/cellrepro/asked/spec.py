@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -17,13 +18,16 @@ from pydantic import (
 
 from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.bits.digests import value_digest
-from cellrepro.determinism.modes import check_mode, check_switches
+from cellrepro.determinism.modes import Mode, check_mode, check_switches
 from cellrepro.determinism.profiles import added_later, device_kind
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput, wrong_fields
 from cellrepro.words import setting_in_words
 
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
+
+LedgerKind = Literal["off", "steps", "ops"]
+"""What a run writes down while it goes on: nothing, a line a step, every operation."""
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -139,8 +143,8 @@ class Spec(Hyperparameters):
     images_per_epoch: int | None = Field(default=None, ge=1)  # none: every image once
     profile: str
     profile_settings: dict[str, Any]
-    mode: Annotated[str, AfterValidator(check_mode)] = "strict"
-    ledger: Literal["off", "steps", "ops"] = "off"
+    mode: Annotated[Mode, BeforeValidator(check_mode)] = "strict"
+    ledger: LedgerKind = "off"
     loose: str | None = None  # the one operation left loose in mode ``strict``
     ranks: int = Field(default=1, ge=1, le=1024)  # processes that share each batch of a training
     # The finished repeat from whose last epoch another schedule went on; of a training alone.
@@ -165,7 +169,7 @@ class Spec(Hyperparameters):
 
     @field_validator("mode")
     @classmethod
-    def _nothing_seeded(cls, mode: str, info: ValidationInfo) -> str:
+    def _nothing_seeded(cls, mode: Mode, info: ValidationInfo) -> Mode:
         seeds = {name: info.data.get(name) for name in ("seed", "data_seed")}
         given = [f"{name} {seed}" for name, seed in seeds.items() if seed not in (None, "cellpose")]
         if mode == "off" and given:

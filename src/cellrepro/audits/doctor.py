@@ -11,6 +11,7 @@ from typing import Any, Literal
 from cellrepro.asked import defaults
 from cellrepro.audits.small_training import N_STEPS, small_training
 from cellrepro.determinism import known_operations, modes, profiles
+from cellrepro.determinism.modes import Mode
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import CellreproError, NotPossibleHere
 from cellrepro.process.calling import counting, in_child
@@ -69,7 +70,7 @@ class Diagnosis(Result):
 def diagnose(
     *,
     profile: str | Path = defaults.PROFILE,
-    mode: str = defaults.MODE,
+    mode: Mode = defaults.MODE,
     seed: int | None = None,
     quiet: bool = False,
 ) -> Diagnosis:

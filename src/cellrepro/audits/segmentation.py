@@ -13,6 +13,7 @@ import numpy as np
 from cellrepro.asked import defaults
 from cellrepro.asked.spec import Spec
 from cellrepro.audits.training import audit_options
+from cellrepro.determinism.modes import Mode
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
@@ -73,7 +74,7 @@ class SegmentationAudit:
 def audit_segmentation(
     data: str | Path,
     *,
-    mode: str = "fast",
+    mode: Mode = "fast",
     steps: int | None = None,
     replays: int | None = None,
     suspects: int | None = None,
@@ -172,7 +173,7 @@ def audit_function(
     replays: int | None = None,
     suspects: int | None = None,
     threads: int | None = None,
-    mode: str = defaults.MODE,
+    mode: Mode = defaults.MODE,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
     store: str | Path = defaults.STORE,

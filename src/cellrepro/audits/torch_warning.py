@@ -16,6 +16,7 @@ from cellrepro.asked import defaults
 from cellrepro.audits.small_training import small_training
 from cellrepro.determinism import known_operations, modes, profiles
 from cellrepro.determinism.known_operations import alert_in, base_name
+from cellrepro.determinism.modes import Mode
 from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
@@ -76,7 +77,7 @@ def explain_warning(
     text: str,
     *,
     profile: str | Path = defaults.PROFILE,
-    mode: str = defaults.MODE,
+    mode: Mode = defaults.MODE,
     model: str = defaults.MODEL,
     store: str | Path = defaults.STORE,
 ) -> WarningMeaning:
@@ -156,7 +157,7 @@ def explain_warning(
 
 
 def effect_on_training(
-    entry: known_operations.KnownOperation, calls: Mapping[str, str], *, mode: str, model: str
+    entry: known_operations.KnownOperation, calls: Mapping[str, str], *, mode: Mode, model: str
 ) -> Effect:
     """Say whether an operation can change a training.
 

@@ -17,6 +17,7 @@ from cellrepro.asked import defaults
 from cellrepro.asked.spec import Spec
 from cellrepro.changes.compare_repeats import compare_masks_of
 from cellrepro.determinism.known_operations import base_name
+from cellrepro.determinism.modes import Mode
 from cellrepro.errors import BadInput, CellreproError, whole
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
@@ -96,7 +97,7 @@ class TrainingAudit:
 def audit_training(
     data: str | Path,
     *,
-    mode: str = "fast",
+    mode: Mode = "fast",
     steps: int | None = None,
     replays: int | None = None,
     suspects: int | None = None,

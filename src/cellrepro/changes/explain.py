@@ -20,6 +20,7 @@ from cellrepro.changes.replay import Known, Replayed, replay
 from cellrepro.changes.search import Fit, Reproduced
 from cellrepro.changes.sides import Side, networks, read_side
 from cellrepro.determinism import profiles
+from cellrepro.determinism.modes import Mode
 from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import BadInput
@@ -124,7 +125,7 @@ def explain(
     image: str | Path,
     model: str | None = None,
     profile: str = defaults.PROFILE,
-    mode: str = defaults.MODE,
+    mode: Mode = defaults.MODE,
     seed: int | None = None,
     store: str | Path = defaults.STORE,
     minutes: float = defaults.SEARCH_MINUTES,

@@ -17,6 +17,7 @@ from cellrepro.changes.variants import (
     VariationTally,
     share_changed,
 )
+from cellrepro.determinism.modes import Mode
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
@@ -57,7 +58,7 @@ def sensitivity(
     model: str = defaults.MODEL,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
-    mode: str = defaults.MODE,
+    mode: Mode = defaults.MODE,
     store: str | Path = defaults.STORE,
     quiet: bool = False,
 ) -> Sensitivity:

@@ -13,6 +13,7 @@ import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.determinism.modes import Mode
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
@@ -122,7 +123,7 @@ def tiles(
     model: str = defaults.MODEL,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
-    mode: str = defaults.MODE,
+    mode: Mode = defaults.MODE,
     store: str | Path = defaults.STORE,
     quiet: bool = False,
 ) -> TileDependence:

@@ -23,6 +23,7 @@ from cellrepro.cli.options import (
     DataArgument,
     DataSeedOption,
     ImagesPerEpochOption,
+    Mode,
     ModelOption,
     ModeOption,
     OtherArgument,
@@ -69,7 +70,7 @@ def doctor(
     return Reply(diagnosis_answer(diagnosis), diagnosis.exit_code)
 
 
-def _explained_warning(warning: str, *, profile: str, mode: str, model: str, store: str) -> Reply:
+def _explained_warning(warning: str, *, profile: str, mode: Mode, model: str, store: str) -> Reply:
     """Reply with what a pasted warning means."""
     from cellrepro.audits.doctor import Finding
     from cellrepro.determinism import profiles

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 from typer import Argument, Option
 
 from cellrepro.errors import BadInput
 
-MODES = ("off", "fast", "warn", "strict")
+Mode = Literal["off", "fast", "warn", "strict"]
+MODES = get_args(Mode)
 """Those of `cellrepro.determinism.modes`, which is not imported to show a help text; a test holds
 them together, as the next three."""
-LEDGERS = ("off", "steps", "ops")
+LedgerKind = Literal["off", "steps", "ops"]
+LEDGERS = get_args(LedgerKind)
 PROFILES = (
     "cpu",
     "cpu-1thread",
@@ -81,14 +83,16 @@ ProfileOption = Annotated[
     Option(help=f"{', '.join(PROFILES)}, or a .yaml file", autocompletion=lambda: list(PROFILES)),
 ]
 ModeOption = Annotated[
-    str,
+    Mode,
     one_of(
         MODES,
         help="off: plain Cellpose, no seed; fast: seeds alone; warn; strict: nothing may race",
     ),
 ]
 DataSeedOption = Annotated[str, Option(help="of image order and augmentation; or cellpose")]
-LedgerOption = Annotated[str, one_of(LEDGERS, help="digests of no, every step, or every operation")]
+LedgerOption = Annotated[
+    LedgerKind, one_of(LEDGERS, help="digests of no, every step, or every operation")
+]
 BatchSizeOption = Annotated[int, Option(help="images a step")]
 RepeatsOption = Annotated[int, Option(help="how often; 2 or more give a verdict")]
 ImagesPerEpochOption = Annotated[

@@ -169,7 +169,9 @@ def wrap(
     command: Annotated[list[str], Argument(help="after --, with {image} and {masks} in it")],
     seed: SeedOption = None,
     profile: ProfileOption = defaults.PROFILE,
-    mode: Annotated[str, one_of(("fast", "off"), help="fast hands the seed over")] = "fast",
+    mode: Annotated[
+        Literal["fast", "off"], one_of(("fast", "off"), help="fast hands the seed over")
+    ] = "fast",
     repeats: RepeatsOption = defaults.SEGMENTATIONS,
     timeout: Annotated[float | None, Option(help="seconds that an image may take")] = None,
     store: StoreOption = defaults.STORE,

@@ -12,16 +12,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cellrepro.determinism import substitutes
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput
 
-MODES = ("off", "fast", "warn", "strict")
+Mode = Literal["off", "fast", "warn", "strict"]
 """``off`` seeds and sets nothing, as plain Cellpose; ``fast`` fixes nothing but the seeds, ``warn``
 warns of operations without a deterministic implementation, ``strict`` makes them an error and puts
 the substitutes in place."""
+MODES: tuple[Mode, ...] = get_args(Mode)
+"""All of them, from the loosest."""
 FREE = ("off", "fast")
 """Those in which no operation is asked to be deterministic."""
 
@@ -78,19 +80,20 @@ MIXED = "set through both of PyTorch's interfaces"
 was set to something else. A mode resolves it."""
 
 
-def check_mode(mode: str) -> str:
+def check_mode(mode: str) -> Mode:
     """Return ``mode`` if there is such a mode."""
-    if mode not in MODES:
-        raise BadInput(f"unknown mode {mode!r}; expected one of {', '.join(MODES)}")
-    return mode
+    for known in MODES:
+        if mode == known:
+            return known
+    raise BadInput(f"unknown mode {mode!r}; expected one of {', '.join(MODES)}")
 
 
-def environment(mode: str) -> dict[str, str]:
+def environment(mode: Mode) -> dict[str, str]:
     """The variables that must be set before a process starts for the mode to hold."""
     return {} if check_mode(mode) in FREE else {"CUBLAS_WORKSPACE_CONFIG": _WORKSPACES[0]}
 
 
-def check_switches(mode: str, chosen: Mapping[str, bool]) -> None:
+def check_switches(mode: Mode, chosen: Mapping[str, bool]) -> None:
     """Refuse switches with which a mode would not be what its name says."""
     asked = _of_mode(mode)
     wrong = [f"{n} {on}" for n, on in chosen.items() if mode not in FREE and asked.get(n, on) != on]
@@ -101,7 +104,7 @@ def check_switches(mode: str, chosen: Mapping[str, bool]) -> None:
         )
 
 
-def _of_mode(mode: str) -> dict[str, bool]:
+def _of_mode(mode: Mode) -> dict[str, bool]:
     """What a mode sets of `_FIXED`; nothing in ``off``."""
     if check_mode(mode) == "off":
         return {}
@@ -126,7 +129,7 @@ def switches() -> dict[str, Any]:
 
 @contextmanager
 def mode_in_force(
-    mode: str,
+    mode: Mode,
     *,
     tf32: bool = False,
     loose: Collection[str] = (),
@@ -169,7 +172,7 @@ def mode_in_force(
 
 
 def _precision_of(
-    mode: str, tf32: bool, chosen: Mapping[str, bool], before: Mapping[str, Any]
+    mode: Mode, tf32: bool, chosen: Mapping[str, bool], before: Mapping[str, Any]
 ) -> dict[str, Any]:
     """How precise float32 products are, in both of PyTorch's interfaces."""
     parts = ("cuda_matmul_allow_tf32", "cudnn_allow_tf32")
@@ -189,7 +192,7 @@ def _precision_of(
     }
 
 
-def _check_workspace(mode: str, device: str | None) -> None:
+def _check_workspace(mode: Mode, device: str | None) -> None:
     import torch
 
     found = os.environ.get("CUBLAS_WORKSPACE_CONFIG")

@@ -263,7 +263,7 @@ def load(name: str | Path) -> Profile:
 # -- what must be set before a process starts ----------------------------------------------
 
 
-def startup_variables(seed: int | None, *, mode: str = "fast") -> dict[str, str]:
+def startup_variables(seed: int | None, *, mode: modes.Mode = "fast") -> dict[str, str]:
     """The variables to start a process with, beside seeding inside it.
 
     ``PYTHONHASHSEED`` is always "0", so that sets come in one order whatever the seed.

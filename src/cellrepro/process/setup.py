@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cellrepro.determinism.modes import Mode
 from cellrepro.determinism.profiles import Profile, startup_variables
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.process.cellpose_versions import is_installed, python_of
@@ -34,7 +35,7 @@ class Setup:
     """
 
     profile: Profile
-    mode: str = "fast"
+    mode: Mode = "fast"
     seed: int | None = 0
     loose: str | None = None
     cellpose: str | None = None

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from cellrepro.asked import defaults
-from cellrepro.asked.spec import LEAVE_OUT, OF_SEGMENTATION, OF_TRAINING, OF_WRAPPING, Spec
+from cellrepro.asked.spec import (
+    LEAVE_OUT,
+    OF_SEGMENTATION,
+    OF_TRAINING,
+    OF_WRAPPING,
+    LedgerKind,
+    Spec,
+)
+from cellrepro.determinism.modes import Mode
 from cellrepro.errors import BadInput
 from cellrepro.run.until_found import Goal
 
@@ -94,8 +102,8 @@ class TrainingOptions:
     class_weights: Sequence[float] | None = None
     ranks: int = defaults.RANKS
     profile: str = defaults.PROFILE
-    mode: str = defaults.MODE
-    ledger: str = defaults.LEDGER
+    mode: Mode = defaults.MODE
+    ledger: LedgerKind = defaults.LEDGER
     loose: str | None = None
     resume: bool = False
     checkpoint_every: int | None = None
@@ -157,8 +165,8 @@ class SegmentationOptions:
     batch_size: int | None = None
     cellpose: str | None = None
     profile: str = defaults.PROFILE
-    mode: str = defaults.MODE
-    ledger: str = defaults.LEDGER
+    mode: Mode = defaults.MODE
+    ledger: LedgerKind = defaults.LEDGER
     loose: str | None = None
     store: str | Path = defaults.STORE
 
@@ -183,7 +191,7 @@ class WrapOptions:
 
     data: str | Path
     _: KW_ONLY
-    mode: str = defaults.MODE
+    mode: Mode = defaults.MODE
     seed: int | None = None
     profile: str = defaults.PROFILE
     store: str | Path = defaults.STORE

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.asked import defaults
+from cellrepro.asked.spec import LedgerKind
+from cellrepro.determinism.modes import Mode
 from cellrepro.run.options import Kept, SegmentationOptions, TrainingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
@@ -41,8 +43,8 @@ def train(
     class_weights: Sequence[float] | None = None,
     ranks: int = defaults.RANKS,
     profile: str = defaults.PROFILE,
-    mode: str = defaults.MODE,
-    ledger: str = defaults.LEDGER,
+    mode: Mode = defaults.MODE,
+    ledger: LedgerKind = defaults.LEDGER,
     loose: str | None = None,
     repeats: int = defaults.TRAININGS,
     resume: bool = False,
@@ -182,8 +184,8 @@ def segment(
     batch_size: int | None = None,
     cellpose: str | None = None,
     profile: str = defaults.PROFILE,
-    mode: str = defaults.MODE,
-    ledger: str = defaults.LEDGER,
+    mode: Mode = defaults.MODE,
+    ledger: LedgerKind = defaults.LEDGER,
     loose: str | None = None,
     repeats: int = defaults.SEGMENTATIONS,
     store: str | Path = defaults.STORE,

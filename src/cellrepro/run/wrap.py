@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from cellrepro.asked import defaults
+from cellrepro.determinism.modes import Mode
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
@@ -20,7 +21,7 @@ def wrap(
     data: str | Path,
     command: Sequence[str] | str,
     *,
-    mode: str = "fast",
+    mode: Mode = "fast",
     seed: int | None = None,
     profile: str = defaults.PROFILE,
     timeout: float | None = None,
@@ -75,7 +76,7 @@ def wrap_python(
     function: str,
     data: str | Path,
     *,
-    mode: str = defaults.MODE,
+    mode: Mode = defaults.MODE,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
     repeats: int = defaults.SEGMENTATIONS,

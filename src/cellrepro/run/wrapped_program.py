@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from cellrepro.bits.digests import value_digest
+from cellrepro.determinism.modes import Mode
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.image_file import read_labels
@@ -84,7 +85,7 @@ def plan_program(
     return replace(plan, request=request)
 
 
-def _refuse_other_modes(mode: str) -> None:
+def _refuse_other_modes(mode: Mode) -> None:
     if mode not in ("off", "fast"):
         raise BadInput(
             f"mode is {mode!r}; expected 'off' or 'fast', since the others set switches of PyTorch "

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.asked import defaults
+from cellrepro.asked.spec import LedgerKind
+from cellrepro.determinism.modes import Mode
 from cellrepro.images.public_sets import write_benchmark
 from cellrepro.model.network import SMALL
 from cellrepro.run.train import Outcome, segment, train
@@ -27,7 +29,7 @@ class _Variation:
     repeats: int = 1
     seed: int | None = None
     profile: str = defaults.PROFILE
-    mode: str = defaults.MODE
+    mode: Mode = defaults.MODE
 
 
 _HANDFUL = (
@@ -102,9 +104,9 @@ def segment_sizes(
     model: str = defaults.MODEL,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
-    mode: str = defaults.MODE,
+    mode: Mode = defaults.MODE,
     repeats: int = defaults.SEGMENTATIONS,
-    ledger: str = defaults.LEDGER,
+    ledger: LedgerKind = defaults.LEDGER,
     store: str | Path = defaults.STORE,
     quiet: bool = False,
 ) -> list[Outcome]:

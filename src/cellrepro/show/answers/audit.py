@@ -12,6 +12,7 @@ from cellrepro.words import amount, grouped
 if TYPE_CHECKING:
     from cellrepro.audits.segmentation import BatchResult, SegmentationAudit
     from cellrepro.audits.training import TrainingAudit
+    from cellrepro.determinism.modes import Mode
     from cellrepro.trace.batch_invariance import BatchInvariance
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
@@ -35,7 +36,7 @@ class TrainingAuditDocument:
     sentence: str
     suspects: Sequence[Mapping[str, Any]]
     """Operations that are known to flip and did not here, in the same form."""
-    mode: str
+    mode: Mode
     profile: str
 
 
@@ -60,7 +61,7 @@ class SegmentationAuditDocument:
     """The image that was segmented at each batch size."""
     n_tiles: int
     """Of that image."""
-    mode: str
+    mode: Mode
     profile: str
     depends_on_batch: bool
 

@@ -66,6 +66,8 @@ def switch_table() -> pd.DataFrame:
     rows = []
     for name in in_force["strict"]:
         heading = f"{name} (set before the process starts)" if name.isupper() else name
-        of_modes = {mode: str(switches.get(name, "-")) for mode, switches in in_force.items()}
-        rows.append({"switch": heading, **of_modes})
+        row: dict[str, str] = {"switch": heading}
+        for mode, switches in in_force.items():
+            row[mode] = str(switches.get(name, "-"))
+        rows.append(row)
     return frame(rows, "switch")
