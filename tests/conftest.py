@@ -20,8 +20,8 @@ from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import file_digest, generator_digests
 from cellrepro.cli.command import app
 from cellrepro.determinism import modes
+from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import load
-from cellrepro.determinism.seeds import generators_kept
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.process.machine_here import machine_here
 from cellrepro.store.manifest import Manifest

@@ -19,8 +19,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from torch.utils._python_dispatch import _disable_current_modes
 
+from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import Profile
-from cellrepro.determinism.seeds import generators_kept
 from cellrepro.divergence.find import diverge
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.model.training_loop import TrainingLoop

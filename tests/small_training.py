@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cellrepro.bits.digests import generator_digests, tensor_digest
-from cellrepro.determinism import seeds
+from cellrepro.determinism import generator_states
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.network import ModelSource, build
@@ -71,7 +71,7 @@ class Small:
         self.network.load_state_dict(weights)
         self.optimizer.load_state_dict(optimizer)
         self.losses = list(checkpoint.loop["epochs"])
-        seeds.restore(checkpoint.generators)
+        generator_states.restore(checkpoint.generators)
 
     def outcome(self):
         return left_by(self.network, self.optimizer), self.losses

@@ -28,36 +28,16 @@ from .changes.describe import describe as describe
 from .changes.explain import explain as explain
 from .changes.sensitivity import sensitivity as sensitivity
 from .changes.tiles import tiles as tiles
-from .determinism.seeds import (
-    add_seed_to as add_seed_to,
-)
-from .determinism.seeds import (
-    check_seed_of as check_seed_of,
-)
-from .determinism.seeds import (
-    generator as generator,
-)
-from .determinism.seeds import (
-    item_generator as item_generator,
-)
-from .determinism.seeds import (
-    loader_arguments as loader_arguments,
-)
-from .determinism.seeds import (
-    rank_seed as rank_seed,
-)
-from .determinism.seeds import (
-    restore as restore,
-)
-from .determinism.seeds import (
-    seed_everything as seed_everything,
-)
-from .determinism.seeds import (
-    seeded as seeded,
-)
-from .determinism.seeds import (
-    split as split,
-)
+from .determinism.checkpoint_seeds import add_seed_to as add_seed_to
+from .determinism.checkpoint_seeds import check_seed_of as check_seed_of
+from .determinism.data_order import item_generator as item_generator
+from .determinism.data_order import loader_arguments as loader_arguments
+from .determinism.data_order import split as split
+from .determinism.generator_states import restore as restore
+from .determinism.seeds import generator as generator
+from .determinism.seeds import rank_seed as rank_seed
+from .determinism.seeds import seed_everything as seed_everything
+from .determinism.seeds import seeded as seeded
 from .divergence.find import diverge as diverge
 from .divergence.growth import growth as growth
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from cellrepro.audits import outside_the_step
+from cellrepro.determinism.generator_states import capture
 from cellrepro.determinism.modes import switches
-from cellrepro.determinism.seeds import capture
 from cellrepro.images.folder import read_folder
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.model.inference import shared_defaults

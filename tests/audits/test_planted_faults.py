@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import planted
-from cellrepro.determinism.seeds import generators_kept
+from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.divergence import step_again
 from cellrepro.divergence.find import diverge
 from cellrepro.divergence.result import OperationAt

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from cellrepro.bits.digests import file_digest
 from cellrepro.changes.compare import compare
 from cellrepro.changes.describe import describe
-from cellrepro.determinism.seeds import generators_kept
+from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import BadInput
 from cellrepro.model import known_weights, network
 from cellrepro.store.store import Store

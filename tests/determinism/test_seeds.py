@@ -8,21 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from cellrepro.determinism.seeds import (
-    add_seed_to,
-    capture,
-    check_seed,
-    check_seed_of,
-    generator,
-    generators_kept,
-    item_generator,
-    loader_arguments,
-    rank_seed,
-    restore,
-    seed_everything,
-    seeded,
-    split,
-)
+from cellrepro.determinism.checkpoint_seeds import add_seed_to, check_seed_of
+from cellrepro.determinism.data_order import item_generator, loader_arguments, split
+from cellrepro.determinism.generator_states import capture, generators_kept, restore
+from cellrepro.determinism.seeds import check_seed, generator, rank_seed, seed_everything, seeded
 from cellrepro.errors import BadInput, NotPossibleHere
 
 pytestmark = [

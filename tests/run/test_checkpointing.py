@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cellrepro.determinism import seeds
-from cellrepro.determinism.seeds import generators_kept, seed_everything
+from cellrepro.determinism import generator_states
+from cellrepro.determinism.generator_states import generators_kept
+from cellrepro.determinism.seeds import seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.run.checkpointing import CHECKPOINTS, Keeper, Keeping
 from cellrepro.store import checkpoints
@@ -29,12 +30,12 @@ def test_back_to_the_middle_of_an_epoch():
     walked(network, loop, to=3)
     assert loop.state()["loop"]["position"] > 0
     weights = copy.deepcopy(network.state_dict())
-    state, generators = copy.deepcopy(loop.state()), seeds.capture()
+    state, generators = copy.deepcopy(loop.state()), generator_states.capture()
     expected = walked(network, loop)
     for one, again in ((network, loop), begun(seed=78, **options)):
         one.load_state_dict(weights)
         again.restore(copy.deepcopy(state))
-        seeds.restore(generators)
+        generator_states.restore(generators)
         assert walked(one, again) == expected
     assert json.loads(json.dumps(state["loop"])) == state["loop"]
 
@@ -187,7 +188,7 @@ def test_an_older_checkpoint_is_taken_and_told(tmp_path, whole_run):
 def other_generators(unfinished):
     with generators_kept():
         seed_everything(4)
-        change_plain(generators=seeds.capture())(unfinished / "epoch-00001")
+        change_plain(generators=generator_states.capture())(unfinished / "epoch-00001")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import torch
 import cellrepro
 from cellrepro.bits.digests import tensors_digest
 from cellrepro.determinism import profiles
+from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import load
-from cellrepro.determinism.seeds import generators_kept
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import read_folder
 from cellrepro.model.network import seeded_network

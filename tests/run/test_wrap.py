@@ -15,7 +15,7 @@ import torch
 from scipy import ndimage
 
 import cellrepro
-from cellrepro.determinism.seeds import generators_kept
+from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import BadInput
 from cellrepro.images.axes import Axes
 from cellrepro.images.folder import read_folder

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cellrepro.bits.digests import tensor_digest
-from cellrepro.determinism.seeds import other_seeds
+from cellrepro.determinism.checkpoint_seeds import other_seeds
 from cellrepro.errors import BadInput
 from cellrepro.store import checkpoints
 from small_training import ORIGIN, Small, change_byte, change_plain, left_by

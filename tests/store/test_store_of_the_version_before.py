@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from cellrepro.determinism import seeds
+from cellrepro.determinism import generator_states
 from cellrepro.same.ledger_diff import compare_ledgers
 from cellrepro.store import checkpoints
 from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows
@@ -67,7 +67,7 @@ def test_its_unfinished_training_goes_on(store, generators_free):
         optimizer.load_state_dict(state)
         assert optimizer.param_groups[0]["lr"] == 0.01
         assert optimizer.state[network[0].weight]["step"].item() == 2
-        seeds.restore(found.generators)
+        generator_states.restore(found.generators)
         drawn = [random.random(), float(np.random.rand()), float(torch.rand(1))]
     assert drawn == [0.625720304108054, 0.30636353237617975, 0.2927446961402893]
     assert store.unfinished_specs() == {}

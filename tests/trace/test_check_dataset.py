@@ -21,7 +21,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from cellrepro.determinism.seeds import item_generator
+from cellrepro.determinism.data_order import item_generator
 from cellrepro.errors import BadInput
 from cellrepro.trace.check_dataset import check_dataset
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from cellrepro.determinism.seeds import generators_kept
+from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import BadInput
 from cellrepro.trace.random_draws import Draw, DrawDifference, DrawLog, first_draw_difference
 

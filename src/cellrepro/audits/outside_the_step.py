@@ -23,13 +23,10 @@ import numpy as np
 from natsort import natsorted
 
 from cellrepro.bits.digests import generator_digests, tensor_digest, value_digest
+from cellrepro.determinism.data_order import item_generator, loader_arguments
+from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.modes import switches
-from cellrepro.determinism.seeds import (
-    generators_kept,
-    item_generator,
-    loader_arguments,
-    seed_everything,
-)
+from cellrepro.determinism.seeds import seed_everything
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.model import inference
 from cellrepro.model.augmentation import augment
@@ -64,7 +61,7 @@ _TOLD = {
     ),
     "loader": (
         "Does a loader give another order or other crops after another draw or with other workers?",
-        "DataLoader(..., **loader_arguments(seed)) of cellrepro.determinism.seeds for the order, "
+        "DataLoader(..., **loader_arguments(seed)) of cellrepro for the order, "
         "and item_generator(seed, epoch, index) for draws that depend on no worker",
     ),
     "import-order": (
@@ -248,7 +245,9 @@ def _loaded(images: list[np.ndarray], kind: str, n_workers: int, extra: int) -> 
     seed_everything(0, quiet=True)
     torch.rand(extra)
     np.random.random_sample(extra)
-    options: dict[str, Any] = {} if kind == "plain" else loader_arguments(0)
+    options: dict[str, Any] = {}
+    if kind != "plain":
+        options.update(loader_arguments(0))
     options["collate_fn"] = partial(_cropped, images, kind == "item_generator")
     seen = through_loader(range(len(images)), n_workers, shuffle=True, **options)
     return value_digest([index for index, _ in seen]), value_digest(sorted(seen))

@@ -83,7 +83,7 @@ def replay(
     notes = _SearchNotes(child)
     known_a, known_b = sides
     with child.prepared() as device:
-        from cellrepro.determinism.seeds import generators_kept
+        from cellrepro.determinism.generator_states import generators_kept
 
         trials = Trials(
             image,

@@ -138,7 +138,7 @@ def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -
     tallies = [VariationTally(variation) for variation in variations]
     examples: dict[str, Example] = {}
     with child.opened(request.model) as (network, _):
-        from cellrepro.determinism.seeds import generators_kept
+        from cellrepro.determinism.generator_states import generators_kept
         from cellrepro.model.inference import evaluator
 
         evaluate = evaluator(network, sharing=True)

@@ -181,7 +181,7 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
     """Inside the child: every image in every variant."""
     followed = []
     with child.opened(request.model) as (network, _):
-        from cellrepro.determinism.seeds import generators_kept
+        from cellrepro.determinism.generator_states import generators_kept
         from cellrepro.model.inference import evaluator
 
         evaluate = evaluator(network)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.bits.digests import comparable
-from cellrepro.determinism import seeds
+from cellrepro.determinism import generator_states
 from cellrepro.errors import BadInput
 from cellrepro.process.child import Child
 from cellrepro.run.inputs import training_loop
@@ -46,7 +46,7 @@ class Snapshot:
     loop: Mapping[str, Any]
     """Of the training loop and its optimizer."""
     generators: Any
-    """As `cellrepro.determinism.seeds.capture` gives them."""
+    """As `cellrepro.determinism.generator_states.capture` gives them."""
 
 
 class Stepper:
@@ -86,14 +86,14 @@ class Stepper:
         return Snapshot(
             network=copy.deepcopy(self.network.state_dict()),
             loop=copy.deepcopy(self.loop.state()),
-            generators=seeds.capture(),
+            generators=generator_states.capture(),
         )
 
     def go_back(self, snapshot: Snapshot) -> None:
         """Be where a snapshot was taken."""
         self.network.load_state_dict(snapshot.network)
         self.loop.restore(copy.deepcopy(snapshot.loop))
-        seeds.restore(snapshot.generators)
+        generator_states.restore(snapshot.generators)
 
     def go_to(self, step: int, stored: Stored, folder: Path) -> str:
         """Be before a step, and say how that went.

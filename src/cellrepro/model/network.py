@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from cellrepro.bits.digests import file_digest
-from cellrepro.determinism.seeds import check_seed, generators_kept
+from cellrepro.determinism.generator_states import generators_kept
+from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput
 from cellrepro.model.initial_weights import draw_weights
 from cellrepro.model.pretrained import load_pretrained

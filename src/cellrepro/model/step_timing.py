@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.modes import mode_in_force
-from cellrepro.determinism.seeds import generators_kept, seed_everything
+from cellrepro.determinism.seeds import seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.prepared_images import USUAL, training_labels, with_flows

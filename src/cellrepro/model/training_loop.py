@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from cellrepro.asked.spec import Hyperparameters
-from cellrepro.determinism.seeds import generators_kept
+from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.augmentation import augment, middle_crops, upcoming_crops

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import value_digest
-from cellrepro.determinism import seeds
+from cellrepro.determinism import checkpoint_seeds, generator_states
 from cellrepro.errors import BadInput
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.run.options import Kept
@@ -191,12 +191,14 @@ class Keeper:
         self.ledger.epoch = checkpoint.epoch - 1
         self.resumed = [*checkpoint.loop.get("resumed", []), checkpoint.epoch]
         self.continued_from = checkpoint.loop.get("continued_from")
-        seeds.restore(checkpoint.generators)  # last: nothing may draw between it and the first step
+        generator_states.restore(
+            checkpoint.generators
+        )  # last: nothing may draw between it and the first step
 
     def _refuse_other_seeds(self, checkpoint: Checkpoint) -> None:
         if self._seed is None:
             return
-        problems = seeds.other_seeds(checkpoint.generators, self._seed)
+        problems = checkpoint_seeds.other_seeds(checkpoint.generators, self._seed)
         if problems:
             raise BadInput(
                 f"{checkpoint.folder} is not of seed {self._seed}: {'; '.join(problems)}; train "

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cellrepro.bits.digests import tensors_digest
-from cellrepro.determinism import seeds
+from cellrepro.determinism import generator_states, seeds
 from cellrepro.errors import CellreproError, NotPossibleHere
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.calling import Children, in_child
@@ -249,7 +249,7 @@ class _Standing(NamedTuple):
     """Where a rank stands after an epoch."""
 
     weights: str  # digest
-    generators: dict[str, Any]  # as `seeds.capture` gives them
+    generators: dict[str, Any]  # as `generator_states.capture` gives them
 
 
 @dataclass
@@ -296,14 +296,14 @@ class RankTeam:
             weights, optimizer = taken_up.tensors()
             network.load_state_dict(weights)
             loop.restore({"loop": taken_up.loop, "optimizer": optimizer})
-            seeds.restore(taken_up.loop["ranks"][self.rank])
+            generator_states.restore(taken_up.loop["ranks"][self.rank])
         elif first_ranks is None and not seeded:
             self._copy_from_first(network)
         self.compare(network)
 
     def compare(self, network: Any) -> None:
         """Raise unless all ranks have the same weights; note where their generators stand."""
-        own = _Standing(tensors_digest(network.state_dict()), seeds.capture())
+        own = _Standing(tensors_digest(network.state_dict()), generator_states.capture())
         standings: list[_Standing] = self._exchanged(own)
         of_first = standings[0].weights
         others = [str(rank) for rank, one in enumerate(standings) if one.weights != of_first]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.bits.digests import file_digest
-from cellrepro.determinism import seeds
+from cellrepro.determinism import generator_states
 from cellrepro.errors import BadInput
 from cellrepro.store.numeric_class import differing_probes
 from cellrepro.store.unchanged import digest_once
@@ -49,7 +49,7 @@ class Checkpoint:
     step: int  # steps done
     loop: dict[str, Any]  # the loop's own position, plain values
     groups: list[dict[str, Any]]  # the optimizer's settings
-    generators: dict[str, Any]  # as `seeds.capture` gives them
+    generators: dict[str, Any]  # as `generator_states.capture` gives them
     n_rows: dict[str, int]  # of each of the run's ledgers up to here, by file name
     state: str  # SHA-256 of the tensors' file, as it was written
 
@@ -130,7 +130,7 @@ def save(
         "step": loop["n_steps"],
         "loop": loop,
         "groups": optimizer["param_groups"],
-        "generators": seeds.capture(),
+        "generators": generator_states.capture(),
         "n_rows": dict(n_rows),
         "state": file_digest(scratch / STATE),
     }

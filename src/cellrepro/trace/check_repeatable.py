@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from cellrepro.bits.digests import generator_digests
 from cellrepro.bits.same import difference, same_bits
-from cellrepro.determinism.seeds import capture, restore
+from cellrepro.determinism.generator_states import capture, restore
 from cellrepro.errors import BadInput, whole
 from cellrepro.results import Result
 from cellrepro.trace.observer import Step, check_step

@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from cellrepro.bits.site import Site
-from cellrepro.determinism import modes, seeds
+from cellrepro.determinism import checkpoint_seeds, data_order, generator_states, modes, seeds
 from cellrepro.errors import BadInput
 
 MOST_NODES = 200_000  # forward nodes remembered; a step of a large network makes 10,000
@@ -298,7 +298,19 @@ _LIBRARIES = tuple(
     str(Path(file).parent) + os.sep for file in (torch.__file__, np.__file__, __file__)
 )
 # These act for whoever calls them.
-_PLUMBING = {str(m.__file__) for m in (functools, contextlib, random, modes, seeds)}
+_PLUMBING = {
+    str(module.__file__)
+    for module in (
+        functools,
+        contextlib,
+        random,
+        checkpoint_seeds,
+        data_order,
+        generator_states,
+        modes,
+        seeds,
+    )
+}
 
 
 @functools.cache
