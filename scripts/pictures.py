@@ -13,21 +13,15 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import os
 import re
-import shutil
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
+
+import browser
 
 PROJECT = Path(__file__).resolve().parents[1]
 IMAGES = PROJECT / "docs" / "images"
@@ -40,12 +34,6 @@ DRAWN_BY = (
     "figures/*.py",
 )
 """What decides how the pictures look, below ``show``."""
-BROWSER_FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-)
 WAIT_MS = 120_000
 
 
@@ -68,9 +56,10 @@ def main() -> int:
     parser.add_argument("--store", type=Path, default=PROJECT / "outputs")
     parser.add_argument("--data", type=Path, default=PROJECT / "data" / "synthetic")
     arguments = parser.parse_args()
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        parser.error("Chromium is not installed; install it: apt-get install chromium")
+    try:
+        chromium = browser.find_chromium()
+    except browser.NoChromium as error:
+        parser.error(str(error))
     store = arguments.store.resolve()
     if not (store / "report" / "index.html").exists():
         command = [sys.executable, "-m", "cellrepro", "demo", str(arguments.data)]
@@ -114,7 +103,7 @@ def _without_docstrings(code: str) -> str:
     tree = ast.parse(code)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            node.body = [one for one in node.body if not _is_text(one)] or [ast.Pass()]
+            node.body = [part for part in node.body if not _is_text(part)] or [ast.Pass()]
     return ast.unparse(tree)
 
 
@@ -126,12 +115,18 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def draw_parting(data: Path, aside: Path) -> None:
-    """Where two repeats in mode ``fast`` part, and how their difference grows; they are trained
-    into ``aside`` once."""
+    """Draw where two repeats in mode ``fast`` part, and how their difference grows.
+
+    Parameters
+    ----------
+    data : Path
+        Folder of images to train on.
+    aside : Path
+        The store for the two, where they stay.
+    """
     import cellrepro
     from cellrepro import show
 
-    asked: dict[str, Any] = {"epochs": 6, "images_per_epoch": 16, "learning_rate": 0.01}
     outcome = cellrepro.train(
         data,
         model="tiny",
@@ -139,10 +134,13 @@ def draw_parting(data: Path, aside: Path) -> None:
         repeats=2,
         ledger="steps",
         keep_checkpoints=True,
+        epochs=6,
+        images_per_epoch=16,
+        learning_rate=0.01,
         store=aside,
-        **asked,
     )
-    a, b = (repeat.name for repeat in outcome.repeats)
+    a = outcome.repeats[0].name
+    b = outcome.repeats[1].name
     parting = cellrepro.diverge(a, b, store=aside)
     (IMAGES / "parting.png").write_bytes(show.chain(parting).png(caption=True))
     moments = cellrepro.growth(a, b, n_masks=4, store=aside)
@@ -155,17 +153,25 @@ def draw_parting(data: Path, aside: Path) -> None:
 
 
 def photograph(chromium: str, store: Path) -> None:
-    """Report and explorer over a store, as a desktop and as a phone show them."""
+    """Photograph report and explorer, as a desktop and as a phone show them.
+
+    Parameters
+    ----------
+    chromium : str
+        Where the browser is.
+    store : Path
+        Whose runs they show.
+    """
     from playwright.sync_api import sync_playwright
 
     from cellrepro.show.report.build import write_report
 
     page_file = write_report(store).html
     with sync_playwright() as playwright, explorer_served(store) as address:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(BROWSER_FLAGS))
+        window = playwright.chromium.launch(executable_path=chromium, args=[*browser.FLAGS])
         for screen in (DESKTOP, PHONE):
             size = {"width": screen.width, "height": screen.report_height}
-            page = browser.new_page(viewport=size)
+            page = window.new_page(viewport=size)
             page.goto(page_file.as_uri())
             page.screenshot(path=IMAGES / f"report{screen.name}.png")
             page.set_viewport_size({"width": screen.width, "height": screen.explorer_height})
@@ -177,39 +183,18 @@ def photograph(chromium: str, store: Path) -> None:
             page.wait_for_timeout(1_000)
             page.screenshot(path=IMAGES / f"explorer{screen.name}.png")
             page.close()
-        browser.close()
+        window.close()
 
 
-@contextmanager
-def explorer_served(store: Path) -> Iterator[str]:
+def explorer_served(store: Path) -> AbstractContextManager[str]:
     """The explorer over a store, served as `make explore` does; gives its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "voila", "notebooks/07_explorer.ipynb", "--no-browser"]
-    command += ["--Voila.config_file_paths=notebooks", "--Voila.ip=127.0.0.1", f"--port={port}"]
-    variables = {**os.environ, "CELLREPRO_STORE": str(store)}
-    with (store / "pictures" / "voila.log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=PROJECT, env=variables, stdout=log, stderr=log)
-        try:
-            _wait_for(f"http://127.0.0.1:{port}/static/voila.js", server)
-            yield f"http://127.0.0.1:{port}/"
-        finally:
-            server.terminate()
-            server.wait(timeout=30)
-
-
-def _wait_for(address: str, server: subprocess.Popen) -> None:
-    end = time.monotonic() + 90
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            with urlopen(address, timeout=5):
-                return
-        except (URLError, OSError) as error:
-            if getattr(error, "code", None):  # it answers
-                return
-            time.sleep(0.2)
-    raise RuntimeError(f"Voila does not answer (exit code {server.poll()}); see its log")
+    return browser.served_by_voila(
+        "notebooks/07_explorer.ipynb",
+        folder=PROJECT,
+        log=store / "pictures" / "voila.log",
+        options=["--Voila.config_file_paths=notebooks"],
+        variables={"CELLREPRO_STORE": str(store)},
+    )
 
 
 if __name__ == "__main__":

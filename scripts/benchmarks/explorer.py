@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from urllib.request import urlopen
 
+import browser
 import numpy as np
 
 from benchmarks.label_images import grid_of_cells
@@ -71,52 +65,71 @@ PICTURE = "canvas => canvas.toDataURL()"
 
 def explorer(extent: Extent) -> Iterator[Figure]:
     """Milliseconds from a step to its paint, in Chromium, for every slider, view and key."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        raise RuntimeError("Chromium is not installed; install it (apt-get install chromium)")
     size, n_objects, n_steps = extent.of((256, 80, 5), (2048, 5000, 25))
     how = f"{n_steps} steps at {size}², {n_objects} objects, Chromium, Voila"
-    yield from _steps_in(chromium, (size, n_objects, 1), _explorer_steps(n_steps), how)
+    yield from _measure(MadeUpView(size, n_objects), _steps_of_a_plane(n_steps), how)
     stacks = [(512, 40), (1024, 40)]
     for side, n_planes in extent.of([(64, 5)], stacks, [*stacks, (2048, 40)]):
-        steps = [("plane slider", [], ["input.cre-z", "input", list(range(1, n_planes))])]
+        planes = list(range(1, n_planes))
+        steps = [Steps("plane slider", "input.cre-z", "input", planes, target=OF_A_PLANE)]
         how = f"stack of {n_planes} planes of {side}², {n_objects} objects, about 8 planes a second"
-        yield from _steps_in(chromium, (side, n_objects, n_planes), steps, how)
+        yield from _measure(MadeUpView(side, n_objects, n_planes), steps, how)
 
 
-def _steps_in(
-    chromium: str, sizes: tuple[int, int, int], steps: Iterable[Any], how: str
-) -> Iterator[Figure]:
+@dataclass(frozen=True)
+class MadeUpView:
+    """What the explorer shows."""
+
+    size: int  # pixels along an edge
+    n_objects: int
+    n_planes: int = 1  # 1 is no stack
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What somebody does with one control, again and again."""
+
+    name: str
+    selector: str  # of the control
+    kind: str  # of the event: ``key`` or ``input``
+    values: Sequence[int | str]  # keys, or positions of a slider, one a step
+    clicked_before: Sequence[str] = field(default=())  # selectors
+    target: str = "<= 60"  # of the 95th percentile, milliseconds
+    repaints: bool = True  # whether the picture is another one afterwards
+
+
+def _measure(view: MadeUpView, every: Iterable[Steps], how: str) -> Iterator[Figure]:
+    """Median and 95th percentile of the milliseconds of each kind of step."""
     from playwright.sync_api import sync_playwright
 
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    chromium = browser.find_chromium()
     with tempfile.TemporaryDirectory() as scratch:
-        _write_notebook(Path(scratch), *sizes)
-        with _voila(Path(scratch)) as address, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=flags)
-            page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        folder = Path(scratch)
+        _write_notebook(folder, view)
+        serving = browser.served_by_voila("bench.ipynb", folder=folder, log=folder / "voila.log")
+        with serving as address, sync_playwright() as playwright:
+            window = playwright.chromium.launch(executable_path=chromium, args=[*browser.FLAGS])
+            page = window.new_page(viewport={"width": 1280, "height": 1000})
             page.goto(address, timeout=300_000)
             page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=300_000)
-            for name, before, step in steps:
-                for selector in before:
+            for steps in every:
+                for selector in steps.clicked_before:
                     page.locator(selector).click()
                     page.wait_for_timeout(400)
-                painted = page.locator("canvas.cre-canvas").evaluate(PICTURE)
-                times = page.evaluate(MEASURE, step)
-                same = page.locator("canvas.cre-canvas").evaluate(PICTURE) == painted
-                if same and name != "speed slider":
-                    raise RuntimeError(f"{name}: the picture stayed as it was")
-                yield Figure(
-                    f"explorer: {name}, median, ms", statistics.median(times), "<= 60", how
-                )
+                before = page.locator("canvas.cre-canvas").evaluate(PICTURE)
+                times = page.evaluate(MEASURE, [steps.selector, steps.kind, list(steps.values)])
+                after = page.locator("canvas.cre-canvas").evaluate(PICTURE)
+                if steps.repaints and after == before:
+                    raise RuntimeError(f"{steps.name}: the picture stayed as it was")
+                title = f"explorer: {steps.name}"
+                yield Figure(f"{title}, median, ms", statistics.median(times), "<= 60", how)
                 slowest = float(np.percentile(times, 95))
-                target = OF_A_PLANE if name == "plane slider" else "<= 60"
-                yield Figure(f"explorer: {name}, 95th percentile, ms", slowest, target, how)
-            browser.close()
+                yield Figure(f"{title}, 95th percentile, ms", slowest, steps.target, how)
+            window.close()
 
 
-def _explorer_steps(n: int) -> Iterator[tuple[str, list[str], list]]:
-    """What is called how, what is clicked before, and selector, kind and values of the steps."""
+def _steps_of_a_plane(n: int) -> list[Steps]:
+    """Every slider, view and key, ``n`` steps each."""
 
     def mode(name: str) -> str:
         return f'[data-choose="{name}"]'
@@ -130,70 +143,79 @@ def _explorer_steps(n: int) -> Iterator[tuple[str, list[str], list]]:
     curtain = "input.cre-curtain"
     opacity = "input.cre-opacity"
     zoom = "input.cre-zoom"
-    yield "curtain slider", [mode("curtain")], [curtain, "input", values(0, 1000)]
-    yield "opacity, outlines", [mode("outlines")], [opacity, "input", values(0, 95)]
-    yield "opacity, difference", [mode("categories")], [opacity, "input", values(0, 95)]
-    yield "opacity, agreement", [mode("agreement")], [opacity, "input", values(0, 80)]
-    yield "zoom slider, outlines", [mode("outlines")], [zoom, "input", values(0, 900)]
-    yield "zoom slider, difference", [fit, mode("categories")], [zoom, "input", values(0, 900)]
-    yield "zoom slider, agreement", [fit, mode("agreement")], [zoom, "input", values(0, 900)]
-    yield "speed slider", [fit, mode("blink")], ["input.cre-speed", "input", values(2, 30)]
-    yield "blink, other run", [], [canvas, key, [" "] * n]
-    yield "views in turn", [], [canvas, key, [str(1 + i % 5) for i in range(n)]]
-    yield "next changed cell", [mode("outlines")], [canvas, key, ["n"] * n]
-    yield "pan", [], [canvas, key, ["ArrowLeft", "ArrowUp"] * (n // 2)]
-    yield "patterns", [fit, mode("categories")], [canvas, key, ["h"] * n]
+    return [
+        Steps(
+            "curtain slider", curtain, "input", values(0, 1000), clicked_before=[mode("curtain")]
+        ),
+        Steps(
+            "opacity, outlines", opacity, "input", values(0, 95), clicked_before=[mode("outlines")]
+        ),
+        Steps(
+            "opacity, difference",
+            opacity,
+            "input",
+            values(0, 95),
+            clicked_before=[mode("categories")],
+        ),
+        Steps(
+            "opacity, agreement",
+            opacity,
+            "input",
+            values(0, 80),
+            clicked_before=[mode("agreement")],
+        ),
+        Steps(
+            "zoom slider, outlines",
+            zoom,
+            "input",
+            values(0, 900),
+            clicked_before=[mode("outlines")],
+        ),
+        Steps(
+            "zoom slider, difference",
+            zoom,
+            "input",
+            values(0, 900),
+            clicked_before=[fit, mode("categories")],
+        ),
+        Steps(
+            "zoom slider, agreement",
+            zoom,
+            "input",
+            values(0, 900),
+            clicked_before=[fit, mode("agreement")],
+        ),
+        Steps(
+            "speed slider",
+            "input.cre-speed",
+            "input",
+            values(2, 30),
+            clicked_before=[fit, mode("blink")],
+            repaints=False,
+        ),
+        Steps("blink, other run", canvas, key, [" "] * n),
+        Steps("views in turn", canvas, key, [str(1 + i % 5) for i in range(n)]),
+        Steps("next changed cell", canvas, key, ["n"] * n, clicked_before=[mode("outlines")]),
+        Steps("pan", canvas, key, ["ArrowLeft", "ArrowUp"] * (n // 2)),
+        Steps("patterns", canvas, key, ["h"] * n, clicked_before=[fit, mode("categories")]),
+    ]
 
 
-def _write_notebook(folder: Path, size: int, n_objects: int, n_planes: int) -> None:
+def _write_notebook(folder: Path, view: MadeUpView) -> None:
     import nbformat
 
     labels = {}
     for seed, name in enumerate("abc"):
-        n = n_objects // -(-n_planes // 8)  # a cell of a stack goes through eight planes
-        cells = grid_of_cells(size, n, seed, np.uint16)
-        stack = [np.where(cells > 0, cells + z // 8 * 2 * n, 0) for z in range(n_planes)]
-        labels[name] = np.array(stack, np.uint16) if n_planes > 1 else cells
+        n_layers = -(-view.n_planes // 8)  # a cell of a stack goes through eight planes
+        n = view.n_objects // n_layers
+        cells = grid_of_cells(view.size, n, seed, np.uint16)
+        stack = [np.where(cells > 0, cells + z // 8 * 2 * n, 0) for z in range(view.n_planes)]
+        labels[name] = np.array(stack, np.uint16) if view.n_planes > 1 else cells
     drawn = labels["a"] > 0
     light = np.random.default_rng(0).poisson(30, drawn.shape) + 60 * drawn
     np.savez(folder / "arrays.npz", image=light.astype(np.uint8), **labels)
-    cells = [nbformat.v4.new_code_cell(EXPLORER_NOTEBOOK)]
+    code = nbformat.v4.new_code_cell(EXPLORER_NOTEBOOK)
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), folder / "bench.ipynb")
-
-
-@contextmanager
-def _voila(folder: Path) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "voila",
-        "bench.ipynb",
-        "--no-browser",
-        f"--port={port}",
-        "--Voila.ip=127.0.0.1",
-    ]
-    with (folder / "voila.log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-        try:
-            _wait_for(f"http://127.0.0.1:{port}/static/voila.js", server)
-            yield f"http://127.0.0.1:{port}/"
-        finally:
-            server.terminate()
-            server.wait(timeout=30)
-
-
-def _wait_for(address: str, server: subprocess.Popen) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            with urlopen(address, timeout=5):
-                return
-        except OSError as error:
-            if getattr(error, "code", None):  # it answers
-                return
-            time.sleep(0.1)
-    raise RuntimeError(f"Voila does not answer (exit code {server.poll()})")
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=[code], metadata=metadata), folder / "bench.ipynb"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import shutil
 import statistics
@@ -9,14 +10,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.measuring import ROUNDS, Extent, Figure, seconds_of
+
+if TYPE_CHECKING:
+    from made_up_store import GridPoint
+
+    from cellrepro.asked.spec import Spec
+    from cellrepro.store.store import Repeat, Store
 
 
 def report(extent: Extent) -> Iterator[Figure]:
@@ -59,14 +66,21 @@ def _store_of_copies(scratch: Path, n_seeds: int, n_profiles: int) -> Path:
     from cellrepro.store.store import Store
 
     write_folder(scratch / "synthetic", n_train=1, n_test=3)
-    options = {"epochs": 2, "images_per_epoch": 1, "repeats": 1, "quiet": True, "ledger": "off"}
-    trained = cellrepro.train(scratch / "synthetic", store=scratch / "first", **options)
-    (model,) = trained.repeats
+    trained = cellrepro.train(
+        scratch / "synthetic",
+        epochs=2,
+        images_per_epoch=1,
+        ledger="off",
+        repeats=1,
+        store=scratch / "first",
+        quiet=True,
+    )
     store = Store(scratch / "store")
     first = Store(scratch / "first")
+    trained_spec = trained.repeats[0].spec
     for seed, profile, deterministic, repeat in np.ndindex(n_seeds, n_profiles, 2, 2):
         settings = {"name": f"p-{profile}", "threads": profile + 1}
-        spec = first.find_run(trained.key).spec.model_copy(
+        changed = trained_spec.model_copy(
             update={
                 "seed": seed,
                 "mode": "strict" if deterministic else "fast",
@@ -74,12 +88,32 @@ def _store_of_copies(scratch: Path, n_seeds: int, n_profiles: int) -> Path:
                 "profile_settings": settings,
             }
         )
-        nuance = (seed, profile, 0 if deterministic else 1 + repeat)
-        _store_copy(store, first, model, make_spec(**spec.model_dump()), repeat, nuance)
+        nuance = _Nuance(seed, profile, race=0 if deterministic else 1 + repeat)
+        spec = make_spec(**changed.model_dump())
+        _store_copy(store, first, trained.repeats[0], spec, repeat, nuance)
     return store.root
 
 
-def _store_copy(store: Any, first: Any, model: Any, spec: Any, repeat: int, nuance: tuple) -> None:
+@dataclass(frozen=True)
+class _Nuance:
+    """What weights and masks of a copy depend on."""
+
+    seed: int
+    profile: int
+    race: int  # 0 where the mode is strict, else another number for each repeat
+
+    def of_seed(self) -> np.random.Generator:
+        """Numbers that all copies of one seed share."""
+        return np.random.default_rng(self.seed)
+
+    def of_all(self) -> np.random.Generator:
+        """Numbers of this copy."""
+        return np.random.default_rng((self.seed, self.profile, self.race))
+
+
+def _store_copy(
+    store: Store, first: Store, trained: Repeat, spec: Spec, repeat: int, nuance: _Nuance
+) -> None:
     """One repeat like the trained one, with weights and masks changed by the nuance."""
     import tifffile
     from safetensors.numpy import load_file, save_file
@@ -87,31 +121,35 @@ def _store_copy(store: Any, first: Any, model: Any, spec: Any, repeat: int, nuan
     from cellrepro.bits.digests import array_digest, file_digest
     from cellrepro.same.labels import canonical
 
-    seeds = np.random.default_rng(nuance[0])
-    rest = np.random.default_rng(nuance)
-    manifest = model.manifest.model_copy(deep=True)
+    of_seed = nuance.of_seed()
+    of_all = nuance.of_all()
+    manifest = trained.manifest.model_copy(deep=True)
+    assert manifest.weights is not None
     with store.staging() as area:
         folder = area / "repeat"
-        shutil.copytree(model.folder, folder)
-        weights = load_file(model.weights)
+        shutil.copytree(trained.folder, folder)
+        (folder / "data").mkdir(exist_ok=True)
+        weights = load_file(folder / "weights.safetensors")
         for name, values in weights.items():
             shape = values.shape
             if values.dtype == np.float32:
-                weights[name] = values + np.float32(1e-2) * seeds.standard_normal(shape, np.float32)
-                weights[name] += np.float32(1e-6) * rest.standard_normal(shape, np.float32)
+                far = np.float32(1e-2) * of_seed.standard_normal(shape, np.float32)
+                near = np.float32(1e-6) * of_all.standard_normal(shape, np.float32)
+                weights[name] = values + far + near
         save_file(weights, folder / "weights.safetensors")
         manifest.weights.digest = file_digest(folder / "weights.safetensors")
         for name, record in manifest.masks.items():
-            labels = first.truth(spec.data_digest, name).astype(np.uint16)
-            labels[np.isin(labels, seeds.choice(np.unique(labels[labels > 0]), 4))] = 0
-            y = rest.integers(1, labels.shape[0] - 1, 60)
-            x = rest.integers(1, labels.shape[1] - 1, 60)
+            truth = first.truth(spec.data_digest, name)
+            assert truth is not None
+            labels = truth.astype(np.uint16)
+            labels[np.isin(labels, of_seed.choice(np.unique(labels[labels > 0]), 4))] = 0
+            y = of_all.integers(1, labels.shape[0] - 1, 60)
+            x = of_all.integers(1, labels.shape[1] - 1, 60)
             labels[y, x] = labels[y - 1, x]
             tifffile.imwrite(folder / record.file, labels, compression="zlib")
             image = first.image(spec.data_digest, name)
-            for suffix, pixels in (("", image), ("_masks", first.truth(spec.data_digest, name))):
-                (folder / "data").mkdir(exist_ok=True)
-                tifffile.imwrite(folder / "data" / f"{name}{suffix}.tif", pixels)
+            tifffile.imwrite(folder / "data" / f"{name}.tif", image)
+            tifffile.imwrite(folder / "data" / f"{name}_masks.tif", truth)
             record.digest = array_digest(labels.astype(np.uint32))
             record.canonical_digest = array_digest(canonical(labels))
             record.n_objects = len(np.unique(labels[labels > 0]))
@@ -124,7 +162,7 @@ def _store_copy(store: Any, first: Any, model: Any, spec: Any, repeat: int, nuan
 
 def scale(extent: Extent) -> Iterator[Figure]:
     """Storing, listing and reporting on many made-up runs."""
-    from made_up_store import add_repeat, make_store, points
+    from made_up_store import make_store, points
 
     from cellrepro.store.store import Store
 
@@ -133,8 +171,8 @@ def scale(extent: Extent) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as scratch:
         full = make_store(Path(scratch, "full"), n_repeats=n_repeats)
         empty = Store(Path(scratch, "few"))
-        many = [_seconds_of_storing(add_repeat, full, point) for point in added]
-        few = [_seconds_of_storing(add_repeat, empty, point) for point in added]
+        many = [_seconds_of_storing(full, point) for point in added]
+        few = [_seconds_of_storing(empty, point) for point in added]
         how = f"median of {len(added)}, into a store of {n_repeats} repeats"
         yield Figure("storing one repeat, seconds", statistics.median(many), "<= 0.05", how)
         yield Figure(
@@ -144,7 +182,7 @@ def scale(extent: Extent) -> Iterator[Figure]:
             how,
         )
         shutil.rmtree(full.root / ".digests")
-        once = _seconds_of_storing(add_repeat, full, last)
+        once = _seconds_of_storing(full, last)
         yield Figure(
             "storing the first without the index of digests", once, "", "reads every manifest"
         )
@@ -158,20 +196,21 @@ def scale(extent: Extent) -> Iterator[Figure]:
         yield Figure("size of its page, MB", size / 1e6, "<= 30", "")
 
 
-def _seconds_of_storing(add_repeat: Callable[..., Any], store: Any, point: tuple) -> float:
+def _seconds_of_storing(store: Store, point: GridPoint) -> float:
     """Of the store's own part: sealing, linking what is equal, and moving into place."""
-    commit = store.commit
+    from made_up_store import RepeatMaker
+
     seconds = []
 
-    def timed(*arguments: Any) -> Any:
+    def timed_commit(staged: Path, spec: Spec) -> Repeat:
         started = time.perf_counter()
-        repeat = commit(*arguments)
+        repeat = store.commit(staged, spec)
         seconds.append(time.perf_counter() - started)
         return repeat
 
-    store.commit = timed
-    add_repeat(store, *point, {})
-    del store.commit
+    timed_store = copy.copy(store)
+    timed_store.commit = timed_commit  # type: ignore[method-assign]  # of this copy alone
+    RepeatMaker(timed_store).add(point)
     return seconds[0]
 
 

@@ -35,7 +35,7 @@ class Origin:
 
     spec: dict[str, Any]  # plain values; digests of data and model among it
     repeat: int
-    numeric_class: dict[str, Any]  # ``name`` and ``probes``, see `cellrepro.store.this_machine`
+    numeric_class: dict[str, Any]  # ``name`` and ``probes``, see `cellrepro.store.numeric_class`
     initial_weights: str  # SHA-256 of the weights the training started from
 
 

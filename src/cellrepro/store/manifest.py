@@ -56,7 +56,7 @@ class MachineRecord(_Record):
     driver: str | None = None  # these three where the device is an NVIDIA GPU
     cuda: str | None = None
     cudnn: str | None = None
-    numeric_class: str  # its name, see `cellrepro.store.this_machine`
+    numeric_class: str  # its name, see `cellrepro.store.numeric_class`
     versions: dict[str, str]  # of the numeric libraries, without builds such as ``+cpu``
 
     @property
