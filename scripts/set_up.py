@@ -26,7 +26,7 @@ IMPORTED = (
     *(
         "cellrepro.run.train",
         "cellrepro.run.worker",
-        "cellrepro.grid.pool",
+        "cellrepro.grid.grid",
         "cellrepro.show.report.build",
     ),
     *("cellrepro.cli", "cellpose.train", "matplotlib.pyplot", "pandas"),  # pyarrow takes pandas in

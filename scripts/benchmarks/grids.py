@@ -9,16 +9,23 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from benchmarks.measuring import Extent, Figure, seconds_of
+
+if TYPE_CHECKING:
+    from cellrepro.grid.grid_runs import GridRun
+    from cellrepro.grid.job import Job
+    from cellrepro.grid.listener import Listener
+    from cellrepro.grid.points import Grid
 
 
 def grid(extent: Extent) -> Iterator[Figure]:
     """What a repeat of a grid takes beyond its training and masks, at the demo's size."""
-    from cellrepro.grid.file import read_grid
-    from cellrepro.grid.pool import run_grid
+    from cellrepro.grid.grid import run_grid
+    from cellrepro.grid.points import read_grid
     from cellrepro.images.public_sets import provide_data
 
     n_repeats = extent.of(1, 3)
@@ -49,16 +56,16 @@ def grid(extent: Extent) -> Iterator[Figure]:
 
 def jobs(extent: Extent) -> Iterator[Figure]:
     """What a worker of a cluster is sent for one spec, in a small grid and in a large one."""
-    from cellrepro.grid.file import Grid, read_grid
-    from cellrepro.grid.point import Job
-    from cellrepro.grid.sending import travelling
+    from cellrepro.grid.job import Job
+    from cellrepro.grid.points import read_grid
+    from cellrepro.grid.sending import job_to_send
     from cellrepro.images.public_sets import provide_data
 
     n_few = 20
     n_many = extent.of(100, 1_000)
 
     def bytes_of_a_job(grid: Grid) -> int:
-        return len(pickle.dumps(travelling(Job(grid, grid.points[0]))))
+        return len(pickle.dumps(job_to_send(Job(grid, grid.points[0]))))
 
     with tempfile.TemporaryDirectory() as scratch:
         data = provide_data("synthetic", data_dir=Path(scratch, "data"), mirror=None)
@@ -78,7 +85,7 @@ def jobs(extent: Extent) -> Iterator[Figure]:
 
 def many_specs(extent: Extent) -> Iterator[Figure]:
     """A grid of many specs: until it can start, and what its driver takes while they wait."""
-    from cellrepro.grid.file import read_grid
+    from cellrepro.grid.points import read_grid
     from cellrepro.images.public_sets import write_benchmark
 
     n_specs, n_images, size, seconds = extent.of((10, 1, 64, 0.5), (1000, 24, 512, 10.0))
@@ -105,24 +112,26 @@ def many_specs(extent: Extent) -> Iterator[Figure]:
         )
 
 
-def _share_of_the_driver(grid: Any, seconds: float) -> float:
+def _share_of_the_driver(checked: Grid, seconds: float) -> float:
     """Of a core, while two jobs of a grid are at work and all others wait."""
     from unittest.mock import patch
 
-    from cellrepro.grid import pool
+    from cellrepro.grid import grid, local_pool
+    from cellrepro.grid.listener import JobProgress
 
     go_on = threading.Event()
 
-    def run_job(job: Any, listener: Any) -> Any:
+    def run_job(job: Job, listener: Listener) -> GridRun:
         """A job that waits, in the place of one that trains."""
-        listener.changed(status="running", started=time.time(), notebook="notebook.ipynb")
+        progress = JobProgress(started=time.time(), notebook="notebook.ipynb")
+        listener.changed(progress)
         while not go_on.wait(0.5):
-            listener.changed(done=1, total=12, text="epoch 1/12")
-        return job.ended("done")
+            listener.changed(replace(progress, done=1, total=12, text="epoch 1/12"))
+        return job.grid_run("done")
 
-    with patch.object(pool, "run_job", run_job):
+    with patch.object(local_pool, "run_job", run_job):
         options = {"workers": 2, "quiet": True}
-        running = threading.Thread(target=pool.run_grid, args=(grid,), kwargs=options)
+        running = threading.Thread(target=grid.run_grid, args=(checked,), kwargs=options)
         running.start()
         time.sleep(min(2.0, seconds))  # all have been told what they wait for
         cpu_before = time.process_time()

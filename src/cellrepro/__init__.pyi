@@ -51,8 +51,8 @@ from .errors import (
 from .errors import (
     NotPossibleHere as NotPossibleHere,
 )
-from .grid.file import read_grid as read_grid
-from .grid.pool import run_grid as run_grid
+from .grid.grid import run_grid as run_grid
+from .grid.points import read_grid as read_grid
 from .images.folder import read_folder as read_folder
 from .images.public_sets import provide_data as provide_data
 from .images.seg_file import read_seg as read_seg

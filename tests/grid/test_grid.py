@@ -15,9 +15,9 @@ import yaml
 
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput
-from cellrepro.grid.file import read_grid
+from cellrepro.grid.grid import planned, run_grid
 from cellrepro.grid.notebooks import find_notebook
-from cellrepro.grid.pool import planned, run_grid
+from cellrepro.grid.points import read_grid
 from cellrepro.process.held_repeat import HOLD_VARIABLE
 from cellrepro.run import plan_inputs, repeats
 from cellrepro.store.store import Store

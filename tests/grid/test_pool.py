@@ -15,9 +15,11 @@ import psutil
 import pytest
 import yaml
 
-from cellrepro.grid import point, pool, slots, this_host
-from cellrepro.grid.file import read_grid
-from cellrepro.grid.point import GridRun, how_it_ended
+from cellrepro.grid import local_pool, repeats, slots, this_host
+from cellrepro.grid.grid import run_grid
+from cellrepro.grid.job import Job
+from cellrepro.grid.job_run import how_it_ended
+from cellrepro.grid.points import read_grid
 from cellrepro.process.endings import RunError, ended_with
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, run_command
@@ -68,9 +70,9 @@ def at_work(monkeypatch):
     def run_job(job, listener):
         begun.append((job.key, job.gpu, time.monotonic()))
         go.wait(10)
-        return GridRun(job.key, "", "done", job.grid.store.root, job.point.varied)
+        return job.grid_run("done")
 
-    monkeypatch.setattr(pool, "run_job", run_job)
+    monkeypatch.setattr(local_pool, "run_job", run_job)
     monkeypatch.setattr(this_host, "visible_gpus", lambda: ["GPU-one", "GPU-two"])
     monkeypatch.setattr(slots.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     return begun, go
@@ -96,7 +98,7 @@ def test_slots_are_devices_and_cores(write, store, at_work, vary, workers, at_on
     begun, go = at_work
     several = {"notebook": "01_seeded_training", "fixed": {"batch_size": 2}}
     grid = read_grid(write(vary=vary, **(several if "ranks" in vary else {})), store=store)
-    running = threading.Thread(target=pool.run_grid, args=(grid,), kwargs={"workers": workers})
+    running = threading.Thread(target=run_grid, args=(grid,), kwargs={"workers": workers})
     running.start()
     time.sleep(0.5)
     found = list(begun)
@@ -118,7 +120,7 @@ def test_every_job_of_every_grid_begins(small_data, store):
     path = store.with_name("grid.yaml")
     content = {"notebook": "01_seeded_training", "fixed": fixed, "vary": {**names, **profiles}}
     path.write_text(yaml.safe_dump(content))
-    kinds = [slots.Job(grid, one) for grid in [read_grid(path)] for one in grid.points]
+    kinds = [Job(grid, one) for grid in [read_grid(path)] for one in grid.points]
     for _ in range(200):
         gpus = tuple(f"GPU-{i}" for i in range(draw.randrange(4)))
         memory = round(draw.uniform(1e9, 400e9))
@@ -150,13 +152,19 @@ def test_no_device_waits_for_another_ones_jobs():
     assert queues.waiting() == [1]
 
 
-def test_all_gpus_or_the_one_that_has_begun(write, store, at_work, made_up, monkeypatch):
+@pytest.mark.usefixtures("at_work")
+def test_all_gpus_or_the_first_that_is_free(write, store, monkeypatch):
+    of_one_gpu = read_grid(write(vary={"seed": [0], "profile": ["cuda"]}), store=store)
+    (job,) = local_pool.LocalPool().jobs(of_one_gpu, None)
+    assert job.gpu is None, "none has begun it, so whichever is free first takes it"
     path = write(vary={"seed": [0], "profile": ["cuda"]}, on="all")
-    jobs = pool.LocalPool().jobs(read_grid(path, store=store), None)
-    assert [(job.gpu, job.place) for job in jobs] == [("GPU-one", "GPU 0"), ("GPU-two", "GPU 1")]
-    assert pool._begun_on(jobs[0], ["GPU-one", "GPU-two"]) is None
+    jobs = local_pool.LocalPool().jobs(read_grid(path, store=store), None)
+    assert [(job.gpu, job.machine_label) for job in jobs] == [
+        ("GPU-one", "GPU 0"),
+        ("GPU-two", "GPU 1"),
+    ]
     monkeypatch.setattr(this_host, "visible_gpus", lambda: [])
-    (job,) = pool.LocalPool().jobs(read_grid(path, store=store), None)
+    (job,) = local_pool.LocalPool().jobs(read_grid(path, store=store), None)
     assert job.gpu is None
 
 
@@ -195,8 +203,8 @@ def test_an_error_that_nobody_foresaw_ends_its_point_alone(write, store, monkeyp
     def in_child(task, setup, **options):
         raise errors[task.keywords["parameters"]["seed"]]
 
-    monkeypatch.setattr(point, "in_child", in_child)
-    runs = pool.run_grid(read_grid(write(vary={"seed": [0, 1, 2]}), store=store), quiet=True)
+    monkeypatch.setattr(repeats, "in_child", in_child)
+    runs = run_grid(read_grid(write(vary={"seed": [0, 1, 2]}), store=store), quiet=True)
     assert [run.status for run in runs] == ["disk-full", "failed", "failed"]
     assert "no space is left on the disk" in runs[0].reason
     assert runs[1].reason == "repeat 0 failed: ValueError('half a line')"

@@ -4,9 +4,9 @@ import pickle
 
 import yaml
 
-from cellrepro.grid.file import read_grid
-from cellrepro.grid.point import Job
-from cellrepro.grid.sending import travelling
+from cellrepro.grid.job import Job
+from cellrepro.grid.points import read_grid
+from cellrepro.grid.sending import job_to_send
 from conftest import SMALL
 
 
@@ -16,6 +16,6 @@ def test_a_job_is_as_large_in_a_large_grid(notebook, small_data, tmp_path):
         content = {"notebook": str(notebook), "fixed": fixed, "vary": {"seed": [*range(n_seeds)]}}
         (tmp_path / "grid.yaml").write_text(yaml.safe_dump(content))
         grid = read_grid(tmp_path / "grid.yaml", store=tmp_path / "outputs")
-        return len(pickle.dumps(travelling(Job(grid, grid.points[0]))))
+        return len(pickle.dumps(job_to_send(Job(grid, grid.points[0]))))
 
     assert n_bytes(20) == n_bytes(2)

@@ -47,7 +47,7 @@ def data(
 @verb()
 def notebooks(folder: FolderArgument) -> Reply:
     """Copy out the notebooks and grids that the package brings."""
-    from cellrepro.grid.notebooks import copy_brought
+    from cellrepro.grid.notebooks import copy_packaged
 
-    files = copy_brought(Path(folder))
+    files = copy_packaged(Path(folder))
     return Reply(Answer({"files": files}, [str(file) for file in files]))

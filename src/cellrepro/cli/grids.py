@@ -32,8 +32,7 @@ def grid(
 ) -> Reply:
     """Carry out a grid of specs through papermill; finished ones are not run again."""
     from cellrepro.grid.estimate import with_estimates
-    from cellrepro.grid.point import BADLY
-    from cellrepro.grid.pool import planned
+    from cellrepro.grid.grid import planned
     from cellrepro.show.live import live_table
 
     checked = cellrepro.read_grid(file, store=store, overrides=overrides(override), repeats=repeats)
@@ -48,8 +47,7 @@ def grid(
             scheduler=scheduler,
             slurm=slurm,
         )
-    failed = any(run.status in BADLY for run in runs)
-    return Reply(grid_answer(runs), int(failed))
+    return Reply(grid_answer(runs), 1 if runs.failures else 0)
 
 
 @verb()
@@ -95,5 +93,10 @@ def demo(
     from cellrepro.demo import run_demo
 
     made = run_demo(data, store=store, model=model)
-    document = {**vars(made), "base": made.base.key, "report": made.report.html}
-    return Reply(Answer(document, [made.report.sentence, f"report: {made.report.html}"]))
+    document = {
+        "base": made.base.key,
+        "runs": list(made.runs),
+        "notebooks": made.notebooks,
+        "report": made.report.html,
+    }
+    return Reply(Answer(document, [made.sentence(), f"report: {made.report.html}"]))

@@ -2,67 +2,95 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
-from cellrepro.grid.file import Grid
-from cellrepro.grid.point import GridRun
+from cellrepro.grid.grid_runs import Estimate, GridRun, GridRuns
+from cellrepro.grid.points import Grid
 from cellrepro.run.checkpointing import CHECKPOINTS
+from cellrepro.run.plan import Plan
 from cellrepro.store.store import Repeat
 
 _MOST_READ = 200
 """Stored runs that are looked at."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Of the repeats that are not stored yet."""
+def with_estimates(grid: Grid, runs: GridRuns) -> GridRuns:
+    """Add to each planned run what it will take, where the store has one like it.
 
-    seconds: float  # one after the other
-    bytes: int
-    from_run: str  # the repeat it follows from
+    Parameters
+    ----------
+    grid : Grid
+    runs : GridRuns
+        As `cellrepro.grid.grid.planned` returns them.
 
-
-def with_estimates(grid: Grid, runs: list[GridRun]) -> list[GridRun]:
-    """The planned runs, each with what it will take, where the store has one like it."""
+    Returns
+    -------
+    GridRuns
+    """
     past = [run.repeats[0] for run in grid.store.runs()[:_MOST_READ]]
-    points = {point.plan.spec.key: point for point in grid.points}
-    found = []
-    for run in runs:
-        if run.status == "planned":
-            request, n_images = points[run.key].plan.request, points[run.key].plan.n_images
-            stored = (grid.store.repeat(run.key, run.machine, i) for i in range(grid.repeats))
-            n_repeats = sum(repeat is None for repeat in stored)
-            like = _most_like(past, request.spec, request.model.architecture)
-            estimate = like and _scaled(like, request.spec, n_images, n_repeats)
-            run = replace(run, estimate=estimate)
-        found.append(run)
-    return found
+    plans = {point.plan.spec.key: point.plan for point in grid.points}
+    return GridRuns(tuple(_with_estimate(run, plans[run.key], grid, past) for run in runs))
 
 
-def _most_like(past: list[Repeat], spec: Spec, architecture: str) -> Repeat | None:
+def _with_estimate(run: GridRun, plan: Plan, grid: Grid, past: Sequence[Repeat]) -> GridRun:
+    """The run, with what its repeats will take if it is planned and its like is stored."""
+    if run.status != "planned":
+        return run
+    similar = _most_similar(past, plan.spec, plan.request.model.architecture)
+    if similar is None:
+        return run
+    stored = [grid.store.repeat(run.key, run.machine, index) for index in range(grid.repeats)]
+    n_missing = stored.count(None)
+    return replace(run, estimate=_scaled(similar, plan, n_missing))
+
+
+def _most_similar(past: Sequence[Repeat], spec: Spec, architecture: str) -> Repeat | None:
     """A repeat of the same kind, network and profile; of several, the nearest in epochs."""
-    having: list[tuple[int, int, Repeat]] = []
-    for index, repeat in enumerate(past):
-        try:
-            alike = repeat.spec.task == spec.task and repeat.spec.profile == spec.profile
-            if alike and repeat.manifest.model.architecture == architecture:
-                having.append((abs(repeat.spec.epochs - spec.epochs), index, repeat))
-        except BadInput:  # of a damaged one nothing is known
-            continue
-    return min(having)[2] if having else None
+    candidates = [repeat for repeat in past if _is_similar(repeat, spec, architecture)]
+    return min(
+        candidates,
+        key=lambda repeat: abs(repeat.spec.epochs - spec.epochs),
+        default=None,
+    )
 
 
-def _scaled(like: Repeat, spec: Spec, n_images: int, n_repeats: int) -> Estimate:
-    """Training grows with epochs and draws, segmenting with images, the rest stays."""
-    then, manifest = like.spec, like.manifest
-    longer = spec.epochs / max(1, then.epochs)
-    if spec.images_per_epoch and then.images_per_epoch:
-        longer *= spec.images_per_epoch / then.images_per_epoch
-    more = {"train": longer, "segment": n_images / max(1, len(manifest.masks))}
-    seconds = sum(spent * more.get(what, 1) for what, spent in manifest.seconds.items())
-    kept = {name: (like.folder / name).stat().st_size for name in manifest.files}
-    checkpoints = {name for name in kept if name.startswith(f"{CHECKPOINTS}/")}
-    size = sum(n * (longer if name in checkpoints else 1) for name, n in kept.items())
-    return Estimate(round(seconds * n_repeats, 1), round(size * n_repeats), like.name)
+def _is_similar(repeat: Repeat, spec: Spec, architecture: str) -> bool:
+    try:
+        return (
+            repeat.spec.task == spec.task
+            and repeat.spec.profile == spec.profile
+            and repeat.manifest.model.architecture == architecture
+        )
+    except BadInput:  # of a damaged one nothing is known
+        return False
+
+
+def _scaled(similar: Repeat, plan: Plan, n_repeats: int) -> Estimate:
+    """What so many repeats take: training grows with epochs and draws, segmenting with images.
+
+    Checkpoints on the disk grow with the training; the rest stays.
+    """
+    training = _times_longer(similar.spec, plan.spec)
+    segmenting = plan.n_images / max(1, len(similar.manifest.masks))
+    growth = {"train": training, "segment": segmenting}
+    seconds = sum(spent * growth.get(part, 1.0) for part, spent in similar.manifest.seconds.items())
+    n_bytes = 0.0
+    for name in similar.manifest.files:
+        size = (similar.folder / name).stat().st_size
+        n_bytes += size * training if name.startswith(f"{CHECKPOINTS}/") else size
+    return Estimate(
+        seconds=round(seconds * n_repeats, 1),
+        bytes=round(n_bytes * n_repeats),
+        from_run=similar.name,
+    )
+
+
+def _times_longer(past: Spec, spec: Spec) -> float:
+    """How many times as long a training is as a past one."""
+    times = spec.epochs / max(1, past.epochs)
+    if spec.images_per_epoch and past.images_per_epoch:
+        times *= spec.images_per_epoch / past.images_per_epoch
+    return times

@@ -1,11 +1,9 @@
-"""Many specs: a YAML file of fixed and varied parameters, one headless notebook a repeat."""
+"""A grid file: YAML with the fixed and varied parameters of a notebook, and what is wrong."""
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -13,25 +11,23 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from cellrepro.asked import defaults
-from cellrepro.asked.spec import PARAMETERS
-from cellrepro.errors import BadInput, whole, wrong_fields
-from cellrepro.grid.notebooks import brought, find_notebook, notebook_parameters
-from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name
-from cellrepro.run.plan import Plan
-from cellrepro.run.plan_inputs import PlanInputs
-from cellrepro.run.planning import plan_segmentation, plan_training
-from cellrepro.store.store import Store
+from cellrepro.errors import BadInput, wrong_fields
 
-_VARIABLE = re.compile(r"environment\.([A-Za-z_]\w*)")
-"""An environment variable as a parameter."""
-_SETTING = "settings."
-"""What a setting of a segmentation begins with."""
 Scalar = str | int | float | bool | dict[str, Any] | list[Any] | None
+"""A value of one parameter; a table or a list where the notebook takes one."""
+
+VARIABLE = re.compile(r"environment\.([A-Za-z_]\w*)")
+"""A parameter that is an environment variable, set beside the profile."""
+
+SETTING = "settings."
+"""What the name of a parameter begins with that is one setting of a segmentation."""
+
+_SET_BY_GRID = {"repeats", "store"}
+"""Parameters of every notebook that the grid gives it."""
 
 
 class GridFile(BaseModel):
-    """A grid file as written; see `read_grid`."""
+    """A grid file as it is written; `cellrepro.read_grid` says what each key means."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,177 +42,134 @@ class GridFile(BaseModel):
     @field_validator("fixed", "vary", "exclude", "add", mode="before")
     @classmethod
     def _mode_off(cls, value: Any) -> Any:
-        """YAML reads ``off`` as false."""
         if isinstance(value, list):
-            return [cls._mode_off(entry) for entry in value]
-        if not isinstance(value, dict) or "mode" not in value:
-            return value
-        mode = value["mode"]
-        if isinstance(mode, list):
-            return value | {"mode": ["off" if one is False else one for one in mode]}
-        return value | {"mode": "off" if mode is False else mode}
-
-
-@dataclass(frozen=True)
-class Point:
-    """One point of a grid: a spec, and the parameters that make the notebook carry it out."""
-
-    parameters: dict[str, Any]
-    varied: dict[str, Scalar]
-    plan: Plan
+            return [_with_mode_off(entry) for entry in value]
+        return _with_mode_off(value)
 
     @property
-    def label(self) -> str:
-        """The varied parameters, for people."""
-        return ", ".join(f"{name} {value}" for name, value in self.varied.items()) or "the one spec"
+    def parameters(self) -> set[str]:
+        """The names of all parameters that the file gives a value."""
+        return {*self.fixed, *self.vary}.union(*self.add)
+
+    def overridden(self, overrides: Mapping[str, Scalar | list[Scalar]]) -> GridFile:
+        """Return the file with other values: a list is an axis, and what varies goes on to.
+
+        Parameters
+        ----------
+        overrides : mapping of str to value or list
+            By the names of parameters.
+        """
+        fixed = dict(self.fixed)
+        vary = dict(self.vary)
+        for name, value in _with_mode_off(dict(overrides)).items():
+            if isinstance(value, list):
+                vary[name] = value
+                fixed.pop(name, None)
+            elif name in vary:
+                vary[name] = [value]
+                fixed.pop(name, None)
+            else:
+                fixed[name] = value
+        return self.model_copy(update={"fixed": fixed, "vary": vary})
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A grid file, checked: every point can be carried out as far as can be told beforehand."""
-
-    name: str  # of its file
-    notebook: Path
-    points: tuple[Point, ...]
-    repeats: int
-    store: Store
-    on: Literal["all"] | tuple[str, ...] | None  # the machines that each point is carried out on
+def _with_mode_off(parameters: Any) -> Any:
+    """The same parameters, with the mode ``off``, which YAML reads as false, by its name."""
+    if not isinstance(parameters, dict) or "mode" not in parameters:
+        return parameters
+    mode = parameters["mode"]
+    if isinstance(mode, list):
+        return {**parameters, "mode": ["off" if value is False else value for value in mode]}
+    return {**parameters, "mode": "off" if mode is False else mode}
 
 
-# -- reading -------------------------------------------------------------------------------
+def read_file(path: Path) -> GridFile:
+    """Read a grid file, and check its keys and the types of their values.
 
-
-def read_grid(
-    path: str | Path,
-    *,
-    store: str | Path = defaults.STORE,
-    overrides: Mapping[str, Scalar | list[Scalar]] | None = None,
-    repeats: int | None = None,
-) -> Grid:
-    """Read a grid file and check everything in it before anything runs.
-
-    Parameters
-    ----------
-    path : str or Path
-        YAML with ``notebook`` (a name under ``notebooks/`` or a path), ``fixed``, ``vary``,
-        ``exclude``, ``add`` (points beside the combinations; an axis that one does not name has
-        its first value), ``repeats``, and ``on``: all machines, or a list of Dask workers, each of
-        which carries every point out; else one machine does. ``environment.NAME`` sets a variable
-        beside the profile. Without such a file, ``grids/NAME`` of the package.
-    store : str or Path
-        Where runs are kept.
-    overrides : dict, optional
-        Parameters that replace the file's; a list is an axis.
-    repeats : int, optional
-        Of every spec, in the place of the file's.
+    Raises
+    ------
+    BadInput
+        If the file cannot be read, is no YAML, or has other keys or values.
     """
-    if not Path(path).exists() and (own := brought("grids").parent / path).is_file():
-        path = own
-    file = _read_file(Path(path))
-    _override(file, overrides or {})
-    notebook = find_notebook(file.notebook, near=Path(path).parent)
-    known = notebook_parameters(notebook)
-    problems = _problems(file, notebook, known)
-    if problems:
-        raise BadInput(f"{path}: {'; '.join(problems)}")
-    points: dict[str, Point] = {}
-    inputs = PlanInputs()
-    for varied in _combinations(file):
-        point = _point({**known, **file.fixed, **varied}, varied, store, inputs)
-        twin = points.setdefault(point.plan.spec.key, point)
-        if twin is not point:
-            raise BadInput(
-                f"{path}: {twin.label} and {point.label} are the same spec; vary only what is part "
-                f"of it: data, {', '.join(PARAMETERS)}"
-            )
-    if not points:
-        raise BadInput(f"{path} leaves no spec to run: `exclude` removes every combination")
-    n_repeats = file.repeats if repeats is None else whole("repeats", repeats, least=1)
-    on = tuple(file.on) if isinstance(file.on, list) else file.on
-    return Grid(Path(path).stem, notebook, tuple(points.values()), n_repeats, Store(store), on=on)
-
-
-def _read_file(path: Path) -> GridFile:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         if isinstance(content, dict) and True in content:  # as YAML reads ``on``
             content["on"] = content.pop(True)
         return GridFile.model_validate(content)
+    except ValidationError as error:
+        raise _no_grid_file(path, wrong_fields(error)) from None
     except (OSError, ValueError, yaml.YAMLError) as error:
-        why = wrong_fields(error) if isinstance(error, ValidationError) else error
-    raise BadInput(
-        f"{path} is not a grid file: {why}; expected YAML with `notebook`, `fixed`, `vary`, "
+        raise _no_grid_file(path, str(error)) from None
+
+
+def _no_grid_file(path: Path, reason: str) -> BadInput:
+    return BadInput(
+        f"{path} is not a grid file: {reason}; expected YAML with `notebook`, `fixed`, `vary`, "
         "`exclude`, `add`, `on` and `repeats`, where `vary` holds lists"
     )
 
 
-def _override(file: GridFile, overrides: Mapping[str, Any]) -> None:
-    for name, value in GridFile._mode_off(dict(overrides)).items():
-        if isinstance(value, list) or name in file.vary:
-            file.fixed.pop(name, None)
-            file.vary[name] = value if isinstance(value, list) else [value]
-        else:
-            file.fixed[name] = value
+# -- names ---------------------------------------------------------------------------------
 
 
-def _problems(file: GridFile, notebook: Path, known: Mapping[str, Any]) -> list[str]:
-    """What of the names in a grid file is wrong, in sentences."""
-    given = {*file.fixed, *file.vary}.union(*file.add)
-    unknown = given - known.keys()
+def wrong_names(file: GridFile, notebook: Path, known: Iterable[str]) -> list[str]:
+    """Say in a sentence each what is wrong with the names in a grid file.
+
+    Parameters
+    ----------
+    file : GridFile
+    notebook : Path
+        Named in the sentences.
+    known : iterable of str
+        The names of the notebook's parameters.
+
+    Returns
+    -------
+    list of str
+        Empty where nothing is wrong.
+    """
+    known_names = set(known)
+    problems = []
+    unknown = _unknown(file.parameters, known_names)
+    if unknown:
+        problems.append(
+            f"{notebook.name} takes {_listed(known_names)}, not {_listed(unknown)}"
+            f"{_do_you_mean(unknown, known_names)}"
+        )
+    fixed_and_varied = file.fixed.keys() & file.vary.keys()
+    if fixed_and_varied:
+        problems.append(f"{_listed(fixed_and_varied)} is both fixed and varied")
+    set_by_grid = file.parameters & _SET_BY_GRID
+    if set_by_grid:
+        problems.append(
+            f"{_listed(set_by_grid)} is set by the grid itself: write `repeats: N` at the top of "
+            "the file, or give --repeats and --store on the command line"
+        )
+    excluded_but_fixed = set[str]().union(*file.exclude) - file.vary.keys()
+    if excluded_but_fixed:
+        problems.append(f"`exclude` names {_listed(excluded_but_fixed)}, which does not vary")
+    empty_axes = {name for name, values in file.vary.items() if not values}
+    if empty_axes:
+        problems.append(f"`vary` has no value for {_listed(empty_axes)}")
+    if "data" not in file.parameters:
+        problems.append("`data` is missing: the folder of images")
+    return problems
+
+
+def _unknown(names: set[str], known: set[str]) -> set[str]:
+    """The names that a notebook does not take, neither as they are nor gathered in another one."""
+    unknown = names - known
     if "profile" in known:
-        unknown = {name for name in unknown if not _VARIABLE.fullmatch(name)}
+        unknown = {name for name in unknown if not VARIABLE.fullmatch(name)}
     if "settings" in known:
-        unknown = {name for name in unknown if not name.startswith(_SETTING)}
-    near = {name: get_close_matches(name, known, 1) for name in unknown}
-    meant = "".join(f" (do you mean {', '.join(one)}?)" for one in near.values() if one)
-    found = {
-        f"{notebook.name} takes {', '.join(sorted(known))}, not {{}}{meant}": unknown,
-        "{} is both fixed and varied": file.fixed.keys() & file.vary.keys(),
-        "{} is set by the grid itself: write `repeats: N` at the top of the file, or give "
-        "--repeats and --store on the command line": given & {"repeats", "store"},
-        "`exclude` names {}, which does not vary": set().union(*file.exclude) - file.vary.keys(),
-        "`vary` has no value for {}": {name for name, values in file.vary.items() if not values},
-        "`{}` is missing: the folder of images": {"data"} - given,
-    }
-    return [text.replace("{}", ", ".join(sorted(of))) for text, of in found.items() if of]
+        unknown = {name for name in unknown if not name.startswith(SETTING)}
+    return unknown
 
 
-def _combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
-    for values in itertools.product(*file.vary.values()):
-        varied = dict(zip(file.vary, values, strict=True))
-        if not any(all(varied[name] == entry[name] for name in entry) for entry in file.exclude):
-            yield varied
-    usual = {name: values[0] for name, values in file.vary.items()}
-    yield from (usual | entry for entry in file.add)
+def _do_you_mean(unknown: set[str], known: set[str]) -> str:
+    nearest = [get_close_matches(name, known, n=1) for name in sorted(unknown)]
+    return "".join(f" (do you mean {names[0]}?)" for names in nearest if names)
 
 
-def _point(
-    parameters: dict[str, Any], varied: dict[str, Scalar], store: str | Path, inputs: PlanInputs
-) -> Point:
-    """A point; the notebook runs in a folder of its own, so its paths become absolute."""
-    data = str(Path(str(parameters["data"])).resolve())
-    variables = {name: one for name, one in parameters.items() if _VARIABLE.fullmatch(name)}
-    if variables:
-        parameters = {name: one for name, one in parameters.items() if name not in variables}
-        set_to = (f"+{name.split('.')[1]}={value}" for name, value in variables.items())
-        parameters["profile"] = "".join([str(parameters["profile"]), *set_to])
-    chosen = {name: one for name, one in parameters.items() if name.startswith(_SETTING)}
-    if chosen:
-        parameters = {name: one for name, one in parameters.items() if name not in chosen}
-        settings = {name.removeprefix(_SETTING): one for name, one in chosen.items()}
-        parameters["settings"] = {**(parameters["settings"] or {}), **settings}
-    passed_on = (*PARAMETERS, "settings", "checkpoint_every", "keep_checkpoints")
-    chosen = {name: parameters[name] for name in passed_on if name in parameters}
-    chosen |= {"data": data, "store": store}
-    if "epochs" in parameters:
-        plan = plan_training(options_by_name(TrainingOptions, chosen), inputs=inputs)
-    else:
-        plan = plan_segmentation(options_by_name(SegmentationOptions, chosen), inputs=inputs)
-    places = {"data": data, "store": str(Path(store).resolve())}
-    model = str(parameters.get("model"))
-    profile, plus, added = str(parameters.get("profile")).partition("+")
-    if plan.request.model.path is not None and Path(model).is_file():
-        places["model"] = str(Path(model).resolve())
-    if profile.endswith((".yaml", ".yml")):
-        places["profile"] = f"{Path(profile).resolve()}{plus}{added}"
-    return Point(parameters | places, varied, plan)
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

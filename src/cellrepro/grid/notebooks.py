@@ -6,10 +6,10 @@ import ast
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import is_litter
@@ -18,57 +18,130 @@ from cellrepro.process.endings import RunError, read_ending
 from cellrepro.process.held_repeat import hold_folder
 from cellrepro.progress import pass_on
 
+if TYPE_CHECKING:
+    from traitlets.config import Config
 
-def brought(folder: str) -> Path:
+_SLOW_IMPORTS = ("rfc3987_syntax", "pyarrow")
+"""What takes seconds to import, and papermill does without: a grammar of addresses, and Hadoop."""
+
+_LONGEST_SOCKET_FOLDER = 89
+"""Bytes: the path of a socket has at most 107, of which a kernel's file name takes the rest."""
+
+
+# -- where they are ------------------------------------------------------------------------
+
+
+def packaged_folder(name: str) -> Path:
     """The ``notebooks`` or ``grids`` that came with the package, or lie beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
-    installed = package / folder
-    return installed if installed.is_dir() else package.parents[1] / folder
+    installed = package / name
+    return installed if installed.is_dir() else package.parents[1] / name
 
 
-def copy_brought(target: Path) -> list[Path]:
-    """Copy the package's notebooks and grids into a folder, where none is another's."""
-    copies = {
+def copy_packaged(target: Path) -> list[Path]:
+    """Copy the package's notebooks and grids into a folder.
+
+    Parameters
+    ----------
+    target : Path
+        Gets ``notebooks/`` and ``grids/``; it need not exist.
+
+    Returns
+    -------
+    list of Path
+        The copies.
+
+    Raises
+    ------
+    BadInput
+        If the folder has another file of the same name; nothing is written then.
+    """
+    originals = {
         target / name / file.name: file
         for name in ("notebooks", "grids")
-        for file in sorted(brought(name).iterdir())
+        for file in sorted(packaged_folder(name).iterdir())
         if file.is_file() and not is_litter(file.name)
     }
-    for path, file in copies.items():
+    for path, file in originals.items():
         if path.exists() and path.read_bytes() != file.read_bytes():
             raise BadInput(
                 f"{target} holds {path.relative_to(target)}, which is yours or has been changed; "
                 "nothing was written; give a new folder"
             )
-    for path, file in copies.items():
+    for path, file in originals.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, path)
-    return list(copies)
+    return list(originals)
 
 
 def find_notebook(name: str, *, near: Path = Path()) -> Path:
-    """The file that a path means, or a name under ``notebooks/`` here, near or in the package."""
+    """Find the file that a path means, or a name under ``notebooks/``.
+
+    Parameters
+    ----------
+    name : str
+        A path or a name, with or without ``.ipynb``.
+    near : Path
+        The folder of the grid file, in and above which it is looked for after the current one.
+
+    Returns
+    -------
+    Path
+        Absolute.
+
+    Raises
+    ------
+    BadInput
+        If there is none; it names those that there are.
+    """
     file = name if name.endswith(".ipynb") else f"{name}.ipynb"
-    folders = [root / "notebooks" for root in (Path(), near, near.parent)] + [brought("notebooks")]
-    for candidate in [Path(file), near / file, *(folder / file for folder in folders)]:
+    folders = [
+        Path("notebooks"),
+        near / "notebooks",
+        near.parent / "notebooks",
+        packaged_folder("notebooks"),
+    ]
+    candidates = [Path(file), near / file, *(folder / file for folder in folders)]
+    for candidate in candidates:
         if candidate.is_file():
             return candidate.resolve()
     present = sorted({path.stem for folder in folders for path in folder.glob("*.ipynb")})
     raise BadInput(f"no notebook {name!r}; expected a path, or one of {', '.join(present)}")
 
 
+# -- what they take ------------------------------------------------------------------------
+
+
 def notebook_parameters(notebook: Path) -> dict[str, Any]:
-    """The names and defaults of a notebook's ``parameters`` cell."""
-    with without_slow_imports():
+    """Read the cell of a notebook that is tagged ``parameters``.
+
+    Returns
+    -------
+    dict of str to value
+        The defaults by name.
+
+    Raises
+    ------
+    BadInput
+        If the notebook cannot be read, has no such cell, or one whose defaults are no literals.
+    """
+    with _without_slow_imports():
         import nbformat
         import papermill
 
-    wrong = (nbformat.ValidationError, OSError, ValueError, KeyError, AttributeError, TypeError)
     try:
         nbformat.read(notebook, as_version=4)
-        known = papermill.inspect_notebook(str(notebook))
-        parameters = {name: ast.literal_eval(entry["default"]) for name, entry in known.items()}
-    except (*wrong, SyntaxError) as error:
+        cell = papermill.inspect_notebook(str(notebook))
+        parameters = {name: ast.literal_eval(entry["default"]) for name, entry in cell.items()}
+    except (
+        nbformat.ValidationError,
+        OSError,
+        ValueError,
+        KeyError,
+        AttributeError,
+        TypeError,
+        SyntaxError,
+    ) as error:
         raise BadInput(
             f"{notebook} cannot be read as a notebook whose parameters have plain literals as "
             f"defaults, each on a line of its own: {error}"
@@ -78,24 +151,41 @@ def notebook_parameters(notebook: Path) -> dict[str, Any]:
     return parameters
 
 
-def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
-    """Execute a notebook with papermill; what it wrote so far is kept if it fails."""
+# -- executed ------------------------------------------------------------------------------
+
+
+def execute(child: Child, *, notebook: Path, output: Path, parameters: Mapping[str, Any]) -> None:
+    """Execute a notebook with papermill; what it wrote so far is kept if it fails.
+
+    Parameters
+    ----------
+    child : Child
+        The process that this is done in.
+    notebook : Path
+    output : Path
+        Where the executed copy is written.
+    parameters : mapping of str to value
+        In the place of the notebook's defaults.
+
+    Raises
+    ------
+    RunError
+        With the status that the run in the notebook left; or if its kernel was killed.
+    CellreproError
+        If a cell raised an error of another kind.
+    """
     pass_on(lambda text: child.tell("progress", text))
-    with without_slow_imports():
+    with _without_slow_imports():
         import papermill
         from nbclient.exceptions import DeadKernelError
         from papermill.exceptions import PapermillExecutionError
-        from traitlets.config import Config
 
     try:
         with tempfile.TemporaryDirectory() as folder:
-            # Of kernels that start at once two can be given one TCP port; a path has 107 bytes.
-            files = {"transport": "ipc", "ip": f"{folder}/kernel"}
-            fits = sys.platform != "win32" and len(folder.encode()) < 90
             papermill.execute_notebook(
                 str(notebook),
                 str(output),
-                parameters=parameters,
+                parameters=dict(parameters),
                 cwd=str(notebook.parent),
                 progress_bar=False,
                 log_output=True,
@@ -103,13 +193,22 @@ def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str,
                 stderr_file=sys.stderr,
                 store_widget_state=False,  # an explorer would put its images into the file again
                 shutdown_kernel="immediate",  # nbclient waits 2.5 s for PyTorch to be taken apart
-                config=Config({"KernelManager": files if fits else {}}),
+                config=_connection_by_files(folder),
             )
     except PapermillExecutionError as error:
         raise _ending_of(error.ename, f"{error.ename}: {error.evalue}") from None
     except DeadKernelError as error:
         sentence = f"the kernel was killed ({error}), perhaps memory ran out"
         raise RunError("killed", sentence) from None
+
+
+def _connection_by_files(folder: str) -> Config:
+    """How to talk to a kernel: by files, since two that start at once can be given one TCP port."""
+    from traitlets.config import Config
+
+    if sys.platform == "win32" or len(folder.encode()) > _LONGEST_SOCKET_FOLDER:
+        return Config()
+    return Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
 
 
 def _ending_of(error_name: str, sentence: str) -> CellreproError:
@@ -122,10 +221,12 @@ def _ending_of(error_name: str, sentence: str) -> CellreproError:
 
 
 @contextmanager
-def without_slow_imports() -> Iterator[None]:
-    """Import papermill without what takes seconds: a grammar of addresses, and Hadoop."""
-    skipped = {"rfc3987_syntax", "pyarrow"} - sys.modules.keys()
-    sys.modules.update(dict.fromkeys(skipped, None))  # type: ignore[arg-type]
+def _without_slow_imports() -> Iterator[None]:
+    """Let what is imported in the block do without some modules that take seconds."""
+    skipped = set(_SLOW_IMPORTS) - sys.modules.keys()
+    for name in skipped:
+        # To Python a module that is none cannot be imported; its type says otherwise.
+        sys.modules[name] = None  # type: ignore[assignment]  # see above
     try:
         yield
     finally:

@@ -1,74 +1,40 @@
-"""To and from a worker that does not see the store: what it needs, and what it has made."""
+"""To and from a worker that does not see the store: what it needs, and what it has made.
+
+Its folder for a grid holds the notebook, the images, the network and the profile, each under a name
+that its content or file name gives, and a store of its own.
+"""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cellrepro.asked.spec import KEY_LENGTH
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.grid.file import Grid, Point
-from cellrepro.grid.point import Job
-from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, SUMS, WEIGHTS, Store
+from cellrepro.grid.job import Job
+from cellrepro.grid.points import Grid, Point
+from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, SUMS, WEIGHTS, Repeat, Store
 from cellrepro.store.whole_files import inside
 from cellrepro.words import some
 
-STORE_PLACE = "store"
-"""Where in a worker's own folder its store is."""
-_MOST = 2e9  # bytes
+_STORE = "store"
+_NOTEBOOK = "notebook"
+_IMAGES = "images"
+_MODEL = "model"
+_PROFILE = "profile"
+_MOST_BYTES = 2_000_000_000
+"""That is sent to each worker."""
 
 
-@dataclass(frozen=True)
-class Sent:
-    """Files of a store, of each content once."""
-
-    names: dict[str, str]  # digest by path in the store
-    contents: dict[str, bytes]  # by digest
-
-    @classmethod
-    def of(cls, root: Path, job: Job) -> Sent:
-        """What a store holds of a job: its repeats, what it segmented, and its failures."""
-        data = job.point.plan.spec.images_digest[:KEY_LENGTH]
-        folders = (root / "runs" / job.key, root / "failed" / job.key, root / "data" / data)
-        files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-        names = {path.relative_to(root).as_posix(): file_digest(path) for path in files}
-        contents = {names[path.relative_to(root).as_posix()]: path.read_bytes() for path in files}
-        return cls(names, contents)
-
-    def unpack(self, job: Job, area: Path) -> None:
-        """Store the repeats, each file held to the digest in its manifest."""
-        store, spec = job.grid.store, job.point.plan.spec
-        with tempfile.TemporaryDirectory(dir=area) as scratch:
-            root = Path(scratch)
-            for name, digest in self.names.items():
-                inside(root, name).parent.mkdir(parents=True, exist_ok=True)
-                (root / name).write_bytes(self.contents[digest])
-            run, data = Store(root).run(job.key), root / "data" / spec.images_digest[:KEY_LENGTH]
-            for repeat in run.repeats if run else ():
-                wrong = [
-                    n
-                    for n, of in repeat.manifest.files.items()
-                    if file_digest(repeat.folder / n) != of
-                ]
-                if wrong:
-                    raise BadInput(
-                        f"{repeat.name} came with other bytes than were made: {some(wrong)}"
-                    )
-                if not store.repeat(job.key, repeat.machine, repeat.index):
-                    (data / SUMS).unlink(missing_ok=True)
-                    shutil.copytree(data, repeat.folder / STAGED_DATA)
-                    store.commit(repeat.folder, spec)
-            for folder in (root / "failed").glob("*/*/*"):
-                target = store.root / folder.relative_to(root)
-                shutil.rmtree(target, ignore_errors=True)
-                shutil.copytree(folder, target)
+# -- to a worker ---------------------------------------------------------------------------
 
 
-def travelling(job: Job) -> Job:
-    """A job as it is sent to a worker: its own point, and nothing of the others of its grid.
+def job_to_send(job: Job) -> Job:
+    """Return a job as it is sent to a worker: its own point, and none of the others of its grid.
 
     A worker has another current folder, so the store's becomes absolute.
     """
@@ -76,30 +42,28 @@ def travelling(job: Job) -> Job:
     return replace(job, grid=replace(job.grid, points=(), store=store))
 
 
-def what_is_needed(grid: Grid) -> dict[str, bytes]:
-    """What a worker needs that sees neither store nor images: by its place in its own folder."""
-    files = {f"notebook/{grid.notebook.name}": grid.notebook}
+def files_for_workers(grid: Grid) -> dict[str, bytes]:
+    """Read what a worker needs that sees neither store nor images.
+
+    Returns
+    -------
+    dict of str to bytes
+        By their paths in its folder for the grid.
+
+    Raises
+    ------
+    NotPossibleHere
+        If they are too large to be sent.
+    """
+    files = {f"{_NOTEBOOK}/{grid.notebook.name}": grid.notebook}
     for point in grid.points:
-        request = point.plan.request
-        data = request.data
-        files |= {
-            f"{_data_place(point)}/{path.relative_to(data).as_posix()}": path
-            for path in data.rglob("*")
-            if path.is_file()
-        }
-        path, profile = request.model.path, Path(str(point.parameters.get("profile", "")))
-        if path is not None and path.name == WEIGHTS and path.is_relative_to(grid.store.root):
-            repeat = path.parent  # it is found by its key
-            run = [repeat / MANIFEST, path, repeat.parents[1] / SPEC]
-            files |= {
-                f"{STORE_PLACE}/{one.relative_to(grid.store.root).as_posix()}": one for one in run
-            }
-        elif path is not None:
-            files[f"model/{request.model.digest}/{path.name}"] = path
+        files.update(_images_of(point))
+        files.update(_model_of(point, grid.store.root))
+        profile = _profile_of(point)
         if profile.is_file():
-            files[f"profile/{profile.name}"] = profile
+            files[f"{_PROFILE}/{profile.name}"] = profile
     n_bytes = sum(path.stat().st_size for path in files.values())
-    if n_bytes > _MOST:
+    if n_bytes > _MOST_BYTES:
         raise NotPossibleHere(
             f"the workers do not see the store {grid.store.root}, and to send them images and "
             f"network takes {n_bytes / 1e9:.1f} GB; put both on a file system that all share"
@@ -107,20 +71,169 @@ def what_is_needed(grid: Grid) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in files.items()}
 
 
-def _data_place(point: Point) -> str:
+def _images_of(point: Point) -> dict[str, Path]:
+    """All files of a point's folder of images."""
+    data = point.plan.request.data
+    folder = _image_folder(point)
+    return {
+        f"{folder}/{path.relative_to(data).as_posix()}": path
+        for path in data.rglob("*")
+        if path.is_file()
+    }
+
+
+def _image_folder(point: Point) -> str:
     request = point.plan.request
-    return f"images/{request.spec.data_digest[:KEY_LENGTH]}/{request.data.name}"
+    return f"{_IMAGES}/{request.spec.data_digest[:KEY_LENGTH]}/{request.data.name}"
 
 
-def moved(job: Job, own: Path) -> Job:
-    """The same job where a worker has what `what_is_needed` sent."""
-    point, grid = job.point, job.grid
-    model, profile = point.plan.request.model, Path(str(point.parameters.get("profile", "")))
-    places = {"data": str(own / _data_place(point)), "store": str(own / STORE_PLACE)}
-    if (sent := own / f"model/{model.digest}/{model.label}").is_file():
-        places["model"] = str(sent)
-    if (own / "profile" / profile.name).is_file():
-        places["profile"] = str(own / "profile" / profile.name)
-    notebook, store = own / "notebook" / grid.notebook.name, Store(own / STORE_PLACE)
-    point = replace(point, parameters={**point.parameters, **places})
-    return replace(job, point=point, grid=replace(grid, notebook=notebook, store=store))
+def _model_of(point: Point, root: Path) -> dict[str, Path]:
+    """The weights that a point begins with; of a stored repeat what it takes to find it by key."""
+    model = point.plan.request.model
+    if model.path is None:
+        return {}
+    is_stored = model.path.name == WEIGHTS and model.path.is_relative_to(root)
+    if not is_stored:
+        return {f"{_MODEL}/{model.digest}/{model.path.name}": model.path}
+    repeat = model.path.parent
+    spec = repeat.parents[1] / SPEC
+    files = (repeat / MANIFEST, model.path, spec)
+    return {f"{_STORE}/{file.relative_to(root).as_posix()}": file for file in files}
+
+
+def _profile_of(point: Point) -> Path:
+    """The file of a point's profile; one of the package is none."""
+    return Path(str(point.parameters.get("profile", "")))
+
+
+def job_on_worker(job: Job, folder: Path) -> Job:
+    """Return the same job where a worker has what `files_for_workers` sent.
+
+    Parameters
+    ----------
+    job : Job
+        As `job_to_send` gave it.
+    folder : Path
+        The worker's for the grid.
+    """
+    store = folder / _STORE
+    model = job.point.plan.request.model
+    sent_model = folder / _MODEL / str(model.digest) / model.label
+    sent_profile = folder / _PROFILE / _profile_of(job.point).name
+    parameters = {
+        **job.point.parameters,
+        "data": str(folder / _image_folder(job.point)),
+        "store": str(store),
+    }
+    if sent_model.is_file():
+        parameters["model"] = str(sent_model)
+    if sent_profile.is_file():
+        parameters["profile"] = str(sent_profile)
+    notebook = folder / _NOTEBOOK / job.grid.notebook.name
+    return replace(
+        job,
+        point=replace(job.point, parameters=parameters),
+        grid=replace(job.grid, notebook=notebook, store=Store(store)),
+    )
+
+
+# -- back to the driver --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SentFiles:
+    """Files of a worker's store, of each content once.
+
+    Attributes
+    ----------
+    digests : dict of str to str
+        By the file's path in the store.
+    contents : dict of str to bytes
+        By digest.
+    """
+
+    digests: dict[str, str]
+    contents: dict[str, bytes]
+
+    @classmethod
+    def of(cls, job: Job) -> SentFiles:
+        """Read what a job has made: its repeats, what it segmented, and its failures."""
+        root = job.grid.store.root
+        folders = (root / "runs" / job.key, root / "failed" / job.key, _data_folder(root, job))
+        digests = {}
+        contents = {}
+        for path in _files_in(folders):
+            digest = file_digest(path)
+            digests[path.relative_to(root).as_posix()] = digest
+            contents[digest] = path.read_bytes()
+        return cls(digests, contents)
+
+    def store(self, job: Job, area: Path) -> None:
+        """Put them into the store that a job is for, each file held to the digest in its manifest.
+
+        Parameters
+        ----------
+        job : Job
+        area : Path
+            For the files meanwhile; on the file system of the store.
+
+        Raises
+        ------
+        BadInput
+            If a file of a repeat has other bytes than were made.
+        """
+        with tempfile.TemporaryDirectory(dir=area) as scratch:
+            root = Path(scratch)
+            self._write(root)
+            run = Store(root).run(job.key)
+            for repeat in run.repeats if run else ():
+                _check_bytes(repeat)
+                _store_repeat(repeat, _data_folder(root, job), job)
+            _store_failures(root, job.grid.store.root)
+
+    def _write(self, root: Path) -> None:
+        for name, digest in self.digests.items():
+            path = inside(root, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self.contents[digest])
+
+
+def _data_folder(root: Path, job: Job) -> Path:
+    """Where a store keeps the images of a job's spec."""
+    return root / "data" / job.point.plan.spec.images_digest[:KEY_LENGTH]
+
+
+def _files_in(folders: tuple[Path, ...]) -> Iterator[Path]:
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                yield path
+
+
+def _check_bytes(repeat: Repeat) -> None:
+    """Hold the files of a repeat that was sent to the digests in its manifest."""
+    wrong = [
+        name
+        for name, digest in repeat.manifest.files.items()
+        if file_digest(repeat.folder / name) != digest
+    ]
+    if wrong:
+        raise BadInput(f"{repeat.name} came with other bytes than were made: {some(wrong)}")
+
+
+def _store_repeat(repeat: Repeat, data: Path, job: Job) -> None:
+    """Store a repeat that was sent, with the images that lie beside it; not what is there."""
+    store = job.grid.store
+    if store.repeat(job.key, repeat.machine, repeat.index):
+        return
+    (data / SUMS).unlink(missing_ok=True)
+    shutil.copytree(data, repeat.folder / STAGED_DATA)
+    store.commit(repeat.folder, job.point.plan.spec)
+
+
+def _store_failures(sent: Path, root: Path) -> None:
+    """Keep the failures that were sent, in the place of earlier ones."""
+    for folder in (sent / "failed").glob("*/*/*"):
+        target = root / folder.relative_to(sent)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(folder, target)

@@ -15,7 +15,7 @@ import psutil
 
 from cellrepro.errors import whole
 from cellrepro.grid import this_host
-from cellrepro.grid.point import Job
+from cellrepro.grid.job import Job
 from cellrepro.model.network import SMALL
 
 CORE = 1000

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from cellrepro.asked import defaults
-from cellrepro.grid.point import BADLY
+from cellrepro.grid.grid_runs import BAD_ENDINGS
 from cellrepro.grid.status import GridStatus, Row, standing, standing_by_file
 from cellrepro.progress import minutes
 from cellrepro.store.store import NOTEBOOK, Store
@@ -31,7 +31,7 @@ _MOST_ROWS = 20
 _NOTEBOOK_LETTERS = 120
 """Width of the table in a notebook."""
 _PAGE = "<pre style='white-space:pre; overflow-x:auto; line-height:normal'>{code}</pre>"
-_FIRST = ("running", *BADLY, "waiting", "done", "present")
+_FIRST = ("running", *BAD_ENDINGS, "waiting", "done", "present")
 """The order of rows: what happens, what went wrong, the rest."""
 _COLOURS = {"running": "#0072b2", "done": "#009e73", "present": "#009e73", "waiting": "#666666"}
 _FAILED = "#d55e00"
@@ -129,7 +129,7 @@ def as_lines(statuses: Sequence[GridStatus], store: str | Path) -> list[str]:
     for status in statuses:
         lines.append(_headline(status))
         for row in status.rows:
-            if row.status in ("running", *BADLY):
+            if row.status in ("running", *BAD_ENDINGS):
                 cells = _Cells.of(row, status)
                 lines.append("  ".join(filter(None, (row.status, *cells.in_order()))))
     return lines or [_nothing(store)]
@@ -142,7 +142,7 @@ def states(root: Path) -> Iterator[list[GridStatus]]:
         by_file = standing_by_file(Store(root))
         for path in seen.keys() - by_file.keys():
             last = seen[path]
-            if last.lost or (last.ended and last.n(*BADLY)):
+            if last.lost or (last.ended and last.n(*BAD_ENDINGS)):
                 del seen[path]  # a failure that has been made good, or removed
             else:
                 seen[path] = _ended_well(last)
@@ -171,7 +171,7 @@ def _nothing(store: str | Path) -> str:
 
 def _headline(status: GridStatus) -> str:
     words = {"running": "running", "waiting": "waiting", "done": "done", "present": "stored before"}
-    words |= {name: name for name in BADLY}
+    words |= {name: name for name in BAD_ENDINGS}
     counts = [f"{status.n(name)} {word}" for name, word in words.items() if status.n(name)]
     parts = [f"grid {status.name}: {amount(len(status.rows), 'spec')}, {', '.join(counts)}"]
     if status.lost:
@@ -206,7 +206,7 @@ class _Cells:
             if row.share:
                 passed = status.updated - row.started
                 left = minutes(passed / row.share - passed)
-        elif row.status in BADLY:
+        elif row.status in BAD_ENDINGS:
             now = row.reason
         repeats = "" if row.status == "waiting" else f"{repeat} of {row.n_repeats}"
         return cls(spec=row.label, machine=row.machine, repeat=repeats, now=now, left=left)
@@ -259,7 +259,7 @@ def _target(row: Row, store: Path) -> Path | None:
         return Path(row.notebook)
     if row.status in ("done", "present") and row.machine:
         return store / "runs" / row.key / row.machine / "0" / NOTEBOOK
-    if row.status in BADLY and row.folder:
+    if row.status in BAD_ENDINGS and row.folder:
         return Path(row.folder, NOTEBOOK)
     return None
 

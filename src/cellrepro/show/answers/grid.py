@@ -11,8 +11,7 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.words import amount, grouped
 
 if TYPE_CHECKING:
-    from cellrepro.grid.estimate import Estimate
-    from cellrepro.grid.point import GridRun
+    from cellrepro.grid.grid_runs import Estimate, GridRun
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ def grid_answer(runs: Sequence[GridRun]) -> Answer[GridDocument]:
         n_unknown = sum(run.status == "planned" for run in runs) - len(estimates)
         rest = f"; {amount(n_unknown, 'spec')} more, like none in the store" if n_unknown else ""
         lines.append(f"all of it, one after the other: about {_cost(estimates)}{rest}")
-    return Answer(GridDocument(runs), lines)
+    return Answer(GridDocument(tuple(runs)), lines)
 
 
 def _run_line(run: GridRun) -> str:

@@ -1,0 +1,227 @@
+"""The board of a grid while it is carried out: counted by a progress bar, and kept in a file.
+
+The file is ``STORE/.grids/NAME.json``, which `cellrepro.grid.status` reads. Its lock says that a
+command is alive, and is held by
+
+- the command that carries the grid out, from the moment when something is really being made to its
+  end. So whoever finds the file without its lock and without an end knows that it was killed;
+- another command that carries out the same grid, which has the same file: that one's board is then
+  the one that is shown, and this command writes none;
+- whoever looks on, for a moment: so it is asked for several times before another command is taken
+  to have it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from cellrepro.bits.digests import value_digest
+from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRun
+from cellrepro.grid.job import Job
+from cellrepro.grid.listener import JobProgress, Listener
+from cellrepro.grid.status import FOLDER, GridStatus, Row
+from cellrepro.process.calling import Children
+from cellrepro.progress import Progress
+from cellrepro.store import locks
+from cellrepro.store.whole_files import write_whole
+
+_REFRESH_SECONDS = 0.5
+_TRIES = 10
+"""To hold the lock of the file, which who looks on may hold for a moment."""
+_RETRY_SECONDS = 0.05
+
+
+class Board:
+    """The rows of a grid while it is carried out; threads of jobs change them.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        Of one grid; one row each, by their numbers in it.
+    bar : Progress
+        Advances with each repeat.
+    dashboard : str
+        The address of Dask's; empty without one.
+
+    Attributes
+    ----------
+    status : GridStatus
+        The rows.
+    children : Children
+        The processes of all jobs that are carried out here.
+    stopped : bool
+        Whether all work is to end.
+    is_at_work : bool
+        Whether something was really being made, not only looked for in the store.
+    """
+
+    def __init__(self, jobs: Sequence[Job], bar: Progress, dashboard: str) -> None:
+        grid = jobs[0].grid
+        started = time.time()
+        self.status = GridStatus(
+            name=grid.name,
+            started=started,
+            updated=started,
+            dashboard=dashboard,
+            rows=[Row(key=job.key, label=job.label, n_repeats=grid.repeats) for job in jobs],
+        )
+        self.children = Children()
+        self.stopped = False
+        self.is_at_work = False
+        self._bar = bar
+        self._n_counted = [0] * len(jobs)
+        """Repeats of each job that the bar has counted."""
+        self._lock = threading.Lock()
+
+    def listener(self, number: int) -> Listener:
+        """Give the one who hears how the job of a number goes on."""
+        return _RowListener(self, number)
+
+    def say(self, line: str) -> None:
+        """Print one line that stays."""
+        with self._lock:
+            self._bar.say(line)
+
+    def changed(self, number: int, progress: JobProgress) -> None:
+        """Show how far the job of a number is, which runs."""
+        with self._lock:
+            self.is_at_work = self.is_at_work or bool(progress.notebook)
+            row = self.status.rows[number]
+            running = row.model_copy(update={"status": "running", **asdict(progress)})
+            self._show(number, running)
+
+    def ended(self, number: int, run: GridRun) -> None:
+        """Show how the job of a number has ended."""
+        ending = {
+            "status": run.status,
+            "machine": run.machine,
+            "reason": run.reason,
+            "folder": str(run.folder),
+            "notebook": "",
+        }
+        with self._lock:
+            row = self.status.rows[number]
+            self._show(number, row.model_copy(update=ending))
+
+    def _show(self, number: int, row: Row) -> None:
+        """Put a row in its place, and let the bar count the repeats that are over with it."""
+        self.status.rows[number] = row
+        is_over = row.status in ("present", *BAD_ENDINGS)
+        n_over = row.n_repeats if is_over else row.repeat
+        for _ in range(self._n_counted[number], n_over):
+            self._bar.advance(f"{row.key} {row.label}")
+        self._n_counted[number] = max(self._n_counted[number], n_over)
+
+    def written(self, *, ended: bool = False) -> GridStatus:
+        """Give the status as it is to be written now; at the end nothing runs any more."""
+        with self._lock:
+            rows = self.status.rows
+            if ended:
+                rows = [_interrupted(row) if row.status == "running" else row for row in rows]
+            return self.status.model_copy(
+                update={"updated": time.time(), "ended": ended, "rows": list(rows)}
+            )
+
+
+def _interrupted(row: Row) -> Row:
+    return row.model_copy(update={"status": "interrupted"})
+
+
+class _RowListener:
+    """Tells the board of one job; see `cellrepro.grid.listener.Listener`."""
+
+    def __init__(self, board: Board, number: int) -> None:
+        self.children = board.children
+        self._board = board
+        self._number = number
+
+    @property
+    def stopped(self) -> bool:
+        return self._board.stopped
+
+    def changed(self, progress: JobProgress) -> None:
+        self._board.changed(self._number, progress)
+
+    def say(self, line: str) -> None:
+        self._board.say(line)
+
+
+# -- its file ------------------------------------------------------------------------------
+
+
+@contextmanager
+def board_of(jobs: Sequence[Job], bar: Progress, *, dashboard: str = "") -> Iterator[Board]:
+    """Make the board of a grid for one block, in the course of which its file follows it.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        Of one grid.
+    bar : Progress
+        Advances with each repeat.
+    dashboard : str
+        The address of Dask's; empty without one.
+    """
+    board = Board(jobs, bar, dashboard)
+    is_over = threading.Event()
+    thread = threading.Thread(
+        target=_follow, args=(board, _file_of(jobs), is_over), name="board", daemon=True
+    )
+    thread.start()
+    try:
+        yield board
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _file_of(jobs: Sequence[Job]) -> Path:
+    """Of the same jobs the same file, whoever carries them out."""
+    grid = jobs[0].grid
+    digest = value_digest([grid.name, *(job.key for job in jobs)])[:8]
+    return grid.store.root / FOLDER / f"{grid.name}-{digest}.json"
+
+
+def _follow(board: Board, path: Path, is_over: threading.Event) -> None:
+    """Keep the file up to date until all is over: the life of a thread."""
+    while not board.is_at_work and not is_over.wait(_REFRESH_SECONDS):
+        pass
+    with suppress(OSError):  # a store that cannot be written is for the jobs to report
+        if not _is_to_be_written(board, path):
+            return
+        for _ in range(_TRIES):
+            with locks.locked(path) as is_ours:
+                if is_ours:
+                    _write_until_over(board, path, is_over)
+                    return
+            time.sleep(_RETRY_SECONDS)
+
+
+def _is_to_be_written(board: Board, path: Path) -> bool:
+    """Whether something is made; or all is there, and the file of an earlier attempt has to go."""
+    if board.is_at_work:
+        return True
+    is_well = not board.status.n("waiting", "running", *BAD_ENDINGS)
+    return is_well and path.exists()
+
+
+def _write_until_over(board: Board, path: Path, is_over: threading.Event) -> None:
+    """Write the file again and again; none remains of a grid that ended well."""
+    write_whole(path, _as_text(board.written()))
+    while not is_over.wait(_REFRESH_SECONDS):
+        with suppress(OSError):  # the disk may be full for a while
+            write_whole(path, _as_text(board.written()))
+    last = board.written(ended=True)
+    if last.n("waiting", *BAD_ENDINGS):
+        write_whole(path, _as_text(last))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _as_text(status: GridStatus) -> str:
+    return status.model_dump_json(indent=1)

@@ -1,0 +1,147 @@
+"""Clusters opened for one grid: the workers of a Dask scheduler, or jobs of Slurm that start some.
+
+All that is opened here ends with its block.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from distributed import Client
+
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.grid.arrival import SlurmQueue, Started
+from cellrepro.grid.dask_pool import DaskPool
+from cellrepro.grid.points import Grid
+
+_CONNECT_SECONDS = 10
+
+
+@contextmanager
+def pool_of_scheduler(grid: Grid, address: str) -> Iterator[DaskPool]:
+    """Use the workers of a Dask scheduler for one block.
+
+    Parameters
+    ----------
+    grid : Grid
+    address : str
+        Of the scheduler, ``tcp://HOST:PORT``.
+
+    Raises
+    ------
+    BadInput
+        If no scheduler answers there.
+    NotPossibleHere
+        If none of its workers comes.
+    """
+    with grid.store.staging() as area:
+        try:
+            client = Client(address, timeout=_CONNECT_SECONDS)
+        except (OSError, ValueError, TypeError) as error:
+            raise BadInput(
+                f"no Dask scheduler answers at {address!r} ({error}); expected its address, "
+                "tcp://HOST:PORT, as `dask scheduler` prints it"
+            ) from error
+        with (
+            client,
+            closing(DaskPool(client, area.resolve(), 1, Started(address))) as pool,
+        ):
+            yield pool
+
+
+@contextmanager
+def pool_of_slurm(grid: Grid, path: Path) -> Iterator[DaskPool]:
+    """Have Slurm start workers for one block.
+
+    Parameters
+    ----------
+    grid : Grid
+    path : Path
+        The Slurm file; see `SlurmOptions`.
+
+    Raises
+    ------
+    BadInput
+        If the file does not say how to ask for workers, or names options that Dask does not have.
+    NotPossibleHere
+        If there is no Slurm here, or no worker comes.
+    """
+    options = SlurmOptions.read(path)
+    from dask_jobqueue import SLURMCluster
+
+    with grid.store.staging() as area:
+        try:
+            cluster = SLURMCluster(**options.of_each_job)
+        except (TypeError, ValueError, OSError) as error:
+            raise BadInput(f"{path}: {error}; expected options of SLURMCluster") from error
+
+        def job_ids() -> set[str]:
+            return {str(job.job_id) for job in tuple(cluster.workers.values())}
+
+        queue = SlurmQueue(
+            job_ids,
+            log_folder=str(options.of_each_job.get("log_directory") or Path.cwd()),
+            hours=options.wait_hours,
+        )
+        n_expected = options.n_jobs if grid.on else 1
+        with cluster, Client(cluster) as client:
+            # A job that is lost is asked for anew.
+            cluster.adapt(minimum_jobs=options.n_jobs, maximum_jobs=options.n_jobs)
+            with closing(DaskPool(client, area.resolve(), n_expected, queue)) as pool:
+                yield pool
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """What a Slurm file says.
+
+    Attributes
+    ----------
+    n_jobs : int
+        ``jobs``: how many, each of which starts workers.
+    wait_hours : float or None
+        That the jobs may be queued; none for as long as it takes.
+    of_each_job : dict
+        All else: the options of ``dask_jobqueue.SLURMCluster``.
+    """
+
+    n_jobs: int
+    wait_hours: float | None
+    of_each_job: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> SlurmOptions:
+        """Read a Slurm file.
+
+        Raises
+        ------
+        NotPossibleHere
+            If there is no Slurm here.
+        BadInput
+            If the file cannot be read, is no YAML, or has no number of jobs.
+        """
+        if shutil.which("sbatch") is None:
+            raise NotPossibleHere(
+                "there is no `sbatch` here; give --slurm on a machine of the cluster"
+            )
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            n_jobs = int(content.pop("jobs"))
+            wait_hours = content.pop("wait_hours", None)
+            return cls(
+                n_jobs=n_jobs,
+                wait_hours=None if wait_hours is None else float(wait_hours),
+                of_each_job=content,
+            )
+        except (OSError, AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+            raise BadInput(
+                f"{path} does not say how to ask Slurm for workers ({error!r}); expected YAML with "
+                "`jobs`, how many, perhaps `wait_hours`, how long they may be queued, and options "
+                "of dask_jobqueue.SLURMCluster: cores, memory, walltime …"
+            ) from error

@@ -1,0 +1,271 @@
+"""The driver's half of a grid on a Dask cluster: which job goes where, and what comes back.
+
+A job whose worker is lost is given to another one by Dask. Where a worker does not see the store,
+it is sent what it needs, and sends the repeats back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.grid.arrival import JobQueue, wait_for_workers
+from cellrepro.grid.board import Board
+from cellrepro.grid.dask_worker import (
+    GPU_RESOURCE,
+    JOB_RESOURCE,
+    WorkerAnswer,
+    WorkerRecord,
+    WorkerSetup,
+    describe_worker,
+    end_jobs,
+    machine_resource,
+    run_job_on_worker,
+)
+from cellrepro.grid.grid_runs import GridRun
+from cellrepro.grid.job import Job
+from cellrepro.grid.listener import JobProgress
+from cellrepro.grid.points import Grid, Machines
+from cellrepro.grid.sending import files_for_workers, job_to_send
+from cellrepro.store.store import Run
+from cellrepro.version import __version__
+
+_SCHEDULER_LOST = (
+    "the Dask scheduler is lost; start it and its workers again and give the same command: what is "
+    "stored is not made again"
+)
+_LOST_SECONDS = 10
+"""Without an answer of the scheduler, after which it is taken for lost."""
+
+
+class DaskPool:
+    """The workers of a Dask cluster, as `cellrepro.grid.pool.Pool` says.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of the scheduler.
+    area : Path
+        A folder in the store that exists as long as this command; its name is that of the grid
+        among the workers.
+    n_expected : int
+        Workers that are waited for.
+    queue : JobQueue
+        Where the jobs wait that bring them.
+    """
+
+    def __init__(self, client: Client, area: Path, n_expected: int, queue: JobQueue) -> None:
+        self.look_seconds = 0.05  # Dask tells its futures' ends to none but those who ask
+        self._client = client
+        self._area = area
+        self._topic = f"cellrepro-{area.name}"
+        self._unanswered_since: float | None = None
+        self._at_workers: dict[int, Any] = {}
+        """Dask's futures of the jobs that have not ended, by their numbers."""
+        self._jobs: Sequence[Job] = ()
+        self._futures: list[Future[GridRun]] = []
+        client.register_plugin(WorkerSetup(self._topic, files={}))
+        wait_for_workers(self._n_workers, n_expected=n_expected, queue=queue)
+        self.dashboard = self._dashboard()
+
+    def _n_workers(self) -> int:
+        return len(self._client.scheduler_info(n_workers=-1)["workers"])
+
+    def _dashboard(self) -> str:
+        has_one = "dashboard" in self._client.scheduler_info(n_workers=0)["services"]
+        return str(self._client.dashboard_link) if has_one else ""
+
+    def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
+        """Give a job for each point; with ``on``, for each point on each machine that is meant.
+
+        Raises
+        ------
+        BadInput
+            If ``on`` names no worker that is there, or the workers have another version.
+        NotPossibleHere
+            If what workers without the store need is too large to be sent.
+        """
+        workers = self._workers()
+        if not all(worker.sees_store for worker in workers):
+            self._client.register_plugin(WorkerSetup(self._topic, files_for_workers(grid)))
+        jobs: list[Job] = []
+        for point in grid.points:
+            job = Job(grid, point, minutes=minutes)
+            if grid.on is None:
+                jobs.append(job)
+            else:
+                jobs.extend(_one_for_each_machine(job, grid.on, workers))
+        return jobs
+
+    def _workers(self) -> list[WorkerRecord]:
+        """What all workers say of themselves."""
+        answers = self._client.run(describe_worker, self._area, on_error="ignore")
+        workers: list[WorkerRecord] = list(answers.values())
+        if not workers or any(worker.version != __version__ for worker in workers):
+            versions = ", ".join(sorted({worker.version for worker in workers})) or "none"
+            raise BadInput(
+                f"the workers have cellrepro {versions}, expected {__version__} as here: "
+                "install the same there"
+            )
+        return workers
+
+    def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
+        """Submit the jobs to the scheduler; those that one machine has finished end at once."""
+        self._jobs = jobs
+        self._board = board
+        self._futures = [Future() for _ in jobs]
+        self._client.subscribe_topic(self._topic, self._hear)
+        at_hand = {identity for worker in self._workers() for identity in worker.identities}
+        for number, job in enumerate(jobs):
+            run = job.grid.store.run(job.key)
+            finished_on = None if run is None else _machine_with_all(run, job)
+            if finished_on is None:
+                self._submit(number, job, run, at_hand)
+            else:
+                self._end(number, job.grid_run("present", machine=finished_on))
+        return self._futures
+
+    def _submit(self, number: int, job: Job, run: Run | None, at_hand: Collection[str]) -> None:
+        """Give a job to the scheduler.
+
+        Parameters
+        ----------
+        number : int
+        job : Job
+        run : Run or None
+            What the store has of its spec.
+        at_hand : collection of str
+            The identities of all machines that have a worker.
+        """
+        resources = {JOB_RESOURCE: 1.0}
+        if job.point.plan.profile.kind == "cuda":
+            resources[GPU_RESOURCE] = 1.0
+        identity = job.machine_identity
+        stored: frozenset[str] = frozenset()
+        if run is not None:
+            identity = identity or _machine_that_began(run, at_hand)
+            stored = frozenset(f"{repeat.machine}/{repeat.index}" for repeat in run.repeats)
+        if identity:
+            resources[machine_resource(identity)] = 1.0
+        self._at_workers[number] = self._client.submit(
+            run_job_on_worker,
+            job_to_send(replace(job, stored_by_driver=stored)),
+            self._area,
+            self._topic,
+            number,
+            resources=resources,
+            pure=False,
+            priority=-number,
+        )
+
+    def advance(self) -> None:
+        """Take what has come back.
+
+        Raises
+        ------
+        NotPossibleHere
+            If the scheduler has been lost for some seconds.
+        """
+        self._check_scheduler()
+        for number, answer in tuple(self._at_workers.items()):
+            if answer.done():
+                del self._at_workers[number]
+                self._end(number, self._run_of(self._jobs[number], answer))
+
+    def _check_scheduler(self) -> None:
+        if self._client.status == "running":
+            self._unanswered_since = None
+            return
+        now = time.monotonic()
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        if now - self._unanswered_since > _LOST_SECONDS:
+            raise NotPossibleHere(_SCHEDULER_LOST)
+
+    def _run_of(self, job: Job, answer: Any) -> GridRun:
+        """How a job has ended, by Dask's future of it; what a worker sent back is stored."""
+        try:
+            returned: WorkerAnswer = answer.result()
+        except CancelledError:
+            raise NotPossibleHere(_SCHEDULER_LOST) from None
+        except Exception as error:  # of Dask: a worker lost again and again, another version of it
+            return job.grid_run("failed", reason=f"its worker was lost: {error}")
+        if returned.files is not None:
+            returned.files.store(job, self._area)
+        return replace(returned.run, folder=job.grid.store.root / returned.run.folder)
+
+    def _end(self, number: int, run: GridRun) -> None:
+        self._board.ended(number, run)
+        self._futures[number].set_result(run)
+
+    def _hear(self, event: tuple[float, dict[str, Any]]) -> None:
+        """Pass on to the board what a worker says; Dask gives the time of an event, too."""
+        _, content = event
+        if "line" in content:
+            self._board.say(content["line"])
+        elif not self._futures[content["number"]].done():
+            self._board.changed(content["number"], JobProgress(**content["progress"]))
+
+    def stop(self) -> None:
+        """End all that the workers do for this grid."""
+        with suppress(OSError, TimeoutError, ValueError):  # the scheduler may be lost
+            self._client.cancel(list(self._at_workers.values()), force=True)
+            self._client.run(end_jobs, self._topic, on_error="ignore")
+
+    def close(self) -> None:
+        """Take from the workers what they were given for the grid."""
+        if self._client.status != "running":
+            return
+        with suppress(OSError, TimeoutError, ValueError):  # the scheduler may be lost
+            self._client.unregister_worker_plugin(self._topic)
+
+
+def _machine_with_all(run: Run, job: Job) -> str | None:
+    """The machine that holds all repeats of a job already; none if the job is for a certain one."""
+    if job.machine_label:
+        return None
+    for machine, repeats in run.machines.items():
+        if len(repeats) >= job.grid.repeats:
+            return machine
+    return None
+
+
+def _machine_that_began(run: Run, at_hand: Collection[str]) -> str:
+    """The identity of the machine at hand that made most repeats of a run; empty for none."""
+    n_made = Counter(repeat.manifest.machine.identity for repeat in run.repeats)
+    for identity, _ in n_made.most_common():
+        if identity in at_hand:
+            return identity
+    return ""
+
+
+def _one_for_each_machine(job: Job, on: Machines, workers: Sequence[WorkerRecord]) -> list[Job]:
+    """A job for each machine among the workers that ``on`` means, each machine once."""
+    needs_gpu = job.point.plan.profile.kind == "cuda"
+    names: dict[str, str] = {}
+    for worker in workers:
+        if on != "all" and not {worker.name, *worker.resources} & set(on or ()):
+            continue
+        for identity in worker.identities[1:] if needs_gpu else worker.identities[:1]:
+            names.setdefault(identity, worker.name)
+    if not names:
+        known = sorted({name for worker in workers for name in (worker.name, *worker.resources)})
+        with_gpu = " has a GPU" if needs_gpu else ""
+        asked_for = on if on == "all" else list(on or ())
+        raise BadInput(
+            f"on is {asked_for!r}, and no worker of that name{with_gpu}; "
+            f"expected all, or some of {', '.join(known)}"
+        )
+    return [
+        replace(job, machine_label=name, machine_identity=identity)
+        for identity, name in names.items()
+    ]

@@ -1,0 +1,204 @@
+"""The worker's half of a grid on a Dask cluster: what it says of itself, and a job carried out.
+
+A worker does one job at a time: it has one of the resource `JOB_RESOURCE`, and each job takes it.
+It says as resources, too, which machine it is, so that a job that must be carried out there waits
+for one of its workers.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from distributed import get_worker
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from cellrepro.grid import this_host
+from cellrepro.grid.grid_runs import GridRun
+from cellrepro.grid.job import Job
+from cellrepro.grid.job_run import run_job
+from cellrepro.grid.listener import JobProgress
+from cellrepro.grid.sending import SentFiles, job_on_worker
+from cellrepro.process.calling import Children
+from cellrepro.store import this_machine
+from cellrepro.version import __version__
+
+JOB_RESOURCE = "cellrepro"
+GPU_RESOURCE = "GPU"
+"""A worker that was started with one by its user keeps it."""
+_MACHINE_PREFIX = "machine "
+
+_CHILDREN: dict[str, Children] = {}
+"""The processes of each grid, by its topic: its command ends its own and no other's."""
+
+
+def machine_resource(identity: str) -> str:
+    """The resource of all workers on one machine."""
+    return f"{_MACHINE_PREFIX}{identity}"
+
+
+def machine_identities() -> tuple[str, ...]:
+    """Which machines this process is: with its processor, and with its first GPU if it sees one."""
+    first_gpu = this_host.visible_gpus()[:1]
+    return tuple(this_machine.identity(gpu) for gpu in ("", *first_gpu))
+
+
+def _folder_of(worker: Any, topic: str) -> Path:
+    """A worker's folder for one grid: another one may have another notebook of the same name."""
+    return Path(worker.local_directory) / topic
+
+
+class WorkerSetup(WorkerPlugin):
+    """Prepares every worker for a grid, also one that comes later.
+
+    Parameters
+    ----------
+    topic : str
+        Of the grid; each grid prepares the workers itself, beside other grids.
+    files : mapping of str to bytes
+        Sent along, by their paths in the worker's folder for the grid.
+    """
+
+    idempotent = False
+
+    def __init__(self, topic: str, files: Mapping[str, bytes]) -> None:
+        self.name = topic
+        self.files = files
+
+    async def setup(self, worker: Any) -> None:
+        """Write the files, and say as resources what the worker is."""
+        folder = _folder_of(worker, self.name)
+        for name, content in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        resources = {machine_resource(identity): 1 for identity in machine_identities()}
+        resources[JOB_RESOURCE] = 1
+        if this_host.visible_gpus() and GPU_RESOURCE not in worker.state.total_resources:
+            resources[GPU_RESOURCE] = 1
+        await worker.set_resources(**resources)  # by Dask's own rule, one argument each
+
+    def teardown(self, worker: Any) -> None:
+        """Remove what was sent for the grid, and what was sent back, at its end."""
+        shutil.rmtree(_folder_of(worker, self.name), ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class WorkerRecord:
+    """What a worker says of itself.
+
+    Attributes
+    ----------
+    name : str
+        That its user gave it, or Dask.
+    version : str
+        Of cellrepro there.
+    identities : tuple of str
+        The machines that it is: with its processor, then with its GPU.
+    resources : tuple of str
+        Those that its user gave it, by name, and those that every worker has here.
+    sees_store : bool
+        Whether the driver's store lies at the same path there.
+    """
+
+    name: str
+    version: str
+    identities: tuple[str, ...]
+    resources: tuple[str, ...]
+    sees_store: bool
+
+
+def describe_worker(area: Path, dask_worker: Any) -> WorkerRecord:
+    """Say what this worker is.
+
+    Parameters
+    ----------
+    area : Path
+        A folder in the driver's store that exists as long as the driver.
+    dask_worker : distributed.Worker
+        Given by Dask, by this name.
+    """
+    resources = dask_worker.state.total_resources
+    return WorkerRecord(
+        name=str(dask_worker.name),
+        version=__version__,
+        identities=machine_identities(),
+        resources=tuple(name for name in resources if not name.startswith(_MACHINE_PREFIX)),
+        sees_store=area.is_dir(),
+    )
+
+
+@dataclass(frozen=True)
+class WorkerAnswer:
+    """What a worker returns of a job.
+
+    Attributes
+    ----------
+    run : GridRun
+        Its folder is relative to the store.
+    files : SentFiles or None
+        What was made; none where the worker sees the store, and has put it there.
+    """
+
+    run: GridRun
+    files: SentFiles | None
+
+
+def run_job_on_worker(job: Job, area: Path, topic: str, number: int) -> WorkerAnswer:
+    """Carry a job out on this worker, in the store or in a folder of its own.
+
+    Parameters
+    ----------
+    job : Job
+    area : Path
+        A folder in the driver's store that exists as long as the driver.
+    topic : str
+        Of the grid.
+    number : int
+        Of the job in it.
+    """
+    sees_store = area.is_dir()
+    if not sees_store:
+        job = job_on_worker(job, _folder_of(get_worker(), topic))
+    run = run_job(job, _EventSender(topic, number))
+    root = job.grid.store.root
+    return WorkerAnswer(
+        run=replace(run, folder=run.folder.relative_to(root)),
+        files=None if sees_store else SentFiles.of(job),
+    )
+
+
+class _EventSender:
+    """Tells the driver how a job goes on; see `cellrepro.grid.listener.Listener`.
+
+    The events hold plain values alone, which Dask's own format can carry.
+    """
+
+    def __init__(self, topic: str, number: int) -> None:
+        self.children = _children_of(topic)
+        self._topic = topic
+        self._number = number
+        self._worker = get_worker()
+
+    @property
+    def stopped(self) -> bool:
+        return self.children.ended
+
+    def changed(self, progress: JobProgress) -> None:
+        event = {"number": self._number, "progress": asdict(progress)}
+        self._worker.log_event(self._topic, event)
+
+    def say(self, line: str) -> None:
+        self._worker.log_event(self._topic, {"line": line})
+
+
+def end_jobs(topic: str) -> None:
+    """End what this worker does for a grid, and for no other one."""
+    _children_of(topic).end()
+
+
+def _children_of(topic: str) -> Children:
+    return _CHILDREN.setdefault(topic, Children())

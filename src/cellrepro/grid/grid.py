@@ -1,0 +1,176 @@
+"""A grid carried out: on this machine, or on the workers of a cluster."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.grid.board import board_of
+from cellrepro.grid.grid_runs import GridRun, GridRuns
+from cellrepro.grid.job import Job
+from cellrepro.grid.local_pool import LocalPool
+from cellrepro.grid.points import Grid
+from cellrepro.grid.pool import Pool
+from cellrepro.progress import progress
+
+
+def planned(grid: Grid) -> GridRuns:
+    """Say what `run_grid` would do on this machine, without doing it.
+
+    Parameters
+    ----------
+    grid : Grid
+        As `read_grid` returns it.
+
+    Returns
+    -------
+    GridRuns
+        With the status ``planned``, ``present``, or ``not-here`` where this machine lacks the
+        device.
+    """
+    on_this_machine = grid if grid.on == "all" else replace(grid, on=None)
+    jobs = LocalPool().jobs(on_this_machine, minutes=None)
+    return GridRuns(tuple(_planned_run(job) for job in jobs))
+
+
+def _planned_run(job: Job) -> GridRun:
+    try:
+        machine = job.machine
+    except CellreproError as error:
+        return job.grid_run("not-here", reason=str(error))
+    store = job.grid.store
+    is_stored = all(store.repeat(job.key, machine, index) for index in range(job.grid.repeats))
+    return job.grid_run(
+        "present" if is_stored else "planned",
+        machine=machine,
+        reason="; ".join(job.point.plan.notices),
+    )
+
+
+def run_grid(
+    grid: Grid,
+    *,
+    workers: int | None = None,
+    minutes: float | None = None,
+    scheduler: str | None = None,
+    slurm: str | Path | None = None,
+    quiet: bool = False,
+) -> GridRuns:
+    """Carry out what the store lacks of a grid; a failure is kept, others go on.
+
+    Parameters
+    ----------
+    grid : Grid
+        As `read_grid` returns it.
+    workers : int, optional
+        Points carried out at the same time on this machine; by default one on each GPU, and on
+        the processor as many as it has cores for, by the threads of the profile.
+    minutes : float, optional
+        That a repeat may take.
+    scheduler : str, optional
+        Address of a Dask scheduler, ``tcp://HOST:PORT``, whose workers do the work.
+    slurm : str or Path, optional
+        YAML file with the options of ``dask_jobqueue.SLURMCluster``, and ``jobs``, how many.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    GridRuns
+        A sequence of `GridRun` in the order of the grid's points; with ``on``, one for each
+        machine. A repeat that failed is told here and raises nothing. Its ``str`` counts how they
+        ended; in a notebook it shows a table.
+
+    Raises
+    ------
+    BadInput
+        If the time is not more than 0, more than one of ``workers``, ``scheduler`` and ``slurm``
+        is given, the Slurm file says something else, no scheduler answers, its workers have
+        another version of cellrepro, or the grid's ``on`` names workers that are not there.
+    NotPossibleHere
+        Without Dask or Slurm where they are asked for; if no worker comes, or the scheduler is
+        lost.
+    """
+    if minutes is not None and not minutes > 0:
+        raise BadInput(f"--time-limit is {minutes:g}; expected minutes, more than 0")
+    with _pool(grid, workers=workers, scheduler=scheduler, slurm=slurm) as pool:
+        return _run_in(pool, grid, minutes, quiet=quiet)
+
+
+@contextmanager
+def _pool(
+    grid: Grid, *, workers: int | None, scheduler: str | None, slurm: str | Path | None
+) -> Iterator[Pool]:
+    """Where the grid is carried out, by the arguments of `run_grid`."""
+    if scheduler is None and slurm is None:
+        yield LocalPool(workers)
+        return
+    if workers is not None or (scheduler is not None and slurm is not None):
+        raise BadInput(
+            "expected one of --workers, which is of this machine, --scheduler and --slurm"
+        )
+    try:
+        from cellrepro.grid.clusters import pool_of_scheduler, pool_of_slurm
+    except ImportError as error:
+        raise NotPossibleHere(
+            "grids on several machines need Dask: pip install 'cellrepro[cluster]', here and on "
+            "every worker"
+        ) from error
+
+    if slurm is not None:
+        with pool_of_slurm(grid, Path(slurm)) as pool:
+            yield pool
+    elif scheduler is not None:
+        with pool_of_scheduler(grid, scheduler) as pool:
+            yield pool
+
+
+def _run_in(pool: Pool, grid: Grid, minutes: float | None, *, quiet: bool) -> GridRuns:
+    """Carry a grid out in a pool, with a progress bar and a board."""
+    jobs = pool.jobs(grid, minutes)
+    notices = dict.fromkeys(notice for point in grid.points for notice in point.plan.notices)
+    with (
+        progress(len(jobs) * grid.repeats, "grid", quiet=quiet) as bar,
+        board_of(jobs, bar, dashboard=pool.dashboard) as board,
+    ):
+        for notice in notices:
+            board.say(f"note: {notice}")
+        futures = pool.begin(jobs, board)
+        have_all_ended = False
+        try:
+            _wait_for_all(futures, pool)
+            have_all_ended = True
+        finally:
+            if not have_all_ended:  # interrupted, or the cluster is lost
+                board.stopped = True
+                pool.stop()
+    return GridRuns(tuple(future.result() for future in futures))
+
+
+def _wait_for_all(futures: list[Future[GridRun]], pool: Pool) -> None:
+    """Let the pool advance whenever a job has ended, until all have."""
+    ended: queue.SimpleQueue[Future[GridRun]] = queue.SimpleQueue()
+    for future in futures:
+        future.add_done_callback(ended.put)
+    n_left = len(futures)
+    while n_left:
+        pool.advance()
+        n_left -= _n_ended(ended, pool.look_seconds)
+
+
+def _n_ended(ended: queue.SimpleQueue[Future[GridRun]], seconds: float) -> int:
+    """How many jobs have ended since the last call; waits so long for the first of them."""
+    try:
+        ended.get(timeout=seconds)
+    except queue.Empty:
+        return 0
+    n_ended = 1
+    while not ended.empty():
+        ended.get()
+        n_ended += 1
+    return n_ended

@@ -1,0 +1,136 @@
+"""How the points of a grid ended, or what will be done about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args, overload
+
+from cellrepro.grid.file import Scalar
+from cellrepro.grid.points import varied_in_words
+from cellrepro.results import Result, Row
+from cellrepro.words import amount
+
+GoodEnding = Literal["done", "present", "planned", "not-here"]
+BadEnding = Literal["failed", "out-of-memory", "disk-full", "time-limit", "interrupted"]
+JobStatus = Literal["waiting", "running"] | GoodEnding | BadEnding
+"""``present``: stored before; ``not-here``: no machine at hand can carry it out."""
+
+BAD_ENDINGS: tuple[str, ...] = get_args(BadEnding)
+
+_IN_WORDS = {"present": "stored before", "not-here": "not possible on this machine"}
+"""Statuses that do not say themselves."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the repeats of a point will take that are not stored yet.
+
+    Attributes
+    ----------
+    seconds : float
+        One after the other.
+    bytes : int
+        On the disk.
+    from_run : str
+        The stored repeat that the estimate follows from.
+    """
+
+    seconds: float
+    bytes: int
+    from_run: str
+
+
+@dataclass(frozen=True)
+class GridRun:
+    """How one point of a grid ended, on one machine.
+
+    Attributes
+    ----------
+    key : str
+        Of its spec.
+    machine : str
+        That the repeats are of; empty where no machine can carry it out.
+    status : str
+        How it ended.
+    folder : Path
+        In the store: of the run, or of what was kept of the failure.
+    varied : dict of str to value
+        The parameters that vary in the grid.
+    reason : str
+        Why it failed, or why it is vacuous.
+    estimate : Estimate, optional
+        What it will take, of one that is planned and has its like in the store.
+    """
+
+    key: str
+    machine: str
+    status: JobStatus
+    folder: Path
+    varied: dict[str, Scalar]
+    reason: str = ""
+    estimate: Estimate | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a repeat of it could not be made."""
+        return self.status in BAD_ENDINGS
+
+    @property
+    def label(self) -> str:
+        """The varied parameters, for people."""
+        return varied_in_words(self.varied)
+
+
+@dataclass(frozen=True, repr=False)
+class GridRuns(Result, Sequence[GridRun]):
+    """How all points of a grid ended: a sequence of `GridRun`, in the order of the grid's points.
+
+    Attributes
+    ----------
+    runs : tuple of GridRun
+        Where each point is carried out on several machines, one for each of these.
+    """
+
+    runs: tuple[GridRun, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> GridRun: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[GridRun, ...]: ...
+    def __getitem__(self, index: int | slice) -> GridRun | tuple[GridRun, ...]:
+        return self.runs[index]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @property
+    def failures(self) -> tuple[GridRun, ...]:
+        """Those of which a repeat could not be made."""
+        return tuple(run for run in self.runs if run.has_failed)
+
+    def sentence(self) -> str:
+        """Count the points by how they ended, and say why the first of them failed."""
+        counts = Counter(run.status for run in self.runs)
+        parts = [f"{n} {_IN_WORDS.get(status, status)}" for status, n in counts.items()]
+        n_specs = len({run.key for run in self.runs})
+        sentence = f"{amount(n_specs, 'spec')}: {', '.join(parts)}"
+        if not self.failures:
+            return sentence
+        first = self.failures[0]
+        return f"{sentence}; of {first.label}: {first.reason}"
+
+    def rows(self) -> Sequence[Row]:
+        """One row for each point on each machine."""
+        return [
+            {
+                "spec": run.label,
+                "status": run.status,
+                "run": run.key,
+                "machine": run.machine,
+                "note": run.reason,
+            }
+            for run in self.runs
+        ]

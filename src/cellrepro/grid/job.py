@@ -1,0 +1,77 @@
+"""A job: one point of a grid, and where it is to be carried out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cellrepro.grid.grid_runs import GridRun, JobStatus
+from cellrepro.grid.points import Grid, Point
+from cellrepro.process.machine_here import machine_here
+
+
+@dataclass(frozen=True)
+class Job:
+    """A point of a grid, and where it is to be carried out.
+
+    Attributes
+    ----------
+    grid : Grid
+    point : Point
+        Of that grid.
+    gpu : str, optional
+        The UUID of the one that its processes see, several with commas; by default the first.
+    minutes : float, optional
+        That a repeat may take.
+    machine_label : str
+        The machine that must do it, for people; empty for any.
+    machine_identity : str
+        Of that machine, as `cellrepro.store.this_machine.identity` tells it.
+    stored_by_driver : frozenset of str
+        Repeats in the store of the command that sent the job, ``MACHINE/INDEX``.
+    """
+
+    grid: Grid
+    point: Point
+    gpu: str | None = None
+    minutes: float | None = None
+    machine_label: str = ""
+    machine_identity: str = ""
+    stored_by_driver: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> str:
+        """Of its spec."""
+        return self.point.plan.spec.key
+
+    @property
+    def label(self) -> str:
+        """The varied parameters and the machine, for people."""
+        if self.machine_label:
+            return f"{self.point.label} on {self.machine_label}"
+        return self.point.label
+
+    @property
+    def machine(self) -> str:
+        """The name of this machine as this job computes on it; found out once."""
+        plan = self.point.plan
+        return machine_here(plan.profile, self.gpu, plan.request.setup.cellpose).name
+
+    def grid_run(self, status: JobStatus, *, machine: str = "", reason: str = "") -> GridRun:
+        """Say how it ended.
+
+        Parameters
+        ----------
+        status : str
+        machine : str
+            That carried it out; empty where none could.
+        reason : str
+            Why it failed, or why it is vacuous.
+        """
+        return GridRun(
+            key=self.key,
+            machine=machine,
+            status=status,
+            folder=self.grid.store.root / "runs" / self.key,
+            varied=self.point.varied,
+            reason=reason,
+        )

@@ -1,0 +1,114 @@
+"""A job carried out where this process runs: repeat after repeat, each stored."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Literal
+
+from cellrepro.errors import CellreproError
+from cellrepro.grid.grid_runs import BadEnding, GridRun, JobStatus
+from cellrepro.grid.job import Job
+from cellrepro.grid.listener import JobProgress, Listener, ProgressReporter
+from cellrepro.grid.repeats import RepeatToMake, make_repeat
+from cellrepro.process.endings import RunError, as_refusal
+
+Decision = Literal["stored by the driver", "stored", "make"]
+"""What is to be done about one repeat."""
+
+
+def run_job(job: Job, listener: Listener) -> GridRun:
+    """Make the repeats of a point that the store lacks of this machine.
+
+    A failure, of whatever kind, is kept, and ends the point and no other.
+
+    Parameters
+    ----------
+    job : Job
+    listener : Listener
+        Told how far it is; its end is what this returns.
+
+    Returns
+    -------
+    GridRun
+    """
+    reporter = ProgressReporter(listener)
+    try:
+        return _run(job, reporter)
+    except Exception as error:
+        run = _ended_by(error, job, reporter)
+        with suppress(Exception):  # who listens may be what has failed
+            name = f"{job.key}/{reporter.progress.repeat}"
+            listener.say(f"{run.status:8} {name}  {job.label}: {run.reason}")
+        return run
+
+
+def _run(job: Job, reporter: ProgressReporter) -> GridRun:
+    """Make what is missing of a job, repeat after repeat."""
+    started = time.time()
+    reporter.report(JobProgress(started=started))
+    machine = job.machine
+    status: JobStatus = "present"
+    reason = ""
+    for index in range(job.grid.repeats):
+        reporter.report(JobProgress(started=started, machine=machine, repeat=index))
+        repeat = RepeatToMake(job, machine, index)
+        match decide(repeat):
+            case "stored by the driver":
+                continue
+            case "stored":
+                reason = _why_vacuous(repeat)
+            case "make":
+                _make(repeat, reporter)
+                status = "done"
+                reason = _why_vacuous(repeat)
+        reporter.report(replace(reporter.progress, repeat=index + 1))
+    return job.grid_run(status, machine=machine, reason=reason)
+
+
+def decide(repeat: RepeatToMake) -> Decision:
+    """Decide what is to be done about a repeat of a job."""
+    if f"{repeat.machine}/{repeat.index}" in repeat.job.stored_by_driver:
+        return "stored by the driver"
+    return "make" if repeat.stored() is None else "stored"
+
+
+def _make(repeat: RepeatToMake, reporter: ProgressReporter) -> None:
+    """Make a repeat, and say how long it took."""
+    started = time.monotonic()
+    made = make_repeat(repeat, reporter)
+    seconds = time.monotonic() - started
+    reporter.listener.say(f"done     {made.name}  {repeat.job.label}  {seconds:.0f} s")
+
+
+def _why_vacuous(repeat: RepeatToMake) -> str:
+    """Why a stored repeat shows nothing; empty where it shows something."""
+    stored = repeat.stored()
+    return "" if stored is None else "; ".join(stored.manifest.vacuous)
+
+
+# -- failures ------------------------------------------------------------------------------
+
+
+def _ended_by(error: Exception, job: Job, reporter: ProgressReporter) -> GridRun:
+    """How a job has ended that an error has ended, its own or one that nobody foresaw."""
+    machine = reporter.progress.machine
+    index = reporter.progress.repeat
+    refusal = as_refusal(error, f"repeat {index}")
+    if reporter.listener.stopped:
+        return job.grid_run("interrupted", machine=machine, reason=str(refusal))
+    run = job.grid_run(how_it_ended(refusal), machine=machine, reason=str(refusal))
+    if not machine:
+        return run
+    failures = job.grid.store.root / "failed"
+    return replace(run, folder=failures / job.key / machine / str(index))
+
+
+def how_it_ended(error: CellreproError) -> BadEnding:
+    """Name the ending of a job that an error has ended."""
+    if isinstance(error, RunError):
+        match error.status:
+            case "out-of-memory" | "disk-full" | "time-limit":
+                return error.status
+    return "failed"

@@ -1,0 +1,127 @@
+"""Jobs carried out on this machine: one thread each, as far as there are cores and GPUs."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+
+from cellrepro.errors import BadInput
+from cellrepro.grid.board import Board
+from cellrepro.grid.grid_runs import GridRun
+from cellrepro.grid.job import Job
+from cellrepro.grid.job_run import run_job
+from cellrepro.grid.points import Grid, Point
+from cellrepro.grid.slots import Machine, Queues
+from cellrepro.store import this_machine
+
+_STOP_SECONDS = 0.05
+"""Between two attempts to end what is at work: a job may just have started another process."""
+
+
+class LocalPool:
+    """The cores of the processor and the GPUs of a machine, as `cellrepro.grid.pool.Pool` says.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Jobs at the same time; by default as many as there are cores, memory and GPUs for.
+    machine : Machine, optional
+        By default this one.
+    """
+
+    def __init__(self, workers: int | None = None, machine: Machine | None = None) -> None:
+        self.dashboard = ""
+        self.look_seconds = 60.0
+        shared = machine or Machine.here()
+        self._gpus = shared.gpus
+        self._slots = shared.by_cores() if workers is None else shared.by_number(workers)
+        self._queues = Queues(self._slots, {})
+        self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+        """The numbers of jobs whose slots are to be given back."""
+        self._jobs: Sequence[Job] = ()
+        self._futures: list[Future[GridRun]] = []
+
+    def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
+        """Give a job for each point; with ``on: all``, for each point on each GPU.
+
+        Raises
+        ------
+        BadInput
+            If the grid names workers, of which there are none here.
+        """
+        if isinstance(grid.on, tuple):
+            raise BadInput(
+                f"on names workers, {', '.join(grid.on)}, and there is only this machine: give "
+                "--scheduler or --slurm, or `on: all`"
+            )
+        jobs: list[Job] = []
+        for point in grid.points:
+            jobs.extend(self._jobs_of(point, grid, minutes))
+        return jobs
+
+    def _jobs_of(self, point: Point, grid: Grid, minutes: float | None) -> list[Job]:
+        job = Job(grid, point, minutes=minutes)
+        has_choice = point.plan.profile.device == "cuda" and len(self._gpus) > 1
+        if not has_choice:
+            return [job]
+        if grid.on == "all":
+            return [
+                replace(job, gpu=gpu, machine_label=f"GPU {number}")
+                for number, gpu in enumerate(self._gpus)
+            ]
+        return [replace(job, gpu=_gpu_that_began(job, self._gpus))]
+
+    def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
+        """Let the jobs wait for their slots, in this order."""
+        self._jobs = jobs
+        self._board = board
+        self._futures = [Future() for _ in jobs]
+        needs = {number: self._slots.need(job) for number, job in enumerate(jobs)}
+        self._queues = Queues(self._slots, needs)
+        return list(self._futures)
+
+    def advance(self) -> None:
+        """Begin what there are slots for now."""
+        while not self._ended.empty():
+            self._queues.ended(self._ended.get())
+        for number, taken in self._queues.begin():
+            job = self._jobs[number]
+            if len(self._queues.needs[number].slots) > 1:
+                job = replace(job, gpu=",".join(taken))
+            threading.Thread(target=self._carry, args=(number, job), daemon=True).start()
+
+    def stop(self) -> None:
+        """End the processes of all jobs, and wait until their threads have seen it."""
+        for number in self._queues.waiting():
+            self._futures[number].cancel()
+        while not all(future.done() for future in self._futures):
+            self._board.children.end()
+            time.sleep(_STOP_SECONDS)
+
+    def _carry(self, number: int, job: Job) -> None:
+        """The life of a thread: it mostly waits for its child."""
+        try:
+            run = run_job(job, self._board.listener(number))
+        except BaseException as error:  # SystemExit: else the grid would wait for it for ever
+            run = job.grid_run("failed", reason=repr(error))
+        with suppress(Exception):  # the board may be what has failed
+            self._board.ended(number, run)
+        self._ended.put(number)
+        self._futures[number].set_result(run)
+
+
+def _gpu_that_began(job: Job, gpus: Sequence[str]) -> str | None:
+    """The GPU on which most repeats of a point were made; none if none was."""
+    run = job.grid.store.run(job.key)
+    if run is None:
+        return None
+    n_made = Counter(repeat.manifest.machine.identity for repeat in run.repeats)
+    n_by_gpu = {gpu: n_made[this_machine.identity(gpu)] for gpu in gpus}
+    first = max(gpus, key=lambda gpu: n_by_gpu[gpu])
+    return first if n_by_gpu[first] else None

@@ -1,0 +1,271 @@
+"""The points of a grid: each a combination of parameters, planned and checked before any runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cellrepro.asked import defaults
+from cellrepro.asked.spec import PARAMETERS
+from cellrepro.errors import BadInput, whole
+from cellrepro.grid.file import SETTING, VARIABLE, GridFile, Scalar, read_file, wrong_names
+from cellrepro.grid.notebooks import find_notebook, notebook_parameters, packaged_folder
+from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name
+from cellrepro.run.plan import Plan
+from cellrepro.run.plan_inputs import PlanInputs
+from cellrepro.run.planning import plan_segmentation, plan_training
+from cellrepro.store.store import Store
+
+Machines = Literal["all"] | tuple[str, ...] | None
+"""The machines that each point is carried out on: all, those of some Dask workers by their names
+or resources, or none in particular, which is one."""
+
+_OPTIONS = (*PARAMETERS, "settings", "checkpoint_every", "keep_checkpoints")
+"""Parameters of a notebook that are options of a training or a segmentation."""
+
+
+def varied_in_words(varied: Mapping[str, Scalar]) -> str:
+    """The varied parameters of a point, for people.
+
+    >>> varied_in_words({"seed": 0, "mode": "fast"}), varied_in_words({})
+    ('seed 0, mode fast', 'the one spec')
+    """
+    return ", ".join(f"{name} {value}" for name, value in varied.items()) or "the one spec"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a grid: a spec, and the parameters with which the notebook carries it out.
+
+    Attributes
+    ----------
+    parameters : dict of str to value
+        All that the notebook is given, ``repeats`` apart; paths are absolute.
+    varied : dict of str to value
+        Those of them that vary in the grid, as its file has them.
+    plan : Plan
+        The spec, checked, and what is needed to carry it out.
+    """
+
+    parameters: dict[str, Any]
+    varied: dict[str, Scalar]
+    plan: Plan
+
+    @property
+    def label(self) -> str:
+        """The varied parameters, for people."""
+        return varied_in_words(self.varied)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A grid file, checked: every point can be carried out as far as can be told beforehand.
+
+    Attributes
+    ----------
+    name : str
+        Of its file, without the ending.
+    notebook : Path
+        What carries a point out.
+    points : tuple of Point
+        In the order of the file; no two of them are the same spec.
+    repeats : int
+        Of every point.
+    store : Store
+        Where the runs are kept.
+    on : "all", tuple of str, or None
+        The machines that each point is carried out on; without any it is one.
+    """
+
+    name: str
+    notebook: Path
+    points: tuple[Point, ...]
+    repeats: int
+    store: Store
+    on: Machines
+
+
+def read_grid(
+    path: str | Path,
+    *,
+    store: str | Path = defaults.STORE,
+    overrides: Mapping[str, Scalar | list[Scalar]] | None = None,
+    repeats: int | None = None,
+) -> Grid:
+    """Read a grid file and check everything in it before anything runs.
+
+    Parameters
+    ----------
+    path : str or Path
+        YAML with ``notebook`` (a name under ``notebooks/`` or a path), ``fixed``, ``vary``,
+        ``exclude``, ``add`` (points beside the combinations; an axis that one does not name has
+        its first value), ``repeats``, and ``on``: all machines, or a list of Dask workers, each of
+        which carries every point out; else one machine does. ``environment.NAME`` sets a variable
+        beside the profile, ``settings.NAME`` a setting of a segmentation. Without such a file,
+        ``grids/NAME`` of the package.
+    store : str or Path
+        Where runs are kept.
+    overrides : mapping of str to value or list, optional
+        Parameters that replace the file's; a list is an axis.
+    repeats : int, optional
+        Of every spec, in the place of the file's.
+
+    Returns
+    -------
+    Grid
+        For `run_grid`.
+
+    Raises
+    ------
+    BadInput
+        If the file is no grid file, names a parameter that its notebook does not take, has a value
+        that a run refuses, or leaves no spec; or if two points are the same spec.
+    """
+    grid_path = _grid_path(path)
+    file = read_file(grid_path).overridden(overrides or {})
+    notebook = find_notebook(file.notebook, near=grid_path.parent)
+    usual = notebook_parameters(notebook)
+    problems = wrong_names(file, notebook, usual)
+    if problems:
+        raise BadInput(f"{grid_path}: {'; '.join(problems)}")
+    return Grid(
+        name=grid_path.stem,
+        notebook=notebook,
+        points=_points(file, usual, grid_path, store),
+        repeats=file.repeats if repeats is None else whole("repeats", repeats, least=1),
+        store=Store(store),
+        on=tuple(file.on) if isinstance(file.on, list) else file.on,
+    )
+
+
+def _grid_path(path: str | Path) -> Path:
+    """The file that is meant: the one that is there, else one that came with the package."""
+    packaged = packaged_folder("grids").parent / path
+    if not Path(path).exists() and packaged.is_file():
+        return packaged
+    return Path(path)
+
+
+def _points(
+    file: GridFile, usual: Mapping[str, Any], grid_path: Path, store: str | Path
+) -> tuple[Point, ...]:
+    """All points of a grid file; the images are read once for all of them."""
+    inputs = PlanInputs()
+    by_key: dict[str, Point] = {}
+    for varied in combinations(file):
+        parameters = {**usual, **file.fixed, **varied}
+        point = _point(parameters, varied, store=store, inputs=inputs)
+        key = point.plan.spec.key
+        if key in by_key:
+            raise BadInput(
+                f"{grid_path}: {by_key[key].label} and {point.label} are the same spec; vary only "
+                f"what is part of it: data, {', '.join(PARAMETERS)}"
+            )
+        by_key[key] = point
+    if not by_key:
+        raise BadInput(f"{grid_path} leaves no spec to run: `exclude` removes every combination")
+    return tuple(by_key.values())
+
+
+def combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
+    """Give the varied parameters of each point: the combinations, then what the file adds.
+
+    An entry of ``exclude`` leaves out the combinations that have all of its values.
+    """
+    for values in itertools.product(*file.vary.values()):
+        varied = dict(zip(file.vary, values, strict=True))
+        if not any(_has_all(varied, entry) for entry in file.exclude):
+            yield varied
+    first_values = {name: values[0] for name, values in file.vary.items()}
+    for entry in file.add:
+        yield {**first_values, **entry}
+
+
+def _has_all(varied: Mapping[str, Scalar], entry: Mapping[str, Scalar]) -> bool:
+    return all(varied[name] == value for name, value in entry.items())
+
+
+# -- one point -----------------------------------------------------------------------------
+
+
+def _point(
+    parameters: dict[str, Any],
+    varied: dict[str, Scalar],
+    *,
+    store: str | Path,
+    inputs: PlanInputs,
+) -> Point:
+    """Plan one point.
+
+    Parameters
+    ----------
+    parameters : dict of str to value
+        The notebook's defaults, and in their place what the file fixes and varies.
+    varied : dict of str to value
+        What the file varies.
+    store : str or Path
+    inputs : PlanInputs
+        The images and networks that were read for other points.
+    """
+    gathered = _with_settings_gathered(_with_variables_in_profile(parameters))
+    plan = _plan(gathered, store, inputs)
+    return Point(_with_absolute_paths(gathered, plan, store), varied, plan)
+
+
+def _with_variables_in_profile(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Put each ``environment.NAME`` into the name of the profile: ``cpu+NAME=VALUE``."""
+    profile = str(parameters.get("profile"))
+    others = {}
+    for name, value in parameters.items():
+        variable = VARIABLE.fullmatch(name)
+        if variable:
+            profile += f"+{variable[1]}={value}"
+        else:
+            others[name] = value
+    if len(others) == len(parameters):
+        return parameters
+    return {**others, "profile": profile}
+
+
+def _with_settings_gathered(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Put each ``settings.NAME`` into the one table ``settings``."""
+    settings = {
+        name.removeprefix(SETTING): value
+        for name, value in parameters.items()
+        if name.startswith(SETTING)
+    }
+    if not settings:
+        return parameters
+    others = {name: value for name, value in parameters.items() if not name.startswith(SETTING)}
+    return {**others, "settings": {**(others["settings"] or {}), **settings}}
+
+
+def _plan(parameters: Mapping[str, Any], store: str | Path, inputs: PlanInputs) -> Plan:
+    """The plan of a training, which has epochs, or else of a segmentation."""
+    options = {name: parameters[name] for name in _OPTIONS if name in parameters}
+    options["data"] = _absolute(parameters["data"])
+    options["store"] = store
+    if "epochs" in parameters:
+        return plan_training(options_by_name(TrainingOptions, options), inputs=inputs)
+    return plan_segmentation(options_by_name(SegmentationOptions, options), inputs=inputs)
+
+
+def _with_absolute_paths(
+    parameters: dict[str, Any], plan: Plan, store: str | Path
+) -> dict[str, Any]:
+    """Make all paths absolute: the notebook runs in a folder of its own."""
+    paths = {"data": _absolute(parameters["data"]), "store": _absolute(store)}
+    model = str(parameters.get("model"))
+    if plan.request.model.path is not None and Path(model).is_file():
+        paths["model"] = _absolute(model)
+    profile, plus, variables = str(parameters.get("profile")).partition("+")
+    if profile.endswith((".yaml", ".yml")):
+        paths["profile"] = f"{_absolute(profile)}{plus}{variables}"
+    return {**parameters, **paths}
+
+
+def _absolute(path: object) -> str:
+    return str(Path(str(path)).resolve())
