@@ -1,12 +1,18 @@
 """What runs are called, wherever several are shown: by what differs among them, and nothing else.
 
 A network that others were trained from is no result beside theirs; it is called what it is.
+
+Notes
+-----
+A *place* is a spec on a machine, ``KEY/MACHINE``: what repeats have in common. Every place has
+values of the same fields, and its name is made of those that tell it from the other places.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,207 +27,288 @@ START = "starting network"
 """What a run is called that others were trained from."""
 
 _BARE = ("task", "data", "machine", "version", "place", "profile", "mode")
-"""Fields whose values speak for themselves; said first, and wherever they differ."""
+"""Fields whose values speak for themselves; they come first, and are named wherever they differ."""
 _FIELDS = tuple(dict.fromkeys((*_BARE, "seed", *PARAMETERS)))
-_COLUMN = ("profile", "mode")
+_COLUMN_FIELDS = ("profile", "mode")
+_USUAL_SHARE = 2 / 3
+"""Of the places; a value that more of them have is the usual one."""
+
+Values = dict[str, Any]
+"""The value of every field of a place; "" where it is not known or does not apply."""
 
 
 def place_of(repeat: Repeat) -> str:
-    """Spec and machine of a repeat, ``KEY/MACHINE``; its repeats have this in common."""
+    """Give spec and machine of a repeat, ``KEY/MACHINE``; its repeats have this in common."""
     return repeat.name.rpartition("/")[0]
 
 
 class Names:
-    """What repeats that are shown together are called, and specs that failed, by place."""
+    """The names of repeats that are shown together, and of specs that failed.
+
+    Parameters
+    ----------
+    repeats : iterable of Repeat
+    failed : mapping of str to Spec, optional
+        By place; those of which no repeat was stored.
+
+    Attributes
+    ----------
+    values : dict of str to dict
+        By place the value of every field; one name that stands for two contents gets a piece of
+        their digest.
+    shown : list of str
+        The places that no others were trained from.
+    varying : list of str
+        The fields of which these have more than one value.
+
+    Notes
+    -----
+    There is one name of a spec (`of_spec`), and one of a repeat (`of_repeat`). `without` leaves
+    fields out of the name of a spec, where a heading says them already; `parts` gives its fields
+    one by one.
+    """
 
     def __init__(self, repeats: Iterable[Repeat], failed: Mapping[str, Spec] | None = None):
         repeats = list(repeats)
-        specs = {**(failed or {}), **{place_of(repeat): repeat.spec for repeat in repeats}}
+        specs = dict(failed or {})
+        specs.update({place_of(repeat): repeat.spec for repeat in repeats})
         machines = {place_of(repeat): repeat.manifest.machine for repeat in repeats}
-        self._n_repeats = Counter(map(place_of, repeats))
-        starts = _starting(repeats)
-        self._starts = [place for place in specs if place in starts and len(starts) < len(specs)]
-        self.facts = _facts(specs, machines)
-        """Every field of each, told apart where one name stands for two contents."""
-        self.shown = [place for place in specs if place not in self._starts]
-        self.varying = self._varying(self.shown)
-        """Fields with more than one value among those that are no start."""
-        self._fields = self._telling(self.shown)
-        self._row = [name for name in self._fields if name not in _COLUMN]
+        starts = _starting_places(repeats)
+        if len(starts) == len(specs):  # nothing else is there to be shown
+            starts = set()
+        self._n_repeats = Counter(place_of(repeat) for repeat in repeats)
+        self._starts = [place for place in specs if place in starts]
+        self.values = _values_by_place(specs, machines)
+        self.shown = [place for place in specs if place not in starts]
+        self.varying = self._varying_fields(self.shown)
+        self._fields = self._telling_fields(self.shown)
+        self._row_fields = [field for field in self._fields if field not in _COLUMN_FIELDS]
 
-    def _varying(self, places: Sequence[str]) -> list[str]:
-        values = {name: {self.facts[place][name] for place in places} for name in _FIELDS}
-        return [name for name in _FIELDS if len(values[name] - {""}) > 1]  # "" is not known
+    def _varying_fields(self, places: Sequence[str]) -> list[str]:
+        """Give the fields with more than one known value."""
+        varying = []
+        for field in _FIELDS:
+            known = {self.values[place][field] for place in places} - {""}
+            if len(known) > 1:
+                varying.append(field)
+        return varying
 
-    def _telling(self, places: Sequence[str]) -> list[str]:
-        """Fields that names need; one that follows from the others would only lengthen them."""
+    def _telling_fields(self, places: Sequence[str]) -> list[str]:
+        """Give the fields that names need: none that follows from the others."""
 
-        def n_told(fields: Sequence[str]) -> int:
-            return len({tuple(self.facts[place][name] for name in fields) for place in places})
+        def n_names(fields: Sequence[str]) -> int:
+            return len({tuple(self.values[place][field] for field in fields) for place in places})
 
-        varying = self._varying(places)
-        kept = [name for name in varying if name in (*_BARE, "seed")]
-        for name in varying:
-            if n_told([*kept, name]) > n_told(kept):
-                kept.append(name)
-        return kept
+        varying = self._varying_fields(places)
+        needed = [field for field in varying if field in (*_BARE, "seed")]
+        for field in varying:
+            if n_names([*needed, field]) > n_names(needed):
+                needed.append(field)
+        return needed
 
     @cached_property
-    def usual(self) -> dict[str, Any]:
-        """Values that most share, by field; a short name does not mention them."""
-        found = {
-            name: Counter(self.facts[place][name] for place in self.shown).most_common(1)[0]
-            for name in self._fields
-            if name not in ("seed", *_BARE)
-        }
-        return {name: value for name, (value, n) in found.items() if n > 2 * len(self.shown) / 3}
+    def usual(self) -> Values:
+        """Values that most places share, by field; the name of a spec does not mention them."""
+        usual = {}
+        for field in self._fields:
+            if field in ("seed", *_BARE):
+                continue
+            counts = Counter(self.values[place][field] for place in self.shown)
+            value, n = counts.most_common(1)[0]
+            if n > _USUAL_SHARE * len(self.shown):
+                usual[field] = value
+        return usual
 
     def is_start(self, place: str) -> bool:
-        """Whether others were trained from it."""
+        """Tell whether others were trained from it."""
         return place in self._starts
 
     def order(self, place: str) -> tuple:
-        """Sorts as tables show them: by rows, then columns, starts last."""
-        values = (sort_key(name, self.facts[place][name]) for name in (*self._row, *_COLUMN))
+        """Give what sorts places as tables show them: by rows, then columns, starts last."""
+        fields = (*self._row_fields, *_COLUMN_FIELDS)
+        values = (sort_key(field, self.values[place][field]) for field in fields)
         return self.is_start(place), *values, place
 
     def row(self, place: str) -> str:
-        """Of the matrix of verdicts."""
-        words = (said(name, self.facts[place][name]) for name in self._row or ["seed"])
-        return ", ".join(filter(None, words))
+        """Give the name of its row in the matrix of verdicts."""
+        return ", ".join(self._in_words(place, self._row_fields or ["seed"]))
 
     def column(self, place: str) -> tuple[str, str]:
-        """Profile and mode."""
-        return self.facts[place]["profile"], self.facts[place]["mode"]
+        """Give profile and mode, its column in the matrix of verdicts."""
+        return self.values[place]["profile"], self.values[place]["mode"]
 
-    def short(self, place: str) -> str:
-        """A spec in a few words."""
-        alone = place[:8] if len(self.shown) == 1 else "the usual spec"
-        return self.context(place) or alone
+    def of_spec(self, place: str) -> str:
+        """Give the name of a spec on a machine."""
+        name = self.without(place)
+        if name:
+            return name
+        return place[:8] if len(self.shown) == 1 else "the usual spec"
 
-    def label(self, repeat: Repeat) -> str:
-        """A repeat in a few words; which one it is where several of its spec are shown."""
+    def of_repeat(self, repeat: Repeat) -> str:
+        """Give the name of a repeat; it says which one where several of its spec are shown."""
         place = place_of(repeat)
         if self._n_repeats[place] < 2:
-            return self.short(place)
-        name = self.context(place) if len(self.shown) == 1 else self.short(place)
-        return f"{name}{', ' if name else ''}repeat {repeat.index}"
+            return self.of_spec(place)
+        spec_name = self.without(place) if len(self.shown) == 1 else self.of_spec(place)
+        number = f"repeat {repeat.index}"
+        return f"{spec_name}, {number}" if spec_name else number
 
-    def words(self, place: str, but: Collection[str] = ()) -> tuple[str, ...]:
-        """What it is among the others, field by field, some excepted."""
-        fields = self._telling(self._starts) if self.is_start(place) else self._fields
-        words = (said(name, self.facts[place][name]) for name in fields if name not in but)
+    def parts(self, place: str, but: Collection[str] = ()) -> tuple[str, ...]:
+        """Give what tells a place from the others, field by field, some excepted."""
+        fields = self._telling_fields(self._starts) if self.is_start(place) else self._fields
+        return self._in_words(place, [field for field in fields if field not in but])
+
+    def without(self, place: str, fields: Collection[str] = ()) -> str:
+        """Give the name of a spec without some fields; empty where nothing is left."""
+        if self.is_start(place):
+            return ", ".join([START, *self.parts(place)])
+        usual = [f for f, value in self.usual.items() if self.values[place][f] == value]
+        return ", ".join(self.parts(place, {*fields, *usual}))
+
+    def _in_words(self, place: str, fields: Iterable[str]) -> tuple[str, ...]:
+        """Give its values of some fields in words, those that apply."""
+        words = (value_in_words(field, self.values[place][field]) for field in fields)
         return tuple(filter(None, words))
 
-    def context(self, place: str, but: Collection[str] = ()) -> str:
-        """A spec in a few words, some fields and what is usual excepted."""
-        if self.is_start(place):
-            return ", ".join([START, *self.words(place)])
-        usual = [n for n, value in self.usual.items() if self.facts[place][n] == value]
-        return ", ".join(self.words(place, {*but, *usual}))
 
-
-def _starting(repeats: Sequence[Repeat]) -> set[str]:
-    """The places of those runs that others of them were trained from, on the same images."""
+def _starting_places(repeats: Sequence[Repeat]) -> set[str]:
+    """Give the places of runs that others of them were trained from, on the same images."""
     used = {
-        (one.spec.data_digest, one.spec.model_digest)
-        for one in repeats
-        if one.spec.task == "train" and one.spec.model_digest is not None
+        (repeat.spec.data_digest, repeat.spec.model_digest)
+        for repeat in repeats
+        if repeat.spec.task == "train" and repeat.spec.model_digest is not None
     }
-    keys = {
-        one.manifest.key
-        for one in repeats
-        for trained in [one.manifest.weights]
+    keys = set()
+    for repeat in repeats:
+        trained = repeat.manifest.weights
         # One that ends as it began is no other network than the one it was trained from.
-        if trained is not None and trained.digest != one.spec.model_digest
-        if (one.spec.data_digest, trained.digest) in used
-    }
-    return {place_of(one) for one in repeats if one.manifest.key in keys}
+        if trained is None or trained.digest == repeat.spec.model_digest:
+            continue
+        if (repeat.spec.data_digest, trained.digest) in used:
+            keys.add(repeat.manifest.key)
+    return {place_of(repeat) for repeat in repeats if repeat.manifest.key in keys}
 
 
-def _facts(
+# -- the values of fields ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A name, and the content that it stands for."""
+
+    name: str
+    content: Any
+
+
+def _values_by_place(
     specs: Mapping[str, Spec], machines: Mapping[str, MachineRecord]
-) -> dict[str, dict[str, Any]]:
-    told_apart = {
-        "data": _told_apart({place: (s.data, s.data_digest) for place, s in specs.items()}),
-        "profile": _told_apart({p: (s.profile, s.profile_settings) for p, s in specs.items()}),
-        "model": _told_apart({p: (_short(s.model), s.model_digest) for p, s in specs.items()}),
-        "machine": _told_apart({p: (one.label, one.identity) for p, one in machines.items()}),
-        "version": _versions(machines),
+) -> dict[str, Values]:
+    """Give the value of every field of each place."""
+    data = {place: _Named(spec.data, spec.data_digest) for place, spec in specs.items()}
+    profiles = {place: _Named(s.profile, s.profile_settings) for place, s in specs.items()}
+    models = {place: _Named(_short(s.model), s.model_digest) for place, s in specs.items()}
+    labels = {place: _Named(one.label, one.identity) for place, one in machines.items()}
+    unambiguous = {
+        "data": _unambiguous(data),
+        "profile": _unambiguous(profiles),
+        "model": _unambiguous(models),
+        "machine": _unambiguous(labels),
+        "version": _versions_by_place(machines),
     }
-    facts = {
-        place: {
-            **{"task": spec.task, **spec.parameters()},
-            "mode": spec.mode_in_words,
-            **{name: found.get(place, "") for name, found in told_apart.items()},
-        }
-        for place, spec in specs.items()
-    }
+    values_by_place: dict[str, Values] = {}
+    for place, spec in specs.items():
+        values: Values = {"task": spec.task}
+        values.update(spec.parameters())
+        values["mode"] = spec.mode_in_words
+        for field, by_place in unambiguous.items():
+            values[field] = by_place.get(place, "")
+        values_by_place[place] = values
+    _add_places(values_by_place)
+    return values_by_place
+
+
+def _add_places(values_by_place: Mapping[str, Values]) -> None:
+    """Add the field ``place``: a piece of key or machine, where all other values are equal."""
     alike: dict[tuple, list[str]] = defaultdict(list)
-    for place, values in facts.items():
+    for place, values in values_by_place.items():
         alike[tuple(values.values())].append(place)
     for places in alike.values():
-        one_spec = len({place.partition("/")[0] for place in places}) == 1
+        is_one_spec = len({place.partition("/")[0] for place in places}) == 1
         for place in places:
-            told = place[-8:] if one_spec else place[:8]
-            facts[place]["place"] = told if len(places) > 1 else ""
-    return facts
+            piece = place[-8:] if is_one_spec else place[:8]
+            values_by_place[place]["place"] = piece if len(places) > 1 else ""
 
 
-def _told_apart(named: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
-    """Names by place, with a piece of a digest where one name stands for two contents."""
-    digests = {place: value_digest(content) for place, (_, content) in named.items()}
-    contents: dict[str, set[str]] = defaultdict(set)
-    for place, (name, _) in named.items():
-        contents[name].add(digests[place])
-    return {
-        place: name if len(contents[name]) == 1 else f"{name} ({digests[place][:6]})"
-        for place, (name, _) in named.items()
-    }
+def _unambiguous(named: Mapping[str, _Named]) -> dict[str, str]:
+    """Give names by place, with a piece of a digest where one name stands for two contents."""
+    digests = {place: value_digest(one.content) for place, one in named.items()}
+    digests_of_name: dict[str, set[str]] = defaultdict(set)
+    for place, one in named.items():
+        digests_of_name[one.name].add(digests[place])
+    names = {}
+    for place, one in named.items():
+        is_alone = len(digests_of_name[one.name]) == 1
+        names[place] = one.name if is_alone else f"{one.name} ({digests[place][:6]})"
+    return names
 
 
-def _versions(machines: Mapping[str, MachineRecord]) -> dict[str, str]:
-    """The libraries in which a device differs from itself; two devices differ in more."""
-    of_device: dict[tuple[str, str], dict[str, MachineRecord]] = defaultdict(dict)
-    for place, one in machines.items():
-        of_device[one.identity, one.device][place] = one
-    told = ((same, changed_versions([*same.values()])) for same in of_device.values())
-    return {place: text for same, texts in told for place, text in zip(same, texts, strict=True)}
+def _versions_by_place(machines: Mapping[str, MachineRecord]) -> dict[str, str]:
+    """Give the libraries in which a device differs from itself; two devices differ in more."""
+    by_device: dict[tuple[str, str], dict[str, MachineRecord]] = defaultdict(dict)
+    for place, machine in machines.items():
+        by_device[machine.identity, machine.device][place] = machine
+    versions: dict[str, str] = {}
+    for of_device in by_device.values():
+        changed = changed_versions(list(of_device.values()))
+        versions.update(zip(of_device, changed, strict=True))
+    return versions
 
 
 def versions_of(machine: MachineRecord) -> dict[str, str]:
-    """Of the numeric libraries, and of driver, CUDA and cuDNN where a GPU computed."""
+    """Give the versions of numeric libraries and, of a GPU, those of driver, CUDA and cuDNN."""
     gpu = {"driver": machine.driver, "CUDA": machine.cuda, "cuDNN": machine.cudnn}
     return machine.versions | {name: version for name, version in gpu.items() if version}
 
 
 def changed_versions(machines: Sequence[MachineRecord]) -> list[str]:
-    """What each has of the libraries that are not of one version in all of some machines."""
+    """Give what each has of the libraries that are not of one version in all of some machines.
+
+    Returns
+    -------
+    list of str
+        One for each machine, such as ``torch 2.8.0, CUDA absent``; empty where nothing changed.
+    """
     sides = [versions_of(machine) for machine in machines]
-    every = dict.fromkeys(name for versions in sides for name in versions)
-    changed = [name for name in every if len({versions.get(name) for versions in sides}) > 1]
+    libraries = dict.fromkeys(name for versions in sides for name in versions)
+    changed = [name for name in libraries if len({versions.get(name) for versions in sides}) > 1]
     return [", ".join(f"{name} {side.get(name, 'absent')}" for name in changed) for side in sides]
 
 
 def _short(model: str) -> str:
-    """What a network was trained from: ``KEY/MACHINE/REPEAT`` as ``KEY/REPEAT``, cut short."""
+    """Give what a network was trained from: ``KEY/MACHINE/REPEAT`` as ``KEY/REPEAT``, cut short."""
     key, *rest = model.split("/")
     return f"{key[:8]}/{rest[-1]}" if rest and len(key) >= 16 else model
 
 
-def sort_key(name: str, value: Any) -> tuple:
-    """Sorts the values of a field as people expect them."""
-    if name == "mode":
+def sort_key(field: str, value: Any) -> tuple:
+    """Give what sorts the values of a field as people expect them."""
+    if field == "mode":
         return MODES.index(value.partition(",")[0]), value
     return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
 
 
-def said(name: str, value: Any) -> str:
-    """A field's value in words; profiles, modes and machines speak for themselves."""
+def value_in_words(field: str, value: Any) -> str:
+    """Give a field's value in words; profiles, modes and machines speak for themselves.
+
+    Examples
+    --------
+    >>> value_in_words("task", "segment"), value_in_words("mode", "strict")
+    ('only segmented', 'strict')
+    """
     if value == "":  # does not apply
         return ""
-    if name == "task":
+    if field == "task":
         return {"train": "trained", "segment": "only segmented", "wrap": "wrapped"}[value]
-    if name in _BARE:
+    if field in _BARE:
         return str(value)
-    return setting_in_words(name, value)
+    return setting_in_words(field, value)

@@ -16,7 +16,14 @@ from typing import Any
 
 from cellrepro.bits.digests import value_digest
 from cellrepro.same.axes import AXES, DRAWN, OBSERVING, OF_PROFILE, ROUNDING_VARIABLES, rule_of
-from cellrepro.same.names import Names, changed_versions, place_of, said, sort_key, versions_of
+from cellrepro.same.names import (
+    Names,
+    changed_versions,
+    place_of,
+    sort_key,
+    value_in_words,
+    versions_of,
+)
 from cellrepro.same.pairs import Pair
 from cellrepro.store.store import Repeat
 
@@ -157,7 +164,7 @@ def _order(axis: str, sample: Sample, names: Names) -> tuple:
     if axis == "repeats":
         return (sample.repeat.index,)
     named_by = rule_of(axis).named_by
-    value = names.facts[place_of(sample.repeat)].get(named_by, "")
+    value = names.values[place_of(sample.repeat)].get(named_by, "")
     return sort_key(named_by, value), str(sample.facts[axis]), sample.repeat.name
 
 
@@ -257,7 +264,7 @@ def _pair(axis: str, names: Names, a: Sample, b: Sample) -> Pair:
     place = place_of(a.repeat)
     return Pair(
         axis=axis,
-        context=names.short(place) if axis == "repeats" else names.context(place, differing),
+        context=names.of_spec(place) if axis == "repeats" else names.without(place, differing),
         name_a=name_a,
         name_b=name_b,
         a=a.repeat,
@@ -265,7 +272,7 @@ def _pair(axis: str, names: Names, a: Sample, b: Sample) -> Pair:
         units=(_unit(axis, a), _unit(axis, b)),
         surroundings=str(a.facts_without(*differing)),
         settings=str(a.facts_without(*differing, *DRAWN)),
-        setting=", ".join(names.words(place, {*differing, *DRAWN})),
+        setting=", ".join(names.parts(place, {*differing, *DRAWN})),
     )
 
 
@@ -282,8 +289,8 @@ def _sides(axis: str, a: Sample, b: Sample, names: Names) -> list[str]:
     if axis == "version":
         return changed_versions([side.repeat.manifest.machine for side in (a, b)])
     named_by = rule_of(axis).named_by
-    shown = [names.facts[place_of(side.repeat)] for side in (a, b)]
-    sides = [said(named_by, facts[named_by]) for facts in shown]
+    shown = [names.values[place_of(side.repeat)] for side in (a, b)]
+    sides = [value_in_words(named_by, facts[named_by]) for facts in shown]
     if named_by == "profile" and not a.in_one_computer(b):
         return [f"{name} on {facts['machine']}" for name, facts in zip(sides, shown, strict=True)]
     return sides

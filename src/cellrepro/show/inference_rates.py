@@ -102,7 +102,7 @@ def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
         size=sizes.pop() if len(sizes) == 1 else f"{len(sizes)} sizes",
         edge=statistics.mean(pixels.values()) ** 0.5,
         batch_size=first.spec.settings.batch_size,
-        setting=names.context(place_of(first), ("data", "batch_size")),
+        setting=names.without(place_of(first), ("data", "batch_size")),
         n_repeats=len(repeats),
         n_timed=len(timed),
         images_per_second=Rate.over([len(timed) / each for each in seconds]),

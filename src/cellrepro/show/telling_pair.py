@@ -116,7 +116,7 @@ class _Candidate:
     def of(cls, names: Names, repeat: Repeat) -> _Candidate:
         records = repeat.manifest.masks.values()
         masks = tuple(record.canonical_digest for record in records)
-        return cls(repeat, names.facts[place_of(repeat)], masks)
+        return cls(repeat, names.values[place_of(repeat)], masks)
 
     def values(self, fields: Iterable[str]) -> tuple[Any, ...]:
         return tuple(self.facts[field] for field in fields)

@@ -150,7 +150,7 @@ def one_change_each(repeats: Sequence[Repeat]) -> list[Repeat]:
     The first two where every other differs in several things.
     """
     names = Names(repeats)
-    facts = [names.facts[place_of(repeat)] for repeat in repeats]
+    facts = [names.values[place_of(repeat)] for repeat in repeats]
     first_with: dict[frozenset[str], Repeat] = {}
     for repeat, facts_of_it in zip(repeats[1:], facts[1:], strict=True):
         changes = frozenset(name for name in _CHANGES if facts_of_it[name] != facts[0][name])
@@ -162,7 +162,7 @@ def one_change_each(repeats: Sequence[Repeat]) -> list[Repeat]:
 def short_names(repeats: Sequence[Repeat]) -> list[str]:
     """Name each repeat by what tells it apart from the others, and nothing else."""
     names = Names(repeats)
-    return [names.label(repeat) for repeat in repeats]
+    return [names.of_repeat(repeat) for repeat in repeats]
 
 
 def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:

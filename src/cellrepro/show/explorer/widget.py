@@ -250,7 +250,7 @@ def explore_runs(
     names = Names(shown)
     return Explorer(
         [view for view, _ in images],
-        [names.label(repeat) for repeat in shown],
+        [names.of_repeat(repeat) for repeat in shown],
         image=image or first.image,
         a=shown.index(found[first.a]),
         b=shown.index(found[first.b]),

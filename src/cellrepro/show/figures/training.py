@@ -180,7 +180,7 @@ def scores_of_runs(runs: Sequence[Run]) -> Picture:
     if not repeats:
         return style.note("no run has a score against a ground truth")
     names = Names(repeats)
-    row_of = {id(each): names.context(place_of(each), {"profile"}) for each in repeats}
+    row_of = {id(each): names.without(place_of(each), {"profile"}) for each in repeats}
     rows = list(dict.fromkeys(row_of[id(repeat)] for repeat in repeats))
     profiles = list(dict.fromkeys(repeat.spec.profile for repeat in repeats))
     parts = _parts(repeats, row_of)

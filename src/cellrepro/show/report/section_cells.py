@@ -135,5 +135,5 @@ def _scored(chapter: Chapter, score: float, name: str, repeat: Repeat) -> View:
         pixels = chapter.store.image(chapter.images_digest, name)
         found, shown = beside(name, pixels, truth, masks, f"against-truth-{name}")
         shown = Shown(shown.panels[-3:], shown.data)
-    label = chapter.names.label(repeat)
+    label = chapter.names.of_repeat(repeat)
     return View(image=name, label=label, score=score, comparison=found, figure=shown)

@@ -43,7 +43,7 @@ def cost_view(chapter: Chapter) -> View:
     pairs = _strict_beside_fast(chapter, seconds.get(phase, {}))
     kinds = {"strict": "{:.1f}", "fast": "{:.1f}", "times as long": "{:.2f}"}
     ratios = [pair["times as long"] for pair in pairs]
-    seconds.insert(0, "spec", [chapter.names.short(place) for place in seconds.index])
+    seconds.insert(0, "spec", [chapter.names.of_spec(place) for place in seconds.index])
     return View(
         n_runs=len(repeats),
         phases=list(each),
@@ -115,7 +115,7 @@ def environment_view(chapters: Sequence[Chapter]) -> View:
 def _setting(chapter: Chapter, repeat: Repeat) -> str:
     """Machine, where there are several, profile and mode."""
     place, names = place_of(repeat), chapter.names
-    machine = [names.facts[place][name] for name in OF_MACHINE if name in names.varying]
+    machine = [names.values[place][name] for name in OF_MACHINE if name in names.varying]
     return ", ".join(filter(None, [*machine, *names.column(place)]))
 
 

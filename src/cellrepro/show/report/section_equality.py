@@ -9,7 +9,7 @@ from string import ascii_uppercase
 
 from cellrepro.asked.spec import PARAMETERS
 from cellrepro.bits.digests import value_digest
-from cellrepro.same.names import said, sort_key
+from cellrepro.same.names import sort_key, value_in_words
 from cellrepro.same.verdicts import Verdict
 from cellrepro.show.report.page import View, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, Judged
@@ -82,16 +82,18 @@ class Equality:
     def equal(self) -> str:
         """What every spec has in common, in one line."""
         names = self.chapter.names
-        facts = names.facts[self.chapter.results[0].place]
+        facts = names.values[self.chapter.results[0].place]
         telling = self.chapter.results[0].spec.shown_parameters()
         fields = [f for f in (*telling, "machine") if f not in (*names.varying, "ledger")]
         labels = {name: f"{name} " for name in ("profile", "mode", "machine")}
-        return ", ".join(labels.get(name, "") + said(name, facts[name]) for name in fields)
+        return ", ".join(
+            labels.get(name, "") + value_in_words(name, facts[name]) for name in fields
+        )
 
     @property
     def usual(self) -> str:
         """What short names do not mention."""
-        return ", ".join(said(*item) for item in self.chapter.names.usual.items())
+        return ", ".join(value_in_words(*item) for item in self.chapter.names.usual.items())
 
     @property
     def remarks(self) -> dict[str, str]:
@@ -99,13 +101,13 @@ class Equality:
         found, n_specs = defaultdict(list), len(self.chapter.results)
         for one in self.chapter.results:
             for reason in one.judgement.reasons:
-                found[reason].append(self.chapter.names.short(one.place))
+                found[reason].append(self.chapter.names.of_spec(one.place))
         by_key: dict[str, list[Judged]] = defaultdict(list)
         for one in self.chapter.results:
             by_key[one.repeats[0].manifest.key].append(one)
         for key, several in by_key.items():
             if len(several) > 1:
-                spec = self.chapter.names.context(several[0].place, OF_MACHINE) or key[:8]
+                spec = self.chapter.names.without(several[0].place, OF_MACHINE) or key[:8]
                 found[self._across(several)].append(spec)
         return {remark: which(specs, n_specs, "spec") for remark, specs in found.items()}
 
@@ -114,7 +116,7 @@ class Equality:
         parts: list[str] = []
         alike: dict[frozenset, list[str]] = defaultdict(list)  # machines by their results
         for one in several:
-            facts = self.chapter.names.facts[one.place]
+            facts = self.chapter.names.values[one.place]
             name = ", ".join(facts[field] for field in OF_MACHINE if facts[field])
             counts = Counter(map(self.of, one.repeats))
             parts.append(f"{name} {max(counts.values())} of {len(one.repeats)} equal")
@@ -124,7 +126,7 @@ class Equality:
     @property
     def data(self) -> View | None:
         """Every run with its letter, number and settings."""
-        facts, fields = self.chapter.names.facts, ("machine", "version", *PARAMETERS)
+        facts, fields = self.chapter.names.values, ("machine", "version", *PARAMETERS)
         rows = [
             {
                 "run": repeat.name,

@@ -80,7 +80,7 @@ def _plane(read: Callable[[], np.ndarray], plane: int) -> np.ndarray:
 
 
 def _rows(chapter: Chapter, repeats: list[Repeat], agreement: Agreement) -> list[dict]:
-    labels = [chapter.names.label(repeat) for repeat in repeats]
+    labels = [chapter.names.of_repeat(repeat) for repeat in repeats]
 
     def lacking(one: Stability) -> list[str]:
         having = {*one.runs}

@@ -22,7 +22,7 @@ def warnings_view(chapters: Sequence[Chapter]) -> View:
     every = [(c, one, repeat) for c in chapters for one in c.every for repeat in one.repeats]
     seen: dict[str, list[Seen]] = defaultdict(list)
     for chapter, one, repeat in every:
-        label = chapter.names.label(repeat)
+        label = chapter.names.of_repeat(repeat)
         for warning in about_determinism(repeat.manifest.warnings):
             seen[warning.op].append((label, warning))
         if one.spec.loose is not None:

@@ -64,7 +64,11 @@ def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> li
     networks = []
     for number, members in groups.items():
         place, n_others = place_of(members[0]), len({*map(place_of, members)}) - 1
-        name = chapter.names.short(place) if n_at[place] == 1 else chapter.names.label(members[0])
+        name = (
+            chapter.names.of_spec(place)
+            if n_at[place] == 1
+            else chapter.names.of_repeat(members[0])
+        )
         more = f" (and {n_others} more)" if n_others else ""
         path, name = members[0].weights, f"{number}: {name}{more}"
         networks.append(View(name=name, number=number, path=path, members=members))
@@ -177,6 +181,6 @@ def _curves(chapter: Chapter) -> tuple[int, Shown]:
             zip(found.train_losses, found.learning_rates, strict=False), start=1
         )
     ]
-    labels = [chapter.names.label(one) for one in kept]
+    labels = [chapter.names.of_repeat(one) for one in kept]
     drawn = training.training_curves(kept, labels=labels)
     return len(kept), figure(drawn, table_file(f"training-{chapter.data}", rows))

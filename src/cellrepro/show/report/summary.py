@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from cellrepro.asked.spec import PARAMETERS, Spec
 from cellrepro.errors import BadInput
 from cellrepro.same.axes import AXES, OBSERVING
-from cellrepro.same.names import Names, place_of, said
+from cellrepro.same.names import Names, place_of, value_in_words
 from cellrepro.same.seed_spread import Axis, Spread, measure_spread
 from cellrepro.same.verdicts import Judgement, Verdict, judge
 from cellrepro.store.failures import KeptFailure
@@ -82,7 +82,7 @@ class Chapter:
     @property
     def title(self) -> str:
         """The data set and what was done with it."""
-        return f"{self.data}: {said('task', self.task)}"
+        return f"{self.data}: {value_in_words('task', self.task)}"
 
     @cached_property
     def results(self) -> list[Judged]:

@@ -76,7 +76,7 @@ def result_table(runs: Sequence[Run]) -> pd.DataFrame:
     rows = []
     for weights, masks in results:
         members = by_result[weights, masks]
-        settings = Counter(names.short(place_of(repeat)) for repeat in members)
+        settings = Counter(names.of_spec(place_of(repeat)) for repeat in members)
         rows.append(
             {
                 "weights": weights_number.get(weights, "–"),
