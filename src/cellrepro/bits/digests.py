@@ -142,14 +142,18 @@ def _tensor_tokens(value: Any) -> Iterator[Any]:
             f"a value of type {type(value).__qualname__} cannot be digested; expected a tensor, an "
             "array, a number, text, None, or dicts, lists and tuples of them"
         )
-    from torch.utils._python_dispatch import _disable_current_modes
 
     from cellrepro.bits.same import parts
+    from cellrepro.torch_internals import (
+        hidden_from_modes,
+        modes_suspended,
+        subclasses_as_plain_tensors,
+    )
 
-    with torch.no_grad(), _disable_current_modes():
+    with torch.no_grad(), modes_suspended():
         pieces = parts(value)
         if pieces is None:
-            with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
+            with subclasses_as_plain_tensors(), hidden_from_modes():
                 yield value.as_subclass(torch.Tensor)
             return
         yield f"p{type(value).__qualname__} {value.layout} {_name(value.dtype)}[".encode()
@@ -162,9 +166,11 @@ def _array_as_tensor(value: Any) -> Any:
     """An array in C order and native bytes; a copy only where it is not so."""
     import torch
 
+    from cellrepro.torch_internals import hidden_from_modes
+
     array = np.require(value, requirements=("C", "W"))
     try:
-        with torch._C._DisableTorchDispatch():
+        with hidden_from_modes():
             return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
     except TypeError as error:  # objects are addresses, long doubles have idle bytes
         raise BadInput(f"an array cannot be digested; expected numbers ({error})") from error
@@ -221,8 +227,9 @@ def _integers_in_order(tensor: Any) -> Any:
     import torch
 
     from cellrepro.bits.same import as_integers
+    from cellrepro.torch_internals import hidden_from_modes
 
-    with torch.no_grad(), torch._C._DisableTorchDispatch():
+    with torch.no_grad(), hidden_from_modes():
         return as_integers(tensor).contiguous()
 
 
@@ -238,7 +245,9 @@ def lanes_digest(tokens: list[Any]) -> str:
     """The digest of tensors, on any device, and of bytes between them."""
     import torch
 
-    with torch.no_grad(), torch._C._DisableTorchDispatch():
+    from cellrepro.torch_internals import hidden_from_modes
+
+    with torch.no_grad(), hidden_from_modes():
         sums = [_lanes(torch, token) for token in tokens if not isinstance(token, bytes)]
         device = next((one.device for one in sums if not one.is_cpu), "cpu")
         # One copy to the host for all.

@@ -250,14 +250,6 @@ def _flag(place: str) -> Any:
     return getattr(attrgetter(owner)(torch.backends), attribute, None)
 
 
-def _precision(way: str) -> Callable[..., Any]:
-    """Getter or setter of the newer interface; one that does nothing before torch 2.9."""
-    # Not public: in torch 2.15 setting `torch.backends.mkldnn.fp32_precision` sets the generic.
-    import torch
-
-    return getattr(torch._C, f"_{way}_fp32_precision_{way}ter", lambda *place: None)
-
-
 def _held() -> dict[str, Any]:
     """Everything that a mode sets, as PyTorch reads it.
 
@@ -267,6 +259,8 @@ def _held() -> dict[str, Any]:
     """
     import torch
     import torch.utils.deterministic as memory
+
+    from cellrepro.torch_internals import fp32_precision
 
     def old(read: Callable[[], Any]) -> Any:
         try:
@@ -283,7 +277,7 @@ def _held() -> dict[str, Any]:
             "cuda_matmul_allow_tf32": old(lambda: torch.backends.cuda.matmul.allow_tf32),
             "cudnn_allow_tf32": old(lambda: torch.backends.cudnn.allow_tf32),
             "float32_matmul_precision": old(torch.get_float32_matmul_precision),
-            **{name: _precision("get")(*place) for name, place in _PRECISIONS.items()},
+            **{name: fp32_precision("get")(*place) for name, place in _PRECISIONS.items()},
         }
 
 
@@ -291,6 +285,8 @@ def _write(state: dict[str, Any]) -> None:
     """Set everything as `_held` found it."""
     import torch
     import torch.utils.deterministic as memory
+
+    from cellrepro.torch_internals import fp32_precision
 
     now = _held()
     algorithms = ("deterministic_algorithms", "deterministic_warn_only")
@@ -309,7 +305,9 @@ def _write(state: dict[str, Any]) -> None:
             torch.backends.cuda.matmul.allow_tf32 = state["cuda_matmul_allow_tf32"]
         if state["cudnn_allow_tf32"] != MIXED:
             torch.backends.cudnn.allow_tf32 = state["cudnn_allow_tf32"]
+    read_precision = fp32_precision("get")
+    write_precision = fp32_precision("set")
     for name, setting in _PRECISIONS.items():  # last, since the older ones change these
-        _precision("set")(*setting, "none")
-        if _precision("get")(*setting) != state[name]:  # else it is inherited, as it may have been
-            _precision("set")(*setting, state[name])
+        write_precision(*setting, "none")
+        if read_precision(*setting) != state[name]:  # else it is inherited, as it may have been
+            write_precision(*setting, state[name])

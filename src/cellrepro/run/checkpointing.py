@@ -191,9 +191,8 @@ class Keeper:
         self.ledger.epoch = checkpoint.epoch - 1
         self.resumed = [*checkpoint.loop.get("resumed", []), checkpoint.epoch]
         self.continued_from = checkpoint.loop.get("continued_from")
-        generator_states.restore(
-            checkpoint.generators
-        )  # last: nothing may draw between it and the first step
+        # Last: nothing may draw between it and the first step.
+        generator_states.restore(checkpoint.generators)
 
     def _refuse_other_seeds(self, checkpoint: Checkpoint) -> None:
         if self._seed is None:

@@ -29,6 +29,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from cellrepro import torch_internals
 from cellrepro.bits.site import Site
 from cellrepro.determinism import checkpoint_seeds, data_order, generator_states, modes, seeds
 from cellrepro.errors import BadInput
@@ -192,7 +193,7 @@ class Observer(TorchDispatchMode):
     def at_work(self) -> tuple[str | None, str, str | None]:
         """The module at work, the phase, and in a backward pass the line of the forward."""
         here = self._here
-        node = torch._C._current_autograd_node()
+        node = torch_internals.backward_node()
         if node is None:
             module = here.modules[-1][1] if here.modules else None
             line = None

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 
+from cellrepro import torch_internals
 from cellrepro.bits.site import Site
 from cellrepro.errors import BadInput
 from cellrepro.trace.observer import Call, Observer, source_line
@@ -201,7 +202,7 @@ def _seen_now() -> dict[str, _Seen]:
     """Every global generator, read from where no replaced function is in the way."""
     python = random._inst.getstate()
     found = {"python": _Seen(python, python[1][-1], _BLOCK)}
-    numpy = np.random.mtrand._rand.get_state(legacy=False)
+    numpy = torch_internals.numpy_global_state()
     # Another bit generator, put in its place by somebody, has no position.
     found["numpy"] = _Seen(pickle.dumps(numpy), numpy["state"].get("pos"), _BLOCK)
     raw = _raw_bytes(torch.default_generator)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from cellrepro import torch_internals
 from cellrepro.trace.observer import Call
 
 # Names of what hands out memory that nobody has written: equal bits are not promised.
@@ -204,7 +205,7 @@ def seen_on(view: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
     offset = int(view.storage_offset()) + memory.storage_offset() // view.element_size()
     tensor.set_(memory.untyped_storage(), offset, view.size(), view.stride())
     tensor = tensor.conj() if view.is_conj() else tensor
-    return torch._neg_view(tensor) if view.is_neg() else tensor
+    return torch_internals.negative_view(tensor) if view.is_neg() else tensor
 
 
 def _copy(memory: torch.Tensor) -> torch.Tensor:

@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from cellrepro.bits.digests import generator_digests, tensor_digest, tensors_digest, value_digest
 from cellrepro.store.ledger import Ledger
+from cellrepro.torch_internals import modes_suspended_if_any
 
 
 class Watch:
@@ -44,12 +44,6 @@ class Watch:
         """The optimizer has made its step."""
 
 
-def _unobserved() -> AbstractContextManager[Any]:
-    """While somebody else listens: those who watch operations see nothing of it."""
-    is_observed = torch._C._len_torch_dispatch_stack() > 0
-    return _disable_current_modes() if is_observed else nullcontext()
-
-
 class Watches(Watch):
     """Several who listen, told in order; ``watches`` may be changed between steps.
 
@@ -73,29 +67,29 @@ class Watches(Watch):
         images: torch.Tensor,
         targets: torch.Tensor,
     ) -> None:
-        with _unobserved():
+        with modes_suspended_if_any():
             for watch in self.watches:
                 watch.batch(names, crops, images, targets)
 
     def forward(self, output: torch.Tensor) -> None:  # noqa: D102
-        with _unobserved():
+        with modes_suspended_if_any():
             for watch in self.watches:
                 watch.forward(output)
 
     def loss(self, loss: torch.Tensor) -> None:  # noqa: D102
-        with _unobserved():
+        with modes_suspended_if_any():
             for watch in self.watches:
                 watch.loss(loss)
 
     def backward(self, network: torch.nn.Module) -> None:  # noqa: D102
-        with _unobserved():
+        with modes_suspended_if_any():
             for watch in self.watches:
                 watch.backward(network)
 
     def updated(  # noqa: D102
         self, network: torch.nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
-        with _unobserved():
+        with modes_suspended_if_any():
             for watch in self.watches:
                 watch.updated(network, optimizer)
 

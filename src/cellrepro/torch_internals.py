@@ -1,0 +1,89 @@
+"""Every call into parts of PyTorch and NumPy that are not public, and why there is no other way.
+
+Each holds for the versions that it names; tests of its callers notice where it does not any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+
+def hidden_from_modes() -> AbstractContextManager[None]:
+    """Operations in the block reach no ``TorchDispatchMode`` and no tensor subclass.
+
+    The cheapest way to do so, for every digest of a tensor: a public mode can only be left, not
+    passed over (torch 2.6 to 2.15).
+    """
+    return torch._C._DisableTorchDispatch()
+
+
+def subclasses_as_plain_tensors() -> AbstractContextManager[None]:
+    """Functions in the block treat a tensor subclass as the plain tensor it is made of.
+
+    Without it ``as_subclass(torch.Tensor)`` would ask the subclass's ``__torch_function__``
+    (torch 2.6 to 2.15).
+    """
+    return torch._C.DisableTorchFunctionSubclass()
+
+
+def modes_suspended() -> AbstractContextManager[Any]:
+    """In the block no ``TorchDispatchMode`` is active, while tensor subclasses still work.
+
+    PyTorch's own tools suspend their modes with it (torch 2.6 to 2.15).
+    """
+    return _disable_current_modes()
+
+
+def modes_suspended_if_any() -> AbstractContextManager[Any]:
+    """The same as `modes_suspended`, which costs nothing where no mode is active."""
+    is_observed = torch._C._len_torch_dispatch_stack() > 0
+    return modes_suspended() if is_observed else nullcontext()
+
+
+def backward_node() -> Any:
+    """The node of the graph whose gradient this thread computes; None outside of a backward pass.
+
+    ``torch.autograd.graph`` gives nodes, and not which of them is at work (torch 2.6 to 2.15).
+    """
+    return torch._C._current_autograd_node()
+
+
+def negative_view(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of the same memory that reads with the opposite sign, as that of ``conj().imag``.
+
+    Such views come out of public functions, and only this makes one (torch 2.6 to 2.15).
+    """
+    return torch._neg_view(tensor)
+
+
+def fp32_precision(way: Literal["get", "set"]) -> Callable[..., Any]:
+    """Getter or setter of the precision of float32 products (torch 2.9 and later).
+
+    The public ``torch.backends.mkldnn.fp32_precision`` sets the setting of all backends instead of
+    its own (torch 2.15).
+
+    Parameters
+    ----------
+    way : {"get", "set"}
+
+    Returns
+    -------
+    callable
+        Of a backend and an operation, ``("cuda", "matmul")``, and to set of a value after them.
+        Before torch 2.9 it does nothing and returns None.
+    """
+    return getattr(torch._C, f"_{way}_fp32_precision_{way}ter", lambda *setting: None)
+
+
+def numpy_global_state() -> dict[str, Any]:
+    """The state of NumPy's global generator, also while ``numpy.random.get_state`` is replaced.
+
+    The functions of ``numpy.random`` are methods of this object (NumPy 1.26 to 2.4).
+    """
+    return np.random.mtrand._rand.get_state(legacy=False)
