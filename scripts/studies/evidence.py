@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -13,27 +15,30 @@ from cellrepro.store.store import Repeat, Run, Store
 
 TOP = Path(__file__).parents[2]
 
+EVIDENCE = TOP / "evidence"
 
-EVIDENCE, DOCS = TOP / "evidence", TOP / "docs"
-
+DOCS = TOP / "docs"
 
 OUT = DOCS / "findings"
 """Figures, and the rows that they are drawn from."""
 
-
 SETS = ("nuclei", "cells")
+"""Of images."""
 
-
-STEPS, LONG, PAIRS, FIRST, CELLS = 40, 500, 200, 2, 100
-"""Epochs of the trainings of study 1, of study 2, of studies 3 and 5, of first steps, and of the
-longer trainings of phase-contrast cells: grids/findings/."""
-
+# Epochs of the trainings, see grids/findings/.
+SHORT_EPOCHS = 40
+"""Of study 1."""
+LONG_EPOCHS = 500
+"""Of study 2."""
+PAIRS_EPOCHS = 200
+"""Of studies 3 and 5."""
+FIRST_EPOCHS = 2
+"""Of those whose first steps were looked at."""
+CELLS_EPOCHS = 100
+"""Of the longer ones of phase-contrast cells."""
 
 SEED = 42
 """Of study 1; study 3 has seeds from 0."""
-
-
-Values = dict[str, Any]
 
 
 @cache
@@ -43,22 +48,30 @@ def every_run() -> list[Run]:
 
 
 def runs_of(images: str, epochs: int, model: str = "tiny") -> list[Run]:
-    """Trainings over one set of images."""
-    asked = (images, model, epochs, "train")
-    names = ("data", "model", "epochs", "task")
-    return [run for run in every_run() if asked == tuple(getattr(run.spec, n) for n in names)]
+    """Trainings of a network over one set of images."""
+    return [
+        run
+        for run in every_run()
+        if run.spec.task == "train"
+        and run.spec.data == images
+        and run.spec.model == model
+        and run.spec.epochs == epochs
+    ]
 
 
 def five_step_runs(images: str) -> list[Run]:
     """Those of study 1: without the seeds that study 3 trained by depth."""
-    found = runs_of(images, STEPS)
-    return [run for run in found if run.spec.mode != "fast" or run.spec.seed == SEED]
+    runs = runs_of(images, SHORT_EPOCHS)
+    return [run for run in runs if run.spec.mode != "fast" or run.spec.seed == SEED]
 
 
 def repeated_runs(epochs: int, model: str = "tiny") -> list[Run]:
     """Those of study 3: without determinism, seeds from 0."""
-    found = runs_of("nuclei", epochs, model)
-    return [run for run in found if run.spec.mode == "fast" and run.spec.seed != SEED]
+    runs = runs_of("nuclei", epochs, model)
+    return [run for run in runs if run.spec.mode == "fast" and run.spec.seed != SEED]
+
+
+# -- tables and figures --------------------------------------------------------------------
 
 
 @cache
@@ -67,15 +80,20 @@ def table(name: str) -> pd.DataFrame:
     return pd.read_csv(EVIDENCE / name)
 
 
-def of_study(name: str, epochs: int, model: str = "tiny") -> pd.DataFrame:
-    """Rows of a table of pairs of repeats that are of one study."""
+def keys_of(names: pd.Series) -> pd.Series:
+    """The keys of specs, of names of repeats (``KEY/MACHINE/REPEAT``)."""
+    return names.str.split("/").str[0]
+
+
+def rows_of_study_3(name: str, epochs: int, model: str = "tiny") -> pd.DataFrame:
+    """Rows of a table of pairs of repeats."""
     keys = {run.key for run in repeated_runs(epochs, model)}
-    found = table(name)
-    sides = [found[side].str.split("/").str[0] for side in ("a", "b")]
-    return found[sides[0].isin(keys) & (sides[0] == sides[1])].copy()
+    rows = table(name)
+    keys_a = keys_of(rows.a)
+    return rows[keys_a.isin(keys) & (keys_a == keys_of(rows.b))].copy()
 
 
-def keep_rows(name: str, rows: Any) -> None:
+def keep_rows(name: str, rows: pd.DataFrame | Sequence[Mapping[str, object]]) -> None:
     """Write the rows behind a figure where a reader finds them."""
     pd.DataFrame(rows).to_csv(OUT / name, index=False, float_format="%.6g", lineterminator="\n")
 
@@ -86,16 +104,28 @@ def keep_figure(name: str, figure: Picture) -> str:
     return f"![{figure.alt}](findings/{name})"
 
 
+# -- what a repeat ended in ----------------------------------------------------------------
+
+
 def weights_of(repeat: Repeat) -> str:
     """The digest of what it trained."""
     weights = repeat.manifest.weights
     return weights.digest if weights else ""
 
 
-def digests_of(repeat: Repeat) -> tuple[str, str]:
-    """Of its weights and its masks."""
-    return weights_of(repeat), repeat.manifest.masks_digest
+class Ending(NamedTuple):
+    """The digests of what a repeat ended in."""
 
+    weights: str
+    masks: str
+
+
+def ending_of(repeat: Repeat) -> Ending:
+    """Of its weights and its masks."""
+    return Ending(weights_of(repeat), repeat.manifest.masks_digest)
+
+
+# -- what all studies share ----------------------------------------------------------------
 
 ORIGIN = {
     "nuclei": "2018 Data Science Bowl, stage 1 (BBBC038v1, CC0), in the corrected copy "
@@ -104,21 +134,72 @@ ORIGIN = {
 }
 
 
-def about() -> Values:
-    """What all studies share: images, machines, versions."""
+@dataclass(frozen=True)
+class ImageSet:
+    """Images that networks were trained on."""
+
+    name: str
+    origin: str
+    digest: str
+    n_train: int
+    n_test: int
+
+
+@dataclass(frozen=True)
+class MachineOfRuns:
+    """A machine that runs were made on."""
+
+    name: str
+    device: str
+    n_runs: int
+    is_emulated: bool
+    numeric_classes: list[str]
+
+
+@dataclass(frozen=True)
+class About:
+    """What all studies share."""
+
+    sets: list[ImageSet]
+    machines: list[MachineOfRuns]
+    versions: dict[str, str]
+    n_runs: int
+
+
+def about() -> About:
+    """Images, machines and versions of all studies."""
     repeats = [repeat for run in every_run() for repeat in run.repeats]
-    found: Values = {"sets": [], "machines": [], "n_runs": len(repeats)}
-    for images in SETS:
-        one = next(r.manifest for r in repeats if r.spec.data == images and r.spec.task == "train")
-        data = one.data
-        row = {"name": images, "origin": ORIGIN[images], "digest": data.digest}
-        found["sets"].append(row | {"n_train": data.n_train, "n_test": data.n_test})
-    machines = [repeat.manifest.machine for repeat in repeats]
-    for label in sorted({one.label for one in machines}):
-        here = [one for one in machines if one.label == label]
-        row = {"name": label, "device": here[0].device, "n": len(here)}
-        row["emulated"] = label.startswith("emulated")
-        row["classes"] = sorted({one.numeric_class for one in here})
-        found["machines"].append(row)
-    found["versions"] = repeats[0].manifest.machine.versions
-    return found
+    return About(
+        sets=[_image_set(images, repeats) for images in SETS],
+        machines=_machines(repeats),
+        versions=repeats[0].manifest.machine.versions,
+        n_runs=len(repeats),
+    )
+
+
+def _image_set(images: str, repeats: Sequence[Repeat]) -> ImageSet:
+    """As the first training on them saw it."""
+    data = next(
+        repeat.manifest.data
+        for repeat in repeats
+        if repeat.spec.data == images and repeat.spec.task == "train"
+    )
+    return ImageSet(images, ORIGIN[images], data.digest, data.n_train, data.n_test)
+
+
+def _machines(repeats: Sequence[Repeat]) -> list[MachineOfRuns]:
+    by_label: dict[str, list[Repeat]] = {}
+    for repeat in repeats:
+        by_label.setdefault(repeat.manifest.machine.label, []).append(repeat)
+    return [
+        MachineOfRuns(
+            name=label,
+            device=of_machine[0].manifest.machine.device,
+            n_runs=len(of_machine),
+            is_emulated=label.startswith("emulated"),
+            numeric_classes=sorted(
+                {repeat.manifest.machine.numeric_class for repeat in of_machine}
+            ),
+        )
+        for label, of_machine in sorted(by_label.items())
+    ]

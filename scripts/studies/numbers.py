@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import spearmanr, t
 
 from cellrepro.same.seed_spread import Distribution
@@ -34,18 +35,29 @@ class Span(NamedTuple):
         return self.least if self.least == self.most else f"{self.least} to {self.most}"
 
 
-def spans(values: Any, *, digits: bool = False) -> Span:
-    """Of numbers, as they are read; what never happened is "never"."""
-    values = np.asarray(values, float)
-    values = np.where(np.isnan(values), math.inf, values)
-    told = (np.median(values), values.min(), values.max())
+def span_of(values: ArrayLike, *, digits: int | None = None) -> Span:
+    """Median, least and most of numbers, as they are read.
 
-    def said(value: float) -> str:
-        if not math.isfinite(value):
+    Parameters
+    ----------
+    values : array_like of float
+        NaN and infinity stand for what never happened, and are read as "never".
+    digits : int, optional
+        Significant ones; by default as many as six where there are so many.
+    """
+    numbers = np.asarray(values, float)
+    numbers = np.where(np.isnan(numbers), math.inf, numbers)
+
+    def written(number: float) -> str:
+        if not math.isfinite(number):
             return "never"
-        return f"{value:.2g}" if digits else f"{value:g}"
+        return f"{number:g}" if digits is None else f"{number:.{digits}g}"
 
-    return Span(*map(said, told))
+    return Span(
+        median=written(float(np.median(numbers))),
+        least=written(numbers.min()),
+        most=written(numbers.max()),
+    )
 
 
 class Mean(NamedTuple):
@@ -60,37 +72,45 @@ class Mean(NamedTuple):
 
 
 def with_t(values: pd.Series) -> Mean:
-    """Of a few independent values."""
+    """The mean of a few independent values."""
     low, high = t.interval(0.95, len(values) - 1, values.mean(), values.sem())
     return Mean(float(values.mean()), float(low), float(high))
 
 
-def with_interval(found: Distribution) -> str:
+def with_interval(distribution: Distribution) -> str:
     """A mean share with its 95 % interval."""
-    if found.interval is None or len(found.values) < 2:
-        return share_text(found.mean)
-    low, high = share_text(found.interval.low), share_text(found.interval.high)
-    return f"{share_text(found.mean)} ({low} to {high})"
+    interval = distribution.interval
+    if interval is None or len(distribution.values) < 2:
+        return share_text(distribution.mean)
+    ends = f"{share_text(interval.low)} to {share_text(interval.high)}"
+    return f"{share_text(distribution.mean)} ({ends})"
 
 
 def range_of_scores(runs: Sequence[Run]) -> str:
     """AP at IoU 0.5 of all repeats, from the least to the most."""
-    aps = [repeat.manifest.ap50 for run in runs for repeat in run.repeats]
-    return f"{min(aps):.2f} to {max(aps):.2f}"
+    scores = [repeat.manifest.ap50 for run in runs for repeat in run.repeats]
+    return f"{min(scores):.2f} to {max(scores):.2f}"
 
 
-def rank_correlation(values: np.ndarray, n: int) -> str:
-    """Spearman's, with a 95 % bootstrap interval over rows."""
+def rank_correlation(values: NDArray[np.float64], n: int) -> str:
+    """Spearman's correlation of two columns, with a 95 % bootstrap interval over rows.
+
+    Parameters
+    ----------
+    values : ndarray of float, shape (rows, 2)
+    n : int
+        Bootstrap samples.
+    """
     generator = np.random.default_rng(20261124)
-    drawn = generator.integers(0, len(values), (n, len(values)))
+    samples = generator.integers(0, len(values), (n, len(values)))
     with np.errstate(invalid="ignore", divide="ignore"):
-        every = [ranks_of(values[rows]) for rows in drawn]
-    low, high = np.nanquantile(every, (0.025, 0.975))
+        correlations = [_correlation_of_ranks(values[rows]) for rows in samples]
+    low, high = np.nanquantile(correlations, (0.025, 0.975))
     return f"{spearmanr(*values.T).statistic:.2f} ({low:.2f} to {high:.2f})"
 
 
-def ranks_of(values: np.ndarray) -> float:
-    """Spearman's correlation of two columns."""
+def _correlation_of_ranks(values: NDArray[np.float64]) -> float:
+    """NaN where a column has one value throughout."""
     ranked = pd.DataFrame(values).rank().to_numpy()
     if not ranked.std(axis=0).all():
         return math.nan

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
-from cellrepro.same.seed_spread import measure_spread
-from cellrepro.store.store import Run
+from cellrepro.same.seed_spread import Pair, measure_spread
+from cellrepro.store.store import Repeat, Run
 from cellrepro.words import ppm_text, share_text
 from studies.evidence import (
-    CELLS,
-    Values,
-    digests_of,
+    CELLS_EPOCHS,
+    ending_of,
     every_run,
     five_step_runs,
     keep_figure,
@@ -18,65 +18,176 @@ from studies.evidence import (
     runs_of,
     table,
 )
-from studies.lines import compared, dots, five_steps, of_lines, own_again
+from studies.lines import MODES, Line, StrictRuns, compare, dots, five_steps, strict_runs, table_of
 from studies.numbers import range_of_scores
 
 
-def study_1() -> Values:
-    """The five steps."""
-    lines, runs = five_steps("nuclei"), five_step_runs("nuclei")
+@dataclass(frozen=True)
+class PoorlyFound:
+    """Phase-contrast cells, of which forty epochs find few."""
+
+    lines: dict[str, Line]
+    n_objects: list[int]  # in each repeat
+    n_true: int
+
+
+@dataclass(frozen=True)
+class Longer:
+    """Phase-contrast cells after longer trainings."""
+
+    epochs: int
+    lines: dict[str, Line]
+    table: str
+    scores: str  # AP at IoU 0.5
+
+
+@dataclass(frozen=True)
+class MachineRow:
+    """An emulated machine beside the real one; the fields are columns of 1-machines.csv."""
+
+    machine: str
+    profile: str
+    run: str
+    first: str  # operation with other bits
+    judgement: str
+    own: str  # how many of its own repeats are equal
+    ran: str
+    weights: str  # their relative distance
+    masks: str
+    n_cells: int
+
+
+@dataclass(frozen=True)
+class Study1:
+    """What the text says of the five steps."""
+
+    lines: dict[str, Line]
+    table: str
+    figure: str
+    strict: StrictRuns
+    scores: dict[str, tuple[float, float]]
+    cells: PoorlyFound
+    longer: Longer
+    machines: list[MachineRow]
+
+    @property
+    def n_cells(self) -> int:
+        """Most cells of a segmentation on two machines."""
+        return max(row.n_cells for row in self.machines)
+
+
+def study_1() -> Study1:
+    """Compare trainings with nothing fixed, with a seed, with everything fixed, and elsewhere."""
+    runs = five_step_runs("nuclei")
+    lines = five_steps("nuclei")
     title = "What differs between the masks of two trainings, nuclei"
-    found: Values = {"lines": lines, "own": own_again(runs), "ap": scores(runs)}
-    found["table"] = of_lines(lines)
-    found["figure"] = keep_figure("1-nuclei.png", dots(list(lines.values()), title))
-    found["cells"] = {"lines": five_steps("cells"), "n_true": 0, "n": []}
-    for repeat in (one for run in five_step_runs("cells") for one in run.repeats):
-        found["cells"]["n"].append(repeat.manifest.n_objects)
-        found["cells"]["n_true"] = sum(one.n_true or 0 for one in repeat.manifest.masks.values())
-    longer = runs_of("cells", CELLS)
-    named = {"mode": "fast beside strict", "seed": "seeds, mode strict"}
-    pairs = compared(longer, "1-cells-longer.csv", named)
-    found["longer"] = {"lines": pairs, "table": of_lines(pairs), "ap": range_of_scores(longer)}
-    found["longer"]["epochs"] = CELLS
-    found["machines"] = between_machines()
-    found["n_cells"] = max(row["n_cells"] for row in found["machines"])
-    return found
+    return Study1(
+        lines=lines,
+        table=table_of(lines),
+        figure=keep_figure("1-nuclei.png", dots(list(lines.values()), title)),
+        strict=strict_runs(runs),
+        scores=scores_by_mode(runs),
+        cells=poorly_found_cells(),
+        longer=longer_trainings(),
+        machines=between_machines(),
+    )
 
 
-def scores(runs: Sequence[Run]) -> Values:
-    """AP at IoU 0.5 of the test images, least and most, by mode (seed 42) and over seeds."""
-    found = {}
-    for mode in ("off", "fast", "strict"):
-        aps = [r.manifest.ap50 for run in runs if run.spec.mode == mode for r in run.repeats]
-        found[mode] = [min(aps), max(aps)] if aps else None
-    return found
+def scores_by_mode(runs: Sequence[Run]) -> dict[str, tuple[float, float]]:
+    """Least and most AP at IoU 0.5 of the test images: of seed 42, and in strict over seeds."""
+    ranges = {}
+    for mode in MODES:
+        scores = [
+            repeat.manifest.ap50 for run in runs if run.spec.mode == mode for repeat in run.repeats
+        ]
+        if scores:
+            ranges[mode] = (min(scores), max(scores))
+    return ranges
 
 
-def between_machines() -> list[Values]:
+def poorly_found_cells() -> PoorlyFound:
+    """The five steps over phase-contrast cells."""
+    manifests = [repeat.manifest for run in five_step_runs("cells") for repeat in run.repeats]
+    return PoorlyFound(
+        lines=five_steps("cells"),
+        n_objects=[manifest.n_objects for manifest in manifests],
+        n_true=sum(mask.n_true or 0 for mask in manifests[-1].masks.values()),
+    )
+
+
+def longer_trainings() -> Longer:
+    """Trainings of phase-contrast cells that find some."""
+    runs = runs_of("cells", CELLS_EPOCHS)
+    lines = compare(
+        runs,
+        rows_file="1-cells-longer.csv",
+        axis_labels={"mode": "fast beside strict", "seed": "seeds, mode strict"},
+    )
+    return Longer(CELLS_EPOCHS, lines, table_of(lines), range_of_scores(runs))
+
+
+# -- machines ------------------------------------------------------------------------------
+
+
+def between_machines() -> list[MachineRow]:
     """Each emulated machine beside the real one: operations, weights, masks."""
-    first, weights, rows = table("first.csv"), table("weights.csv"), []
+    rows = []
     for run in every_run():
         emulated = [name for name in run.machines if name.startswith("emulated")]
-        here = [name for name in run.machines if name not in emulated]
-        for name in emulated if here else ():
-            a, b = run.machines[here[0]][0], run.machines[name][0]
-            (op,) = first[(first.a == a.name) & (first.b == b.name)].to_dict("records")
-            where = op["op"] if isinstance(op["op"], str) else f"stage {op['stage']}"
-            own = [digests_of(one) for one in run.machines[name].values()]
-            row: Values = {"machine": name, "profile": run.spec.profile, "run": run.key}
-            row["first"] = f"{where}, {op['source']}" if isinstance(op["source"], str) else where
-            row["judgement"] = op["judgement"]
-            row["own"] = f"{len(own)} of {len(own)}" if len({*own}) == 1 < len(own) else "–"
-            axis = measure_spread([Run(run.spec, (a, b))], axes=["machine"]).axis("machine")
-            row |= {"ran": "segmentation", "weights": "–", "masks": "no cell yet"}
-            row["n_cells"] = a.manifest.n_objects
-            if a.manifest.training:
-                row["ran"] = f"training, {a.manifest.training.n_steps} steps"
-                apart = weights[(weights.a == a.name) & (weights.b == b.name)]
-                row["weights"] = f"{apart.relative_l2.iloc[0]:.2g}"
-            if axis and axis.evidence:
-                n, ppm = a.manifest.n_objects, ppm_text(axis.pairs[0].ppm)
-                row["masks"] = f"{share_text(axis.pairs[0].changed)} of {n} cells, {ppm}"
-            rows.append(row)
-    keep_rows("1-machines.csv", rows)
+        real = [name for name in run.machines if name not in emulated]
+        if not real:
+            continue
+        for name in emulated:
+            rows.append(_machine_row(run, run.machines[real[0]][0], name))
+    keep_rows("1-machines.csv", [asdict(row) for row in rows])
     return rows
+
+
+def _machine_row(run: Run, on_real: Repeat, machine: str) -> MachineRow:
+    on_emulated = run.machines[machine][0]
+    first = table("first.csv")
+    (operation,) = first[(first.a == on_real.name) & (first.b == on_emulated.name)].itertuples()
+    where = operation.op if isinstance(operation.op, str) else f"stage {operation.stage}"
+    if isinstance(operation.source, str):
+        where = f"{where}, {operation.source}"
+    return MachineRow(
+        machine=machine,
+        profile=run.spec.profile,
+        run=run.key,
+        first=where,
+        judgement=operation.judgement,
+        own=_own_repeats([*run.machines[machine].values()]),
+        ran=_what_ran(on_real),
+        weights=_distance_of_weights(on_real, on_emulated),
+        masks=_difference_of_masks(run, on_real, on_emulated),
+        n_cells=on_real.manifest.n_objects,
+    )
+
+
+def _own_repeats(repeats: Sequence[Repeat]) -> str:
+    """How many are equal, where there are several and all are."""
+    endings = {ending_of(repeat) for repeat in repeats}
+    n = len(repeats)
+    return f"{n} of {n}" if n > 1 and len(endings) == 1 else "–"
+
+
+def _what_ran(repeat: Repeat) -> str:
+    training = repeat.manifest.training
+    return f"training, {training.n_steps} steps" if training else "segmentation"
+
+
+def _distance_of_weights(a: Repeat, b: Repeat) -> str:
+    if not a.manifest.training:
+        return "–"
+    weights = table("weights.csv")
+    row = weights[(weights.a == a.name) & (weights.b == b.name)].iloc[0]
+    return f"{row.relative_l2:.2g}"
+
+
+def _difference_of_masks(run: Run, a: Repeat, b: Repeat) -> str:
+    axis = measure_spread([Run(run.spec, (a, b))], axes=["machine"]).axis("machine")
+    if not axis or not axis.evidence:
+        return "no cell yet"
+    pair: Pair = axis.pairs[0]
+    n_cells = a.manifest.n_objects
+    return f"{share_text(pair.changed)} of {n_cells} cells, {ppm_text(pair.ppm)}"

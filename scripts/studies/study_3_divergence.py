@@ -2,97 +2,197 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from cellrepro.same.seed_spread import measure_spread
 from cellrepro.show.figures import style
-from cellrepro.show.figures.spread import spread_rows
 from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.words import joined
+from studies.depth import MODELS, ByDepth, by_depth
 from studies.evidence import (
-    FIRST,
-    PAIRS,
-    STEPS,
-    Values,
+    FIRST_EPOCHS,
+    PAIRS_EPOCHS,
+    SHORT_EPOCHS,
     keep_figure,
     keep_rows,
-    of_study,
-    repeated_runs,
-    runs_of,
+    rows_of_study_3,
 )
-from studies.lines import own_again
-from studies.numbers import markdown, range_of_scores, spans, with_interval
+from studies.numbers import Span, span_of
 
 
-def study_3() -> Values:
-    """Where pairs of repeats part, and how far they go."""
-    growth, steps = of_study("growth.csv", PAIRS), of_study("steps.csv", FIRST)
+@dataclass(frozen=True)
+class FirstOperations:
+    """The first operations that gave other bits."""
+
+    text: str  # which, in how many pairs, and how they were judged
+    n_pairs: int
+    n_first: int  # of these after the first steps
+
+
+@dataclass(frozen=True)
+class FirstSteps:
+    """When pairs differed within their first steps."""
+
+    n_pairs: int
+    step: Span  # with the first difference at all
+    n_step: int
+    some_weights: Span
+    n_some_weights: int
+    all_weights: Span
+    n_all_weights: int
+
+
+@dataclass(frozen=True)
+class Onset:
+    """At which epoch something differed first, pair by pair."""
+
+    epochs: list[float]  # infinity where it never did
+
+    @property
+    def n(self) -> int:
+        """Pairs in which it ever did."""
+        return int(np.isfinite(self.epochs).sum())
+
+    @property
+    def span(self) -> Span:
+        """Of these."""
+        return span_of([epoch for epoch in self.epochs if math.isfinite(epoch)])
+
+    @property
+    def interval(self) -> str:
+        """Of their share, 95 %."""
+        low, high = binomtest(self.n, len(self.epochs)).proportion_ci()
+        return f"{100 * low:.0f} to {100 * high:.0f} %"
+
+    def by(self, moments: Sequence[int]) -> str:
+        """In how many pairs it had differed by these epochs."""
+        counts = [int(np.sum(np.array(self.epochs) <= moment)) for moment in moments]
+        return joined([f"{n} by epoch {moment}" for n, moment in zip(counts, moments, strict=True)])
+
+
+@dataclass(frozen=True)
+class LargestChange:
+    """The largest share of cells that differed."""
+
+    changed: float
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Study3:
+    """What the text says of where trainings part."""
+
+    operations: FirstOperations
+    steps: FirstSteps
+    n_pairs: int
+    first_epoch: int
+    last_epoch: int
+    pixel: Onset
+    cell: Onset
+    by_moments: str  # in how many pairs a cell had changed
+    largest: LargestChange
+    distance_first: Span  # of the weights, relative, at the first epoch that was looked at
+    distance_last: Span
+    changed_last: float  # share of the cells, mean
+    scores_apart: Span  # AP at IoU 0.5
+    figure: str
+    depth: ByDepth
+
+
+def study_3() -> Study3:
+    """Follow pairs of repeats: where they part, and how far they go."""
+    growth = rows_of_study_3("growth.csv", PAIRS_EPOCHS)
     keep_rows("3-growth.csv", growth)
     curves = [rows.sort_values("epoch") for _, rows in growth.groupby("a")]
     epochs = sorted(growth.epoch.unique())
-    pixel = [first_epoch(rows, rows.ppm > 0) for rows in curves]
-    cell = [first_epoch(rows, rows.changed > 0) for rows in curves]
+    pixel = Onset([_first_epoch(rows, rows.ppm > 0) for rows in curves])
+    cell = Onset([_first_epoch(rows, rows.changed > 0) for rows in curves])
+    first = growth[growth.epoch == epochs[0]]
     last = growth[growth.epoch == epochs[-1]]
-    found: Values = {"n": len(curves), "every": epochs[0], "last": epochs[-1]}
-    found["operations"] = operations()
-    for name in ("first_step", "some_weights", "all_weights"):
-        happened = steps[name].dropna()
-        found[name], found[f"n_{name}"] = spans(happened), len(happened)
-    found["n_steps"] = len(steps)
-    found["pixel"], found["cell"] = (
-        spans([epoch for epoch in one if math.isfinite(epoch)]) for one in (pixel, cell)
-    )
-    found["n_pixel"] = int(np.isfinite(pixel).sum())
-    found["n_cell"] = int(np.isfinite(cell).sum())
-    low, high = binomtest(found["n_cell"], len(cell)).proportion_ci()
-    found["of_cell"] = f"{100 * low:.0f} to {100 * high:.0f} %"
-    moments = range(50, PAIRS + 1, 50)
-    found["by"] = joined([f"{np.sum(np.array(cell) <= e)} by epoch {e}" for e in moments])
-    found["largest"] = growth.loc[growth.changed.idxmax()]
-    for name in ("relative_l2", "ppm", "changed"):
-        found[name] = spans(last[name], digits=True)
-    found["changed_mean"] = float(last.changed.mean())
-    found["l2_first"] = spans(growth[growth.epoch == epochs[0]].relative_l2, digits=True)
-    found["ap"] = spans((last.ap50_a - last.ap50_b).abs(), digits=True)
+    largest = growth.loc[growth.changed.idxmax()]
     title = f"{len(curves)} pairs of repeats without determinism: weights, pixels, cells by epoch"
-    found["figure"] = keep_figure("3-growth.png", growth_figure(curves, pixel, cell, title))
-    found |= by_depth()
-    return found
+    return Study3(
+        operations=first_operations(),
+        steps=first_steps(),
+        n_pairs=len(curves),
+        first_epoch=epochs[0],
+        last_epoch=epochs[-1],
+        pixel=pixel,
+        cell=cell,
+        by_moments=cell.by(range(50, PAIRS_EPOCHS + 1, 50)),
+        largest=LargestChange(largest.changed, largest.epoch),
+        distance_first=span_of(first.relative_l2, digits=2),
+        distance_last=span_of(last.relative_l2, digits=2),
+        changed_last=float(last.changed.mean()),
+        scores_apart=span_of((last.ap50_a - last.ap50_b).abs(), digits=2),
+        figure=keep_figure("3-growth.png", growth_figure(curves, pixel, cell, title)),
+        depth=by_depth(),
+    )
 
 
-def first_epoch(rows: pd.DataFrame, holds: pd.Series) -> float:
+def _first_epoch(rows: pd.DataFrame, holds: pd.Series) -> float:
     """The first epoch at which something holds; infinity if at none."""
     return float(rows.epoch[holds].min()) if holds.any() else math.inf
 
 
-def operations() -> Values:
-    """The first operations that gave other bits, in how many pairs, of all networks."""
-    both = itertools.product((FIRST, STEPS), MODELS)
-    rows = pd.concat([of_study("first.csv", epochs, model) for epochs, model in both])
-    counted = rows.groupby(["op", "source", "judgement"]).size().sort_values(ascending=False)
-    said = [
+def first_steps() -> FirstSteps:
+    """When pairs of `tiny` differed."""
+    rows = rows_of_study_3("steps.csv", FIRST_EPOCHS)
+    step = rows.first_step.dropna()
+    some_weights = rows.some_weights.dropna()
+    all_weights = rows.all_weights.dropna()
+    return FirstSteps(
+        n_pairs=len(rows),
+        step=span_of(step),
+        n_step=len(step),
+        some_weights=span_of(some_weights),
+        n_some_weights=len(some_weights),
+        all_weights=span_of(all_weights),
+        n_all_weights=len(all_weights),
+    )
+
+
+def first_operations() -> FirstOperations:
+    """Of all networks, after the first steps and after whole trainings."""
+    after_first = [rows_of_study_3("first.csv", FIRST_EPOCHS, model) for model in MODELS]
+    after_all = [rows_of_study_3("first.csv", SHORT_EPOCHS, model) for model in MODELS]
+    rows = pd.concat([*after_first, *after_all])
+    counts = rows.groupby(["op", "source", "judgement"]).size().sort_values(ascending=False)
+    sentences = [
         f"`{op}` in `{source}` ({n} of {len(rows)}, judged a {judgement})"
-        for (op, source, judgement), n in counted.items()
+        for (op, source, judgement), n in counts.items()
     ]
-    steps = [len(of_study("first.csv", FIRST, model)) for model in MODELS]
-    return {"n": len(rows), "text": joined(said), "n_first": sum(steps)}
+    return FirstOperations(
+        text=joined(sentences),
+        n_pairs=len(rows),
+        n_first=sum(len(each) for each in after_first),
+    )
 
 
-def growth_figure(
-    curves: Sequence[pd.DataFrame], pixel: Sequence[float], cell: Sequence[float], title: str
-) -> Picture:
-    """Distances by epoch, and by which epoch how many pairs differ in a pixel, in a cell."""
+def growth_figure(curves: Sequence[pd.DataFrame], pixel: Onset, cell: Onset, title: str) -> Picture:
+    """Draw distances by epoch, and how many pairs differed by then.
+
+    Parameters
+    ----------
+    curves : sequence of DataFrame
+        Of each pair, by epoch.
+    pixel, cell : Onset
+        When a pixel differed and when a cell.
+    title : str
+    """
     figure = Picture(height=3.6)
     panels = figure.subplots(1, 4)
     every = pd.concat(curves)
-    measures = {"relative_l2": "weights: relative distance", "ppm": "pixels that differ, ppm"}
-    measures["changed"] = "cells that changed"
+    measures = {
+        "relative_l2": "weights: relative distance",
+        "ppm": "pixels that differ, ppm",
+        "changed": "cells that changed",
+    }
     for panel, (name, words) in zip(panels, measures.items(), strict=False):
         for rows in curves:
             panel.plot(rows.epoch, rows[name], color=SERIES[0], lw=1, alpha=0.6)
@@ -104,56 +204,16 @@ def growth_figure(
     style.with_zero(panels[1], "y", every.ppm)
     panels[2].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.2g} %")
     epochs = sorted(every.epoch.unique())
-    for values, name, look in ((pixel, "a pixel", "-"), (cell, "a cell", "--")):
-        shares = [np.mean([value <= epoch for value in values]) for epoch in epochs]
-        colour = SERIES[1] if name == "a pixel" else SERIES[5]
-        panels[3].step(epochs, shares, look, where="post", color=colour, lw=2.5)
-        panels[3].text(epochs[-1], shares[-1] + 0.02, f"in {name}", ha="right")
-    panels[3].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    panels[3].set_ylim(0, 1.1)
-    style.label_axes(panels[3], x="epoch")
-    style.title(panels[3], "pairs that ever differed", size=9)
+    shares_panel = panels[3]
+    for onset, name, dashes, colour in (
+        (pixel, "a pixel", "-", SERIES[1]),
+        (cell, "a cell", "--", SERIES[5]),
+    ):
+        shares = [np.mean([first <= epoch for first in onset.epochs]) for epoch in epochs]
+        shares_panel.step(epochs, shares, dashes, where="post", color=colour, lw=2.5)
+        shares_panel.text(epochs[-1], shares[-1] + 0.02, f"in {name}", ha="right")
+    shares_panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    shares_panel.set_ylim(0, 1.1)
+    style.label_axes(shares_panel, x="epoch")
+    style.title(shares_panel, "pairs that ever differed", size=9)
     return figure.described(title, "", f"{title}; lines are pairs, the thick one their median.")
-
-
-MODELS = {"tiny": 2, "tiny-4": 4, "tiny-8": 8, "tiny-12": 12, "vit-l": 24}
-"""Networks and their depth in blocks."""
-
-
-def by_depth() -> Values:
-    """How far repeats are apart after the first steps and after whole trainings, and what became of
-    the cells, by depth of the network."""
-    told, kept, cells = [], [], []
-    found: Values = {}
-    for model, depth in MODELS.items():
-        row, here = [f"{depth}", f"`{model}`"], found.setdefault(depth, {})
-        for epochs in (FIRST, STEPS):
-            weights, steps = (of_study(f"{n}.csv", epochs, model) for n in ("weights", "steps"))
-            if weights.empty:
-                break
-            kept.append(steps.merge(weights, on=["images", "a", "b"]).assign(depth=depth))
-            apart, n = spans(weights.relative_l2, digits=True), int((weights.n_differing > 0).sum())
-            row += [f"{n} of {len(weights)}", f"{apart.median} ({apart.range})"]
-            here[epochs] = apart.median
-        else:
-            runs = repeated_runs(STEPS, model)
-            spread = measure_spread(runs)
-            cells += [{"depth": depth, **one} for one in spread_rows(spread)]
-            for name in ("repeats", "seed"):
-                if axis := spread.axis(name):
-                    here[name] = axis.distribution()
-                    row.append(with_interval(here[name]))
-            changed = [value > 0 for value in here["repeats"].values]
-            here["pairs"] = f"{sum(changed)} of {len(changed)}"
-            here["ap"] = range_of_scores(runs)
-            row.append(here["ap"])
-        told.append(row)
-    keep_rows("3-steps.csv", pd.concat(kept))
-    keep_rows("3-depth.csv", cells)
-    head = ["blocks", "network"]
-    for moment in ("four steps", f"{STEPS} epochs"):
-        head += [f"pairs that differ after {moment}", "distance of the weights: median (range)"]
-    head += ["cells changed between repeats", "between seeds", "AP@0.5"]
-    rows = [row + ["–"] * (len(head) - len(row)) for row in told]
-    found["strict"] = own_again(runs_of("nuclei", STEPS, "tiny-12"))
-    return {"depth": found, "depths": markdown(head, rows)}

@@ -2,61 +2,98 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.words import share_text
-from studies.evidence import Values, keep_figure, table
+from studies.evidence import keep_figure, table
 from studies.numbers import markdown
 
 
-def study_4() -> Values:
+@dataclass(frozen=True)
+class Study4:
+    """What the text says of time and memory."""
+
+    ratios: dict[str, str]  # of time beside plain Cellpose, by ``NETWORK PROFILE WAY``
+    beside_fast: str  # mode strict, tiny
+    less_memory: str  # of mode strict, ViT-L
+    largest: str  # ratio of all
+    table: str
+    figure: str
+
+
+def study_4() -> Study4:
     """Time and memory of a step in every mode."""
     rows = table("cost.csv")
-    told = []
-    for one in rows.sort_values(["encoder", "profile", "ratio"]).itertuples():
-        plain = rows[(rows.encoder == one.encoder) & (rows.profile == one.profile)]
-        plain = plain[plain.name == "plain"].iloc[0]
-        memory = one.peak_memory / plain.peak_memory
-        ratio = f"{one.ratio:.2f} ({one.lowest:.2f} to {one.highest:.2f})"
-        told.append([one.encoder, one.profile, f"`{one.name}`: {one.what}", f"{one.rounds}", ratio])
-        told[-1].append(f"{one.seconds:.3g} s")
-        told[-1] += [f"{memory:.2f}", f"{one.peak_memory / 1e9:.2f} GB"]
-    head = ["network", "profile", "way", "rounds", "time beside plain (range)", "a step"]
-    head += ["peak memory beside plain", "peak memory"]
-    found: Values = {"table": markdown(head, told)}
-    ratios = {f"{one.encoder} {one.profile} {one.name}": one for one in rows.itertuples()}
-    found["of"] = {name: f"{one.ratio:.2f}" for name, one in ratios.items()}
-    both = (ratios["tiny cpu strict"].seconds, ratios["tiny cpu fast"].seconds)
-    found["beside_fast"] = f"{both[0] / both[1]:.2f}"
-    memory = [ratios[f"vit-l cpu {name}"].peak_memory for name in ("strict", "plain")]
-    found["less"] = share_text(1 - memory[0] / memory[1])
-    found["largest"] = f"{rows.ratio.max():.2f}"
+    by_way = rows.set_index(["encoder", "profile", "name"])
+    strict = by_way.loc["tiny", "cpu", "strict"]
+    fast = by_way.loc["tiny", "cpu", "fast"]
+    large_strict = by_way.loc["vit-l", "cpu", "strict"]
+    large_plain = by_way.loc["vit-l", "cpu", "plain"]
     title = "Time of a training step, plain Cellpose is 1"
-    found["figure"] = keep_figure("4-cost.png", cost_figure(rows, title))
-    return found
+    return Study4(
+        ratios={" ".join(names): f"{ratio:.2f}" for names, ratio in by_way.ratio.items()},
+        beside_fast=f"{strict.seconds / fast.seconds:.2f}",
+        less_memory=share_text(1 - large_strict.peak_memory / large_plain.peak_memory),
+        largest=f"{rows.ratio.max():.2f}",
+        table=table_of_costs(rows),
+        figure=keep_figure("4-cost.png", cost_figure(rows, title)),
+    )
+
+
+def table_of_costs(rows: pd.DataFrame) -> str:
+    """A row for each way of training, of each network and profile."""
+    plain = rows[rows.name == "plain"].set_index(["encoder", "profile"])
+    lines = []
+    for way in rows.sort_values(["encoder", "profile", "ratio"]).itertuples():
+        memory = way.peak_memory / plain.peak_memory[way.encoder, way.profile]
+        lines.append(
+            [
+                way.encoder,
+                way.profile,
+                f"`{way.name}`: {way.what}",
+                f"{way.rounds}",
+                f"{way.ratio:.2f} ({way.lowest:.2f} to {way.highest:.2f})",
+                f"{way.seconds:.3g} s",
+                f"{memory:.2f}",
+                f"{way.peak_memory / 1e9:.2f} GB",
+            ]
+        )
+    head = [
+        "network",
+        "profile",
+        "way",
+        "rounds",
+        "time beside plain (range)",
+        "a step",
+        "peak memory beside plain",
+        "peak memory",
+    ]
+    return markdown(head, lines)
 
 
 def cost_figure(rows: pd.DataFrame, title: str) -> Picture:
-    """A panel for each network and profile: ratios, with the range of rounds."""
+    """Draw a panel for each network and profile: ratios, with the range of rounds."""
     groups = list(rows.groupby(["encoder", "profile"], sort=True))
     figure = Picture(height=3.2)
     panels = figure.subplots(1, len(groups), sharex=True, squeeze=False)[0]
-    for panel, ((encoder, profile), some) in zip(panels, groups, strict=True):
-        ways = some[some.name != "plain"].sort_values("name")
+    for panel, ((encoder, profile), of_group) in zip(panels, groups, strict=True):
+        ways = of_group[of_group.name != "plain"].sort_values("name")
         reach = [ways.ratio - ways.lowest, ways.highest - ways.ratio]
-        look = {"fmt": "o", "color": SERIES[0], "capsize": 3}
-        panel.errorbar(ways.ratio, np.arange(len(ways)), xerr=reach, **look)
+        places = np.arange(len(ways))
+        panel.errorbar(ways.ratio, places, xerr=reach, fmt="o", color=SERIES[0], capsize=3)
         panel.axvline(1, color="#444444", lw=1, ls=(0, (4, 2)))
         style.rows(panel, ways.name, size=9)
-        n = int(some.rounds.iloc[0])
-        style.title(panel, f"{encoder}, profile {profile}, {n} rounds", size=9)
+        n_rounds = int(of_group.rounds.iloc[0])
+        style.title(panel, f"{encoder}, profile {profile}, {n_rounds} rounds", size=9)
         style.label_axes(panel, x="time beside plain")
         style.x_grid(panel)
-    ratios = (
-        f"{one.encoder} {one.profile} {one.name} {one.ratio:.2f}" for one in rows.itertuples()
-    )
+    ratios = [
+        f"{way.encoder} {way.profile} {way.name} {way.ratio:.2f}" for way in rows.itertuples()
+    ]
     heading = f"{title} (lines: from the lowest to the highest round)"
     return figure.described(heading, "", f"{heading}. {'; '.join(ratios)}.")
