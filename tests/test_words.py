@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cellrepro.audits.training import Effect
+from cellrepro.audits.effect import Effect
 from cellrepro.same.consensus import agree
 from cellrepro.same.metrics import compare_masks
 from cellrepro.same.operation_alignment import align

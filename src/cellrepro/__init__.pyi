@@ -5,19 +5,17 @@
 from .audits.cost import measure_cost as measure_cost
 from .audits.doctor import diagnose as diagnose
 
+# When did they diverge, and at which operation?
+from .audits.function import audit_function as audit_function
+
 # Does it matter, beside what seeds do?
 from .audits.seed_effects import which_seed_changes as which_seed_changes
-
-# When did they diverge, and at which operation?
-from .audits.segmentation import (
-    audit_function as audit_function,
-)
 from .audits.segmentation import (
     audit_segmentation as audit_segmentation,
 )
 from .audits.torch_warning import explain_warning as explain_warning
 from .audits.training import audit_training as audit_training
-from .audits.training import with_effects as with_effects
+from .audits.training_effects import measure_effects as measure_effects
 from .changes.baseline import check_baseline as check_baseline
 from .changes.baseline import save_baseline as save_baseline
 from .changes.compare import compare as compare

@@ -6,26 +6,41 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellrepro.audits import training as auditing
-from cellrepro.audits.training import Effect, TrainingAudit, audit_training, between
+import cellrepro
+from cellrepro.audits import training_effects
+from cellrepro.audits.effect import Effect, effect_between, measure_effect
+from cellrepro.audits.training import TrainingAudit, Updates, audit_training
+from cellrepro.audits.training_effects import measure_effects
 from cellrepro.errors import BadInput
 from cellrepro.process import calling
+from cellrepro.run.options import TrainingOptions
 from cellrepro.store.store import Store
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+from cellrepro.trace.operation_audit import Audit
 from stores import add_run, squares, three
 
 PLACE = "segment_anything/modeling/image_encoder.py"
 ROW = NondeterministicOperation(
-    *("aten.index_put.default", "encoder.blocks.0.attn", f"{PLACE}:322 in get_rel_pos", "backward"),
+    op="aten.index_put.default",
+    module="encoder.blocks.0.attn",
+    source=f"{PLACE}:322 in get_rel_pos",
+    phase="backward",
     flips=3,
     replays=24,
 )
 PUT = replace(ROW, op="aten.put_.default")
 UNWRITTEN = replace(ROW, op="aten.empty.memory_format", read_by="aten.add.Tensor, forward of net")
 EFFECT = Effect(
-    *("index_put", "a" * 16, "b" * 16, 3, True),
-    **{"n_weights": 3, "weights_differing": 0.9},
-    **{"n_masks": 2, "ppm": 120.0, "n_objects": 1},
+    op="index_put",
+    key="a" * 16,
+    fixed_key="b" * 16,
+    repeats=3,
+    fixed_identical=True,
+    n_weights=3,
+    weights_differing=0.9,
+    n_masks=2,
+    ppm=120.0,
+    n_objects=1,
 )
 
 
@@ -87,8 +102,9 @@ def test_refusals(small_data, tmp_path, no_child, parameters, expected):
 
 def test_an_effect_refuses(small_data, tmp_path, no_child, invoke):
     assert invoke("audit", small_data, "--effect", 1).code == 2
+    options = TrainingOptions(data=small_data, store=tmp_path / "outputs")
     with pytest.raises(BadInput, match="'relu', which mode strict does not hold"):
-        auditing.effect(small_data, "relu", repeats=2, store=tmp_path / "outputs")
+        measure_effect(options, "relu", repeats=2)
 
 
 # -- an audit and its effects --------------------------------------------------------------
@@ -97,43 +113,58 @@ def test_an_effect_refuses(small_data, tmp_path, no_child, invoke):
 def audit_of(*rows, warnings=()):
     return TrainingAudit(
         spec=SimpleNamespace(mode="fast", profile="cpu", seed=5, data_seed=1, batch_size=1),
-        ops=rows,
+        operations=Audit(
+            ops=rows,
+            n_steps=3,
+            n_replayed=3,
+            n_replays=3,
+            kinds={},
+            replays={},
+            not_replayed={},
+            n_followed=0,
+            least_replays={},
+            threads=3,
+        ),
+        updates=Updates(lowest_rate=1e-4, highest_rate=1e-3, n_weights_changed=84),
         warnings=warnings,
-        **dict.fromkeys(("n_steps", "n_replays", "threads"), 3),
-        **{"kinds": {}, "replays": {}},
-        sentence="index_put flips",
     )
 
 
 @pytest.fixture
 def effects(monkeypatch):
     """What would have been trained, and nothing is; errors by operation."""
-    asked, errors = [], {}
+    measured = []
+    errors = {}
 
-    def effect(data, op, **settings):
-        assert settings["seed"] == 5
-        asked.append(op)
+    def effect(options, op, **_):
+        assert options.seed == 5
+        assert options.mode == "strict"
+        measured.append(op)
         if op in errors:
             raise errors[op]
         return replace(EFFECT, op=op)
 
-    monkeypatch.setattr(auditing, "effect", effect)
-    return SimpleNamespace(asked=asked, errors=errors)
+    monkeypatch.setattr(training_effects, "measure_effect", effect)
+    return SimpleNamespace(measured=measured, errors=errors)
 
 
 def test_a_failed_effect_costs_neither_the_audit_nor_the_others(effects):
     """What was found is kept, each with its effect or the reason why there is none."""
-    effects.errors[ROW.op], reason = KeyError("weights"), "KeyError: 'weights'"
+    effects.errors[ROW.op] = KeyError("weights")
+    reason = "KeyError: 'weights'"
     before = audit_of(ROW, replace(ROW, module="other"), PUT, UNWRITTEN)
-    *_, found = auditing.with_effects(before, "data", repeats=2)
-    assert effects.asked == [ROW.op, PUT.op]  # once for each operation
+    stages = []
+    found = measure_effects(before, "data", repeats=2, on_effect=stages.append)
+    assert [len(audit.effects) for audit in stages] == [0, 1, 2, 3]
+    assert stages[-1] == found
+    assert effects.measured == [ROW.op, PUT.op]  # once for each operation
     first, second, third, fourth = found.ops
     assert first.no_effect_because == second.no_effect_because == reason
     assert third.effect.n_masks == 2
     assert fourth.no_effect_because.startswith("memory that nobody has written cannot be held")
     expected = {ROW.op: reason, PUT.op: third.effect, UNWRITTEN.op: fourth.no_effect_because}
     assert found.effects == expected
-    *_, found = auditing.with_effects(audit_of(PUT, ROW), "data", repeats=2, most=1)
+    found = measure_effects(audit_of(PUT, ROW), "data", repeats=2, most=1)
     assert list(found.effects) == [PUT.op]
 
 
@@ -142,8 +173,8 @@ def test_a_failed_effect_costs_neither_the_audit_nor_the_others(effects):
 )
 def test_where_nothing_flipped_the_suspects_are_measured(effects, warnings, expected):
     """What PyTorch warned of, or the first that the lab has a substitute for."""
-    *_, found = auditing.with_effects(audit_of(warnings=warnings), "data", repeats=2)
-    assert effects.asked == expected == list(found.effects)
+    found = measure_effects(audit_of(warnings=warnings), "data", repeats=2)
+    assert effects.measured == expected == list(found.effects)
     assert found.ops == ()
 
 
@@ -155,7 +186,7 @@ def test_what_was_found_is_told_also_where_an_effect_is_interrupted(
     warned = replace(PUT, flips=0, replays=0, warned=True)
     found = audit_of(ROW, PUT, warnings=(warned,))
     effects.errors[PUT.op] = KeyboardInterrupt()
-    monkeypatch.setattr(auditing, "audit_training", lambda *_, **__: found)
+    monkeypatch.setattr(cellrepro, "audit_training", lambda *_, **__: found)
     answer = invoke("audit", small_data, "--effect", 2, *options)
     assert answer.code == 130
     assert ROW.seen in answer.out
@@ -178,11 +209,11 @@ def test_an_effect_is_counted_over_the_different_ones(tmp_path):
     missing = three(squares(second=False))
     fixed = add_run(Store(tmp_path), [(1.0, three())] * 2)
     loose = add_run(Store(tmp_path), [(1.0, three()), (1.5, missing), (1.0, three())], mode="fast")
-    found = between("put", fixed, fixed)
+    found = effect_between("put", fixed, fixed)
     assert (found.n_weights, found.n_masks, found.repeats) == (1, 1, 2)
     assert (found.fixed_identical, found.ppm, found.n_objects) == (True, 0, 0)
-    found = between("put", fixed, loose)
+    found = effect_between("put", fixed, loose)
     assert (found.n_weights, found.n_masks, found.repeats) == (2, 2, 3)
     assert found.weights_differing == pytest.approx(64 / 84)
     assert (found.n_objects, found.ppm) == (1, pytest.approx(16e6 / (3 * squares().size)))
-    assert not between("put", loose, fixed).fixed_identical
+    assert not effect_between("put", loose, fixed).fixed_identical

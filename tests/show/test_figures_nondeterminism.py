@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from cellrepro.audits.cost import Cost, CostRow
+from cellrepro.audits.effect import Effect
 from cellrepro.audits.seed_effects import SEEDS, SeedProbe, Trial
-from cellrepro.audits.training import Effect, TrainingAudit
+from cellrepro.audits.training import TrainingAudit, Updates
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import nondeterminism, seeds
 from cellrepro.show.tables.operations import operation_table
 from cellrepro.store.store import Store
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+from cellrepro.trace.operation_audit import Audit
 from drawn import pixels, texts
 from stores import add_run, squares, three
 
@@ -28,11 +30,20 @@ def row(op=OP, module="encoder.blocks.0.attn", source=PLACE, phase="backward", *
 def audit_of(*rows, warnings=()):
     return TrainingAudit(
         spec=SimpleNamespace(mode="fast", profile="cpu"),
-        ops=rows,
+        operations=Audit(
+            ops=rows,
+            n_steps=3,
+            n_replayed=50,
+            n_replays=200,
+            kinds={"aten.mm.default": 38, OP: 6, "aten.put_.default": 6},
+            replays={"aten.mm.default": 38, OP: 6 * 20, "aten.put_.default": 6 * 7},
+            not_replayed={},
+            n_followed=0,
+            least_replays={},
+            threads=2,
+        ),
+        updates=Updates(lowest_rate=1e-4, highest_rate=1e-3, n_weights_changed=84),
         warnings=warnings,
-        **{"n_steps": 3, "n_replays": 200, "threads": 2, "sentence": "some sentence"},
-        kinds={"aten.mm.default": 38, OP: 6, "aten.put_.default": 6},
-        replays={"aten.mm.default": 38, OP: 6 * 20, "aten.put_.default": 6 * 7},
     )
 
 

@@ -20,3 +20,6 @@ WEIGHT_DECAY = 0.1  # this and the next four as in ``cellpose.train.train_seg``
 MIN_TRAIN_MASKS = 5
 SCALE_RANGE = 0.5
 CROP_SIZE = 256  # pixels
+AUDITED_STEPS = 3  # of a training; of a segmentation, images
+REPLAYS = 8  # of each operation that an audit looks at
+SUSPECT_REPLAYS = 200  # of one that is known to race; two executions miss every second flip

@@ -12,72 +12,147 @@ import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.asked.spec import Spec
-from cellrepro.audits.training import audit_options
+from cellrepro.audits.options import AuditOptions, checked_options
 from cellrepro.determinism.modes import Mode
-from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
+from cellrepro.results import Result, Row
 from cellrepro.run.inputs import read_images, segmented_part
-from cellrepro.run.options import SegmentationOptions, WrapOptions
+from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_segmentation
-from cellrepro.run.wrapped_function import plan_function
 from cellrepro.same.metrics import compare_masks
-from cellrepro.trace.batch_invariance import BatchInvariance
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 if TYPE_CHECKING:
+    import torch
+
+    from cellrepro.model.inference import Evaluator
+    from cellrepro.trace.batch_invariance import BatchInvariance
     from cellrepro.trace.operation_audit import Audit
 
 BATCH_SIZES = (1, 3, 8, 16)
 """At which an image is segmented; the first is what the others are compared with."""
 
-_MOST_TILES = 8  # in the batch whose operations are compared
+_MOST_TILES = 8
+"""In the batch whose operations are compared."""
+
+_FEW_TILES = 4
+"""An image with fewer is given some more, moved by so many pixels:"""
+_SHIFTS = (16, 48, 80)
 
 
 @dataclass(frozen=True)
 class BatchResult:
-    """An image segmented with one batch size, beside tile by tile."""
+    """An image segmented with one batch size, beside tile by tile.
+
+    Attributes
+    ----------
+    batch_size : int
+        Tiles at a time.
+    n_differing : int
+        Of the values of flows and cell probability.
+    max_abs : float
+        Their largest difference.
+    n_pixels : int
+        Of the masks that differ.
+    n_changed : int
+        Cells of both sides without a counterpart at IoU 0.5.
+    n_cells : int
+        Cells of both sides.
+    """
 
     batch_size: int
-    n_differing: int  # of the values of flows and cell probability
+    n_differing: int
     max_abs: float
-    n_pixels: int  # of masks that differ
-    n_changed: int  # cells of both sides without a counterpart at IoU 0.5
-    n_cells: int  # of both sides
+    n_pixels: int
+    n_changed: int
+    n_cells: int
 
 
 @dataclass(frozen=True)
-class SegmentationAudit:
-    """What the audit of a segmentation found; the counts: `trace.operation_audit.Audit`."""
+class BatchAudit:
+    """Whether what Cellpose's network makes of an image depends on how many tiles it sees at once.
 
-    spec: Spec
-    ops: tuple[NondeterministicOperation, ...]  # whose bits flip, most flips first
-    n_steps: int  # images
-    n_replays: int
-    threads: int
-    kinds: dict[str, int]
-    replays: dict[str, int]
-    sentence: str
-    batch: BatchInvariance | None = None  # these and the next are of Cellpose's network alone
-    batches: tuple[BatchResult, ...] = ()
-    image: str | None = None  # that was segmented at each batch size
-    n_tiles: int = 0  # it has
+    Attributes
+    ----------
+    invariance : cellrepro.trace.batch_invariance.BatchInvariance
+        Which operations give a tile other bits in a batch than alone.
+    results : tuple of BatchResult
+        One for each of `BATCH_SIZES`.
+    image : str
+        The image that was segmented at each batch size.
+    n_tiles : int
+        It has.
+    """
+
+    invariance: BatchInvariance
+    results: tuple[BatchResult, ...]
+    image: str
+    n_tiles: int
 
     @property
     def depends_on_batch(self) -> bool:
         """Whether anything came out otherwise in another batch."""
-        return bool(self.batch and self.batch.ops) or any(one.n_differing for one in self.batches)
+        return bool(self.invariance.ops) or any(result.n_differing for result in self.results)
+
+
+@dataclass(frozen=True, repr=False)
+class SegmentationAudit(Result):
+    """What the audit of a segmentation found.
+
+    Attributes
+    ----------
+    spec : Spec
+        Of the segmentation that was audited.
+    operations : cellrepro.trace.operation_audit.Audit
+        What was replayed, how often, and what flipped; its steps are images.
+    batches : BatchAudit or None
+        None where a function segments in the place of Cellpose's network.
+    """
+
+    spec: Spec
+    operations: Audit
+    batches: BatchAudit | None = None
+
+    @property
+    def ops(self) -> tuple[NondeterministicOperation, ...]:
+        """Operations whose bits flip, most flips first."""
+        return self.operations.ops
+
+    @property
+    def depends_on_batch(self) -> bool:
+        """Whether anything came out otherwise in another batch."""
+        return self.batches is not None and self.batches.depends_on_batch
+
+    def sentence(self) -> str:
+        """Say what flips, over how much, and what could have been missed."""
+        return self.operations.sentence()
+
+    def rows(self) -> Sequence[Row]:
+        """Give one row for each batch size."""
+        if self.batches is None:
+            return ()
+        return [
+            {
+                "batch size": result.batch_size,
+                "values that differ": result.n_differing,
+                "largest difference": f"{result.max_abs:.2g}",
+                "pixels that differ": result.n_pixels,
+                "cells without a counterpart": f"{result.n_changed} of {result.n_cells}",
+            }
+            for result in self.batches.results
+        ]
 
 
 def audit_segmentation(
     data: str | Path,
     *,
     mode: Mode = "fast",
-    steps: int | None = None,
-    replays: int | None = None,
-    suspects: int | None = None,
+    steps: int = defaults.AUDITED_STEPS,
+    replays: int = defaults.REPLAYS,
+    suspects: int = defaults.SUSPECT_REPLAYS,
     threads: int | None = None,
     model: str = defaults.MODEL,
     seed: int | None = None,
@@ -92,31 +167,57 @@ def audit_segmentation(
     ----------
     data : str or Path
         Folder of images.
-    mode : str
+    mode : {"off", "fast", "warn", "strict"}
         ``fast`` shows what flips and what depends on the batch, ``strict`` that nothing does.
-    steps : int, optional
-        Images to audit; default 3. Batches are those of the first.
-    replays, suspects, threads : int, optional
-        As for `cellrepro.audit`.
-    model, seed, settings, profile, store, quiet
-        As for `cellrepro.segment`.
+    steps : int
+        Images to audit. Batches are those of the first.
+    replays : int
+        How often each operation is executed again.
+    suspects : int
+        How often, if more, those that have a substitute or are documented to race.
+    threads : int, optional
+        CPU threads of PyTorch meanwhile; by default the profile's.
+    model : str
+        The network, as for `cellrepro.segment`.
+    seed : int, optional
+        For Python, NumPy, PyTorch; by default 0, and none in mode ``off``.
+    settings : mapping of str to value, optional
+        Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``.
+    profile : str
+        The numeric environment: a name, or a ``.yaml`` file.
+    store : str or Path
+        Where runs are stored, for a model that is named by its key; nothing is written.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    SegmentationAudit
+        Its ``str`` says what flips, over how much; in a notebook it shows a table of the batches.
+
+    Raises
+    ------
+    BadInput
+        If the folder or a setting cannot be used, a number is too small, or the mode is unknown.
+    NotPossibleHere
+        If this machine lacks what the profile asks for.
+    RunError
+        If the process ends without finishing.
     """
-    options = audit_options(replays=replays, suspects=suspects, threads=threads)
-    n_images = whole("steps", 3 if steps is None else steps, least=1)
-    plan = plan_segmentation(
-        SegmentationOptions(
-            data=data,
-            settings=settings,
-            model=model,
-            seed=seed,
-            profile=profile,
-            mode=mode,
-            store=store,
-        )
+    options = checked_options(steps=steps, replays=replays, suspects=suspects, threads=threads)
+    segmentation = SegmentationOptions(
+        data=data,
+        settings=settings,
+        model=model,
+        seed=seed,
+        profile=profile,
+        mode=mode,
+        store=store,
     )
-    n_images = min(n_images, plan.n_images)
+    plan = plan_segmentation(segmentation)
+    n_images = min(options.steps, plan.n_images)
     return in_child(
-        partial(audited, request=plan.request, n_images=n_images, options=options),
+        partial(audit_images, request=plan.request, options=options),
         plan.request.setup,
         label="audit",
         steps=n_images + len(BATCH_SIZES) + 2,
@@ -124,125 +225,125 @@ def audit_segmentation(
     )
 
 
-def audited(
-    child: Child, *, request: Request, n_images: int, options: dict[str, int]
-) -> SegmentationAudit:
-    """Inside the child: audit some images, then the batches of the first."""
+def audit_images(child: Child, *, request: Request, options: AuditOptions) -> SegmentationAudit:
+    """Inside the child: audit some images, then the batches of the first.
+
+    Parameters
+    ----------
+    child : Child
+        The process, and its line to the caller.
+    request : Request
+        Of the segmentation.
+    options : AuditOptions
+        How much is audited.
+    """
     from cellrepro.model.inference import evaluator
     from cellrepro.model.network import build
-    from cellrepro.trace.batch_invariance import batch_invariance
     from cellrepro.trace.operation_audit import audit
 
     with child.prepared() as device:
         dtype = child.setup.profile.dtype
         network = build(request.model, seed=request.spec.seed, device=device, dtype=dtype)
-        evaluate, given = evaluator(network), request.spec.settings.arguments()
-        images = segmented_part(read_images(request))[:n_images]
+        evaluate = evaluator(network)
+        arguments = request.spec.settings.arguments()
+        images = segmented_part(read_images(request))[: options.steps]
         child.setup.seed_all()
-        left = iter(images)
+        images_to_come = iter(images)
 
         def step() -> None:
-            image = next(left)
-            evaluate(image.image, stack=image.stack, **given)
+            image = next(images_to_come)
+            evaluate(image.image, stack=image.stack, **arguments)
             child.tell("done", f"{image.name} audited")
 
-        found = audit(step, steps=len(images), model=network, **options)
-        first = images[0]
-        results = []
-        for size in BATCH_SIZES:
-            results.append(evaluate(first.image, stack=first.stack, **given | {"batch_size": size}))
-            child.tell("done", f"batch size {size}")
-        tiles = _tiles(network, evaluate, first, given)
-        many = _at_least_two(tiles)[:_MOST_TILES]
-        invariance = batch_invariance(evaluate.model.net, many, model=network)
-    beside = tuple(_beside(results, size, i) for i, size in enumerate(BATCH_SIZES))
-    return _told(request, found, invariance, beside, first.name, len(tiles))
+        operations = audit(
+            step,
+            steps=len(images),
+            replays=options.replays,
+            suspects=options.suspects,
+            threads=options.threads,
+            model=network,
+        )
+        batches = _audit_batches(child, network, evaluate, images[0], arguments)
+    return SegmentationAudit(spec=request.spec, operations=operations, batches=batches)
 
 
-def _told(request: Request, found: Audit, *of_batches: Any) -> SegmentationAudit:
-    names = ("ops", "n_steps", "n_replays", "threads", "kinds", "replays")
-    told: list[Any] = [*(getattr(found, name) for name in names), found.sentence(), *of_batches]
-    return SegmentationAudit(request.spec, *told)
+# -- batches -------------------------------------------------------------------------------
 
 
-def audit_function(
-    function: str,
-    data: str | Path,
-    *,
-    steps: int | None = None,
-    replays: int | None = None,
-    suspects: int | None = None,
-    threads: int | None = None,
-    mode: Mode = defaults.MODE,
-    seed: int | None = None,
-    profile: str = defaults.PROFILE,
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
-) -> SegmentationAudit:
-    """Replay every operation of PyTorch in a function that segments; see `cellrepro.wrap_python`.
+@dataclass(frozen=True)
+class _Segmented:
+    """What Cellpose made of an image: labels (Y, X), 0 is background, and what the network gave."""
 
-    One that calls none has nothing to replay, and that is said. Steps are images.
-    """
-    options = audit_options(replays=replays, suspects=suspects, threads=threads)
-    n_images = whole("steps", 3 if steps is None else steps, least=1)
-    segmenter = WrapOptions(data=data, mode=mode, seed=seed, profile=profile, store=store)
-    plan = plan_function(segmenter, function)
-    n_images = min(n_images, plan.n_images)
-    return in_child(
-        partial(function_audited, request=plan.request, n_images=n_images, options=options),
-        plan.request.setup,
-        label="audit",
-        steps=n_images,
-        quiet=quiet,
+    masks: np.ndarray
+    outputs: Sequence[np.ndarray]  # flows and cell probability, float32
+
+
+def _audit_batches(
+    child: Child,
+    network: Any,
+    evaluate: Evaluator,
+    image: LabelledImage,
+    arguments: Mapping[str, Any],
+) -> BatchAudit:
+    """Segment an image at each batch size, and compare the operations on its tiles."""
+    from cellrepro.trace.batch_invariance import batch_invariance
+
+    segmented = {}
+    for batch_size in BATCH_SIZES:
+        of_batch = {**arguments, "batch_size": batch_size}
+        masks, *outputs = evaluate(image.image, stack=image.stack, **of_batch)
+        segmented[batch_size] = _Segmented(masks, outputs)
+        child.tell("done", f"batch size {batch_size}")
+    tiles = _tiles(network, evaluate, image, arguments)
+    batch = _at_least_two(tiles)[:_MOST_TILES]
+    tile_by_tile = segmented[BATCH_SIZES[0]]
+    return BatchAudit(
+        invariance=batch_invariance(evaluate.model.net, batch, model=network),
+        results=tuple(
+            _batch_result(batch_size, tile_by_tile, in_batch)
+            for batch_size, in_batch in segmented.items()
+        ),
+        image=image.name,
+        n_tiles=len(tiles),
     )
 
 
-def function_audited(
-    child: Child, *, request: Request, n_images: int, options: dict[str, Any]
-) -> SegmentationAudit:
-    """Inside the child: audit a function on some images."""
-    from cellrepro.trace.operation_audit import audit
-
-    with child.prepared(), child.loosened():
-        images = segmented_part(read_images(request))[:n_images]
-        left = request.results(None, images, Path())
-
-        def step() -> None:
-            child.tell("done", f"{next(left).name} audited")
-
-        return _told(request, audit(step, steps=len(images), **options))
+def _batch_result(batch_size: int, tile_by_tile: _Segmented, in_batch: _Segmented) -> BatchResult:
+    pairs = list(zip(tile_by_tile.outputs, in_batch.outputs, strict=True))
+    masks = compare_masks(tile_by_tile.masks, in_batch.masks)
+    return BatchResult(
+        batch_size=batch_size,
+        n_differing=sum(int(np.count_nonzero(a != b)) for a, b in pairs),
+        max_abs=max(float(np.abs(a - b).max()) for a, b in pairs),
+        n_pixels=masks.n_differing,
+        n_changed=masks.n_unmatched,
+        n_cells=masks.n_objects_a + masks.n_objects_b,
+    )
 
 
-def _tiles(network: Any, evaluate: Any, image: LabelledImage, given: dict[str, Any]) -> Any:
-    """What the network is given for an image, all tiles together."""
+def _tiles(
+    network: Any, evaluate: Evaluator, image: LabelledImage, arguments: Mapping[str, Any]
+) -> torch.Tensor:
+    """What the network is given for an image, all tiles together: (N, C, Y, X)."""
     import torch
 
-    seen: list[Any] = []
-    hook = network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
+    inputs_seen: list[torch.Tensor] = []
+    hook = network.register_forward_pre_hook(
+        lambda _, inputs: inputs_seen.append(inputs[0].clone())
+    )
     try:
-        evaluate(image.image, stack=image.stack, **given | {"batch_size": BATCH_SIZES[-1]})
+        in_large_batches = {**arguments, "batch_size": BATCH_SIZES[-1]}
+        evaluate(image.image, stack=image.stack, **in_large_batches)
     finally:
         hook.remove()
-    return torch.cat(seen)
+    return torch.cat(inputs_seen)
 
 
-def _at_least_two(tiles: Any) -> Any:
+def _at_least_two(tiles: torch.Tensor) -> torch.Tensor:
     """Of an image with few tiles some more of the same, moved, so that no two are alike."""
     import torch
 
-    moved = [torch.roll(tiles, by, dims=-1) for by in (16, 48, 80)] if len(tiles) < 4 else []
+    if len(tiles) >= _FEW_TILES:
+        return tiles
+    moved = [torch.roll(tiles, shift, dims=-1) for shift in _SHIFTS]
     return torch.cat([tiles, *moved])
-
-
-def _beside(results: Sequence[list[np.ndarray]], size: int, i: int) -> BatchResult:
-    (masks, *outputs), (own, *found) = results[0], results[i]
-    pairs = list(zip(outputs, found, strict=True))
-    result = compare_masks(masks, own)
-    return BatchResult(
-        size,
-        sum(int(np.count_nonzero(a != b)) for a, b in pairs),
-        max(float(np.abs(a - b).max()) for a, b in pairs),
-        result.n_differing,
-        result.n_unmatched,
-        result.n_objects_a + result.n_objects_b,
-    )

@@ -100,9 +100,13 @@ def audit(
     batch_size: BatchSizeOption = defaults.BATCH_SIZE,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = "fast",
-    steps: Annotated[int | None, Option(help="to audit; default 3")] = None,
-    replays: Annotated[int | None, Option(help="of each operation; default 8")] = None,
-    suspects: Annotated[int | None, Option(help="of those known to race; default 200")] = None,
+    steps: Annotated[
+        int, Option(help="to audit; images with --task segment")
+    ] = defaults.AUDITED_STEPS,
+    replays: Annotated[int, Option(help="of each operation")] = defaults.REPLAYS,
+    suspects: Annotated[
+        int, Option(help="replays of those known to race")
+    ] = defaults.SUSPECT_REPLAYS,
     threads: Annotated[int | None, Option(help="instead of the profile's")] = None,
     effect: Annotated[int, Option(help="trainings with each flipping operation left loose")] = 0,
     epochs: Annotated[int, Option(help="of these trainings")] = defaults.EPOCHS,
@@ -161,12 +165,13 @@ def audit(
         threads=threads,
         store=store,
     )
-    code = 1 if of_training.ops or not of_training.n_replays else 0
+    code = 1 if of_training.ops or not of_training.operations.n_replays else 0
     if not effect:
         return Reply(training_audit_answer(of_training), code)
-    sys.stderr.write(f"{of_training.sentence}\n")
+    sys.stderr.write(f"{of_training.sentence()}\n")
+    measured = [of_training]
     try:
-        for latest in cellrepro.with_effects(
+        cellrepro.measure_effects(
             of_training,
             data,
             repeats=effect,
@@ -175,17 +180,17 @@ def audit(
             model=model,
             profile=profile,
             store=store,
-        ):
-            of_training = latest
+            on_effect=measured.append,
+        )
     except KeyboardInterrupt:  # what was found is told
         code = complain(INTERRUPTED, INTERRUPTED_CODE)
-    answer = training_audit_answer(of_training)
-    return Reply(Answer(answer.document, [*answer.lines, *effect_lines(of_training)]), code)
+    answer = training_audit_answer(measured[-1])
+    return Reply(Answer(answer.document, [*answer.lines, *effect_lines(measured[-1])]), code)
 
 
 def _reply_of_segmentation(audit: SegmentationAudit) -> Reply:
     """Reply with the audit of a segmentation, and 1 where something flips or nothing was seen."""
-    flips = bool(audit.ops) or not audit.n_replays or audit.depends_on_batch
+    flips = bool(audit.ops) or not audit.operations.n_replays or audit.depends_on_batch
     return Reply(segmentation_audit_answer(audit), int(flips))
 
 
@@ -220,7 +225,7 @@ def diverge(
     data: Annotated[str | None, Option(help="the images, if they have moved")] = None,
     again: Annotated[bool, Option(help="re-execute the diverging step")] = True,
     repetitions: Annotated[int, Option(help="of the diverging step")] = 20,
-    suspects: Annotated[int, Option(help="of operations known to race")] = 200,
+    suspects: Annotated[int, Option(help="of operations known to race")] = defaults.SUSPECT_REPLAYS,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Name the first place where two runs diverge: stage, step, operation and line."""

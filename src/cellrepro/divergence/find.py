@@ -33,7 +33,7 @@ def diverge(
     data: str | Path | None = None,
     again: bool = True,
     repetitions: int = 20,
-    suspects: int = 200,
+    suspects: int = defaults.SUSPECT_REPLAYS,
     store: str | Path = defaults.STORE,
     quiet: bool = False,
 ) -> Divergence:

@@ -41,7 +41,7 @@ class NondeterministicOperation:
         What PyTorch's warning calls it; none if it was found by replays.
     read_by : str or None
         Of unwritten memory: what first computed from it, and where.
-    effect : cellrepro.audits.training.Effect or None
+    effect : cellrepro.audits.effect.Effect or None
         What it alone does to a training, where that was measured. Typed as Any, for it belongs to
         a room that is built on this one.
     no_effect_because : str or None

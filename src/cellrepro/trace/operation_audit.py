@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from cellrepro.asked import defaults
 from cellrepro.bits.same import difference, holds_bits, same_bits
 from cellrepro.bits.site import Site
 from cellrepro.determinism import known_operations, substitutes
@@ -31,10 +32,6 @@ from cellrepro.trace.reexecution import (
     without_warnings,
 )
 from cellrepro.trace.unwritten import Unwritten
-
-STEPS, REPLAYS, SUSPECTS = 3, 8, 200
-"""Steps that are watched, replays of each operation in each, and of one that is documented to
-race, if nobody says otherwise. Two executions miss every second race that flips in half of them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,9 +80,9 @@ class Audit(Result):
 def audit(
     step: Step,
     *,
-    steps: int = STEPS,
-    replays: int = REPLAYS,
-    suspects: int = SUSPECTS,
+    steps: int = defaults.AUDITED_STEPS,
+    replays: int = defaults.REPLAYS,
+    suspects: int = defaults.SUSPECT_REPLAYS,
     threads: int | None = None,
     model: torch.nn.Module | None = None,
 ) -> Audit:
@@ -138,8 +135,8 @@ class Auditor(Observer):
     def __init__(
         self,
         *,
-        replays: int = REPLAYS,
-        suspects: int = SUSPECTS,
+        replays: int = defaults.REPLAYS,
+        suspects: int = defaults.SUSPECT_REPLAYS,
         model: torch.nn.Module | None = None,
     ) -> None:
         super().__init__(model)

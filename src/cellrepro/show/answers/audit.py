@@ -10,7 +10,7 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.words import amount, grouped
 
 if TYPE_CHECKING:
-    from cellrepro.audits.segmentation import BatchResult, SegmentationAudit
+    from cellrepro.audits.segmentation import BatchAudit, BatchResult, SegmentationAudit
     from cellrepro.audits.training import TrainingAudit
     from cellrepro.determinism.modes import Mode
     from cellrepro.trace.batch_invariance import BatchInvariance
@@ -71,12 +71,12 @@ def training_audit_answer(audit: TrainingAudit) -> Answer[TrainingAuditDocument]
     document = TrainingAuditDocument(
         ops=[_with_effect(operation) for operation in audit.ops],
         warnings=[_with_effect(operation) for operation in audit.warnings],
-        n_steps=audit.n_steps,
-        n_replays=audit.n_replays,
-        threads=audit.threads,
-        kinds=audit.kinds,
-        replays=audit.replays,
-        sentence=audit.sentence,
+        n_steps=audit.operations.n_steps,
+        n_replays=audit.operations.n_replays,
+        threads=audit.operations.threads,
+        kinds=audit.operations.kinds,
+        replays=audit.operations.replays,
+        sentence=audit.sentence(),
         suspects=[_with_effect(operation) for operation in audit.suspects],
         mode=audit.spec.mode,
         profile=audit.spec.profile,
@@ -98,18 +98,19 @@ def effect_lines(audit: TrainingAudit) -> list[str]:
 
 def segmentation_audit_answer(audit: SegmentationAudit) -> Answer[SegmentationAuditDocument]:
     """Answer with what flips, then what depends on the batch, and what that does to the cells."""
+    batches = audit.batches
     document = SegmentationAuditDocument(
         ops=[_with_seen(operation) for operation in audit.ops],
-        n_steps=audit.n_steps,
-        n_replays=audit.n_replays,
-        threads=audit.threads,
-        kinds=audit.kinds,
-        replays=audit.replays,
-        sentence=audit.sentence,
-        batch=audit.batch,
-        batches=audit.batches,
-        image=audit.image,
-        n_tiles=audit.n_tiles,
+        n_steps=audit.operations.n_steps,
+        n_replays=audit.operations.n_replays,
+        threads=audit.operations.threads,
+        kinds=audit.operations.kinds,
+        replays=audit.operations.replays,
+        sentence=audit.sentence(),
+        batch=batches.invariance if batches else None,
+        batches=batches.results if batches else (),
+        image=batches.image if batches else None,
+        n_tiles=batches.n_tiles if batches else 0,
         mode=audit.spec.mode,
         profile=audit.spec.profile,
         depends_on_batch=audit.depends_on_batch,
@@ -119,9 +120,9 @@ def segmentation_audit_answer(audit: SegmentationAudit) -> Answer[SegmentationAu
         f"{operation.source or 'no line of Python'}: {operation.seen}"
         for operation in audit.ops
     ]
-    lines.append(audit.sentence)
-    if audit.batch is not None:
-        lines += _batch_lines(audit, audit.batch)
+    lines.append(audit.sentence())
+    if batches is not None:
+        lines += _batch_lines(batches)
     return Answer(document, lines)
 
 
@@ -150,21 +151,21 @@ def _training_lines(audit: TrainingAudit) -> Iterator[str]:
     for operation in audit.warnings:
         module = operation.module or "no module"
         yield f"PyTorch warns of {operation.op}, {operation.phase} of {module}"
-    yield audit.sentence
+    yield audit.sentence()
 
 
-def _batch_lines(audit: SegmentationAudit, batch: BatchInvariance) -> Iterator[str]:
+def _batch_lines(batches: BatchAudit) -> Iterator[str]:
     """Say which operations depend on the batch, and what each batch size does to the cells."""
-    yield f"batches of tiles: {batch.sentence()}"
-    for operation in batch.ops:
+    yield f"batches of tiles: {batches.invariance.sentence()}"
+    for operation in batches.invariance.ops:
         yield (
             f"    {operation.op} of {operation.module or 'no module'}, "
             f"{operation.source or 'no line of Python'}: in "
             f"{amount(operation.calls, 'call')}, by up to {operation.max_abs:.2g}"
         )
-    for result in audit.batches[1:]:
+    for result in batches.results[1:]:
         yield (
-            f"{audit.image}, {amount(audit.n_tiles, 'tile')}, batch size {result.batch_size} "
+            f"{batches.image}, {amount(batches.n_tiles, 'tile')}, batch size {result.batch_size} "
             f"beside 1: {grouped(result.n_differing)} values of the network's output differ, "
             f"{result.n_changed} of {amount(result.n_cells, 'cell')} without a counterpart"
         )

@@ -19,7 +19,8 @@ from cellrepro.words import amount, grouped, ppm_text, span
 
 if TYPE_CHECKING:
     from cellrepro.audits.cost import Cost, CostRow
-    from cellrepro.audits.training import Effect, TrainingAudit
+    from cellrepro.audits.effect import Effect
+    from cellrepro.audits.training import TrainingAudit
     from cellrepro.same.metrics import MaskComparison
     from cellrepro.store.store import Repeat, Store
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
@@ -41,10 +42,13 @@ def flips_by_place(audit: TrainingAudit) -> Picture:
     -------
     Picture
     """
+    replayed = audit.operations
     shown = audit.ops[:_MOST_PLACES]
     shares = [100 * row.flips / max(1, row.replays) for row in shown]
-    n_other_kinds = len(audit.kinds.keys() - {row.op for row in audit.ops})
-    n_other_replays = audit.n_replays - sum(row.replays for row in audit.ops if row.read_by is None)
+    n_other_kinds = len(replayed.kinds.keys() - {row.op for row in audit.ops})
+    n_other_replays = replayed.n_replays - sum(
+        row.replays for row in audit.ops if row.read_by is None
+    )
     names = [
         *(f"{base_name(row.op)}, {row.phase}: {row.module or 'no module'}" for row in shown),
         f"everything else, {amount(n_other_kinds, 'kind')} of operation",
@@ -67,12 +71,12 @@ def flips_by_place(audit: TrainingAudit) -> Picture:
     operations = ", ".join(dict.fromkeys(base_name(row.op) for row in audit.ops))
     text = f"Equal inputs, other bits: {operations or 'in no operation'}"
     caption = (
-        f"Every operation of {amount(audit.n_steps, 'training step')} in mode {audit.spec.mode} "
-        f"was run again on equal inputs, {grouped(audit.n_replays)} times in all, at "
-        f"{amount(audit.threads, 'thread')}. Bars: how often the answer had other bits, in "
+        f"Every operation of {amount(replayed.n_steps, 'training step')} in mode {audit.spec.mode} "
+        f"was run again on equal inputs, {grouped(replayed.n_replays)} times in all, at "
+        f"{amount(replayed.threads, 'thread')}. Bars: how often the answer had other bits, in "
         f"{len(shown)} of {amount(len(audit.ops), 'place')}."
     )
-    return figure.described(text, caption, f"Bar chart. {audit.sentence}.")
+    return figure.described(text, caption, f"Bar chart. {audit.sentence()}.")
 
 
 def _flips_text(operation: NondeterministicOperation) -> str:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from pandas.io.formats.style import Styler
 
-    from cellrepro.audits.training import Effect, TrainingAudit
+    from cellrepro.audits.effect import Effect
+    from cellrepro.audits.training import TrainingAudit
     from cellrepro.divergence.result import Divergence, FirstDifference
     from cellrepro.store.manifest import WarningRecord
     from cellrepro.store.store import Repeat
@@ -140,7 +141,7 @@ def _operation_row(
     replays = sum(member.replays for member in members)
     if not replays:  # what did not flip is counted by kind
         name = base_name(operation.op)
-        replays = sum(n for op, n in audit.replays.items() if base_name(op) == name)
+        replays = sum(n for op, n in audit.operations.replays.items() if base_name(op) == name)
     effect: Effect | None = _first(member.effect for member in members)
     no_effect_because = _first(member.no_effect_because for member in members)
     warned = any(member.warned for member in members)

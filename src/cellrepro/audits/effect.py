@@ -1,0 +1,155 @@
+"""What one operation does to a training and its cells, where it alone is left loose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+from cellrepro.changes.compare_repeats import compare_masks_of
+from cellrepro.results import Result
+from cellrepro.run.options import TrainingOptions
+from cellrepro.run.outcome import Outcome
+from cellrepro.run.train import train_with
+from cellrepro.same.weights import compare_weights
+from cellrepro.store.store import Repeat
+from cellrepro.words import amount, ppm_text, share_text
+
+
+@dataclass(frozen=True, repr=False)
+class Effect(Result):
+    """What an operation left loose does: the largest difference of any two of its repeats.
+
+    Attributes
+    ----------
+    op : str
+        The operation, as it was dispatched.
+    key, fixed_key : str
+        Of the run with it loose, and of the run with nothing loose.
+    repeats : int
+        Of each of the two.
+    fixed_identical : bool
+        Whether the repeats with nothing loose were bit-identical.
+    n_weights, n_masks : int
+        Different weights files, and different sets of masks, among the loose repeats.
+    weights_differing : float
+        Share of the weights, from 0 to 1.
+    ppm : float
+        Pixels of the masks that differ, per million.
+    n_objects : int
+        Objects without a match at IoU 0.5 in the other of two repeats.
+    vacuous : tuple of str
+        Why equality would prove nothing.
+    """
+
+    op: str
+    key: str
+    fixed_key: str
+    repeats: int
+    fixed_identical: bool
+    n_weights: int
+    weights_differing: float
+    n_masks: int
+    ppm: float
+    n_objects: int
+    vacuous: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        """Say whether it matters, over how much."""
+        over = f"over {amount(self.repeats, 'repeat')} with it alone loose"
+        if not self.fixed_identical:
+            answer = "cannot be told, because repeats with nothing loose differ too"
+        elif self.n_weights > 1:
+            answer = (
+                f"{self.n_weights} different weights, up to {share_text(self.weights_differing)} "
+                f"of them changed {over}; {self._masks_in_words()}"
+            )
+        else:
+            answer = f"no effect {over}; a race may need more steps or more repeats to show"
+        return "; ".join([f"{self.op}: {answer}", *self.vacuous])
+
+    def _masks_in_words(self) -> str:
+        if not self.ppm:
+            return "no pixel differs"
+        unmatched = amount(self.n_objects, "object") if self.n_objects else "no object"
+        return f"up to {ppm_text(self.ppm)} of the pixels differ, {unmatched} without a match"
+
+
+def measure_effect(
+    options: TrainingOptions, op: str, *, repeats: int, quiet: bool = False
+) -> Effect:
+    """Train in mode ``strict`` with one operation left loose, and with none, and compare.
+
+    Parameters
+    ----------
+    options : TrainingOptions
+        Of the trainings with nothing loose.
+    op : str
+        The operation to leave loose.
+    repeats : int
+        Trainings with it loose, and as many with nothing loose.
+    quiet : bool
+        Show neither progress nor notices.
+
+    Raises
+    ------
+    BadInput
+        If mode ``strict`` does not hold the operation.
+    """
+    loose = train_with(replace(options, loose=op), repeats=repeats, quiet=quiet)
+    fixed = train_with(options, repeats=repeats, quiet=quiet)
+    return effect_between(op, fixed, loose)
+
+
+def effect_between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
+    """Compare the repeats of two outcomes: with nothing loose, and with one operation loose.
+
+    Parameters
+    ----------
+    op : str
+        The operation.
+    fixed, loose : Outcome
+        Of as many repeats each.
+    """
+    weights_files = _different_weights(loose.repeats)
+    by_masks = _different_masks(loose.repeats)
+    weights = [compare_weights(a, b) for a, b in combinations(weights_files, 2)]
+    masks = [compare_masks_of(a, b) for a, b in combinations(by_masks, 2)]
+    first_reasons, *other_reasons = [repeat.manifest.vacuous for repeat in loose.repeats]
+    n_fixed_weights = len(_different_weights(fixed.repeats))
+    n_fixed_masks = len(_different_masks(fixed.repeats))
+    return Effect(
+        op=op,
+        key=loose.key,
+        fixed_key=fixed.key,
+        repeats=len(loose.repeats),
+        fixed_identical=n_fixed_weights == n_fixed_masks == 1,
+        n_weights=len(weights_files),
+        weights_differing=max(
+            (pair.n_differing / pair.n_parameters for pair in weights), default=0.0
+        ),
+        n_masks=len(by_masks),
+        ppm=max((pair.ppm for pair in masks), default=0.0),
+        n_objects=max((pair.totals.n_unmatched for pair in masks), default=0),
+        # What holds for every repeat: cells in one and none in another are an effect.
+        vacuous=tuple(
+            reason
+            for reason in first_reasons
+            if all(reason in reasons for reasons in other_reasons)
+        ),
+    )
+
+
+def _different_weights(repeats: Iterable[Repeat]) -> list[Path]:
+    """One file of each weights that repeats ended in."""
+    files: dict[str, Path] = {}
+    for repeat in repeats:
+        if repeat.weights is not None:  # as of every training
+            files[str(repeat.manifest.weights)] = repeat.weights
+    return list(files.values())
+
+
+def _different_masks(repeats: Iterable[Repeat]) -> list[Repeat]:
+    """One repeat of each set of masks."""
+    return list({repeat.manifest.masks_digest: repeat for repeat in repeats}.values())
