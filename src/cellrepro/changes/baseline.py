@@ -254,6 +254,7 @@ def check_baseline(
     Returns
     -------
     BaselineCheck
+        Whether every limit is kept, and what differs in each image.
 
     Raises
     ------

@@ -46,6 +46,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
     Returns
     -------
     Comparison
+        The verdict, in what the two differ, and their masks image by image.
 
     Raises
     ------

@@ -89,6 +89,7 @@ def describe(reference: str, *, store: str | Path = defaults.STORE) -> Descripti
     Returns
     -------
     Description
+        What it is, and as what the installed Cellpose would load it.
 
     Raises
     ------

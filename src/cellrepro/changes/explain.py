@@ -142,10 +142,18 @@ def explain(
         The image's file; its name is that of the image in stored runs.
     model : str, optional
         As for `cellrepro.segment`; default that of the sides, as far as they say.
-    profile, mode, seed, store, quiet
-        As for `cellrepro.segment`; the precision of the profile is that of sides that record none.
+    profile : str
+        Numeric environment; its precision is that of sides that record none.
+    mode : {"off", "fast", "warn", "strict"}
+        How strictly PyTorch is held to equal results.
+    seed : int, optional
+        For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.
+    store : str or Path
+        Folder of finished runs.
     minutes : float
         After which the search of what nobody recorded ends, half of them for each side.
+    quiet : bool
+        Show neither progress nor notices.
 
     Returns
     -------

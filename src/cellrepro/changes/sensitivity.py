@@ -73,8 +73,16 @@ def sensitivity(
     vary : mapping, optional
         Values by setting, in the place of `VALUES`; settings that it does not name stay as they
         are.
-    model, seed, profile, mode, store
-        As for `cellrepro.segment`.
+    model : str
+        A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run.
+    seed : int, optional
+        For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.
+    profile : str
+        Numeric environment: the name of one, or a ``.yaml`` file.
+    mode : {"off", "fast", "warn", "strict"}
+        How strictly PyTorch is held to equal results.
+    store : str or Path
+        Folder of finished runs.
     quiet : bool
         Show no progress.
 

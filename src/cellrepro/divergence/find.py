@@ -54,8 +54,10 @@ def diverge(
         How often at most a step is repeated from one state, until it diverges from itself.
     suspects : int
         How often operations known to race are run again after that; 0 for none.
-    store, quiet
-        As for `cellrepro.train`.
+    store : str or Path
+        Folder of finished runs.
+    quiet : bool
+        Show neither progress nor notices.
 
     Returns
     -------

@@ -91,6 +91,7 @@ def growth(
     n_masks : int
         At how many epochs, spread over the training, masks are made of both; 0 for none.
     store : str or Path
+        Folder of finished runs.
     quiet : bool
         Show no progress.
 

@@ -59,10 +59,12 @@ def read_seg(path: str | os.PathLike[str]) -> SegFile:
     Parameters
     ----------
     path : path-like
+        The file, ``NAME_seg.npy``.
 
     Returns
     -------
     SegFile
+        Its masks, and the settings that Cellpose wrote down with them.
 
     Raises
     ------

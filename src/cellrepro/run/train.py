@@ -80,14 +80,28 @@ def train(
         Peak; by default 1e-3 for small networks, 1e-5 otherwise.
     images_per_epoch : int, optional
         Draws per epoch; by default at least 48 for small networks, every image once otherwise.
-    weight_decay, min_train_masks, rescale, scale_range, normalize, nimg_test_per_epoch
-        As for ``cellpose.train.train_seg``; what it takes and ignores is refused with the reason.
+    weight_decay : float
+        Of the optimizer, as for ``cellpose.train.train_seg``.
+    min_train_masks : int
+        A training image with fewer cells is left out.
+    rescale : bool
+        Resize images to the usual size of cells.
+    scale_range : float
+        Of the sizes that augmentation shows.
+    normalize : bool
+        False: pixels as they are stored.
     train_probs : mapping of str to float, optional
         How often an image is drawn, by its name; 1 for one that is not named.
+    nimg_test_per_epoch : int, optional
+        Test images drawn for the test loss; by default all.
     augmentation : bool
         False: every image as it is, its middle where it is larger than a crop (256 pixels).
-    SGD, bsize, class_weights
-        Arguments of ``train_seg`` that change nothing; other values are refused with the reason.
+    SGD : bool
+        Refused, as ``train_seg`` takes it and goes on with AdamW.
+    bsize : int
+        Pixels along an edge of a crop; others than 256 are refused, as ``train_seg`` ignores them.
+    class_weights : sequence of float, optional
+        Refused, as there is one class.
     ranks : int
         Processes that share each batch, each on a GPU of its own, or all on the processor. Another
         number gives other bits; see docs/parallel.md.
@@ -207,8 +221,20 @@ def segment(
         How many tiles of an image the network sees at once; may be given among the settings, too.
     cellpose : str, optional
         Another version in an environment of its own, ``"4.0.9"``; see docs/grids.md.
-    profile, mode, ledger, loose, repeats, store, quiet
-        As for `train`.
+    profile : str
+        Numeric environment: the name of one, or a ``.yaml`` file.
+    mode : {"off", "fast", "warn", "strict"}
+        How strictly PyTorch is held to equal results.
+    ledger : {"off", "steps", "ops"}
+        What is written down of the computation, for `cellrepro.diverge`.
+    loose : str, optional
+        The one operation that mode ``strict`` leaves as it is.
+    repeats : int
+        How often; 2 are needed for a verdict.
+    store : str or Path
+        Folder of finished runs.
+    quiet : bool
+        Show neither progress nor notices.
 
     Returns
     -------

@@ -96,8 +96,18 @@ def wrap_python(
         background; of a stack, (Z, Y, X) or (Z, Y, X, C), one of shape (Z, Y, X).
     data : str or Path
         Folder of images as for `cellrepro.segment`.
-    mode, seed, profile, repeats, store, quiet
-        As for `cellrepro.segment`; mode and seed are in force around the function.
+    mode : {"off", "fast", "warn", "strict"}
+        In force around the function, as around `cellrepro.segment`.
+    seed : int, optional
+        For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.
+    profile : str
+        Numeric environment: the name of one, or a ``.yaml`` file.
+    repeats : int
+        How often; 2 are needed for a verdict.
+    store : str or Path
+        Folder of finished runs.
+    quiet : bool
+        Show neither progress nor notices.
 
     Returns
     -------

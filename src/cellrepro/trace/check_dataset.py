@@ -65,6 +65,11 @@ def check_dataset(dataset: Any, *, n: int = 16, batch_size: int = 4) -> DatasetC
     batch_size : int
         How many of them the result's ``batch`` shows.
 
+    Returns
+    -------
+    DatasetCheck
+        Whether the items repeat, and what makes them differ where they do not.
+
     Raises
     ------
     BadInput

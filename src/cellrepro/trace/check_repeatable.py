@@ -116,6 +116,11 @@ def check_repeatable(step: Step, *parts: HasState, n: int = 3) -> Repeatability:
     n : int
         2 or more. A race may need many to show.
 
+    Returns
+    -------
+    Repeatability
+        Whether all results agree, and which parts differ, and how far, where they do not.
+
     Raises
     ------
     BadInput

@@ -103,6 +103,11 @@ def audit(
     model : torch.nn.Module, optional
         Modules are named by their path in it; by default in whatever network the step calls.
 
+    Returns
+    -------
+    Audit
+        The operations whose bits changed, and how many were replayed.
+
     Examples
     --------
     >>> layer = torch.nn.Linear(3, 1)

@@ -134,6 +134,11 @@ def determinism_warnings(
     model : torch.nn.Module, optional
         Modules are named by their path in it; by default in whatever network the step calls.
 
+    Returns
+    -------
+    tuple of NondeterministicOperation
+        Those that PyTorch warned of, each with its place in the network and in the code.
+
     Examples
     --------
     >>> import torch
