@@ -104,11 +104,11 @@ def results():
 
 @pytest.mark.parametrize("kind", list(results()))
 def test_a_result_says_itself(kind):
+    if hasattr(kind, "_repr_mimebundle_"):  # a widget, which Jupyter shows
+        return
     assert kind.__str__ is not object.__str__
-    assert callable(getattr(kind, "sentence", None)) or kind.__module__.startswith("cellrepro.show")
-    assert callable(getattr(kind, "_repr_html_", None)) or kind.__module__.startswith(
-        "cellrepro.show"
-    )
+    assert callable(kind.sentence)
+    assert callable(kind._repr_html_)
 
 
 def test_the_validator_would_notice():

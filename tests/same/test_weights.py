@@ -3,6 +3,7 @@
 import json
 import math
 import tracemalloc
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -313,12 +314,12 @@ def test_statistics_of_a_network_and_its_layers(tmp_path):
     layers["all"] = [drawn[0], -drawn[1], drawn[2]]
     for layer, parts in layers.items():
         x = np.concatenate(parts).astype(float)
-        n, *actual = found[layer]
+        n, *actual = astuple(found[layer])
         norms = [np.linalg.norm(x, order) for order in (1, 2)]
         about = [x.mean(), x.std(), *norms, np.abs(x).max()] if len(x) else [0] * 5
         assert (n, actual) == (len(x), pytest.approx(about, rel=1e-9))
     infinite = saved(tmp_path / "inf", w=float32(1, np.inf), v=float32(3, 4))
-    assert weight_statistics(infinite)["v"] == (2, 3.5, 0.5, 7, 5, 4)
+    assert astuple(weight_statistics(infinite)["v"]) == (2, 3.5, 0.5, 7, 5, 4)
     assert np.isnan(weight_statistics(infinite)["all"].std)
 
 

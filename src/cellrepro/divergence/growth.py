@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
+from cellrepro.results import Result, Row
 from cellrepro.run.checkpointing import CHECKPOINTS, give_weights_of, kept_checkpoints
 from cellrepro.same.metrics import average_precision, compare_masks
 from cellrepro.same.over_images import totals_over
@@ -24,7 +26,7 @@ from cellrepro.same.weights import compare_weights
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint
 from cellrepro.store.store import Repeat, Store
-from cellrepro.words import some
+from cellrepro.words import ppm_text, share_text, some
 
 LabelImages = Sequence[np.ndarray]
 """Masks of several images, each uint (Y, X), 0 is background."""
@@ -73,6 +75,57 @@ class Moment:
     """Of A and of B, mean over images with a ground truth."""
 
 
+class Growth(Result, Sequence[Moment]):
+    """How the difference of two runs grew: a sequence of moments, by epoch.
+
+    Parameters
+    ----------
+    moments : sequence of Moment
+        One or more.
+    """
+
+    def __init__(self, moments: Sequence[Moment]) -> None:
+        self._moments = tuple(moments)
+
+    @overload
+    def __getitem__(self, index: int) -> Moment: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Moment, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Moment | tuple[Moment, ...]:
+        return self._moments[index]
+
+    def __len__(self) -> int:
+        return len(self._moments)
+
+    def sentence(self) -> str:
+        """Say how far apart the weights, and the cells where masks were made, are at the end."""
+        last = self[-1]
+        sentence = (
+            f"after epoch {last.epoch} the weights are {last.relative_l2:.2g} of their length apart"
+        )
+        with_masks = [moment for moment in self if moment.changed is not None]
+        if with_masks:
+            latest = with_masks[-1]
+            share = share_text(latest.changed or 0.0)
+            sentence += f"; after epoch {latest.epoch} {share} of the cells changed"
+        return sentence
+
+    def rows(self) -> list[Row]:
+        """Give a row for each epoch."""
+        return [
+            {
+                "epoch": moment.epoch,
+                "parameters that differ": moment.n_differing,
+                "weights apart": f"{moment.relative_l2:.2g}",
+                "pixels": "" if moment.ppm is None else ppm_text(moment.ppm),
+                "cells changed": "" if moment.changed is None else share_text(moment.changed),
+            }
+            for moment in self
+        ]
+
+
 def growth(
     a: str,
     b: str,
@@ -80,7 +133,7 @@ def growth(
     n_masks: int = defaults.MASKS_ON_THE_WAY,
     store: str | Path = defaults.STORE,
     quiet: bool = False,
-) -> list[Moment]:
+) -> Growth:
     """Follow the difference of two runs through their checkpoints; masks as each run makes them.
 
     Parameters
@@ -97,9 +150,9 @@ def growth(
 
     Returns
     -------
-    list of Moment
-        One for every epoch of which both have a checkpoint; scores as they were stored, if they
-        were, and else where masks are made.
+    Growth
+        A moment for every epoch of which both have a checkpoint; scores as they were stored, if
+        they were, and else where masks are made.
 
     Raises
     ------
@@ -125,10 +178,12 @@ def growth(
     masks: dict[int, MasksApart] = {}
     if chosen:
         masks = _masks_by_epoch(opened_store, repeats, (kept_a, kept_b), chosen, quiet=quiet)
-    return [
-        _moment(epoch, (kept_a[epoch], kept_b[epoch]), repeats, masks.get(epoch))
-        for epoch in epochs
-    ]
+    return Growth(
+        [
+            _moment(epoch, (kept_a[epoch], kept_b[epoch]), repeats, masks.get(epoch))
+            for epoch in epochs
+        ]
+    )
 
 
 def _kept_by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:

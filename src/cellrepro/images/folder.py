@@ -23,7 +23,8 @@ from cellrepro.errors import BadInput
 from cellrepro.images.axes import FLAT, Axes
 from cellrepro.images.decoding import FORMATS, OTHER_ENDINGS, read_bytes, why_unreadable
 from cellrepro.images.image_file import Checked, check_image, check_masks
-from cellrepro.words import some
+from cellrepro.results import Result, Row
+from cellrepro.words import amount, some
 
 Split = Literal["train", "test"]
 
@@ -50,9 +51,14 @@ class LabelledImage:
     stack: bool = False
     """Whether planes come first."""
 
+    @property
+    def n_objects(self) -> int:
+        """Objects in its masks; 0 without masks."""
+        return 0 if self.masks is None else np.unique(self.masks[self.masks > 0]).size
 
-@dataclass(frozen=True, eq=False)
-class ImageFolder:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageFolder(Result):
     """A folder that can be trained on or segmented.
 
     Images stand in natural order of their file names, ``img_2`` before ``img_10``, as Cellpose
@@ -68,6 +74,25 @@ class ImageFolder:
     test: tuple[LabelledImage, ...]
     warnings: tuple[str, ...]
     """What can be used but deserves a look."""
+
+    def sentence(self) -> str:
+        """Say how many images there are, and what of them deserves a look."""
+        n_images = f"{amount(len(self.train), 'training image')} and {len(self.test)} for testing"
+        return "; ".join([f"{n_images} in {self.path}", *self.warnings])
+
+    def rows(self) -> list[Row]:
+        """Give each image with its shape, dtype and number of cells."""
+        return [
+            {
+                "image": image.name,
+                "part": part,
+                "shape": "×".join(map(str, image.image.shape)),
+                "dtype": image.image.dtype.name,
+                "cells": "" if image.masks is None else image.n_objects,
+            }
+            for part, images in (("train", self.train), ("test", self.test))
+            for image in images
+        ]
 
 
 def read_folder(

@@ -17,6 +17,8 @@ import numpy as np
 from cellrepro.errors import BadInput
 from cellrepro.images import seg_pickle
 from cellrepro.images.label_image import label_image
+from cellrepro.results import Result, Row
+from cellrepro.words import amount
 
 SEG_ENDING = "_seg.npy"
 _LEAST_MEMORY = 2**30  # bytes; NumPy itself takes about a tenth
@@ -25,8 +27,8 @@ _SECONDS_PER_BYTE = 1e-7
 _NO_END = "reading it did not end within {} s, or crashed"
 
 
-@dataclass(frozen=True, eq=False)
-class SegFile:
+@dataclass(frozen=True, eq=False, repr=False)
+class SegFile(Result):
     """What Cellpose's GUI or ``masks_flows_to_seg`` wrote."""
 
     masks: np.ndarray
@@ -48,6 +50,17 @@ class SegFile:
         recorded = self.settings.get("diameter", self.settings.get("est_diam"))
         is_number = isinstance(recorded, int | float) and not isinstance(recorded, bool)
         return float(recorded) if is_number else None
+
+    def sentence(self) -> str:
+        """Say how many cells it holds, and how much is recorded of how they were made."""
+        n_cells = np.unique(self.masks[self.masks > 0]).size
+        shape = "×".join(map(str, self.masks.shape))
+        settings = amount(len(self.settings), "setting")
+        return f"{amount(n_cells, 'cell')} in {shape} pixels; {settings}"
+
+    def rows(self) -> list[Row]:
+        """Give the settings that it records."""
+        return [{"setting": name, "value": value} for name, value in self.settings.items()]
 
 
 def read_seg(path: str | os.PathLike[str]) -> SegFile:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.errors import BadInput
+from cellrepro.results import Result, Row
 from cellrepro.same.weight_reading import open_weights
 from cellrepro.same.weight_tensors import (
     Network,
@@ -23,6 +24,7 @@ from cellrepro.same.weight_tensors import (
     pieces,
     values,
 )
+from cellrepro.words import amount, joined
 
 _PIECE = 2**16  # parameters of each file in memory at a time
 _LEAST = -1074  # exponent of the least float64; those below the greatest end at 1024
@@ -32,7 +34,8 @@ _N_SIZES = 1024 - _LEAST  # of numbers on one side of zero, each twice as large 
 # -- statistics of one network ---------------------------------------------------------------
 
 
-class WeightStatistics(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class WeightStatistics(Result):
     """Numbers about some parameters."""
 
     parameters: int
@@ -45,6 +48,13 @@ class WeightStatistics(NamedTuple):
     """Length."""
     largest: float
     """Magnitude."""
+
+    def sentence(self) -> str:
+        """Say how many there are, and how large."""
+        return (
+            f"{amount(self.parameters, 'parameter')}, mean {self.mean:.3g}, standard deviation "
+            f"{self.std:.3g}, largest magnitude {self.largest:.3g}"
+        )
 
 
 def weight_statistics(path: str | Path) -> dict[str, WeightStatistics]:
@@ -187,8 +197,8 @@ def _finite_values(tensor: Tensor) -> Iterator[Values]:
 # -- histograms of differences ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class DifferenceDistributions:
+@dataclass(frozen=True, eq=False, repr=False)
+class DifferenceDistributions(Result):
     """How N - 1 networks differ from the first, in L layers, over B intervals common to all."""
 
     paths: tuple[Path, ...]
@@ -205,6 +215,29 @@ class DifferenceDistributions:
     def n_zero(self) -> NDArray[np.int64]:
         """Parameters of equal value, shape (N - 1, L)."""
         return self.counts[..., self.counts.shape[-1] // 2]
+
+    def sentence(self) -> str:
+        """Say how many parameters have other values than in the first network."""
+        n_all = self.counts.sum(axis=(1, 2)) + self.n_undefined.sum(axis=1)
+        n_other = n_all - self.n_zero.sum(axis=1)
+        others = [
+            f"{path.name}: {n} of {amount(int(total), 'parameter')}"
+            for path, n, total in zip(self.paths[1:], n_other, n_all, strict=True)
+        ]
+        return f"other values than in {self.paths[0].name}: {joined(others)}"
+
+    def rows(self) -> list[Row]:
+        """Give how many parameters differ, by network and layer."""
+        return [
+            {
+                "network": path.name,
+                "layer": layer,
+                "parameters": int(counts.sum()),
+                "of other value": int(counts.sum() - counts[counts.size // 2]),
+            }
+            for path, by_layer in zip(self.paths[1:], self.counts, strict=True)
+            for layer, counts in zip(self.layers, by_layer, strict=True)
+        ]
 
 
 def difference_distributions(paths: Sequence[str | Path]) -> DifferenceDistributions:

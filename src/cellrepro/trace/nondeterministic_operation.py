@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cellrepro.results import Result
 
-@dataclass(frozen=True)
-class NondeterministicOperation:
+
+@dataclass(frozen=True, repr=False)
+class NondeterministicOperation(Result):
     """What replays, PyTorch's warnings and the documentation say of an operation.
 
     It shows in one of three ways: its replays gave other bits, PyTorch warned of it (`warned`,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 
@@ -85,7 +86,7 @@ def _chosen(networks: Sequence[View], n_parameters: int) -> list[View]:
 def _statistics(chapter: Chapter, networks: Sequence[View], *, by_layer: bool) -> View:
     """The file of each network, and its parameters in numbers; or these of its layers."""
     files = {one.name: one.path for one in networks}
-    kinds = dict.fromkeys(WeightStatistics._fields, "{:.6g}")
+    kinds = dict.fromkeys((field.name for field in fields(WeightStatistics)), "{:.6g}")
     kinds |= dict.fromkeys(("file, bytes", "parameters"), "count")
     rows = statistics_table(files, by_layer=by_layer).reset_index().to_dict("records")
     name = f"networks{'-by-layer' * by_layer}-{chapter.data}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from cellrepro.same.weight_distributions import weight_statistics
@@ -119,10 +120,10 @@ def statistics_table(paths: Mapping[str, Path], *, by_layer: bool = False) -> pd
         (_, whole), *layers = weight_statistics(path).items()
         if by_layer:
             rows += [
-                {"network": name, "layer": layer, **statistics._asdict()}
+                {"network": name, "layer": layer, **asdict(statistics)}
                 for layer, statistics in layers
             ]
         else:
             n_bytes = path.stat().st_size
-            rows.append({"network": name, "file, bytes": n_bytes, **whole._asdict()})
+            rows.append({"network": name, "file, bytes": n_bytes, **asdict(whole)})
     return frame(rows, "network")
