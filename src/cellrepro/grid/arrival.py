@@ -39,9 +39,17 @@ class JobQueue(Protocol):
 
 @dataclass(frozen=True)
 class Started:
-    """Workers that a person starts, without a queue."""
+    """Workers that a person starts, without a queue.
 
-    address: str  # of the scheduler
+    Attributes
+    ----------
+    address : str
+        Of the scheduler.
+    hours : None
+        Nothing waits.
+    """
+
+    address: str
     hours: float | None = None
 
     def n_queued(self) -> int | None:
@@ -55,7 +63,17 @@ class Started:
 
 @dataclass(frozen=True)
 class SlurmQueue:
-    """The jobs that this command has given to Slurm."""
+    """The jobs that this command has given to Slurm.
+
+    Attributes
+    ----------
+    job_ids : callable
+        Gives Slurm's numbers of them, which change when one is asked for anew.
+    log_folder : str
+        Where they write what they print.
+    hours : float, optional
+        That they may wait; by default as long as it takes.
+    """
 
     job_ids: Callable[[], Collection[str]]
     log_folder: str
@@ -66,10 +84,11 @@ class SlurmQueue:
         command = ["squeue", "--noheader", "--states=PENDING", "--format=%i"]
         command += ["--user", getpass.getuser()]
         try:
-            told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+            answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         except (OSError, subprocess.SubprocessError):
             return None
-        return len({*told.stdout.split()} & {*self.job_ids()})
+        pending = set(answer.stdout.split())
+        return len(pending & set(self.job_ids()))
 
     def advice(self) -> str:
         """Where it is said why the jobs bring none."""

@@ -6,6 +6,7 @@ wait for ever for the last 1e-14 of one.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,11 +47,21 @@ class Need:
 
 @dataclass(frozen=True)
 class Machine:
-    """The computer that shares its cores, memory and GPUs out."""
+    """The computer that shares its cores, memory and GPUs out.
+
+    Attributes
+    ----------
+    n_cores : int
+        That may be used.
+    memory : int
+        Bytes, all that it has.
+    gpus : tuple of str
+        UUIDs.
+    """
 
     n_cores: int
-    memory: int  # bytes, all that it has
-    gpus: tuple[str, ...] = ()  # UUIDs
+    memory: int
+    gpus: tuple[str, ...] = ()
 
     @classmethod
     def here(cls) -> Machine:
@@ -59,22 +70,42 @@ class Machine:
             n_cores = len(os.sched_getaffinity(0))
         else:
             n_cores = os.cpu_count() or 1
-        memory = psutil.virtual_memory().total
-        return cls(max(1, n_cores), memory, tuple(this_host.visible_gpus()))
+        return cls(
+            n_cores=max(1, n_cores),
+            memory=psutil.virtual_memory().total,
+            gpus=tuple(this_host.visible_gpus()),
+        )
 
     def by_cores(self) -> Slots:
-        """One job on each GPU, and on the processor as many as there are cores and memory for."""
+        """Take one job on each GPU, and on the processor as many as its cores and memory allow."""
         return Slots(self, cpu=CORE * self.n_cores, of_each_device=1)
 
     def by_number(self, n_jobs: int) -> Slots:
-        """So many jobs at once, whatever each takes, spread evenly over the GPUs."""
+        """Take so many jobs at once, whatever each needs, spread evenly over the GPUs.
+
+        Raises
+        ------
+        BadInput
+            If the number is not a whole one from 1 on.
+        """
         whole("workers", n_jobs, least=1)
-        of_each_gpu = -(-n_jobs // max(1, len(self.gpus)))
+        of_each_gpu = math.ceil(n_jobs / max(1, len(self.gpus)))
         return Slots(self, cpu=n_jobs, of_each_device=of_each_gpu, most_jobs=n_jobs)
 
 
 class Slots:
-    """What of a machine is free, and what each job occupies of it."""
+    """What of a machine is free, and what each job occupies of it.
+
+    Parameters
+    ----------
+    machine : Machine
+    cpu : int
+        What there is of the processor: thousandths of a core, or jobs where ``most_jobs`` is given.
+    of_each_device : int
+        Jobs at once on each GPU.
+    most_jobs : int, optional
+        At once in all; each then takes 1 of the processor, whatever it needs.
+    """
 
     def __init__(
         self, machine: Machine, *, cpu: int, of_each_device: int, most_jobs: int | None = None
@@ -88,21 +119,22 @@ class Slots:
         self._free = dict(self._all)
 
     def need(self, job: Job) -> Need:
-        """What a job occupies; never more than there is, so that a job alone always fits."""
+        """Tell what a job occupies; never more than there is, so that a job alone always fits."""
         profile = job.point.plan.profile
         if profile.kind == "mps":
             return Need(("mps",), n_slots=1, amount=1)
         if profile.kind == "cpu":
             return Need(("cpu",), n_slots=1, amount=self._of_the_processor(job))
-        _, _, number = profile.device.partition(":")
-        gpus = self._machine.gpus
-        if number:
-            gpus = gpus[int(number) :][:1]
-        elif job.gpu:
-            gpus = (job.gpu,)
-        slots = gpus or ("cuda",)
+        slots = self._gpus_for(job) or ("cuda",)
         n_ranks = job.point.plan.spec.ranks  # each rank has a GPU of its own
         return Need(slots, n_slots=min(len(slots), n_ranks), amount=1)
+
+    def _gpus_for(self, job: Job) -> tuple[str, ...]:
+        """The GPUs that would do: the one that the profile numbers, the job's own, or all."""
+        _, _, number = job.point.plan.profile.device.partition(":")
+        if number:
+            return self._machine.gpus[int(number) :][:1]
+        return (job.gpu,) if job.gpu else self._machine.gpus
 
     def _of_the_processor(self, job: Job) -> int:
         """Thousandths of a core, by the threads of the profile or the share of the memory."""
@@ -116,7 +148,7 @@ class Slots:
         return min(max(by_threads, by_memory) * plan.spec.ranks, self._all["cpu"])
 
     def take(self, need: Need) -> tuple[str, ...] | None:
-        """Occupy what a job needs; returns the slots taken, or none while they are not free."""
+        """Occupy what a job needs; returns the slots, none while too few are free."""
         if self._n_at_work == self._most_jobs:
             return None
         free = [name for name in need.slots if self._free[name] >= need.amount]
@@ -129,15 +161,24 @@ class Slots:
         return taken
 
     def give_back(self, taken: Sequence[str], need: Need) -> None:
-        """A job has ended."""
+        """Free the slots that a job has taken, which has ended."""
         for name in taken:
             self._free[name] += need.amount
         self._n_at_work -= 1
 
 
 class Queues:
-    """Jobs that wait for slots, by their numbers: one queue for each choice of slots, so that no
-    device waits for another one's jobs, and what does not fit yet is waited for by all behind."""
+    """Jobs that wait for slots, by their numbers: one queue for each choice of slots.
+
+    So no device waits for another one's jobs, and what does not fit yet is waited for by all
+    behind it.
+
+    Parameters
+    ----------
+    slots : Slots
+    needs : mapping of int to Need
+        What each job occupies, by its number; lower numbers begin first.
+    """
 
     def __init__(self, slots: Slots, needs: Mapping[int, Need]) -> None:
         self._slots = slots
@@ -148,7 +189,15 @@ class Queues:
         self._at_work: dict[int, tuple[str, ...]] = {}
 
     def begin(self) -> Iterator[tuple[int, tuple[str, ...]]]:
-        """The jobs that have room now, each with the slots that it has taken; in their order."""
+        """Begin the jobs that have room now, in their order.
+
+        Yields
+        ------
+        int
+            The number of a job.
+        tuple of str
+            The names of the slots that it has taken.
+        """
         first = {choice: waiting[0] for choice, waiting in self._queues.items() if waiting}
         while first:
             choice = min(first, key=lambda slots: first[slots])
@@ -164,9 +213,9 @@ class Queues:
             yield number, taken
 
     def ended(self, number: int) -> None:
-        """A job that had begun has ended."""
+        """Give back the slots of a job that has ended."""
         self._slots.give_back(self._at_work.pop(number), self.needs[number])
 
     def waiting(self) -> list[int]:
-        """The jobs that have not begun, in their order."""
+        """List the jobs that have not begun, in their order."""
         return sorted(number for queue in self._queues.values() for number in queue)
