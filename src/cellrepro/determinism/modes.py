@@ -95,8 +95,10 @@ def environment(mode: Mode) -> dict[str, str]:
 
 def check_switches(mode: Mode, chosen: Mapping[str, bool]) -> None:
     """Refuse switches with which a mode would not be what its name says."""
-    asked = _of_mode(mode)
-    wrong = [f"{n} {on}" for n, on in chosen.items() if mode not in FREE and asked.get(n, on) != on]
+    if check_mode(mode) in FREE:
+        return
+    required = _of_mode(mode)
+    wrong = [f"{name} {on}" for name, on in chosen.items() if required.get(name, on) != on]
     if wrong:
         raise BadInput(
             f"the profile sets {', '.join(wrong)}, with which mode {mode!r} would not be itself; "
@@ -136,15 +138,40 @@ def mode_in_force(
     device: str | None = None,
     chosen: Mapping[str, bool] = MappingProxyType({}),
 ) -> Iterator[dict[str, Any]]:
-    """Set every switch of a mode for one block; yields them as `switches` reads them back.
+    """Set every switch of a mode for one block.
 
-    ``fast`` sets what ``warn`` and ``strict`` set to PyTorch's defaults, whatever was before. How
-    precise float32 products are is the profile's to say, so every mode sets it from ``tf32``
-    alone; ``off`` leaves it, too, as it was. ``chosen`` are switches, of `Switch`, that the
-    profile sets by themselves. On CPU and MPS (``device``) nothing is asked of cuBLAS. Blocks nest:
-    the innermost one's switches hold, but substitutes stay in place in blocks of other modes inside
-    ``strict``.
-    Enter and leave from one thread while no other computes: the switches are the process's.
+    ``fast`` sets what ``warn`` and ``strict`` set to PyTorch's defaults, whatever was before.
+    Blocks nest: the innermost one's switches hold, but substitutes stay in place in blocks of other
+    modes inside ``strict``. Enter and leave from one thread while no other computes: the switches
+    are the process's.
+
+    Parameters
+    ----------
+    mode : {"off", "fast", "warn", "strict"}
+        How strictly PyTorch is held.
+    tf32 : bool
+        How precise float32 products are is the profile's to say, so every mode sets it from this
+        alone; ``off`` leaves it, too, as it was.
+    loose : collection of str
+        Operations that ``strict`` puts no substitute in place of.
+    device : str, optional
+        On ``cpu`` and ``mps`` nothing is asked of cuBLAS; by default it is asked where there is
+        CUDA.
+    chosen : mapping of str to bool
+        Switches, of `Switch`, that the profile sets by themselves.
+
+    Yields
+    ------
+    dict
+        The switches in force, as `switches` reads them back.
+
+    Raises
+    ------
+    BadInput
+        If there is no such mode, ``chosen`` contradicts it, or cuBLAS was not told at the start of
+        the process to be deterministic.
+    RuntimeError
+        If PyTorch does not take a switch.
     """
     check_switches(mode, chosen)
     _check_workspace(mode, device)
@@ -195,13 +222,13 @@ def _precision_of(
 def _check_workspace(mode: Mode, device: str | None) -> None:
     import torch
 
-    found = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     on_cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
-    if mode not in FREE and found not in _WORKSPACES and on_cuda:
+    if mode not in FREE and workspace not in _WORKSPACES and on_cuda:
         raise BadInput(
             f"mode {mode!r} needs CUBLAS_WORKSPACE_CONFIG to be {' or '.join(_WORKSPACES)}, but it "
-            f"is {found!r}; it is read once, when a process first uses cuBLAS, so set it before "
-            f"the process starts (CUBLAS_WORKSPACE_CONFIG={_WORKSPACES[0]} in front of the "
+            f"is {workspace!r}; it is read once, when a process first uses cuBLAS, so set it "
+            f"before the process starts (CUBLAS_WORKSPACE_CONFIG={_WORKSPACES[0]} in front of the "
             "command), or use `cellrepro train`, which starts processes of its own"
         )
 
@@ -227,14 +254,15 @@ def left_loose(op: str) -> Any:
             if base_name(str(func)) != wanted:
                 return func(*args, **(kwargs or {}))
             self.n_calls += 1
-            mode, cudnn = torch.get_deterministic_debug_mode(), torch.backends.cudnn.deterministic
+            mode_before = torch.get_deterministic_debug_mode()
+            cudnn_before = torch.backends.cudnn.deterministic
             try:
                 torch.set_deterministic_debug_mode("default")
                 torch.backends.cudnn.deterministic = False
                 return func(*args, **(kwargs or {}))
             finally:
-                torch.set_deterministic_debug_mode(mode)
-                torch.backends.cudnn.deterministic = cudnn
+                torch.set_deterministic_debug_mode(mode_before)
+                torch.backends.cudnn.deterministic = cudnn_before
 
     return Loose()
 
