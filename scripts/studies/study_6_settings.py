@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from collect_findings import networks_of
+from collecting.settings import networks_of
 
 from cellrepro.same.seed_spread import Axis, Pair, measure_spread
 from cellrepro.show.figures import style
