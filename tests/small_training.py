@@ -12,8 +12,9 @@ from cellrepro.bits.digests import generator_digests, tensor_digest
 from cellrepro.determinism import generator_states
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.network import ModelSource, build
+from cellrepro.model.network import build
 from cellrepro.model.training_loop import TrainingLoop
+from cellrepro.model.weight_sources import ModelSource
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Origin
 

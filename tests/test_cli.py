@@ -22,8 +22,8 @@ from cellrepro.bits.digests import file_digest
 from cellrepro.cli import options as cli_options
 from cellrepro.determinism import modes, profiles
 from cellrepro.images.folder import read_folder
-from cellrepro.model.network import ENCODERS
-from cellrepro.model.network import SMALL as SMALL_NETWORKS
+from cellrepro.model.encoders import ENCODERS
+from cellrepro.model.encoders import SMALL as SMALL_NETWORKS
 from cellrepro.process import calling
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, options

@@ -66,12 +66,29 @@ def test_rooms_import_upwards_only():
     assert wrong == []
 
 
+def but_for_types(tree):
+    """Every statement, also inside functions, but what only type checkers read."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            yield node
+            yield from but_for_types(node)
+
+
 def test_no_circles():
-    edges = {module: {*imports(module, within=at_import)} for module in MODULES}
+    """None that an import inside a function hides, either."""
+    edges = {module: {*imports(module, within=but_for_types)} for module in MODULES}
     while leaves := [module for module, needed in edges.items() if not needed & edges.keys()]:
         for module in leaves:
             del edges[module]
     assert not edges
+
+
+def test_no_module_needs_the_package_itself():
+    """What every import of the package runs imports nothing of it but its version."""
+    doors = {"cellrepro.cli.runs", "cellrepro.cli.masks", "cellrepro.cli.causes"}
+    doors |= {"cellrepro.cli.grids", "cellrepro.cli.files"}  # they call what a notebook calls
+    users = {module for module in MODULES if "cellrepro" in imports(module)}
+    assert users <= doors
 
 
 CELLPOSE = re.compile(r"(cellpose|segment_anything)(\.[a-z_]+)+")

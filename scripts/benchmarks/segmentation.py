@@ -19,7 +19,8 @@ def segmentation(extent: Extent) -> Iterator[Figure]:
     from cellrepro.images.folder import read_folder
     from cellrepro.images.public_sets import write_benchmark
     from cellrepro.model.inference import evaluator
-    from cellrepro.model.network import build, find_model
+    from cellrepro.model.network import build
+    from cellrepro.model.weight_sources import find_model
     from cellrepro.trace.batch_invariance import batch_invariance
 
     size, n_variants, epochs = extent.of((256, 3, 2), (512, 30, 12), (1024, 30, 12))

@@ -16,7 +16,7 @@ from cellrepro.grid.grid import run_grid
 from cellrepro.grid.grid_runs import GridRuns
 from cellrepro.grid.notebooks import execute, find_notebook, packaged_folder
 from cellrepro.grid.points import read_grid
-from cellrepro.model.network import CELLPOSE_NAMES, SMALL, TINY
+from cellrepro.model.encoders import CELLPOSE_NAMES, SMALL, TINY
 from cellrepro.process.calling import in_child
 from cellrepro.process.endings import RunError
 from cellrepro.progress import minutes

@@ -15,18 +15,18 @@ from cellrepro.changes.compare import compare
 from cellrepro.changes.describe import describe
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import BadInput
-from cellrepro.model import known_weights, network
+from cellrepro.model import encoders, known_weights, network
 from cellrepro.store.store import Store
 
 MASKS = np.zeros((20, 30), np.uint16)
 MASKS[2:6, 3:9], MASKS[10:14, 20:24] = 4, 9
-SIZES = network.Encoder(192, 2, 1, 2.0, (1,), patch=8)
+SIZES = encoders.Encoder(192, 2, 1, 2.0, (1,), patch=8)
 
 
 @pytest.fixture
 def small_cellpose(monkeypatch, one_thread):
     """Cellpose with a small encoder in place of its own; gives the network's parameters."""
-    monkeypatch.setitem(network.ENCODERS, "small", SIZES)
+    monkeypatch.setitem(encoders.ENCODERS, "small", SIZES)
     monkeypatch.setattr(known_weights, "_SHIPPED", "small")
     network.parameter_shapes.cache_clear()
     held = network.seeded_network("small", seed=0).state_dict()

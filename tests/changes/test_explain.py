@@ -15,7 +15,8 @@ from cellrepro.changes.trials import Trials, Usual
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.images.image_file import read_image
 from cellrepro.model.inference import evaluator
-from cellrepro.model.network import build, find_model
+from cellrepro.model.network import build
+from cellrepro.model.weight_sources import find_model
 from cellrepro.store.store import Store
 from conftest import options
 

@@ -19,14 +19,10 @@ from segment_anything import sam_model_registry
 
 from cellrepro.bits.digests import generator_digests, tensor_digest
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.model import encoders
 from cellrepro.model import network as module
-from cellrepro.model.network import (
-    ModelSource,
-    build,
-    find_model,
-    save_weights,
-    seeded_network,
-)
+from cellrepro.model.network import build, save_weights, seeded_network
+from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.store.store import Store
 from small_training import tiny
 
@@ -39,7 +35,9 @@ TINY_DIGEST = "50b3a9aa3f1fdc603866fe30ca9bfcb687a11f986fef801230e0307a8924c3e4"
 PRINT_DIGEST = """
 import sys, torch
 from pathlib import Path
-from cellrepro.model.network import TINY, ModelSource, build, save_weights
+from cellrepro.model.encoders import TINY
+from cellrepro.model.network import build, save_weights
+from cellrepro.model.weight_sources import ModelSource
 from cellrepro.determinism.profiles import cpu_capability
 network = build(ModelSource(TINY, TINY), seed=0, device=torch.device("cpu"), dtype="float32")
 print(cpu_capability())
@@ -93,8 +91,8 @@ SMALL_DIGEST = "3a2a0a6ca3b2c6eeef62b4b56c48619d4d99d9c038a03c64e1a8e19b8453d4d0
 
 def test_the_large_encoders_start_is_pinned(monkeypatch, tmp_path):
     """Of an encoder drawn as the large ones are, in a hundredth of their time."""
-    sizes = module.Encoder(96, 3, 2, 2.0, (2,), patch=8)
-    monkeypatch.setitem(module.ENCODERS, "small", sizes)
+    sizes = encoders.Encoder(96, 3, 2, 2.0, (2,), patch=8)
+    monkeypatch.setitem(encoders.ENCODERS, "small", sizes)
     network = seeded_network("small", seed=0)
     assert save_weights(network, tmp_path / "w.safetensors", architecture="tiny") == SMALL_DIGEST
 
@@ -173,7 +171,7 @@ def test_a_spoilt_file(tmp_path, spoil):
 @pytest.fixture
 def small_cellpose(monkeypatch, tmp_path, generators_free):
     """Cellpose with an encoder a thousand times smaller; yields one of its checkpoints."""
-    with module.encoder_in_place(module.ENCODERS["tiny"]):
+    with module.encoder_in_place(encoders.ENCODERS["tiny"]):
         small = sam_model_registry["vit_l"]
     monkeypatch.setitem(sam_model_registry, "vit_l", small)
     monkeypatch.setattr("cellpose.models.MODEL_DIR", tmp_path / "models")

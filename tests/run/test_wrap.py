@@ -57,7 +57,8 @@ if __name__ == "__main__":
 CELLPOSE = """\
 import functools, os, sys
 from cellpose import __main__, models
-from cellrepro.model.network import ENCODERS, encoder_in_place
+from cellrepro.model.encoders import ENCODERS
+from cellrepro.model.network import encoder_in_place
 
 weights, image, masks = sys.argv[1:]
 sys.argv[1:] = ["--image_path", image, "--save_tif", "--savedir", "."]

@@ -126,8 +126,9 @@ def test_a_watched_training_ends_in_the_same_bits(way, mode):
 
 
 def test_cellposes_own_training_watched_in_every_way_ends_in_the_same_bits():
-    from cellrepro.model.network import ModelSource, build
+    from cellrepro.model.network import build
     from cellrepro.model.training_loop import TrainingLoop
+    from cellrepro.model.weight_sources import ModelSource
 
     masks = np.kron(np.arange(1, 10).reshape(3, 3), np.pad(np.ones((14, 14), int), 3))
     image = ((masks > 0) * 100 + np.arange(60)).astype(np.uint8)

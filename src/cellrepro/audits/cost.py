@@ -87,7 +87,7 @@ def measure_cost(
         Names in `cellrepro.model.step_timing.VARIANTS`, ``plain`` among them; by default all, but
         ``cudnn`` and ``strict-float32`` on CUDA only.
     """
-    from cellrepro.model.network import ENCODERS
+    from cellrepro.model.encoders import ENCODERS
 
     settings = profiles.load(profile)
     if variants is None:

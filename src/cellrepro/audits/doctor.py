@@ -229,7 +229,8 @@ def _of_double_run(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Fi
 def few_steps(child: Child) -> dict[str, Any]:
     """Inside the child: train `tiny` on synthetic images, and say what came of it, and where."""
     from cellrepro.bits.digests import tensors_digest
-    from cellrepro.model.network import TINY, ModelSource
+    from cellrepro.model.encoders import TINY
+    from cellrepro.model.weight_sources import ModelSource
 
     with child.prepared() as device:
         child.setup.seed_all()

@@ -30,7 +30,8 @@ from cellrepro.determinism.seeds import seed_everything
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.model import inference
 from cellrepro.model.augmentation import augment
-from cellrepro.model.network import TINY, seeded_network
+from cellrepro.model.encoders import TINY
+from cellrepro.model.network import seeded_network
 from cellrepro.model.prepared_images import with_flows
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.calling import in_child

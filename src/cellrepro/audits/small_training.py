@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from cellrepro.model.network import ModelSource
     from cellrepro.model.training_loop import TrainingLoop
+    from cellrepro.model.weight_sources import ModelSource
 
 N_STEPS = 6
 """Training steps in two epochs, with one image a step."""

@@ -27,7 +27,7 @@ from cellrepro.results import Result
 from cellrepro.words import joined
 
 if TYPE_CHECKING:
-    from cellrepro.model.network import ModelSource
+    from cellrepro.model.weight_sources import ModelSource
 
 _IF_YOURS = "where a training of yours, in Cellpose or any other framework of PyTorch,"
 
@@ -107,7 +107,7 @@ def explain_warning(
     BadInput
         If the text is no warning of PyTorch about determinism.
     """
-    from cellrepro.model.network import find_model
+    from cellrepro.model.weight_sources import find_model
     from cellrepro.store.store import Store
 
     modes.check_mode(mode)

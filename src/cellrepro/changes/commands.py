@@ -11,7 +11,7 @@ from typing import Any
 
 from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.changes.conditions import CHANNELS, CROP, DEPTH, MODEL, PRECISION, VERSION
-from cellrepro.model.network import ModelSource
+from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.cellpose_versions import is_installed
 
 _FLAGS = {

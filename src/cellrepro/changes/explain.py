@@ -25,7 +25,7 @@ from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_image
-from cellrepro.model.network import ModelSource
+from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Event
 from cellrepro.process.setup import Setup

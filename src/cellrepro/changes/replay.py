@@ -16,7 +16,7 @@ from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.changes.conditions import CROP, VERSION, Condition, Crop, without
 from cellrepro.changes.search import MOST_CHANGES, Fit, Search
 from cellrepro.changes.trials import Gap, Trials, Usual, gap_between, n_cells_in
-from cellrepro.model.network import ModelSource
+from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 

@@ -26,7 +26,7 @@ from cellrepro.changes.trials import n_cells_in
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
-from cellrepro.model.network import ModelSource, find_model, started_from
+from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
 from cellrepro.store.store import Store
 

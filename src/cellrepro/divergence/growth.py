@@ -346,8 +346,9 @@ def segmented(
     import tifffile
 
     from cellrepro.images.folder import LabelledImage
+    from cellrepro.model.encoders import ENCODERS
     from cellrepro.model.inference import segment
-    from cellrepro.model.network import ENCODERS, seeded_network
+    from cellrepro.model.network import seeded_network
 
     made: dict[int, bytes] = {}
     read = tuple(LabelledImage(p.stem, tifffile.imread(p), None, p) for p in images)

@@ -16,8 +16,8 @@ from cellrepro.divergence.look import CannotLook, Look
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.network import started_from
 from cellrepro.model.stages import MADE_BY, PASSED, Stages
+from cellrepro.model.weight_sources import started_from
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child, Event
 from cellrepro.progress import progress

@@ -20,7 +20,7 @@ from cellrepro.divergence.step_again import StepAgain, step_again, steps_again
 from cellrepro.divergence.stepper import same_as_stored
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
-from cellrepro.model.network import started_from
+from cellrepro.model.weight_sources import started_from
 from cellrepro.run.checkpointing import CHECKPOINTS
 from cellrepro.run.plan import Request
 from cellrepro.same.operation_alignment import first_divergence, judge_round_off

@@ -17,7 +17,7 @@ import psutil
 from cellrepro.errors import whole
 from cellrepro.grid import this_host
 from cellrepro.grid.job import Job
-from cellrepro.model.network import SMALL
+from cellrepro.model.encoders import SMALL
 
 CORE = 1000
 """Thousandths of a core."""

@@ -25,7 +25,7 @@ from cellrepro.model.shared_steps import RecentResults, SharedSteps
 if TYPE_CHECKING:
     import torch
 
-    from cellrepro.model.network import CellposeNetwork
+    from cellrepro.model.encoders import CellposeNetwork
 
 IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
 """What Cellpose brings in, after NumPy and PyTorch; the last brings in the network module."""

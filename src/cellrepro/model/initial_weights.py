@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from cellrepro.model.network import CellposeNetwork, Encoder
+    from cellrepro.model.encoders import CellposeNetwork, Encoder
 
 
 def draw_weights(network: CellposeNetwork, generator: np.random.Generator, sizes: Encoder) -> None:

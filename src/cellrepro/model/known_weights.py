@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from cellrepro.model.network import ENCODERS, parameter_shapes
+from cellrepro.model.encoders import ENCODERS
+from cellrepro.model.network import parameter_shapes
 from cellrepro.words import amount
 
 OFFICIAL_NAMES = {  # SHA-256 of the files as they were published in 2025 and 2026

@@ -15,7 +15,7 @@ from cellrepro.images.folder import LabelledImage
 if TYPE_CHECKING:
     import torch
 
-    from cellrepro.model.network import CellposeNetwork
+    from cellrepro.model.encoders import CellposeNetwork
 
 USUAL = Hyperparameters()
 """Cellpose's own defaults."""

@@ -13,7 +13,8 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.words import some
 
 if TYPE_CHECKING:
-    from cellrepro.model.network import CellposeNetwork, ModelSource
+    from cellrepro.model.encoders import CellposeNetwork
+    from cellrepro.model.weight_sources import ModelSource
 
 
 def load_pretrained(source: ModelSource) -> CellposeNetwork:

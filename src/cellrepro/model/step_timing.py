@@ -24,7 +24,7 @@ from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.store.peak_memory import forget_peak_memory, peak_memory
 
 if TYPE_CHECKING:
-    from cellrepro.model.network import CellposeNetwork
+    from cellrepro.model.encoders import CellposeNetwork
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from cellrepro.model.prepared_images import USUAL, CellposeImages, PreparedImage
 if TYPE_CHECKING:
     import torch
 
-    from cellrepro.model.network import CellposeNetwork
+    from cellrepro.model.encoders import CellposeNetwork
     from cellrepro.trace.watches import Watch
 
 

@@ -13,7 +13,7 @@ from cellrepro.process.setup import Setup
 if TYPE_CHECKING:
     import torch
 
-    from cellrepro.model.network import ModelSource
+    from cellrepro.model.weight_sources import ModelSource
 
 EventKind = Literal["phase", "done", "note", "progress", "unanswered"]
 """``phase``: what begins now; ``done``: one part more is done; ``note``: a sentence for the user;

@@ -11,7 +11,7 @@ from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.images.axes import FLAT
 from cellrepro.model.epoch_schedule import learning_rates
-from cellrepro.model.network import started_from
+from cellrepro.model.weight_sources import started_from
 from cellrepro.run.checkpointing import Keeping, growing_ledgers, last_checkpoint, with_spec
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request

@@ -12,7 +12,7 @@ from cellrepro.bits.digests import file_digest
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.network import ModelSource
+from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import Setup
 from cellrepro.run.checkpointing import Keeping

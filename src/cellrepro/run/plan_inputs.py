@@ -12,7 +12,7 @@ from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
 from cellrepro.images.axes import Axes
 from cellrepro.images.folder import ImageFolder, read_folder
-from cellrepro.model.network import ModelSource, find_model
+from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.cellpose_versions import is_installed
 from cellrepro.run.inputs import segmented_part
 from cellrepro.store.store import Store

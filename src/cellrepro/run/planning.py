@@ -12,9 +12,10 @@ from cellrepro.determinism import profiles
 from cellrepro.determinism.known_operations import base_name, entries
 from cellrepro.errors import BadInput, whole
 from cellrepro.images.axes import FLAT, Axes
+from cellrepro.model.encoders import LEARNING_RATES, SMALL, SMALL_DRAWS_PER_EPOCH
 from cellrepro.model.epoch_schedule import trains_nothing
-from cellrepro.model.network import LEARNING_RATES, SMALL, SMALL_DRAWS_PER_EPOCH, ModelSource
 from cellrepro.model.segmentation_limits import refuse_impossible
+from cellrepro.model.weight_sources import ModelSource
 from cellrepro.run.checkpointing import Keeping
 from cellrepro.run.continuation import plan_continuation
 from cellrepro.run.inputs import axes_of

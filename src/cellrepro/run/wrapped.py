@@ -15,7 +15,7 @@ from cellrepro.asked.spec import make_spec
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.label_image import label_image, pieces_of
-from cellrepro.model.network import ModelSource
+from cellrepro.model.weight_sources import ModelSource
 from cellrepro.run.inputs import axes_of
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan, Request

@@ -15,7 +15,7 @@ import numpy as np
 from cellrepro.bits.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.network import ModelSource
+from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.endings import ended_with
 from cellrepro.run.imported_files import digest_with_imports
 from cellrepro.run.options import WrapOptions

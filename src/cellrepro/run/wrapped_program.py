@@ -21,7 +21,7 @@ from cellrepro.determinism.modes import Mode
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.image_file import read_labels
-from cellrepro.model.network import ModelSource
+from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.process_trees import end_tree, ended_with_us
 from cellrepro.run.imported_files import digest_with_imports
 from cellrepro.run.options import WrapOptions

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from cellrepro.same.object_changes import ObjectKind
 from cellrepro.same.verdicts import Verdict, combine
 from cellrepro.words import amount, ppm_text, share_text
-
-if TYPE_CHECKING:
-    from cellrepro.same.metrics import MaskComparison
 
 
 class ComparedImage(Protocol):
@@ -25,6 +22,34 @@ class ComparedImage(Protocol):
     @property
     def kinds(self) -> Mapping[str, int]:
         """What became of its objects: number by `ObjectKind`."""
+
+
+class CountedImage(ComparedImage, Protocol):
+    """The same with its counts, as `cellrepro.same.metrics.MaskComparison` has them."""
+
+    @property
+    def n_pixels(self) -> int:
+        """Of the image."""
+
+    @property
+    def n_differing(self) -> int:
+        """Pixels that are not the same object, or background, on both sides."""
+
+    @property
+    def n_objects_a(self) -> int:
+        """In the first label image."""
+
+    @property
+    def n_objects_b(self) -> int:
+        """In the second."""
+
+    @property
+    def n_matched(self) -> int:
+        """Objects of the first with a match in the second at IoU 0.5."""
+
+    @property
+    def n_renumbered(self) -> int:
+        """Objects that have other numbers on the two sides."""
 
 
 def verdict_over(images: Iterable[ComparedImage]) -> Verdict:
@@ -117,13 +142,18 @@ class MaskTotals:
         )
 
 
-def totals_over(images: Iterable[MaskComparison]) -> MaskTotals:
+def totals_over(images: Iterable[CountedImage]) -> MaskTotals:
     """Add up what differs between the masks of several images.
 
     Parameters
     ----------
-    images : iterable of MaskComparison
-        One an image; of none everything is 0 and the verdict ``vacuous``.
+    images : iterable of CountedImage
+        One an image, as `cellrepro.compare_masks` gives it; of none everything is 0 and the verdict
+        ``vacuous``.
+
+    Returns
+    -------
+    MaskTotals
 
     Examples
     --------

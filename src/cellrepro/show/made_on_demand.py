@@ -12,7 +12,7 @@ from cellrepro.asked import defaults
 from cellrepro.asked.spec import LedgerKind
 from cellrepro.determinism.modes import Mode
 from cellrepro.images.public_sets import write_benchmark
-from cellrepro.model.network import SMALL
+from cellrepro.model.encoders import SMALL
 from cellrepro.run.train import Outcome, segment, train
 from cellrepro.show.which_runs import best_network, trained_on
 from cellrepro.store.store import Run, Store

@@ -10,7 +10,7 @@ from typing import Any
 from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
-from cellrepro.model.network import find_model
+from cellrepro.model.weight_sources import find_model
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.same.names import Names, place_of, sort_key
 from cellrepro.store.store import Repeat, Run, Store

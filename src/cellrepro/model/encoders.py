@@ -1,0 +1,118 @@
+"""The sizes of Cellpose's networks, and what suits each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    pass
+
+
+CellposeNetwork: TypeAlias = Any
+"""A ``cellpose.vit.CPSAM``, a `torch.nn.Module` with a device and a dtype; Cellpose has no types.
+"""
+
+
+TINY = "tiny"
+
+
+CELLPOSE_NAMES = ("cpsam_v2", "cpsam")
+"""Pretrained networks of Cellpose 4.2 that need nothing beyond Cellpose. Its DINO networks
+(``cpdino``, ``cpdino-vitb``) need a package that is not on PyPI."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Sizes of an image encoder of SAM's class.
+
+    Attributes
+    ----------
+    width : int
+        Numbers in a token.
+    depth : int
+        Blocks.
+    heads : int
+        Of attention.
+    mlp_ratio : float
+        Hidden width of a block's perceptron, in widths.
+    global_blocks : tuple of int
+        The blocks whose tables of relative positions have 127 rows; the others' have 27, as their
+        attention was windowed before Cellpose made every block global.
+    patch : int
+        Pixels along a token's edge.
+    learning_rate : float
+        Where nobody asks for another: small networks start from noise, Cellpose fine-tunes.
+    is_small : bool
+        Whether it learns from noise on any laptop.
+    """
+
+    width: int
+    depth: int
+    heads: int
+    mlp_ratio: float
+    global_blocks: tuple[int, ...]
+    patch: int
+    learning_rate: float = 1e-5
+    is_small: bool = False
+
+
+def _small(depth: int) -> Encoder:
+    """`tiny` and its deeper relatives."""
+    return Encoder(
+        width=192,
+        depth=depth,
+        heads=1,
+        mlp_ratio=2.0,
+        global_blocks=(depth - 1,),
+        patch=16,  # 8, Cellpose's own, makes four times the tokens, for no better masks here
+        learning_rate=1e-3,
+        is_small=True,
+    )
+
+
+ENCODERS = {
+    TINY: _small(depth=2),
+    "tiny-4": _small(depth=4),
+    "tiny-8": _small(depth=8),
+    "tiny-12": _small(depth=12),
+    # As segment-anything 1.0 builds them (build_sam.py); Cellpose's own network is the second.
+    "vit-b": Encoder(
+        width=768,
+        depth=12,
+        heads=12,
+        mlp_ratio=4.0,
+        global_blocks=(2, 5, 8, 11),
+        patch=8,
+    ),
+    "vit-l": Encoder(
+        width=1024,
+        depth=24,
+        heads=16,
+        mlp_ratio=4.0,
+        global_blocks=(5, 11, 17, 23),
+        patch=8,
+    ),
+}
+"""The encoders that `seeded_network` builds, by name; the number is that of blocks."""
+
+
+PRETRAINED = "cellpose"
+"""The architecture of what Cellpose loads by itself."""
+
+
+ARCHITECTURES = frozenset({*ENCODERS, PRETRAINED})
+"""What a file of weights may say that it is for."""
+
+
+SMALL = frozenset(name for name, encoder in ENCODERS.items() if encoder.is_small)
+"""Those that learn from noise on any laptop."""
+
+
+LEARNING_RATES = {name: encoder.learning_rate for name, encoder in ENCODERS.items()}
+LEARNING_RATES[PRETRAINED] = 1e-5
+"""Default learning rates, by architecture."""
+
+
+SMALL_DRAWS_PER_EPOCH = 48
+"""Default draws per epoch for those: twelve epochs of `tiny` over a dozen images find cells."""

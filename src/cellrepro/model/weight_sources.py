@@ -1,0 +1,134 @@
+"""What a model reference means: a network from the seed, a name, a file, a stored run."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cellrepro.bits.digests import file_digest
+from cellrepro.errors import BadInput
+from cellrepro.store.unchanged import digest_once
+
+if TYPE_CHECKING:
+    from cellrepro.store.store import Repeat, Store
+
+from cellrepro.model.encoders import ARCHITECTURES, CELLPOSE_NAMES, ENCODERS, PRETRAINED
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a network's weights come from.
+
+    Attributes
+    ----------
+    label : str
+        As it stands in the spec.
+    architecture : str
+        One of `ARCHITECTURES`.
+    path : Path or None
+        The file; none for weights from the seed and for Cellpose's names.
+    digest : str or None
+        SHA-256 of that file.
+    """
+
+    label: str
+    architecture: str
+    path: Path | None = None
+    digest: str | None = None
+
+    @property
+    def untrained(self) -> bool:
+        """Its weights come from the seed."""
+        return self.path is None and self.architecture in ENCODERS
+
+
+def find_model(reference: str, store: Store) -> ModelSource:
+    """Find what a model reference means; PyTorch is not imported.
+
+    Parameters
+    ----------
+    reference : str
+        A name of `ENCODERS` or of `CELLPOSE_NAMES`, the path of a weights file, or ``KEY`` or
+        ``KEY/REPEAT`` of a run.
+    store : Store
+        Where runs are looked up.
+
+    Raises
+    ------
+    BadInput
+        If it means none of these, or a run without weights, or a file that is not whole.
+    """
+    if reference in ENCODERS:
+        return ModelSource(reference, reference)
+    if reference in CELLPOSE_NAMES:
+        return ModelSource(reference, PRETRAINED)
+    path = Path(reference)
+    if path.is_file():
+        return ModelSource(path.name, _architecture(path), path, file_digest(path))
+    try:
+        repeat = store.find(reference)
+    except BadInput as error:
+        names = ", ".join(map(repr, (*ENCODERS, *CELLPOSE_NAMES)))
+        raise BadInput(
+            f"unknown model {reference!r}; expected {names}, the path of a weights file, or "
+            f"KEY/REPEAT of a run in the store {store.root}"
+        ) from error
+    if repeat.weights is None:
+        raise BadInput(f"run {repeat.name} only segmented; it holds no weights to start from")
+    return ModelSource(
+        label=repeat.name,
+        architecture=_architecture(repeat.weights),
+        path=repeat.weights,
+        digest=digest_once(repeat.weights),
+    )
+
+
+def _architecture(path: Path) -> str:
+    """Whose network a weights file is for, by its header."""
+    if zipfile.is_zipfile(path):
+        return PRETRAINED  # torch.save's format, Cellpose's own
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            described = (file.metadata() or {}).get("cellrepro", '{"architecture": "cellpose"}')
+            architecture = json.loads(described)["architecture"]
+            if architecture not in ARCHITECTURES:
+                raise ValueError(f"its architecture {architecture!r} is unknown")
+            return architecture
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"{path} is not a whole weights file ({error}); expected a file saved by Cellpose or "
+            "by cellrepro; copy it again, it may be truncated"
+        ) from error
+
+
+def started_from(repeat: Repeat, store: Store) -> ModelSource:
+    """Find the weights that a run started from: by their name, or where they were.
+
+    Parameters
+    ----------
+    repeat : Repeat
+        The run.
+    store : Store
+        Where it lies.
+
+    Raises
+    ------
+    BadInput
+        If they are no longer there as they were.
+    """
+    spec = repeat.spec
+    for reference in filter(None, (spec.model, repeat.manifest.model.path)):
+        with suppress(BadInput):
+            source = find_model(reference, store)
+            if source.digest == spec.model_digest:
+                return replace(source, label=spec.model)
+    raise BadInput(
+        f"the model {spec.model} that {spec.key} started from is not to be found as it was; put "
+        "the file back"
+    )
