@@ -93,7 +93,7 @@ def collect_cost(folder: Path, networks: Sequence[str]) -> None:
                 "rounds": extent.rounds,
                 "images": folder.name,
             }
-            for row in cost.rows
+            for row in cost.table
         ]
     COST.add(rows)
 

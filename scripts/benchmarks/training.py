@@ -78,8 +78,8 @@ def cost(extent: Extent) -> Iterator[Figure]:
         measured = measure_cost(encoder=encoder, steps=steps, rounds=rounds, quiet=True)
         over = f"{rounds} alternating rounds of {steps} steps, {measured.threads} threads"
         name = f"{encoder}: seconds a step, plain cellpose.train.train_seg"
-        yield Figure(name, measured.rows[0].seconds, "", f"median, {over}")
-        for row in measured.rows[1:]:
+        yield Figure(name, measured.table[0].seconds, "", f"median, {over}")
+        for row in measured.table[1:]:
             how = f"{row.what}; {row.lowest:.2f} to {row.highest:.2f}, {over}"
             target = "<= 1.00" if row.name == "strict" else ""
             yield Figure(f"{encoder}: {row.name} / plain", row.ratio, target, how)

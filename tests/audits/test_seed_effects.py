@@ -19,7 +19,7 @@ def probe(small_data, tmp_path_factory):
 
 def test_what_each_seed_changes(probe):
     """Cellpose 4.2.1.1 seeds NumPy at every epoch over what was set; PyTorch's drops layers."""
-    assert [probe.sentence(what) for what in SEEDS] == [
+    assert [probe.sentence_of(seed_name) for seed_name in SEEDS] == [
         "NumPy and Python: seeds 1 and 2 give the same images and the same weights",
         "PyTorch: seeds 1 and 2 give the same images and other weights",
         "data seed: seeds 1 and 2 give other images and other weights",

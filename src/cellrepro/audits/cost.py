@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cellrepro.asked import defaults
 from cellrepro.determinism import profiles
@@ -16,46 +16,127 @@ from cellrepro.model.step_timing import CUDA_ONLY, VARIANTS, check_variants
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
+from cellrepro.results import Result, Row
+from cellrepro.words import amount
 
-_MOST_IMAGES = 4  # flows take longer than the steps that are timed
+if TYPE_CHECKING:
+    from cellrepro.images.folder import LabelledImage
+
+_MOST_IMAGES = 4
+"""Flows take longer than the steps that are timed."""
 
 
 @dataclass(frozen=True)
 class CostRow:
-    """One way of training; ratios are to ``plain``, of the medians of each round."""
+    """One way of training; ratios are to ``plain``, of the medians of each round.
+
+    Attributes
+    ----------
+    name : str
+        A key of `cellrepro.model.step_timing.VARIANTS`.
+    what : str
+        The same in words.
+    seconds : float
+        Of one step, median over all rounds.
+    ratio, lowest, highest : float
+        Seconds beside those of ``plain``: median, smallest and largest of the rounds.
+    peak_memory : float
+        Bytes held at a time, median over all rounds; 0 where unknown.
+    """
 
     name: str
-    what: str  # the name in words, as in `cellrepro.model.step_timing.VARIANTS`
-    seconds: float  # of one step, median over all rounds
-    ratio: float  # median of the rounds
+    what: str
+    seconds: float
+    ratio: float
     lowest: float
     highest: float
-    peak_memory: float = 0  # bytes held at a time, median over all rounds; 0 where unknown
+    peak_memory: float = 0
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What determinism costs here."""
+@dataclass(frozen=True, repr=False)
+class Cost(Result):
+    """What determinism costs here.
+
+    Attributes
+    ----------
+    encoder, device : str
+        The network's size, and where it was trained.
+    threads : int
+        Of PyTorch on the CPU.
+    steps : int
+        Timed in a round.
+    rounds : int
+        In which every way of training was run once.
+    table : tuple of CostRow
+        One for each way of training, ``plain`` first.
+    """
 
     encoder: str
     device: str
-    threads: int  # of PyTorch on the CPU
-    steps: int  # timed in a round
+    threads: int
+    steps: int
     rounds: int
-    rows: tuple[CostRow, ...]  # ``plain`` first
+    table: tuple[CostRow, ...]
+
+    def sentence(self) -> str:
+        """Say how long a step takes in each way, beside Cellpose as it is."""
+        plain, *others = self.table
+        ratios = [f"{row.name} {row.ratio:.2f} times" for row in others]
+        beside = f"; beside it {', '.join(ratios)}" if ratios else ""
+        return (
+            f"a step of {self.encoder} on {self.device} takes plain Cellpose {plain.seconds:.2g} "
+            f"s{beside}, over {amount(self.rounds, 'round')} of {amount(self.steps, 'step')} at "
+            f"{amount(self.threads, 'thread')}"
+        )
+
+    def rows(self) -> Sequence[Row]:
+        """Give one row for each way of training."""
+        return [
+            {
+                "way": row.name,
+                "what it is": row.what,
+                "seconds a step": f"{row.seconds:.2g}",
+                "beside plain": f"{row.ratio:.2f} ({row.lowest:.2f} to {row.highest:.2f})",
+                "MiB held": f"{row.peak_memory / 2**20:.0f}" if row.peak_memory else "unknown",
+            }
+            for row in self.table
+        ]
 
 
 def summarise(
     rounds: Sequence[Mapping[str, Sequence[float]]], peaks: Mapping[str, Sequence[int]]
 ) -> tuple[CostRow, ...]:
-    """Rows of a table, from the seconds of the same steps by variant, ``plain`` among them."""
-    rows = []
-    for name in sorted(rounds[0], key="plain".__ne__):
-        seconds = median(s for timed in rounds for s in timed[name])
-        ratios = [median(timed[name]) / median(timed["plain"]) for timed in rounds]
-        found = seconds, median(ratios), min(ratios), max(ratios), median(peaks[name])
-        rows.append(CostRow(name, VARIANTS[name].in_words, *found))
-    return tuple(rows)
+    """Sum up the times of the same steps in several ways.
+
+    Parameters
+    ----------
+    rounds : sequence of mapping of str to sequence of float
+        Of each round, by the name of the way, the seconds of its steps; ``plain`` is among them.
+    peaks : mapping of str to sequence of int
+        By name, for each run the most bytes held at a time.
+
+    Returns
+    -------
+    tuple of CostRow
+        ``plain`` first, the others in their order.
+    """
+    others = [name for name in rounds[0] if name != "plain"]
+    return tuple(_cost_row(name, rounds, peaks[name]) for name in ("plain", *others))
+
+
+def _cost_row(
+    name: str, rounds: Sequence[Mapping[str, Sequence[float]]], peaks: Sequence[int]
+) -> CostRow:
+    ratios = [median(seconds[name]) / median(seconds["plain"]) for seconds in rounds]
+    return CostRow(
+        name=name,
+        what=VARIANTS[name].in_words,
+        seconds=median(step for seconds in rounds for step in seconds[name]),
+        ratio=median(ratios),
+        lowest=min(ratios),
+        highest=max(ratios),
+        peak_memory=median(peaks),
+    )
 
 
 def measure_cost(
@@ -79,53 +160,107 @@ def measure_cost(
         Folder of images with masks, of which the first four are used; by default synthetic ones.
     encoder : str
         ``tiny``, ``vit-b`` or ``vit-l``, see `cellrepro.model.network.ENCODERS`.
-    profile, quiet
-        As for `cellrepro.train`. TF32 stays as Cellpose leaves it.
-    steps, rounds : int
-        Timed steps of each run, and how often every variant is run.
+    profile : str or Path
+        The numeric environment: a name, or a ``.yaml`` file. TF32 stays as Cellpose leaves it.
+    steps : int
+        Timed steps of each run.
+    rounds : int
+        How often every variant is run.
     variants : sequence of str, optional
         Names in `cellrepro.model.step_timing.VARIANTS`, ``plain`` among them; by default all, but
         ``cudnn`` and ``strict-float32`` on CUDA only.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    Cost
+        Its ``str`` says the ratios; in a notebook it shows a table of the ways of training.
+
+    Raises
+    ------
+    BadInput
+        If the encoder or a variant is unknown, ``plain`` is missing, a number is below 1, or the
+        folder cannot be trained on.
+    NotPossibleHere
+        If this machine lacks what the profile asks for.
+    RunError
+        If the process ends without finishing.
     """
     from cellrepro.model.encoders import ENCODERS
 
     settings = profiles.load(profile)
-    if variants is None:
-        variants = [n for n in VARIANTS if settings.device == "cuda" or n not in CUDA_ONLY]
-    check_variants(variants)
     if encoder not in ENCODERS:
         raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
     task = partial(
-        timed,
+        time_steps,
         data=None if data is None else Path(data).resolve(),
         encoder=encoder,
-        rounds=whole("rounds", rounds, 1),
-        steps=whole("steps", steps, 1),
-        variants=list(variants),
+        steps=whole("steps", steps, least=1),
+        rounds=whole("rounds", rounds, least=1),
+        variants=_chosen(variants, device=settings.device),
     )
     return in_child(
         task, Setup(settings, "strict"), label=f"cost, {encoder}", steps=rounds + 2, quiet=quiet
     )
 
 
-def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **options: Any) -> Cost:
-    """Inside the child: build the network and time every round."""
+def _chosen(variants: Sequence[str] | None, *, device: str) -> list[str]:
+    """The names of the ways that are timed."""
+    if variants is None:
+        return [name for name in VARIANTS if device == "cuda" or name not in CUDA_ONLY]
+    check_variants(variants)
+    return list(variants)
+
+
+def time_steps(
+    child: Child,
+    *,
+    data: Path | None,
+    encoder: str,
+    steps: int,
+    rounds: int,
+    variants: Sequence[str],
+) -> Cost:
+    """Inside the child: build the network and time every round.
+
+    Parameters
+    ----------
+    child : Child
+        The process, and its line to the caller.
+    data : Path or None
+        Folder of images; none for synthetic ones.
+    encoder, steps, rounds, variants
+        As for `measure_cost`.
+    """
     import torch
 
-    from cellrepro.images.folder import read_folder
-    from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.network import seeded_network
-    from cellrepro.model.prepared_images import trainable
     from cellrepro.model.step_timing import SideBySide
 
     device = child.enter()
     child.phase("network, images and flows")
     network = seeded_network(encoder, seed=child.setup.seed, device=device)
-    given = labelled_nuclei(_MOST_IMAGES) if data is None else read_folder(data).train
-    bench = SideBySide(network, list(filter(trainable, given))[:_MOST_IMAGES], **options)
-    times = []
+    bench = SideBySide(network, _images(data), steps=steps, variants=variants)
+    seconds_of_rounds = []
     for index in range(rounds):
-        times.append(bench.round())
+        seconds_of_rounds.append(bench.round())
         child.phase(f"round {index + 1} of {rounds}")
-    threads, steps = torch.get_num_threads(), options["steps"]
-    return Cost(encoder, str(device), threads, steps, rounds, summarise(times, bench.peaks))
+    return Cost(
+        encoder=encoder,
+        device=str(device),
+        threads=torch.get_num_threads(),
+        steps=steps,
+        rounds=rounds,
+        table=summarise(seconds_of_rounds, bench.peaks),
+    )
+
+
+def _images(data: Path | None) -> list[LabelledImage]:
+    """The first images that can be trained on."""
+    from cellrepro.images.folder import read_folder
+    from cellrepro.images.synthetic_sets import labelled_nuclei
+    from cellrepro.model.prepared_images import trainable
+
+    images = labelled_nuclei(_MOST_IMAGES) if data is None else read_folder(data).train
+    return [image for image in images if trainable(image)][:_MOST_IMAGES]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -16,59 +17,122 @@ from cellrepro.bits.digests import array_digest, tensors_digest
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
+from cellrepro.results import Result, Row
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_training
 
-SEEDS = {
+if TYPE_CHECKING:
+    from cellrepro.model.network import CellposeNetwork
+
+SeedName = Literal["NumPy and Python", "PyTorch", "data seed"]
+
+SEEDS: dict[SeedName, str] = {
     "NumPy and Python": "random.seed({0}); np.random.seed({0})",
     "PyTorch": "torch.manual_seed({0})",
     "data seed": "data_seed={0}",
 }
 """What is tried, and how it is written."""
 
-_VALUES = (1, 2)  # of each seed
-_EPOCHS, _STEPS = 2, 3  # the first epoch trains with a learning rate of 0
+_VALUES = (1, 2)
+"""Of each seed."""
+_OTHERS = 0
+"""Value of the generators' seeds that are not tried."""
+_EPOCHS = 2  # the first epoch trains with a learning rate of 0
+_STEPS = 3
 _MOST_IMAGES = 6  # flows take longer than the steps
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """The same training steps, with one seed set."""
+    """The same training steps, with one seed set.
 
-    what: str  # a key of `SEEDS`
+    Attributes
+    ----------
+    seed_name : str
+        A key of `SEEDS`.
+    seed : int
+        Its value.
+    batches : tuple of str
+        Digests of what the network was shown, augmentation included, one for each step.
+    thumbnails : ndarray of uint8, shape (N, 64, 64)
+        The first image of every step as it was shown.
+    n_changed : tuple of int
+        Weights that differ from the initial ones, after every epoch.
+    weights : str
+        Digest of all weights at the end.
+    """
+
+    seed_name: SeedName
     seed: int
-    batches: tuple[str, ...]  # digests of what the network was shown, augmentation included
-    thumbnails: np.ndarray  # uint8 (N, 64, 64): the first image of every step as it was shown
-    n_changed: tuple[int, ...]  # weights that differ from the initial ones, after every epoch
-    weights: str  # digest of all weights at the end
+    batches: tuple[str, ...]
+    thumbnails: np.ndarray
+    n_changed: tuple[int, ...]
+    weights: str
 
     @property
     def call(self) -> str:
         """The seed as one writes it."""
-        return SEEDS[self.what].format(self.seed)
+        return SEEDS[self.seed_name].format(self.seed)
 
 
-@dataclass(frozen=True)
-class SeedProbe:
-    """What two values of every seed made of the same training, in mode ``strict``."""
+@dataclass(frozen=True, repr=False)
+class SeedProbe(Result):
+    """What two values of every seed made of the same training, in mode ``strict``.
 
-    trials: tuple[Trial, ...]  # two for each of `SEEDS`, from the same initial weights
-    n_images: int  # to draw from
+    Attributes
+    ----------
+    trials : tuple of Trial
+        Two for each of `SEEDS`, from the same initial weights.
+    n_images : int
+        To draw from.
+    steps_per_epoch : int
+        Of each trial.
+    start_seed : int
+        PyTorch's own, before anybody set one: another in every process (torch 2.15).
+    """
+
+    trials: tuple[Trial, ...]
+    n_images: int
     steps_per_epoch: int
-    start_seed: int  # PyTorch's own, before anybody set one: another in every process (torch 2.15)
+    start_seed: int
 
-    def sentence(self, what: str) -> str:
-        """What one of `SEEDS` changes."""
-        a, b = (trial for trial in self.trials if trial.what == what)
+    def sentence(self) -> str:
+        """Say what each seed changes."""
+        seed_names = dict.fromkeys(trial.seed_name for trial in self.trials)
+        return "; ".join(map(self.sentence_of, seed_names))
+
+    def sentence_of(self, seed_name: SeedName) -> str:
+        """Say what one of `SEEDS` changes.
+
+        Parameters
+        ----------
+        seed_name : str
+            One of `SEEDS`.
+        """
+        a, b = (trial for trial in self.trials if trial.seed_name == seed_name)
         images = "the same images" if a.batches == b.batches else "other images"
         weights = "the same weights" if a.weights == b.weights else "other weights"
-        return f"{what}: seeds {a.seed} and {b.seed} give {images} and {weights}"
+        return f"{seed_name}: seeds {a.seed} and {b.seed} give {images} and {weights}"
+
+    def rows(self) -> Sequence[Row]:
+        """Give one row for each trial."""
+        return [
+            {
+                "seed": trial.seed_name,
+                "as one writes it": trial.call,
+                "first batch": trial.batches[0][:12],
+                "weights at the end": trial.weights[:12],
+                "weights changed, by epoch": ", ".join(map(str, trial.n_changed)),
+            }
+            for trial in self.trials
+        ]
 
     def changed_after_epochs(self) -> tuple[int, ...]:
-        """Weights that had changed at the end of each epoch, the most of any trial."""
-        return tuple(map(max, zip(*(trial.n_changed for trial in self.trials), strict=True)))
+        """Count the weights that had changed at the end of each epoch, the most of any trial."""
+        by_epoch = zip(*(trial.n_changed for trial in self.trials), strict=True)
+        return tuple(max(counts) for counts in by_epoch)
 
 
 def which_seed_changes(
@@ -88,8 +152,29 @@ def which_seed_changes(
     ----------
     data : str or Path
         Folder of images with masks; the first six that can be trained on are drawn from.
-    model, profile, store, quiet
-        As for `cellrepro.train`.
+    model : str
+        The network, as for `cellrepro.train`.
+    profile : str
+        The numeric environment: a name, or a ``.yaml`` file.
+    store : str or Path
+        Where runs are stored, for a model that is named by its key; nothing is written.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    SeedProbe
+        Its ``str`` says of each seed what it changes; in a notebook it shows a table of the
+        trials.
+
+    Raises
+    ------
+    BadInput
+        If the folder cannot be trained on.
+    NotPossibleHere
+        If this machine lacks what the profile asks for.
+    RunError
+        If the process ends without finishing.
     """
     options = TrainingOptions(
         data=data,
@@ -102,7 +187,7 @@ def which_seed_changes(
     )
     request = plan_training(options).request
     return in_child(
-        partial(tried, request=request),
+        partial(try_seeds, request=request),
         request.setup,
         label="seeds",
         steps=2 + len(SEEDS) * len(_VALUES),
@@ -110,8 +195,16 @@ def which_seed_changes(
     )
 
 
-def tried(child: Child, *, request: Request) -> SeedProbe:
-    """Inside the child: prepare a training as a worker does, and train once for every seed."""
+def try_seeds(child: Child, *, request: Request) -> SeedProbe:
+    """Inside the child: prepare a training as a worker does, and train once for every seed.
+
+    Parameters
+    ----------
+    child : Child
+        The process, and its line to the caller.
+    request : Request
+        Of the training.
+    """
     import torch
 
     start_seed = torch.initial_seed()  # before anything sets one
@@ -122,51 +215,63 @@ def tried(child: Child, *, request: Request) -> SeedProbe:
     with child.prepared() as device:
         network = build(request.model, seed=spec.seed, device=device, dtype="float32")
         child.phase("images and flows")
-        folder = read_folder(request.data)
-        few = with_flows(folder.train, device, most=_MOST_IMAGES)
-        folder = replace(folder, train=few, test=())
-        start = {name: value.detach().clone() for name, value in network.state_dict().items()}
+        whole_folder = read_folder(request.data)
+        few_images = with_flows(whole_folder.train, device, most=_MOST_IMAGES)
+        folder = replace(whole_folder, train=few_images, test=())
+        initial_weights = {
+            name: value.detach().clone() for name, value in network.state_dict().items()
+        }
         trials = []
-        for what in SEEDS:
+        for seed_name in SEEDS:
             for seed in _VALUES:
-                network.load_state_dict(start)
-                trials.append(_trial(network, folder, spec, what, seed))
-                child.phase(f"{what} {seed}")
-    return SeedProbe(tuple(trials), len(folder.train), _STEPS, start_seed)
+                network.load_state_dict(initial_weights)
+                trials.append(_trial(network, folder, spec, seed_name, seed))
+                child.phase(f"{seed_name} {seed}")
+    return SeedProbe(
+        trials=tuple(trials),
+        n_images=len(folder.train),
+        steps_per_epoch=_STEPS,
+        start_seed=start_seed,
+    )
 
 
-def _trial(network: Any, folder: ImageFolder, spec: Spec, what: str, seed: int) -> Trial:
+def _trial(
+    network: CellposeNetwork, folder: ImageFolder, spec: Spec, seed_name: SeedName, seed: int
+) -> Trial:
     """Two short epochs with one seed set; what was shown, and what became of the weights."""
-    import torch
+    from cellrepro.audits.shown_images import ShownImages
 
-    from cellrepro.trace.watches import Watch
-
-    shown: list[np.ndarray] = []
-
-    class Shown(Watch):
-        def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:
-            shown.append(images.detach().cpu().numpy().copy())
-
-    usual_seed, torch_seed, data_seed = (dict.fromkeys(SEEDS, 0) | {what: seed}).values()
-    random.seed(usual_seed)
-    np.random.seed(usual_seed)
-    torch.manual_seed(torch_seed)
-    spec = spec.model_copy(update={"data_seed": data_seed or "cellpose"})
-    loop, n_changed = training_loop(spec, network, folder, watch=Shown()), []
-    trained = {name: weights.detach() for name, weights in network.named_parameters()}
-    start = {name: weights.clone() for name, weights in trained.items()}
+    data_seed = seed if seed_name == "data seed" else defaults.DATA_SEED
+    _seed_generators(seed_name, seed)
+    shown = ShownImages()
+    spec_of_trial = spec.model_copy(update={"data_seed": data_seed})
+    loop = training_loop(spec_of_trial, network, folder, watch=shown)
+    weights = {name: tensor.detach() for name, tensor in network.named_parameters()}
+    weights_before = {name: tensor.clone() for name, tensor in weights.items()}
+    n_changed = []
     for _ in range(_EPOCHS):
         for _ in range(_STEPS):
             loop.step()
-        n_changed.append(sum(int((trained[name] != start[name]).sum()) for name in start))
+        differing = [weights[name] != before for name, before in weights_before.items()]
+        n_changed.append(sum(int(elements.sum()) for elements in differing))
     return Trial(
-        what=what,
+        seed_name=seed_name,
         seed=seed,
-        batches=tuple(map(array_digest, shown)),
-        thumbnails=np.stack([_thumbnail(batch[0]) for batch in shown]),
+        batches=tuple(array_digest(batch) for batch in shown.batches),
+        thumbnails=np.stack([_thumbnail(batch[0]) for batch in shown.batches]),
         n_changed=tuple(n_changed),
-        weights=tensors_digest(trained),
+        weights=tensors_digest(weights),
     )
+
+
+def _seed_generators(seed_name: SeedName, seed: int) -> None:
+    """Seed every generator alike, but for the one that is tried."""
+    import torch
+
+    usual_seed = seed if seed_name == "NumPy and Python" else _OTHERS
+    random.seed(usual_seed)
+    np.random.seed(usual_seed)
+    torch.manual_seed(seed if seed_name == "PyTorch" else _OTHERS)
 
 
 def _thumbnail(crop: np.ndarray) -> np.ndarray:

@@ -267,28 +267,28 @@ def cost_bars(cost: Cost) -> Picture:
     -------
     Picture
     """
-    figure = Picture(height=1.1 + 0.62 * len(cost.rows))
+    figure = Picture(height=1.1 + 0.62 * len(cost.table))
     axes = figure.subplots()
-    positions = range(len(cost.rows))
+    positions = range(len(cost.table))
     bars = axes.barh(
         positions,
-        [row.ratio for row in cost.rows],
+        [row.ratio for row in cost.table],
         xerr=[
-            [row.ratio - row.lowest for row in cost.rows],
-            [row.highest - row.ratio for row in cost.rows],
+            [row.ratio - row.lowest for row in cost.table],
+            [row.highest - row.ratio for row in cost.table],
         ],
         color=SERIES[3],
         hatch="..",
         height=0.6,
         edgecolor=_EDGE,
     )
-    texts = {row.name: f"{_ratio_text(row)}, {row.seconds:.2g} s" for row in cost.rows}
+    texts = {row.name: f"{_ratio_text(row)}, {row.seconds:.2g} s" for row in cost.table}
     axes.bar_label(bars, list(texts.values()), padding=6, fontsize=9)
     axes.axvline(1, color=GREY, linewidth=1, linestyle=(0, (4, 2)))
-    names = [f"{row.name}\n{textwrap.fill(row.what, 44)}" for row in cost.rows]
+    names = [f"{row.name}\n{textwrap.fill(row.what, 44)}" for row in cost.table]
     axes.set_yticks(positions, names, parse_math=False)
     axes.invert_yaxis()
-    axes.set_xlim(0, max(row.highest for row in cost.rows) * 1.45)
+    axes.set_xlim(0, max(row.highest for row in cost.table) * 1.45)
     style.label_axes(axes, x="time of a training step; plain Cellpose is 1")
     caption = (
         f"Medians over {amount(cost.rounds, 'round')} of {amount(cost.steps, 'step')}, "

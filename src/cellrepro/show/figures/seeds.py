@@ -38,7 +38,7 @@ def seed_strips(probe: SeedProbe) -> Picture:
         name = figure.add_subplot(grid[y, 0])
         name.set_axis_off()
         call = trial.call.replace("; ", "\n")
-        name.text(0, 0.5, f"{trial.what}:\n{call}", fontsize=9, va="center", parse_math=False)
+        name.text(0, 0.5, f"{trial.seed_name}:\n{call}", fontsize=9, va="center", parse_math=False)
         for x, thumbnail in enumerate(trial.thumbnails[:n_steps]):
             panel = figure.add_subplot(grid[y, x + 1])
             style.image_panel(panel, np.repeat(thumbnail[..., None], 3, axis=2))
@@ -54,12 +54,10 @@ def seed_strips(probe: SeedProbe) -> Picture:
         f"equal weights, bit for bit. All trials start from the same weights; each epoch draws "
         f"{probe.steps_per_epoch} of {probe.n_images} images."
     )
-    seeds = dict.fromkeys(trial.what for trial in trials)
-    sentences = "; ".join(probe.sentence(seed) for seed in seeds)
     return figure.described(
         "What the network was shown under each seed, and what became of it",
         caption,
-        f"Rows of small images, one row a trial. {sentences}.",
+        f"Rows of small images, one row a trial. {probe.sentence()}.",
     )
 
 
