@@ -12,6 +12,9 @@ import numpydoc.validate
 import pytest
 
 import cellrepro
+from cellrepro.cli import runs
+from cellrepro.grid.notebooks import find_notebook, notebook_parameters
+from cellrepro.run.options import SegmentationOptions, TrainingOptions
 
 EXPORTED = {name: getattr(cellrepro, name) for name in cellrepro.__all__}
 FUNCTIONS = {name: thing for name, thing in EXPORTED.items() if inspect.isfunction(thing)}
@@ -56,7 +59,7 @@ def test_a_signature_shows_every_parameter_with_its_type(name):
     for parameter in signature.parameters.values():
         assert parameter.kind is not inspect.Parameter.VAR_KEYWORD, f"**{parameter.name}"
         assert parameter.annotation is not inspect.Parameter.empty, parameter.name
-        assert parameter.annotation not in ("Any", "dict"), parameter
+        assert parameter.annotation not in ("Any", "dict"), parameter.name
     assert signature.return_annotation not in (inspect.Signature.empty, "Any", "dict")
 
 
@@ -127,3 +130,37 @@ def test_the_validator_would_notice():
     finally:
         del EXPORTED["bad"]
         del globals()["bad"]
+
+
+def defaults_of(signature):
+    return {
+        name: parameter.default
+        for name, parameter in signature.parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+
+
+COMMANDS = {"train": runs.train, "segment": runs.segment}
+OPTIONS = {"train": TrainingOptions, "segment": SegmentationOptions}
+NOTEBOOKS = {"train": "01_seeded_training"}
+OTHER_WORDS = {"sgd": "SGD"}
+"""What the command line calls otherwise."""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_signature_options_command_and_notebook_have_the_same_parameters(name):
+    shown = defaults_of(inspect.signature(EXPORTED[name]))
+    record = defaults_of(inspect.signature(OPTIONS[name]))
+    of_a_function_alone = {"repeats", "quiet"}
+    of_the_record_alone = {"stated", "goal"}
+    assert shown.keys() - of_a_function_alone == record.keys() - of_the_record_alone
+    command = defaults_of(inspect.signature(COMMANDS[name]))
+    command = {OTHER_WORDS.get(option, option): value for option, value in command.items()}
+    notebook = notebook_parameters(find_notebook(NOTEBOOKS[name])) if name in NOTEBOOKS else {}
+    for parameter, default in shown.items():
+        if parameter in record:
+            assert record[parameter] == default, parameter
+        if parameter in notebook and parameter != "store":  # relative to the notebook there
+            assert notebook[parameter] == default, parameter
+        if parameter not in ("quiet", "loose"):
+            assert command[parameter] == default, parameter
