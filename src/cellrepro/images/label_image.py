@@ -33,7 +33,27 @@ _HALF_EQUAL = 0.5  # of a map of few classes, however noisy
 def label_image(
     name: str, masks: ArrayLike, *, largest: int = LARGEST_LABEL
 ) -> NDArray[np.integer]:
-    """The array that was given, not copied, once it is known to be a label image."""
+    """Refuse what is no label image.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it.
+    masks : array_like of int, shape (Y, X) or (Z, Y, X)
+        0 is background.
+    largest : int
+        The largest label that may be.
+
+    Returns
+    -------
+    ndarray of int
+        The array that was given, not copied.
+
+    Raises
+    ------
+    BadInput
+        If it is no array of integers, of another shape, or has labels below 0 or above ``largest``.
+    """
     try:
         image = np.asarray(masks)
     except ValueError as error:  # rows of other lengths
@@ -66,13 +86,20 @@ class Pieces:
     The grey values of a picture are strewn over all of it.
     """
 
-    n_pixels: int  # that are not 0
-    n_values: int  # other than 0
-    n_pieces: int  # of equal values that touch, at a corner, too
-    n_scattered: int  # values of at least 4 pixels whose largest piece holds less than half of them
-    n_counted: int  # values of at least 4 pixels
-    n_neighbours: int  # pairs of pixels side by side of which neither is 0
-    n_equal: int  # such pairs with one value
+    n_pixels: int
+    """Pixels that are not 0."""
+    n_values: int
+    """Values other than 0."""
+    n_pieces: int
+    """Pieces of equal values that touch, at a corner, too."""
+    n_scattered: int
+    """Values of at least 4 pixels whose largest piece holds less than half of them."""
+    n_counted: int
+    """Values of at least 4 pixels."""
+    n_neighbours: int
+    """Pairs of pixels side by side of which neither is 0."""
+    n_equal: int
+    """Such pairs with one value."""
 
     @property
     def equal_neighbours(self) -> float:
@@ -174,14 +201,14 @@ def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
     BadInput
         If its values are surely those of a picture.
     """
-    found = pieces_of(image)
-    if found.is_picture:
+    pieces = pieces_of(image)
+    if pieces.is_picture:
         raise BadInput(
-            f"{name} a picture, no label image: {amount(found.n_values, 'value')} in "
-            f"{amount(found.n_pieces, 'separate piece')}, and {share_text(found.equal_neighbours)} "
-            "of neighbouring pixels are equal, where a label image has 0 for background and one "
-            "number for all pixels of an object; give the masks of this image (NAME_masks.tif, "
-            "NAME_seg.npy), or segment it first"
+            f"{name} a picture, no label image: {amount(pieces.n_values, 'value')} in "
+            f"{amount(pieces.n_pieces, 'separate piece')}, and "
+            f"{share_text(pieces.equal_neighbours)} of neighbouring pixels are equal, where a "
+            "label image has 0 for background and one number for all pixels of an object; give "
+            "the masks of this image (NAME_masks.tif, NAME_seg.npy), or segment it first"
         )
 
 
@@ -193,11 +220,11 @@ def doubt(image: NDArray[np.integer]) -> str | None:
     image : ndarray of int, shape (Y, X) or (Z, Y, X)
         A label image that `refuse_picture` let through.
     """
-    found = pieces_of(image)
-    if not found.in_many_pieces:
+    pieces = pieces_of(image)
+    if not pieces.in_many_pieces:
         return None
     return (
-        f"{amount(found.n_values, 'number')} in {amount(found.n_pieces, 'separate piece')}, and "
+        f"{amount(pieces.n_values, 'number')} in {amount(pieces.n_pieces, 'separate piece')}, and "
         "every number counts as one object; if it is a foreground map, a map of classes or a "
         "picture, number its objects first (scipy.ndimage.label)"
     )
@@ -228,7 +255,9 @@ def _steps(n_axes: int) -> list[tuple[int, ...]]:
 def _shifted(step: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """Where pixels lie that have a neighbour at a step, and where these neighbours lie."""
     of_step = {-1: slice(None, -1), 0: slice(None), 1: slice(1, None)}
-    return tuple(of_step[one] for one in step), tuple(of_step[-one] for one in step)
+    ahead = tuple(of_step[along] for along in step)
+    behind = tuple(of_step[-along] for along in step)
+    return ahead, behind
 
 
 def _joined(n: int, edges: NDArray[np.int32]) -> tuple[int, NDArray[np.int32]]:

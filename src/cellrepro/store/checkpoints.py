@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,22 @@ START_ANEW = "remove that folder and train without --resume"
 class Origin:
     """What a checkpoint belongs to."""
 
-    spec: dict[str, Any]  # plain values; digests of data and model among it
+    spec: dict[str, Any]
+    """Its fields as plain values; the digests of data and model are among them."""
     repeat: int
-    numeric_class: dict[str, Any]  # ``name`` and ``probes``, see `cellrepro.store.numeric_class`
-    initial_weights: str  # SHA-256 of the weights the training started from
+    """Its number, from 0."""
+    numeric_class: dict[str, Any]
+    """``name`` and ``probes``, see `cellrepro.store.numeric_class`."""
+    initial_weights: str
+    """SHA-256 of the weights the training started from."""
+
+    def training(self) -> dict[str, Any]:
+        """What was asked for and begun with, by the names that messages use."""
+        return {
+            **self.spec,
+            "repeat": self.repeat,
+            "initial weights": self.initial_weights,
+        }
 
 
 @dataclass(frozen=True)
@@ -45,13 +57,20 @@ class Checkpoint:
 
     folder: Path
     origin: Origin
-    epoch: int  # epochs done
-    step: int  # steps done
-    loop: dict[str, Any]  # the loop's own position, plain values
-    groups: list[dict[str, Any]]  # the optimizer's settings
-    generators: dict[str, Any]  # as `generator_states.capture` gives them
-    n_rows: dict[str, int]  # of each of the run's ledgers up to here, by file name
-    state: str  # SHA-256 of the tensors' file, as it was written
+    epoch: int
+    """Epochs done."""
+    step: int
+    """Steps done."""
+    loop: dict[str, Any]
+    """The loop's own position, plain values."""
+    groups: list[dict[str, Any]]
+    """The optimizer's settings."""
+    generators: dict[str, Any]
+    """As `generator_states.capture` gives them."""
+    n_rows: dict[str, int]
+    """Rows of each of the run's ledgers up to here, by file name."""
+    state: str
+    """SHA-256 of the tensors' file, as it was written."""
 
     def network(self) -> dict[str, Any]:
         """The network's state dict alone, on the processor."""
@@ -62,7 +81,13 @@ class Checkpoint:
             return {name.removeprefix(NETWORK): file.get_tensor(name) for name in names}
 
     def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The network's state dict and the optimizer's, on the processor."""
+        """Read all tensors.
+
+        Returns
+        -------
+        network, optimizer : dict
+            Their state dicts, on the processor.
+        """
         from safetensors.torch import load_file
 
         network: dict[str, Any] = {}
@@ -125,7 +150,7 @@ def save(
     )
     plain = {
         "format": _FORMAT,
-        "origin": vars(origin),
+        "origin": asdict(origin),
         "epoch": epoch,
         "step": loop["n_steps"],
         "loop": loop,
@@ -203,15 +228,15 @@ def nearest(parent: Path, *, step: int | None = None) -> tuple[Checkpoint | None
     problems: list[str] = []
     for folder in reversed(folders(parent)):
         try:
-            found = read_plain(folder)
-            if step is not None and found.step > step:
+            checkpoint = read_plain(folder)
+            if step is not None and checkpoint.step > step:
                 problems = []  # what comes after this one is past the step, too
                 continue
-            refuse_changed(found)
+            refuse_changed(checkpoint)
         except BadInput as error:
             problems.append(str(error).removesuffix(f"; {START_ANEW}"))
             continue
-        return found, tuple(problems)
+        return checkpoint, tuple(problems)
     return None, tuple(problems)
 
 
@@ -221,35 +246,48 @@ def keep_last(parent: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """The fields in which what was asked for differs, in words."""
+def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Say in which fields two trainings differ.
+
+    Parameters
+    ----------
+    stored, wanted : mapping of str to object
+        Their fields by name.
+
+    Returns
+    -------
+    list of str
+        A clause for each field.
+    """
     return [
-        f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
-        for name in {**there, **here}
-        if there.get(name) != here.get(name)
+        f"{name} is {stored.get(name)!r} there and {wanted.get(name)!r} here"
+        for name in {**stored, **wanted}
+        if stored.get(name) != wanted.get(name)
     ]
 
 
 def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
     """Raise unless a checkpoint belongs to what is wanted.
 
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    wanted : Origin
+        The training that is to go on, on this machine.
+
     Raises
     ------
     BadInput
         With every field that differs, and the probes if this machine computes other bits.
     """
-    there, here = (
-        {**side.spec, "repeat": side.repeat, "initial weights": side.initial_weights}
-        for side in (checkpoint.origin, wanted)
-    )
-    problems = differences(there, here)
-    class_there = checkpoint.origin.numeric_class
+    problems = differences(checkpoint.origin.training(), wanted.training())
+    stored_class = checkpoint.origin.numeric_class
     class_here = wanted.numeric_class
-    probes = differing_probes(class_there["probes"], class_here["probes"])
+    probes = differing_probes(stored_class["probes"], class_here["probes"])
     if probes:
         problems.append(
             f"this machine computes other bits (numeric class {class_here['name']}, there "
-            f"{class_there['name']}; {', '.join(probes[:6])})"
+            f"{stored_class['name']}; {', '.join(probes[:6])})"
         )
     if problems:
         raise BadInput(

@@ -30,7 +30,9 @@ ENVIRONMENT_FIELDS = (
 
 def _stays_inside(name: str) -> str:
     """Refuse a name that leads out of the folder it is joined to."""
-    if ".." not in name and not {*"/\\:"} & {*name[:2]}:  # thousands are read at once
+    # Thousands of names are read at once; most of them need no closer look.
+    may_have_a_root = {"/", "\\", ":"}.intersection(name[:2])
+    if ".." not in name and not may_have_a_root:
         return name
     path = PurePath(name)
     if path.anchor or ".." in path.parts:
@@ -50,14 +52,22 @@ class _Record(BaseModel):
 class MachineRecord(_Record):
     """Where a repeat was computed: what can change bits, or tells two machines apart."""
 
-    label: str  # readable: CELLREPRO_MACHINE, else made from the device's name
-    identity: str  # CELLREPRO_MACHINE, else a salted digest of the GPU's UUID or the machine-id
-    device: str  # the processor's or the GPU's name
-    driver: str | None = None  # these three where the device is an NVIDIA GPU
+    label: str
+    """Readable: CELLREPRO_MACHINE, else made from the device's name."""
+    identity: str
+    """CELLREPRO_MACHINE, else a salted digest of the GPU's UUID or the machine-id."""
+    device: str
+    """The processor's or the GPU's name."""
+    driver: str | None = None
+    """Version of NVIDIA's driver, where the device is a GPU of theirs; so are the next two."""
     cuda: str | None = None
+    """Version of PyTorch's CUDA runtime."""
     cudnn: str | None = None
-    numeric_class: str  # its name, see `cellrepro.store.numeric_class`
-    versions: dict[str, str]  # of the numeric libraries, without builds such as ``+cpu``
+    """Version of cuDNN."""
+    numeric_class: str
+    """Its name, see `cellrepro.store.numeric_class`."""
+    versions: dict[str, str]
+    """Versions of the numeric libraries, without builds such as ``+cpu``."""
 
     @property
     def name(self) -> str:
@@ -68,14 +78,21 @@ class MachineRecord(_Record):
 class DataRecord(_Record):
     """The images a repeat used."""
 
-    path: str  # where the folder was; `digest` says what was in it
+    path: str
+    """Where the folder was; `digest` says what was in it."""
     digest: Digest
     files: dict[Inside, str]
+    """SHA-256 of each file, by name."""
     n_train: int
+    """Training images."""
     n_test: int
-    segmented: str  # ``test``, or ``train`` when the folder holds no test images
+    """Test images."""
+    segmented: str
+    """``test``, or ``train`` when the folder holds no test images."""
     warnings: list[str]
-    kept_as: Digest | None = None  # `images_digest` of the spec, where its axes were named
+    """What deserves a look in them, a sentence each."""
+    kept_as: Digest | None = None
+    """`images_digest` of the spec, where its axes were named."""
 
     @property
     def images_digest(self) -> str:
@@ -87,29 +104,43 @@ class ModelRecord(_Record):
     """The network a repeat started from."""
 
     architecture: str
+    """``tiny``, ``vit-l`` …"""
     n_parameters: int
+    """Scalars."""
     dtype: str
-    initial_weights: str  # SHA-256 of the starting weights, written as the store writes weights
-    path: str | None = None  # where the weights file was; the spec's digest says what was in it
+    """Of the weights: ``float32``, ``bfloat16``."""
+    initial_weights: str
+    """SHA-256 of the starting weights, written as the store writes weights."""
+    path: str | None = None
+    """Where the weights file was; the spec's digest says what was in it."""
 
 
 class Look(_Record):
     """What a network found when its training was looked at."""
 
-    epochs: int  # that were done
-    seconds: float  # since the training began
-    train: float | None  # mean AP at IoU 0.5 of training images; none without one
-    test: float | None  # the same of test images with a truth; none without one
+    epochs: int
+    """Epochs done."""
+    seconds: float
+    """Since the training began."""
+    train: float | None
+    """Mean AP at IoU 0.5 of training images; none without one."""
+    test: float | None
+    """The same of test images with a truth; none without one."""
 
 
 class UntilRecord(_Record):
     """A training that went on until it found cells: what was asked for, and how it ended."""
 
-    score: float  # AP at IoU 0.5 that training images and test images were to reach
-    seconds: float  # after which it was to end in any case
-    ended: Literal["score", "time", "epochs"]  # reached, or the time or the epochs were over
-    taken: float  # seconds, those of the looks among them
+    score: float
+    """AP at IoU 0.5 that training images and test images were to reach."""
+    seconds: float
+    """Time after which it was to end in any case."""
+    ended: Literal["score", "time", "epochs"]
+    """Why it ended: the score was reached, or the time or the epochs were over."""
+    taken: float
+    """Seconds that it took, those of the looks among them."""
     looks: list[Look]
+    """The earliest first."""
 
 
 class TrainingRecord(_Record):
@@ -117,21 +148,29 @@ class TrainingRecord(_Record):
 
     learning_rates: list[float]
     train_losses: list[float]
-    test_losses: list[float | None]  # none where Cellpose's schedule evaluates nothing
+    test_losses: list[float | None]
+    """None where Cellpose's schedule evaluates nothing."""
     n_steps: int
-    n_removed: int  # training images with fewer masks than Cellpose's minimum
-    resumed_at: list[int] = Field(default_factory=list)  # epochs done when a process took over
-    continued_from: str | None = None  # the finished repeat that it goes beyond
-    # Mean AP at IoU 0.5 had training ended after so many epochs; of kept checkpoints with a truth.
+    """Optimizer steps done, in all epochs."""
+    n_removed: int
+    """Training images with fewer masks than Cellpose's minimum."""
+    resumed_at: list[int] = Field(default_factory=list)
+    """Epochs done when a process took over."""
+    continued_from: str | None = None
+    """The finished repeat that it goes beyond."""
     ap50_after: dict[int, float] = Field(default_factory=dict)
-    until: UntilRecord | None = None  # of a training whose number of epochs was not given
+    """Mean AP at IoU 0.5 had it ended after so many epochs; of kept checkpoints with a truth."""
+    until: UntilRecord | None = None
+    """How a training ended whose number of epochs was not given."""
 
 
 class WeightsRecord(_Record):
     """The trained weights."""
 
     digest: str
-    n_changed: int  # parameters (scalars) whose bits differ from the start
+    """SHA-256 of the file."""
+    n_changed: int
+    """Parameters (scalars) whose bits differ from the start."""
 
 
 def mean_score(scores: Iterable[float | None]) -> float | None:
@@ -144,12 +183,18 @@ class MaskRecord(_Record):
     """The masks of one image."""
 
     file: Inside
-    digest: str  # of the labels as numbered by Cellpose
-    canonical_digest: str  # of the labels in raster order: equal for equal outlines
+    """In the repeat's folder."""
+    digest: str
+    """SHA-256 of the labels as numbered by Cellpose."""
+    canonical_digest: str
+    """SHA-256 of the labels numbered in raster order: equal for equal outlines."""
     n_objects: int
     seconds: float
-    ap50: float | None = None  # against the ground truth, at IoU 0.5; none without one
+    """Time that Cellpose's `eval` took."""
+    ap50: float | None = None
+    """Average precision against the ground truth, at IoU 0.5; None without a truth."""
     n_true: int | None = None
+    """Objects of the ground truth; None without one."""
 
 
 class WarningRecord(_Record):
@@ -160,8 +205,11 @@ class WarningRecord(_Record):
     file: str
     line: int
     phase: str
+    """Of the repeat: ``train``, ``segment`` …"""
     count: int
-    place: Site | None = None  # only mode ``warn`` watches operations
+    """How often it was given."""
+    place: Site | None = None
+    """The operation that it was of; only mode ``warn`` watches operations."""
 
 
 class ResultSummary(BaseModel):
@@ -169,13 +217,21 @@ class ResultSummary(BaseModel):
 
     format: int = 2
     key: str
+    """Of the spec."""
     repeat: int
-    vacuous: list[str]  # why equality with another repeat would prove nothing
-    switches: dict[str, Any]  # as the mode set them, at the start
-    moved: dict[str, Any] = Field(default_factory=dict)  # what one was at the end, if another
+    """Its number, from 0."""
+    vacuous: list[str]
+    """Why equality with another repeat would prove nothing."""
+    switches: dict[str, Any]
+    """PyTorch's, by name, as the mode set them at the start."""
+    moved: dict[str, Any] = Field(default_factory=dict)
+    """Switches that were others at the end, with their values then."""
     weights: WeightsRecord | None = None
+    """None where nothing was trained."""
     masks: dict[Inside, MaskRecord]
-    files: dict[Inside, str] = Field(default_factory=dict)  # SHA-256 of all others of the repeat
+    """By image."""
+    files: dict[Inside, str] = Field(default_factory=dict)
+    """SHA-256 of each other file of the repeat, by name."""
 
     @property
     def n_objects(self) -> int:
@@ -197,25 +253,42 @@ class Manifest(_Record, ResultSummary):
 
     machine: MachineRecord
     started: str
+    """Date and time, ISO 8601, UTC."""
     seconds: dict[str, float]
-    peak_memory: dict[str, int | None]  # bytes: of the process, and of PyTorch on the GPU
+    """Time that each phase took: ``import``, ``data``, ``model``, ``train``, ``segment``."""
+    peak_memory: dict[str, int | None]
+    """Bytes: of the process, and of PyTorch on the GPU."""
     host: dict[str, Any]
+    """As `cellrepro.store.this_machine.host` gives it."""
     versions: dict[str, str]
-    distributions: dict[str, str]  # version of every installed distribution, by name
-    cuda: dict[str, str | None]  # as installed, also where the processor computed
+    """Of Python and of what can change a result, by package."""
+    distributions: dict[str, str]
+    """Version of every installed distribution, by name."""
+    cuda: dict[str, str | None]
+    """Versions of driver, runtime and cuDNN as installed, also where the processor computed."""
     device: str
+    """The GPU's name, or ``cpu``."""
     threads: int
+    """PyTorch's on the processor."""
     cpu_capability: str
+    """Instructions that PyTorch's own kernels use: ``AVX2``, ``AVX512``, ``DEFAULT``."""
     numeric_libraries: list[dict[str, Any]]
-    numeric_class: dict[str, Any] | None = None  # name and probes; none in old stores
-    variables: dict[str, str]  # environment variables in force that change numbers
+    """As `cellrepro.store.this_machine.numeric_libraries` gives them."""
+    numeric_class: dict[str, Any] | None = None
+    """Name and probes; none in old stores."""
+    variables: dict[str, str]
+    """Environment variables in force that change numbers."""
     seeds: dict[str, int | str | None]
+    """By generator; None where nothing was seeded."""
     data: DataRecord
     model: ModelRecord
     training: TrainingRecord | None = None
-    # AP at IoU 0.5 of training images, some or all, none where no object is; their masks were not
-    # kept. Empty where these are what was segmented, and in old stores.
+    """None where nothing was trained."""
     train_scores: dict[Inside, float | None] = Field(default_factory=dict)
+    """AP at IoU 0.5 of training images, some or all; None where no object is.
+
+    Their masks were not kept. Empty where these are what was segmented, and in old stores.
+    """
     warnings: list[WarningRecord]
 
     @property

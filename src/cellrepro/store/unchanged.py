@@ -17,7 +17,8 @@ class _State(NamedTuple):
     device: int
     inode: int
     size: int
-    modified: int  # nanoseconds
+    modified: int
+    """Nanoseconds."""
 
 
 _known: dict[_State, str] = {}
