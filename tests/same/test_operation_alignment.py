@@ -116,7 +116,7 @@ def test_the_cause_comes_before_what_inherits():
     b = [replace(rows[0], inputs="9999", outputs="9999"), rows[1], replace(rows[2], outputs="8888")]
     found = diverging(rows, b)
     assert (found.a.index, found.inputs) == (2, "agree")
-    assert found.sentence.endswith(
+    assert found.in_words.endswith(
         "agree and whose outputs differ; it may draw random numbers; outputs agree in 1 operation "
         "before it and differ in 0 after it; before it 1 operation differs too, by what went in"
     )

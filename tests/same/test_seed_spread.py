@@ -244,7 +244,7 @@ def test_a_device_within_the_spread_of_seeds(store):
     a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")
     found = decide_between(a, b, store.runs())
     assert found.within
-    assert found.sentence.startswith("0 % of the cells changed, between seeds 19 % (3 pairs of 3")
+    assert found.sentence().startswith("0 % of the cells changed, between seeds 19 % (3 pairs of 3")
     spread = measure_spread(store.runs())
     assert (spread.decide("threads").within, spread.n_seeds) == (True, 3)
     assert spread.sentence() == (
@@ -265,7 +265,7 @@ def test_one_profile_is_not_diluted_by_others_that_do_nothing(store):
     assert spread.axis("threads").distribution().mean < spread.seeds.distribution().mean
     assert not found.within
     assert "and cpu-8thread" in found.contrast
-    assert found.sentence.endswith(f" ({found.contrast})")
+    assert found.sentence().endswith(f" ({found.contrast})")
     assert f" {found.contrast})" in spread.sentence()
     assert "less than seeds do" not in spread.sentence()
 
@@ -276,14 +276,14 @@ def test_seeds_of_other_surroundings_are_no_baseline(store, tmp_path):
         seeded(Store(tmp_path / "other"), seed, manifest={"versions": {"torch": "2.7"}})
     runs = [run for run in store.runs() if run.key in (a.spec.key, b.spec.key)]
     runs += Store(tmp_path / "other").runs()
-    assert decide_between(a, b, runs).sentence.startswith("no other seed")
+    assert decide_between(a, b, runs).sentence().startswith("no other seed")
 
 
 def test_two_seeds_are_told_where_they_stand_among_seeds(store):
     a, b = pick(store, seed=0, profile="cpu"), pick(store, seed=1)
     found = decide_between(a, b, store.runs())
     assert not found.within
-    assert found.sentence == (
+    assert found.sentence() == (
         "the seeds differ: 19 % of the cells changed; 3 pairs of 3 seeds changed 19 %"
     )
 

@@ -66,7 +66,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         spread = decide_between(a, b, store.runs(), results=masks)
         if spread.within:
             verdict = Verdict.WITHIN_SPREAD
-        spread_notes.append(f"beside seeds: {spread.sentence}")
+        spread_notes.append(f"beside seeds: {spread.sentence()}")
     differs: list[Differs] = []
     if environment:
         differs.append("environment")

@@ -70,7 +70,7 @@ class Look:
         evidence = Evidence(
             "stored operations",
             alignment=alignment.sentence(),
-            parting=parting.sentence,
+            parting=parting.in_words,
             round_off=round_off,
         )
         operation = OperationAt.of(parting.a, inputs=parting.inputs)

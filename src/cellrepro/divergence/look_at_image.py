@@ -169,7 +169,7 @@ class LookAtImage(Look):
         evidence = replace(
             cause.evidence,
             alignment=alignment.sentence(),
-            parting=None if parting is None else parting.sentence,
+            parting=None if parting is None else parting.in_words,
             round_off=round_off,
         )
         return Cause(difference, of_round_off(verdict), evidence, operations=alignment)

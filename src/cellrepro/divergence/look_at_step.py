@@ -191,7 +191,7 @@ class LookAtStep(Look):
         evidence = Evidence(
             "two replays",
             alignment=alignment.sentence(),
-            parting=None if parting is None else parting.sentence,
+            parting=None if parting is None else parting.in_words,
             round_off=round_off,
             arrival=(a.arrival, b.arrival),
             draws=None if draws is None else draws.sentence(),

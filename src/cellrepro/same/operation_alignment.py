@@ -138,7 +138,7 @@ class DivergingOperation:
     a: OperationRow
     b: OperationRow
     inputs: str  # agree (also where no tensor goes in): it is the cause; else differ, or unknown
-    sentence: str  # which operation, how it is known, and how far the difference spread
+    in_words: str  # which operation, how it is known, and how far the difference spread
 
 
 def first_divergence(alignment: Alignment) -> DivergingOperation | None:

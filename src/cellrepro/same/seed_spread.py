@@ -240,7 +240,7 @@ class Spread(Result):
         ]
         worst = max(decided, key=_objection)
         suffix = f" ({worst.contrast})" if worst.contrast else ""
-        return replace(worst, sentence=worst.sentence + suffix)
+        return replace(worst, reason=worst.reason + suffix)
 
     def beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> Decision:
         """Decide on pairs that differ in draws only, beside the least favourable baseline.

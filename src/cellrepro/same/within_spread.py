@@ -19,6 +19,7 @@ from functools import cache
 
 import numpy as np
 
+from cellrepro.results import Result
 from cellrepro.same.pairs import Pair, Values, mean_of, parts_of, units_of
 from cellrepro.words import amount, share_text
 
@@ -30,13 +31,13 @@ _RANDOM_SEED = 20261101
 _FURTHEST = 700.0  # exp of more overflows
 
 
-@dataclass(frozen=True)
-class Decision:
+@dataclass(frozen=True, repr=False)
+class Decision(Result):
     """Whether a difference is less than what seeds do, and on what that was decided."""
 
     within: bool
     """Never without three seeds, three images, and a spread to be within."""
-    sentence: str
+    reason: str
     """The decision with its numbers, or why there is none."""
     n_seeds: int = 0
     n_seed_pairs: int = 0
@@ -51,6 +52,10 @@ class Decision:
     """The same of pixels."""
     contrast: str = ""
     """Of several the least favourable one, as in "between cpu and cuda"."""
+
+    def sentence(self) -> str:
+        """Say what was decided, with its numbers, or why nothing was."""
+        return self.reason
 
 
 def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
@@ -75,7 +80,7 @@ def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     images = _images_of_all([*pairs, *seeds])
     known = Decision(
         within=False,
-        sentence="",
+        reason="",
         n_seeds=len(units_of(seeds)),
         n_seed_pairs=len(seeds),
         n_images=len(images),
@@ -84,11 +89,11 @@ def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     )
     refusal = _refusal(known, seeds)
     if refusal:
-        return replace(known, sentence=f"{refusal}: not enough to say whether this is less")
+        return replace(known, reason=f"{refusal}: not enough to say whether this is less")
     cells = _largest_ratio(pairs, seeds, "changed", images)
     pixels = _largest_ratio(pairs, seeds, "ppm", images)
     within = cells < 1 and pixels < 1
-    sentence = (
+    reason = (
         f"{share_text(known.changed[0])} of the cells changed, between seeds "
         f"{share_text(known.changed[1])} ({amount(known.n_seed_pairs, 'pair')} of "
         f"{known.n_seeds} seeds, {amount(known.n_images, 'image')}); "
@@ -96,7 +101,7 @@ def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
         f"up to {_times(cells)} times as many cells as between seeds, and {_times(pixels)} times "
         "as many pixels (95 % confidence)"
     )
-    return replace(known, within=within, sentence=sentence, changed_ratio=cells, ppm_ratio=pixels)
+    return replace(known, within=within, reason=reason, changed_ratio=cells, ppm_ratio=pixels)
 
 
 def _images_of_all(pairs: Sequence[Pair]) -> list[str]:

@@ -154,7 +154,7 @@ def answer(spread: Spread, axis: Axis) -> str:
     if decision.within:
         return "≈ less than seeds do"
     if math.isnan(decision.changed_ratio):
-        return "? " + decision.sentence.partition(":")[0]
+        return "? " + decision.reason.partition(":")[0]
     of_axis, of_seeds = decision.changed
     return "≠ more than seeds do" if of_axis > of_seeds else "≠ not shown to be less than seeds do"
 
