@@ -120,7 +120,7 @@ def test_where_the_rule_cannot_say(pairs, seeds, why):
     found = decide(pairs, seeds)
     assert not found.within
     assert np.isnan(found.changed_ratio)
-    assert why in found.sentence
+    assert why in found.sentence()
 
 
 def simulated(generator, ratio, *, n_seeds, n_images, n_cells, of_runs):

@@ -38,7 +38,7 @@ def decision_table(spread: Spread) -> pd.DataFrame:
 
 
 def _reason(spread: Spread, axis: Axis) -> str:
-    return _EQUAL if axis.equal else spread.decide(axis.name).sentence
+    return _EQUAL if axis.equal else spread.decide(axis.name).reason
 
 
 def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
