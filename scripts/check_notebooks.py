@@ -20,22 +20,37 @@ from cellrepro.images.synthetic_sets import write_folder
 
 PROJECT = Path(__file__).resolve().parents[1]
 TIMEOUT = 900  # seconds a cell
-ONE_THREAD = {"profile": "cpu-1thread"}  # less waiting, since other tests run beside it
+ONE_THREAD = "cpu-1thread"  # less waiting, since other tests run beside it
 SHORT = {
-    "01_seeded_training": {"images_per_epoch": 8, "learning_rate": 0.005, **ONE_THREAD},
+    "01_seeded_training": {
+        "images_per_epoch": 8,
+        "learning_rate": 0.005,
+        "profile": ONE_THREAD,
+    },
     "03_determinism_warnings": {
-        **{"steps": 2, "replays": 4, "epochs": 2, "images_per_epoch": 8, "cost_rounds": 1},
+        "steps": 2,
+        "replays": 4,
+        "epochs": 2,
+        "images_per_epoch": 8,
+        "cost_rounds": 1,
         "store": "../outputs/aside",
     },
     "05_first_divergence": {
-        **{"follow_epochs": 2, "follow_images": 8, "outside": False},
+        "follow_epochs": 2,
+        "follow_images": 8,
+        "outside": False,
         "store": "../outputs/aside",
     },
     "08_segmentation_settings": {
         "vary": {"diameter": [20], "flow_threshold": [0.1], "batch_size": [1]},
-        **ONE_THREAD,
+        "profile": ONE_THREAD,
     },
-    "06_inference_benchmark": {"sizes": [256], "batch_sizes": [8], "size_repeats": 1, **ONE_THREAD},
+    "06_inference_benchmark": {
+        "sizes": [256],
+        "batch_sizes": [8],
+        "size_repeats": 1,
+        "profile": ONE_THREAD,
+    },
 }
 """Parameters with which a notebook is checked: enough for what its telling cells say. Trainings too
 short to find a cell stand aside, where no other notebook picks them."""
@@ -75,8 +90,16 @@ def _shorten(path: Path) -> None:
 def _validate(lab: Path, notebooks: list[Path]) -> int:
     (lab / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     command = [
-        *(sys.executable, "-m", "pytest", "-c", str(lab / "pytest.ini"), f"--rootdir={lab}"),
-        *("-p", "no:cacheprovider", "--nbval-lax", f"--nbval-cell-timeout={TIMEOUT}"),
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        str(lab / "pytest.ini"),
+        f"--rootdir={lab}",
+        "-p",
+        "no:cacheprovider",
+        "--nbval-lax",
+        f"--nbval-cell-timeout={TIMEOUT}",
         *map(str, notebooks),
     ]
     return subprocess.run(command, cwd=lab, check=False).returncode
@@ -87,7 +110,13 @@ def _update(notebooks: list[Path]) -> int:
         print(path.name, flush=True)
         subprocess.run(
             [
-                *(sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace"),
+                sys.executable,
+                "-m",
+                "nbconvert",
+                "--to",
+                "notebook",
+                "--execute",
+                "--inplace",
                 f"--ExecutePreprocessor.timeout={TIMEOUT}",
                 "--ExecutePreprocessor.store_widget_state=False",
                 "--ExecutePreprocessor.record_timing=False",

@@ -40,10 +40,14 @@ def main() -> int:
             folder = Path(scratch, "synthetic")
             write_folder(folder)
         command = [
-            *(str(Path(sys.executable).with_name("cellrepro")), "train", str(folder)),
-            *("--repeats", "1"),
-            *("--epochs", str(arguments.epochs), "--learning-rate", "0.01"),
-            *("--images-per-epoch", str(arguments.images_per_epoch), "--json"),
+            str(Path(sys.executable).with_name("cellrepro")),
+            "train",
+            str(folder),
+            "--repeats=1",
+            f"--epochs={arguments.epochs}",
+            "--learning-rate=0.01",
+            f"--images-per-epoch={arguments.images_per_epoch}",
+            "--json",
         ]
         whole = Path(scratch, "whole")
         started = time.monotonic()
@@ -66,10 +70,10 @@ def main() -> int:
                 killed_at.append(round(after, 2))
             epochs = sorted(item.name for item in store.glob("unfinished/*/*/0/epoch-*"))
             _finish([*command, "--store", str(store), *resume])
-            found = _results(store)
+            actual = _results(store)
             n_kills += len(killed_at)
             other = sorted(
-                name for name in {**expected, **found} if expected.get(name) != found.get(name)
+                name for name in {**expected, **actual} if expected.get(name) != actual.get(name)
             )
             same = not other
             rounds.append({"killed after": killed_at, "checkpoint": epochs, "same": same})
