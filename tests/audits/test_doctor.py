@@ -5,18 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from cellrepro.audits import doctor, torch_warning
+from cellrepro.audits import double_run, torch_warning
 from cellrepro.audits.doctor import diagnose
+from cellrepro.audits.double_run import ShortRun
 from cellrepro.audits.torch_warning import effect_on_training, explain_warning
 from cellrepro.determinism import known_operations, profiles
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.store import this_machine
 
-RUN = {
-    "weights": "a" * 64,
-    "before": "b" * 64,
-    "numeric_class": "c" * 12,
-    "libraries": [{"user_api": "openmp", "internal_api": "openmp"}],
-}
+RUN = ShortRun(
+    weights_before="b" * 64,
+    weights="a" * 64,
+    numeric_class="c" * 12,
+    libraries=[{"user_api": "openmp", "internal_api": "openmp"}],
+)
 TWO_OPENMP = [{"user_api": "openmp", "internal_api": name} for name in ("openmp", "libiomp5")]
 
 
@@ -25,8 +27,9 @@ def ends(monkeypatch):
     """Make the two processes end as told instead of starting them."""
 
     def end_with(second=None, **both):
-        left = [{**RUN, **both}, {**RUN, **both, **(second or {})}]
-        monkeypatch.setattr(doctor, "in_child", lambda *_, **__: left.pop(0))
+        first = replace(RUN, **both)
+        runs = iter([first, replace(first, **(second or {}))])
+        monkeypatch.setattr(double_run, "in_child", lambda *_, **__: next(runs))
 
     return end_with
 
@@ -50,7 +53,7 @@ def test_a_real_double_run_looks_good(command):
     ("run", "second", "level", "expected"),
     [
         ({}, {"weights": "c" * 64}, "error", "ended in other weights"),
-        ({"before": "a" * 64}, {}, "error", "proves nothing"),
+        ({"weights_before": "a" * 64}, {}, "error", "proves nothing"),
         ({"libraries": TWO_OPENMP}, {}, "warning", "several OpenMP libraries are loaded"),
     ],
     ids=["other weights", "nothing trained", "two OpenMP"],
@@ -75,12 +78,12 @@ def test_profile_versions_and_process_that_bits_depend_on(ends, monkeypatch, tmp
     path = tmp_path / "mine.yaml"
     path.write_text("device: cpu\ntf32: true\n", encoding="utf-8")
     versions = {"cellpose": "9.9", "segment-anything": "1.0", "torch": "2.99.0+cpu"}
-    monkeypatch.setattr(doctor.this_machine, "versions", lambda: versions)
-    monkeypatch.setattr(doctor.this_machine, "is_anonymous", lambda: True)
+    monkeypatch.setattr(this_machine, "versions", lambda: versions)
+    monkeypatch.setattr(this_machine, "is_anonymous", lambda: True)
     for name in profiles.NUMERIC_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    monkeypatch.setattr(doctor.profiles, "variables_at_start", dict)
+    monkeypatch.setattr(profiles, "variables_at_start", dict)
     ends()
     answer = invoke("doctor", "--profile", path)
     assert answer.code == 0
@@ -105,7 +108,7 @@ def test_variables_are_said_to_be_set_otherwise_or_not_set_never_both(ends, monk
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     monkeypatch.setenv("TCNN_SEED", "5")
-    monkeypatch.setattr(doctor.profiles, "variables_at_start", lambda: dict(os.environ))
+    monkeypatch.setattr(profiles, "variables_at_start", lambda: dict(os.environ))
     ends()
     texts = [finding.what for finding in diagnose(quiet=True).findings]
     (replaced,) = [text for text in texts if text.startswith("set in your environment")]
@@ -123,7 +126,7 @@ def test_a_machine_without_the_device(monkeypatch):
     def refuse(*_, **__):
         raise NotPossibleHere("no device 'cuda' on this machine")
 
-    monkeypatch.setattr(doctor, "in_child", refuse)
+    monkeypatch.setattr(double_run, "in_child", refuse)
     found = diagnose(profile="cuda", quiet=True)
     assert (found.ok, found.exit_code) == (False, 3)
     assert "no device 'cuda'" in said(found, "error")

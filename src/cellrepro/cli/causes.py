@@ -72,7 +72,7 @@ def doctor(
 
 def _explained_warning(warning: str, *, profile: str, mode: Mode, model: str, store: str) -> Reply:
     """Reply with what a pasted warning means."""
-    from cellrepro.audits.doctor import Finding
+    from cellrepro.audits.finding import Finding
     from cellrepro.determinism import profiles
     from cellrepro.store import this_machine
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.show.answers.answer import Answer
 
 if TYPE_CHECKING:
-    from cellrepro.audits.doctor import Diagnosis, Finding
+    from cellrepro.audits.doctor import Diagnosis
+    from cellrepro.audits.finding import Finding
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,14 @@ class DiagnosisDocument:
 
 def diagnosis_answer(diagnosis: Diagnosis) -> Answer[DiagnosisDocument]:
     """Answer with each finding and its remedy, then with the sentence over all."""
+    setup = diagnosis.setup
     document = DiagnosisDocument(
-        host=diagnosis.host,
-        profile=diagnosis.profile,
+        host=_host(diagnosis),
+        profile={
+            **setup.profile.model_dump(mode="json"),
+            "mode": setup.mode,
+            "seed": setup.seed,
+        },
         findings=diagnosis.findings,
         ok=diagnosis.ok,
     )
@@ -40,3 +46,14 @@ def diagnosis_answer(diagnosis: Diagnosis) -> Answer[DiagnosisDocument]:
         lines.append(f"         -> {finding.remedy}")
     lines.append(diagnosis.sentence())
     return Answer(document, lines)
+
+
+def _host(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The machine, its packages, and what the double run met there."""
+    double_run = diagnosis.double_run
+    return {
+        **diagnosis.hardware,
+        "versions": diagnosis.versions,
+        "numeric_class": double_run.first.numeric_class if double_run else None,
+        "libraries": double_run.first.libraries if double_run else [],
+    }

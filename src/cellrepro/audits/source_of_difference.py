@@ -1,0 +1,111 @@
+"""A source of difference outside the training step: what is tried, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cellrepro.results import Result, Row
+from cellrepro.words import amount
+
+SourceName = Literal[
+    "file-order",
+    "two-readings",
+    "augmentation",
+    "loader",
+    "import-order",
+    "initial-weights",
+    "hidden-state",
+]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is tried of one source of difference.
+
+    Attributes
+    ----------
+    question : str
+        That it answers.
+    remedy : str
+        How to pin the source.
+    """
+
+    question: str
+    remedy: str
+
+
+EXPERIMENTS: dict[SourceName, Experiment] = {
+    "file-order": Experiment(
+        "Does the order in which files are listed change what is trained on?",
+        "give all file names equally many digits (img_002, img_010) and sort them",
+    ),
+    "two-readings": Experiment(
+        "Does reading the same folder again give other images, masks or flows?",
+        "copy the folder and keep its digest (sha256sum); compute flows once and keep them",
+    ),
+    "augmentation": Experiment(
+        "Does augmentation show the same image otherwise when its generator is not put back?",
+        "choose order and augmentation with cellrepro.train(data, data_seed=1); Cellpose seeds "
+        "NumPy by the epoch's number, over any seed of yours",
+    ),
+    "loader": Experiment(
+        "Does a loader give another order or other crops after another draw or with other workers?",
+        "DataLoader(..., **loader_arguments(seed)) of cellrepro for the order, "
+        "and item_generator(seed, epoch, index) for draws that depend on no worker",
+    ),
+    "import-order": Experiment(
+        "Does importing Cellpose undo what was set before, or move a generator?",
+        "import Cellpose first, then seed and set switches, as the modes of cellrepro do",
+    ),
+    "initial-weights": Experiment(
+        "Do the initial weights depend on what was drawn before the network was made?",
+        "start from one file of weights, or use cellrepro.model.network.seeded_network",
+    ),
+    "hidden-state": Experiment(
+        "Does a call of Cellpose's eval change the result of a later call?",
+        "pass every parameter you rely on, 'normalize': True among them, or run each analysis in a "
+        "process of its own, as cellrepro does",
+    ),
+}
+"""Of each source of difference what is tried."""
+
+
+@dataclass(frozen=True, repr=False)
+class Source(Result):
+    """One source of difference, as it was found here.
+
+    Attributes
+    ----------
+    name : str
+        A key of `EXPERIMENTS`.
+    moves : bool
+        Whether it changed something here; "no" is no proof for other data.
+    n_compared : int
+        Over how many things.
+    evidence : tuple of str
+        Short facts; of digests the first 12 hex digits.
+    """
+
+    name: SourceName
+    moves: bool
+    n_compared: int
+    evidence: tuple[str, ...]
+
+    @property
+    def remedy(self) -> str:
+        """How to pin it."""
+        return EXPERIMENTS[self.name].remedy
+
+    def sentence(self) -> str:
+        """Give question and answer, with the first fact and, if it moves, the remedy."""
+        answer = "Yes" if self.moves else "No"
+        over = amount(self.n_compared, "comparison")
+        pin = f" To pin it: {self.remedy}" if self.moves else ""
+        question = EXPERIMENTS[self.name].question
+        return f"{question} {answer}, over {over}: {self.evidence[0]}.{pin}"
+
+    def rows(self) -> Sequence[Row]:
+        """Give one row for each fact."""
+        return [{"evidence": fact} for fact in self.evidence]
