@@ -107,7 +107,7 @@ def test_a_planted_difference_is_found():
     b = step(line=30, planted=2)
     found = diverging(numbered(*step()), numbered(view(), *b[:2], view("alias.default"), *b[2:]))
     assert (found.a.index, found.b.index, found.inputs) == (2, 4, "agree")
-    assert "agree in 2 operations before it and differ in 2 after it" in found.sentence
+    assert "agree in 2 operations before it and differ in 2 after it" in found.in_words
 
 
 def test_the_cause_comes_before_what_inherits():
