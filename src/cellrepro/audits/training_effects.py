@@ -69,34 +69,48 @@ def measure_effects(
         Operations to measure; all of them by default.
     model : str
         As for `cellrepro.train`.
-    seed, batch_size : int, optional
-        By default those of the audit.
+    seed : int, optional
+        By default that of the audit.
     data_seed : int or "cellpose", optional
         By default that of the audit.
     epochs : int
         Of these trainings, 2 or more.
+    batch_size : int, optional
+        By default that of the audit.
     learning_rate : float, optional
-        As for `cellrepro.train`.
-    images_per_epoch, nimg_test_per_epoch, checkpoint_every : int, optional
-        As for `cellrepro.train`.
-    weight_decay, scale_range : float
-        As for `cellrepro.train`.
-    min_train_masks, ranks : int
-        As for `cellrepro.train`.
-    rescale, normalize, augmentation : bool
-        As for `cellrepro.train`.
+        Peak; this and the next ones up to ``keep_checkpoints`` as for `cellrepro.train`.
+    images_per_epoch : int, optional
+        Draws per epoch.
+    weight_decay : float
+        Of the optimizer.
+    min_train_masks : int
+        Images with fewer cells are left out.
+    rescale : bool
+        Whether images are brought to one diameter of cells.
+    scale_range : float
+        Range of sizes in augmentation.
+    normalize : bool
+        Whether images are normalised.
     train_probs : mapping of str to float, optional
-        As for `cellrepro.train`.
+        How often an image is drawn, by its name.
+    nimg_test_per_epoch : int, optional
+        Test images per epoch.
+    augmentation : bool
+        False: every image as it is.
+    ranks : int
+        Processes that share each batch.
     profile : str
         The numeric environment: a name, or a ``.yaml`` file.
     ledger : {"steps", "ops", "off"}
-        As for `cellrepro.train`.
+        What is written down.
     operation_steps : sequence of int, optional
-        As for `cellrepro.train`.
+        Steps whose operations are written down with ``ledger="ops"``.
     resume : bool
         Go on with a training that was killed from its last checkpoint.
+    checkpoint_every : int, optional
+        Epochs between checkpoints, 0 for none.
     keep_checkpoints : {"none", "last", "all"}
-        As for `cellrepro.train`.
+        What is stored with the finished repeat.
     store : str or Path
         Folder of finished runs, into which these trainings go.
     quiet : bool
