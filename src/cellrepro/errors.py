@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
+_MOST_FIELDS = 10
+"""Wrong fields that a message names."""
+_LONGEST = 120
+"""Characters of a value in a message."""
+
+
 class CellreproError(Exception):
     """An answer for the user, never a traceback; see the subclasses."""
 
@@ -37,7 +43,27 @@ class NotPossibleHere(CellreproError, RuntimeError):
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """The value, a whole number of at least ``least``; NumPy's become Python's."""
+    """Check that a value is a whole number of at least ``least``.
+
+    Parameters
+    ----------
+    name : str
+        Of the value, for the message.
+    value : object
+        Of Python's or NumPy's types.
+    least : int
+        The smallest that it may be.
+
+    Returns
+    -------
+    int
+        The value, as Python's.
+
+    Raises
+    ------
+    BadInput
+        If it is none.
+    """
     number = whole_number(value)
     if number is None or number < least:
         raise BadInput(f"{name} must be a whole number of at least {least}, got {value!r}")
@@ -97,8 +123,3 @@ def _short(value: Any) -> str:
     """A value as Python writes it, its middle left out where it is long."""
     text = reprlib.repr(value) if isinstance(value, Sized) else repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-_MOST_FIELDS = 10
-_LONGEST = 120
-"""Characters of a value in a message."""

@@ -21,12 +21,27 @@ FILE_VARIABLE = "CELLREPRO_PROGRESS_FILE"
 """Names a file to keep up to date with how far the work is, as JSON, for another process."""
 
 _REFRESH_SECONDS = 0.5
-_LINES = 5
+_N_LINES = 5  # of a log, over the whole way
 _MOST_SILENT_SECONDS = 300
 
 
 def progress(total: int, label: str, *, quiet: bool = False) -> Progress:
-    """A bar of ``total`` steps that suits where this process writes to; ``quiet`` shows nothing."""
+    """Make a bar that suits where this process writes to.
+
+    Parameters
+    ----------
+    total : int
+        Steps of the work.
+    label : str
+        What is done.
+    quiet : bool
+        Show nothing.
+
+    Returns
+    -------
+    Progress
+        A context manager; call its `advance` after each step.
+    """
     if quiet:
         return Progress(total, label)
     shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
@@ -111,7 +126,7 @@ class Lines(Progress):
     def show(self, *, end: bool = False) -> None:  # noqa: D102
         if time.monotonic() - self._written_at >= _REFRESH_SECONDS:
             self._write()
-        n_fifths = self.done * _LINES // self.total
+        n_fifths = self.done * _N_LINES // self.total
         if n_fifths > self._n_fifths_shown:
             self._n_fifths_shown = n_fifths
             self._say_how_far()
@@ -172,7 +187,7 @@ class NotebookBar(Progress):
         from IPython.display import display
 
         super().__init__(total, label)
-        self._last = 0.0
+        self._drawn_at = 0.0
         self._handle = display(self._bundle(), raw=True, display_id=True)
 
     def _bundle(self) -> dict[str, str]:
@@ -181,9 +196,9 @@ class NotebookBar(Progress):
         return {"text/plain": text, "text/html": f"{bar} {escape(text)}"}
 
     def show(self, *, end: bool = False) -> None:  # noqa: D102
-        now = time.monotonic()
-        if end or now - self._last >= _REFRESH_SECONDS:
-            self._last = now
+        seconds = time.monotonic()
+        if end or seconds - self._drawn_at >= _REFRESH_SECONDS:
+            self._drawn_at = seconds
             self._handle.update(self._bundle(), raw=True)
 
     def say(self, line: str) -> None:  # noqa: D102
@@ -204,18 +219,26 @@ def minutes(seconds: float) -> str:
     return f"{whole} s"
 
 
-def pass_on(tell: Callable[[str], None]) -> None:
-    """Tell what the file of `FILE_VARIABLE` says whenever it has changed, while this process lives;
-    nothing where none is named."""
+def pass_on(send: Callable[[str], None]) -> None:
+    """Send what the file of `FILE_VARIABLE` says whenever it has changed, while this process lives.
+
+    Parameters
+    ----------
+    send : callable
+        Is given the text of the file; never called where no file is named.
+    """
     if FILE_VARIABLE not in os.environ:
         return
+    path = Path(os.environ[FILE_VARIABLE])
 
-    def look(last: str = "") -> None:
+    def watch() -> None:
+        sent = ""
         while True:
             time.sleep(_REFRESH_SECONDS)
             with suppress(OSError):  # not there yet
-                text = Path(os.environ[FILE_VARIABLE]).read_text(encoding="utf-8")
-                if text != last:
-                    tell(last := text)
+                text = path.read_text(encoding="utf-8")
+                if text != sent:
+                    send(text)
+                    sent = text
 
-    threading.Thread(target=look, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()

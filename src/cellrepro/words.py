@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 
 def amount(n: int, noun: str) -> str:
@@ -59,8 +58,10 @@ def share_text(share: float) -> str:
         return "less than 0.01 %"
     if 99.99 < percent < 100:
         return "more than 99.99 %"
-    if 99.5 <= percent < 100:
-        return f"{percent:.{1 if percent < 99.9 else 2}f} %"
+    if 99.9 <= percent < 100:
+        return f"{percent:.2f} %"
+    if 99.5 <= percent < 99.9:
+        return f"{percent:.1f} %"
     if 0 < percent < 9.95:
         return f"{percent:.2g} %"
     return f"{percent:.0f} %"
@@ -81,12 +82,21 @@ def that_differ(n: int, noun: str) -> str:
     >>> that_differ(0, "pixel"), that_differ(1, "pixel"), that_differ(2, "pixel")
     ('no pixel differs', '1 pixel differs', '2 pixels differ')
     """
-    return f"{amount(n, noun) if n else f'no {noun}'} differ{'s' if n < 2 else ''}"
+    if n == 0:
+        return f"no {noun} differs"
+    verb = "differs" if n == 1 else "differ"
+    return f"{amount(n, noun)} {verb}"
 
 
 def joined(parts: Sequence[str]) -> str:
-    """Parts of a sentence: "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+    """Parts of a sentence: "a, b and c".
+
+    >>> joined(["a", "b", "c"]), joined(["a"]), joined([])
+    ('a, b and c', 'a', '')
+    """
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def some(names: Sequence[str], n_shown: int = 5) -> str:
@@ -95,31 +105,6 @@ def some(names: Sequence[str], n_shown: int = 5) -> str:
     >>> some(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
-    more = f" and {len(names) - n_shown} more" if len(names) > n_shown else ""
-    return ", ".join(names[:n_shown]) + more
-
-
-def setting_in_words(name: str, value: Any) -> str:
-    """A field of a spec and its value.
-
-    >>> setting_in_words("weight_decay", 0.2), setting_in_words("train_probs", (("a", 3.0),))
-    ('weight decay 0.2', 'train probs a 3')
-    >>> setting_in_words("settings.flow_threshold", 0.5)
-    'flow_threshold 0.5'
-    >>> setting_in_words("settings.normalize.percentile", (2.0, 98.0))
-    'normalize.percentile (2, 98)'
-    """
-    if name == "seed" and value is None:
-        return "no seed"
-    if isinstance(value, bool):
-        value = "on" if value else "off"
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, tuple):
-        if name == "train_probs":
-            value = ", ".join(f"{of} {number:g}" for of, number in value)
-        else:
-            value = str(value).replace(".0,", ",").replace(".0)", ")")
-    setting = name.removeprefix("settings.")
-    words = setting if setting != name else name.replace("_", " ")  # Cellpose's own names
-    return f"{words} {'default' if value is None else value}"
+    listed = ", ".join(names[:n_shown])
+    n_more = len(names) - n_shown
+    return f"{listed} and {n_more} more" if n_more > 0 else listed

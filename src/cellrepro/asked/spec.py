@@ -17,12 +17,12 @@ from pydantic import (
 )
 
 from cellrepro.asked.segmentation_settings import NAMES, Settings
+from cellrepro.asked.setting_in_words import setting_in_words
 from cellrepro.bits.digests import value_digest
 from cellrepro.determinism.modes import Mode, check_mode, check_switches
 from cellrepro.determinism.profiles import added_later, device_kind
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput, wrong_fields
-from cellrepro.words import setting_in_words
 
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from cellrepro.asked.setting_in_words import setting_in_words
 from cellrepro.asked.spec import PARAMETERS, Spec
 from cellrepro.bits.digests import value_digest
 from cellrepro.determinism.modes import MODES
 from cellrepro.store.manifest import MachineRecord
 from cellrepro.store.store import Repeat
-from cellrepro.words import setting_in_words
 
 START = "starting network"
 """What a run is called that others were trained from."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cellrepro.asked.setting_in_words import setting_in_words
 from cellrepro.show.answers.answer import Answer
-from cellrepro.words import amount, setting_in_words, share_text, some
+from cellrepro.words import amount, share_text, some
 
 if TYPE_CHECKING:
     from cellrepro.changes.variants import Sensitivity, Variant

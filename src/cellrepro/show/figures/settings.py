@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.asked.setting_in_words import setting_in_words
 from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
-from cellrepro.words import amount, setting_in_words, share_text, some
+from cellrepro.words import amount, share_text, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
