@@ -62,7 +62,7 @@ class Demo(Result):
 
     def sentence(self) -> str:
         """Say what the report says."""
-        return self.report.sentence
+        return self.report.sentence()
 
     def rows(self) -> Sequence[Row]:
         """One row for each fine-tuning."""

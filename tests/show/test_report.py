@@ -110,14 +110,14 @@ def test_no_cell_of_a_csv_file_is_a_formula():
 
 def test_the_headline_and_what_is_returned(page):
     runs, written, parsed = page
-    assert written.sentence == (
+    assert written.sentence() == (
         "cells: 5 specs trained in 10 runs: 2 came out bit-identical, 1 found the same objects "
         "under other numbers, 1 came out different (also in the masks), 1 gave no proof; between "
         "threads and instruction sets the masks differ in 1 of 2 comparisons, by 2 315 ppm; "
         "AP@0.5 against the ground truth is 0.767 on average (0.000 to 1.000). 1 repeat failed."
     )
     (headline,) = re.findall(r"<h1[^>]*>(.*?)</h1>", parsed.html)
-    assert headline.replace("\u00a0", " ") == written.sentence.partition("; ")[0] + "."
+    assert headline.replace("\u00a0", " ") == written.sentence().partition("; ")[0] + "."
     assert json.loads(json.dumps(written.runs, allow_nan=False)) == written.runs
     by_key = {entry["key"]: entry for entry in written.runs}
     verdicts = [by_key[run.key]["verdict"] for run in runs.values()]

@@ -69,7 +69,7 @@ def report(
     """Write the cross-device report over everything in the store."""
     written = cellrepro.write_report(store, html=output)
     document = {"html": written.html, "runs": written.runs, "groups": written.groups}
-    return Reply(Answer(document, [written.sentence, f"report: {written.html}"]))
+    return Reply(Answer(document, [written.sentence(), f"report: {written.html}"]))
 
 
 @verb("list")

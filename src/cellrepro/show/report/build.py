@@ -8,6 +8,7 @@ numbers, the templates hold the words.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.errors import BadInput
-from cellrepro.same.five_steps import GRID, protocol
+from cellrepro.results import Result, Row
+from cellrepro.same.five_steps import GRID, Step, protocol
 from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
 from cellrepro.show.report import (
     section_cells,
@@ -26,7 +28,8 @@ from cellrepro.show.report import (
     section_weights,
     summary,
 )
-from cellrepro.show.report.page import CHANGES, MOST_ROWS, View, counts_text, links_to, runs_folder
+from cellrepro.show.report.mask_pictures import CHANGES, counts_text
+from cellrepro.show.report.page import MOST_ROWS, links_to, runs_folder
 from cellrepro.show.report.summary import Chapter, Summary
 from cellrepro.store.store import Store
 from cellrepro.store.whole_files import write_whole
@@ -35,8 +38,8 @@ from cellrepro.words import grouped, ppm_text, share_text
 _NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Result):
     """The page that was written, and what it says in plain types.
 
     Attributes
@@ -51,28 +54,61 @@ class Report:
     groups : list of dict
         Bit-equal results: ``{"weights": digest, "members": ["KEY/REPEAT", ...]}``, then the same
         with ``masks`` (one digest over all images, as numbered by Cellpose) and ``n_objects``.
-    sentence : str
-        The headline.
+    headline : str
+        How the runs came out.
     """
 
     html: Path
     runs: list[dict[str, Any]]
     groups: list[dict[str, Any]]
-    sentence: str
+    headline: str
+
+    def sentence(self) -> str:
+        """Give the headline."""
+        return self.headline
+
+    def rows(self) -> Sequence[Row]:
+        """Give a row for every spec and machine."""
+        return [
+            {
+                "key": run["key"],
+                "machine": run["machine"],
+                "repeats": len(run["repeats"]),
+                "verdict": run["verdict"] or "no verdict",
+                "AP@0.5": "–" if run["ap50"] is None else f"{run['ap50']:.3f}",
+            }
+            for run in self.runs
+        ]
 
 
-def _view(chapter: Chapter, worst: View | None) -> View:
+@dataclass(frozen=True)
+class ChapterView:
+    """What the templates read of one chapter."""
+
+    chapter: Chapter
+    equality: section_equality.Equality
+    spread: section_spread.Captioned | None
+    steps: Sequence[Step]
+    axes: Sequence[section_cells.AxisSection]
+    agreement: section_spread.AgreementSection | None
+    truth: section_cells.TruthSection | None
+    weights: section_weights.WeightsSection | None
+    cost: section_environment.CostSection
+
+
+def _view(chapter: Chapter, worst: section_cells.WorstImage | None) -> ChapterView:
     equality = section_equality.Equality(chapter)
-    return View(
+    axes = chapter.spread.axes
+    return ChapterView(
         chapter=chapter,
         equality=equality,
         spread=section_spread.spread_figure(chapter),
         steps=protocol(chapter.spread),
-        axes=[section_cells.axis_view(chapter, axis, worst) for axis in chapter.spread.axes],
-        agreement=section_spread.agreement_view(chapter),
-        truth=section_cells.truth_view(chapter),
-        weights=section_weights.weights_view(chapter, equality),
-        cost=section_environment.cost_view(chapter),
+        axes=[section_cells.axis_section(chapter, axis, worst) for axis in axes],
+        agreement=section_spread.agreement_section(chapter),
+        truth=section_cells.truth_section(chapter),
+        weights=section_weights.weights_section(chapter, equality),
+        cost=section_environment.cost_section(chapter),
     )
 
 
@@ -148,9 +184,9 @@ def _page(found: Summary, folder: str | None) -> str:
         alone=len(found.chapters) == 1,
         views=[_view(chapter, worst) for chapter in found.chapters],
         worst=worst,
-        warnings=section_warnings.warnings_view(found.chapters),
-        environment=section_environment.environment_view(found.chapters),
-        rates=section_environment.rates_view(found.chapters),
+        warnings=section_warnings.warnings_section(found.chapters),
+        environment=section_environment.environment_section(found.chapters),
+        rates=section_environment.rates_section(found.chapters),
         linked=folder is not None,
         links_to=partial(links_to, runs=folder),
         signs=VERDICT_SIGNS,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cellrepro.same.axes import AXES
+from cellrepro.same.metrics import MaskComparison
 from cellrepro.same.object_changes import ObjectKind
 from cellrepro.same.pairs import Pair
 from cellrepro.same.seed_spread import Axis
 from cellrepro.same.verdicts import Verdict
 from cellrepro.show.figures.training import scores_of_runs
-from cellrepro.show.report.page import CHANGES, Shown, View, beside, figure, table, table_file
+from cellrepro.show.report.mask_pictures import CHANGES, compared_masks
+from cellrepro.show.report.page import Figure, Table, figure, table, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat, Run
 
@@ -26,61 +29,138 @@ _KINDS = {
     "pixels": "ppm",
     "cells changed": "share",
     "AP@0.5": "{:.2g}",
-    **dict.fromkeys([*_COUNTS, "images"], "number"),
-    **dict.fromkeys(["run a", "run b"], "file"),
-}
+    "images": "number",
+    "run a": "file",
+    "run b": "file",
+} | dict.fromkeys(_COUNTS, "number")
+"""How the table of comparisons shows its columns."""
 
 
 # -- the worst image -----------------------------------------------------------------------
 
 
-def worst_image(axes: Sequence[tuple[Chapter, Axis]], file: str = "") -> View | None:
-    """By cells that changed, then by pixels; none where no masks differ."""
-    places = [
-        (chapter, axis, pair, image)
+@dataclass(frozen=True)
+class WorstImage:
+    """The image on which two runs differ most."""
+
+    axis: Axis
+    pair: Pair
+    image: str
+    n_comparisons: int
+    """Of which it is the worst."""
+    comparison: MaskComparison
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """An image on which two runs differ."""
+
+    chapter: Chapter
+    axis: Axis
+    pair: Pair
+    image: str
+
+    def weight(self) -> tuple[bool, float, float]:
+        """Sort by cells that changed, then by pixels.
+
+        A run that found nothing differs most from every other, and says least: it comes last.
+        """
+        in_a = self.pair.a.manifest.masks[self.image]
+        in_b = self.pair.b.manifest.masks[self.image]
+        found = self.pair.images[self.image]
+        return (
+            bool(in_a.n_objects and in_b.n_objects),
+            found.n_unmatched / max(1, found.n_objects),
+            found.n_differing / max(1, found.n_pixels),
+        )
+
+
+def worst_image(axes: Sequence[tuple[Chapter, Axis]], file: str = "") -> WorstImage | None:
+    """Find the image on which two runs differ most, in cells, then in pixels.
+
+    Parameters
+    ----------
+    axes : sequence of Chapter and Axis
+        Along which runs were compared.
+    file : str
+        How the name of its file begins, after ``cells-``.
+
+    Returns
+    -------
+    WorstImage or None
+        None where no masks differ.
+    """
+    candidates = [
+        _Candidate(chapter, axis, pair, image)
         for chapter, axis in axes
         for pair in axis.differing
         for image in pair.images
     ]
-    if not places:
+    if not candidates:
         return None
-    chapter, axis, pair, image = max(places, key=lambda place: _weight(*place[2:]))
-    n = sum(len(other.pairs) for its, other in axes if its is chapter)
-    pixels = chapter.store.image(chapter.images_digest, image)
-    a, b = pair.a.masks(image), pair.b.masks(image)
-    found, shown = beside(image, pixels, a, b, f"cells-{file}{image}")
-    return View(axis=axis, pair=pair, image=image, n_comparisons=n, comparison=found, figure=shown)
-
-
-def _weight(pair: Pair, image: str) -> tuple[bool, float, float]:
-    """A run that found nothing differs most from every other, and says least: it comes last."""
-    one, other = pair.a.manifest.masks[image], pair.b.manifest.masks[image]
-    found = pair.images[image]
-    return (
-        bool(one.n_objects and other.n_objects),
-        found.n_unmatched / max(1, found.n_objects),
-        found.n_differing / max(1, found.n_pixels),
+    worst = max(candidates, key=_Candidate.weight)
+    chapter = worst.chapter
+    compared = compared_masks(
+        worst.image,
+        chapter.store.image(chapter.images_digest, worst.image),
+        worst.pair.a.masks(worst.image),
+        worst.pair.b.masks(worst.image),
+        f"cells-{file}{worst.image}",
+    )
+    return WorstImage(
+        axis=worst.axis,
+        pair=worst.pair,
+        image=worst.image,
+        n_comparisons=sum(len(axis.pairs) for of, axis in axes if of is chapter),
+        comparison=compared.comparison,
+        figure=compared.figure,
     )
 
 
 # -- along every axis ----------------------------------------------------------------------
 
 
-def axis_view(chapter: Chapter, axis: Axis, shown: View | None) -> View:
-    """The comparisons along one axis, the largest differences first; its worst image, unless that
-    is the one `shown` at the top of the page."""
+@dataclass(frozen=True)
+class AxisSection:
+    """The comparisons along one axis."""
+
+    axis: Axis
+    weights: Sequence[bool]
+    """Of each pair with two networks, whether they are equal."""
+    worst: WorstImage | None
+    above: bool
+    """Whether its worst image is the one at the top of the page."""
+    every: Table
+
+
+def axis_section(chapter: Chapter, axis: Axis, shown: WorstImage | None) -> AxisSection:
+    """Get the comparisons along one axis, the largest differences first, and its worst image.
+
+    Parameters
+    ----------
+    chapter : Chapter
+    axis : Axis
+    shown : WorstImage or None
+        At the top of the page; it is not shown again.
+    """
     above = shown is not None and shown.axis is axis
-    drawn = axis.name in AXES and not above
-    worst = worst_image([(chapter, axis)], f"{axis.name}-") if drawn else None
-    weights = [pair.weights_equal for pair in axis.pairs if pair.weights_equal is not None]
+    is_drawn = axis.name in AXES and not above
     pairs = sorted(axis.pairs, key=lambda pair: (-np.nan_to_num(pair.changed), -pair.ppm))
-    every = table(list(map(_row, pairs)), _KINDS, file=f"{axis.name}-{chapter.data}")
-    return View(axis=axis, weights=weights, worst=worst, above=above, every=every)
+    return AxisSection(
+        axis=axis,
+        weights=[pair.weights_equal for pair in axis.pairs if pair.weights_equal is not None],
+        worst=worst_image([(chapter, axis)], f"{axis.name}-") if is_drawn else None,
+        above=above,
+        every=table(list(map(_row, pairs)), _KINDS, file=f"{axis.name}-{chapter.data}"),
+    )
 
 
 def _row(pair: Pair) -> dict[str, Any]:
-    one, other = pair.a.manifest.ap50, pair.b.manifest.ap50
-    return {
+    ap50_a = pair.a.manifest.ap50
+    ap50_b = pair.b.manifest.ap50
+    apart = None if ap50_a is None or ap50_b is None else abs(ap50_a - ap50_b)
+    row = {
         "with": pair.context or None,
         "between": pair.name_a,
         "and": pair.name_b,
@@ -90,50 +170,86 @@ def _row(pair: Pair) -> dict[str, Any]:
         "masks": Verdict.VACUOUS if pair.vacuous else pair.verdict,
         "pixels": pair.ppm,
         "cells changed": pair.changed,
-        **{kind: pair.kinds[kind] for kind in _COUNTS},
-        "AP@0.5": None if one is None or other is None else abs(one - other),
-        "images": pair.n_images,
     }
+    row.update({kind: pair.kinds[kind] for kind in _COUNTS})
+    row["AP@0.5"] = apart
+    row["images"] = pair.n_images
+    return row
 
 
 # -- ground truth --------------------------------------------------------------------------
 
 
-def truth_view(chapter: Chapter) -> View | None:
-    """Scores of every run, and the worst and the best image; none without ground truth."""
-    every = [
-        (float(record.ap50), name, repeat)
+@dataclass(frozen=True)
+class ScoredImage:
+    """An image of a run beside its truth; no comparison and no figure where that is not kept."""
+
+    image: str
+    label: str
+    """The name of the run."""
+    score: float
+    """Average precision at IoU 0.5."""
+    comparison: MaskComparison | None = None
+    figure: Figure | None = None
+
+
+@dataclass(frozen=True)
+class TruthSection:
+    """Scores of every run."""
+
+    n_images: int
+    n_results: int
+    """Images times runs."""
+    n_training: int
+    """Training images that were scored, too."""
+    scores: Figure
+    ends: Mapping[str, ScoredImage]
+    """The ``worst`` and the ``best`` image."""
+
+
+@dataclass(frozen=True)
+class _Score:
+    value: float
+    image: str
+    repeat: Repeat
+
+
+def truth_section(chapter: Chapter) -> TruthSection | None:
+    """Get the scores of every run, and the worst and the best image; none without ground truth."""
+    scores = [
+        _Score(float(record.ap50), image, repeat)
         for repeat in chapter.repeats
-        for name, record in repeat.manifest.masks.items()
+        for image, record in repeat.manifest.masks.items()
         if record.ap50 is not None
     ]
-    if not every:
+    if not scores:
         return None
     drawn = scores_of_runs([Run(one.spec, one.repeats) for one in chapter.results[:_MOST_LINES]])
-    rows = [{"run": r.name, "image": name, "ap50": score} for score, name, r in every] + [
-        {"run": repeat.name, "image": f"{name} (training image)", "ap50": score}
-        for repeat in chapter.repeats
-        for name, score in repeat.manifest.train_scores.items()
-    ]
-    return View(
-        n_images=len({name for _, name, _ in every}),
-        n_results=len(every),
+    rows = [{"run": s.repeat.name, "image": s.image, "ap50": s.value} for s in scores]
+    for repeat in chapter.repeats:
+        for image, score in repeat.manifest.train_scores.items():
+            name = f"{image} (training image)"
+            rows.append({"run": repeat.name, "image": name, "ap50": score})
+    return TruthSection(
+        n_images=len({score.image for score in scores}),
+        n_results=len(scores),
         n_training=max(len(repeat.manifest.train_scores) for repeat in chapter.repeats),
         scores=figure(drawn, table_file(f"scores-{chapter.data}", rows)),
         ends={
-            end: _scored(chapter, *pick(every, key=lambda entry: entry[0]))
-            for end, pick in (("worst", min), ("best", max))
+            "worst": _beside_truth(chapter, min(scores, key=lambda score: score.value)),
+            "best": _beside_truth(chapter, max(scores, key=lambda score: score.value)),
         },
     )
 
 
-def _scored(chapter: Chapter, score: float, name: str, repeat: Repeat) -> View:
-    """An image of a run beside its truth; neither comparison nor figure where that is not kept."""
-    masks = repeat.masks(name)  # says what to do if the file is gone
-    truth, found, shown = chapter.store.truth(chapter.images_digest, name), None, None
-    if truth is not None:
-        pixels = chapter.store.image(chapter.images_digest, name)
-        found, shown = beside(name, pixels, truth, masks, f"against-truth-{name}")
-        shown = Shown(shown.panels[-3:], shown.data)
-    label = chapter.names.of_repeat(repeat)
-    return View(image=name, label=label, score=score, comparison=found, figure=shown)
+def _beside_truth(chapter: Chapter, score: _Score) -> ScoredImage:
+    masks = score.repeat.masks(score.image)  # says what to do if the file is gone
+    label = chapter.names.of_repeat(score.repeat)
+    truth = chapter.store.truth(chapter.images_digest, score.image)
+    if truth is None:
+        return ScoredImage(score.image, label, score.value)
+    image = chapter.store.image(chapter.images_digest, score.image)
+    file = f"against-truth-{score.image}"
+    compared = compared_masks(score.image, image, truth, masks, file)
+    last_three = Figure(compared.figure.panels[-3:], compared.figure.data)
+    return ScoredImage(score.image, label, score.value, compared.comparison, last_three)

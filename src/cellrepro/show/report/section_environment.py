@@ -5,12 +5,13 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cellrepro.same.names import place_of
 from cellrepro.show.figures.training import rates_by_size
 from cellrepro.show.inference_rates import inference_rates
-from cellrepro.show.report.page import Cell, View, figure, table, table_file
+from cellrepro.show.report.page import Cell, Figure, Table, TableFile, figure, table, table_file
 from cellrepro.show.report.summary import OF_MACHINE, Chapter
 from cellrepro.show.tables.runs import rate_table
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest
@@ -30,21 +31,40 @@ _PLAIN = {"True": "on", "False": "off", "None": "not set", "[]": "none"}
 # -- time ----------------------------------------------------------------------------------
 
 
-def cost_view(chapter: Chapter) -> View:
-    """What the runs of one chapter took, and what strict takes beside fast for the same spec."""
+@dataclass(frozen=True)
+class CostSection:
+    """What the runs of one chapter took."""
+
+    n_runs: int
+    phases: Sequence[str]
+    longest: float
+    """Of all specs, seconds of all phases."""
+    rows: Sequence[Sequence[Any]]
+    """For each spec its name, then the mean seconds of each phase."""
+    phase: str
+    """Of which strict and fast are compared."""
+    ratios: Sequence[float]
+    """Strict over fast, of specs that differ in nothing else."""
+    median: float
+    strict: Table
+    data: TableFile | None
+
+
+def cost_section(chapter: Chapter) -> CostSection:
+    """Get what the runs took, and what strict takes beside fast for the same spec."""
     from pandas import DataFrame
 
     repeats = [repeat for one in chapter.every for repeat in one.repeats]
     each = DataFrame([repeat.manifest.seconds for repeat in repeats]).fillna(0.0)
     each = each[[phase for phase in _PHASES if phase in each]]
     seconds = each.groupby([place_of(repeat) for repeat in repeats], sort=False).mean()
-    longest = seconds.sum(axis=1).max()
+    longest = float(seconds.sum(axis=1).max())
     phase = "train" if chapter.task == "train" else "segment"
     pairs = _strict_beside_fast(chapter, seconds.get(phase, {}))
     kinds = {"strict": "{:.1f}", "fast": "{:.1f}", "times as long": "{:.2f}"}
     ratios = [pair["times as long"] for pair in pairs]
     seconds.insert(0, "spec", [chapter.names.of_spec(place) for place in seconds.index])
-    return View(
+    return CostSection(
         n_runs=len(repeats),
         phases=list(each),
         longest=longest,
@@ -59,52 +79,81 @@ def cost_view(chapter: Chapter) -> View:
 
 def _strict_beside_fast(chapter: Chapter, seconds: Any) -> list[dict[str, Any]]:
     """Specs that differ in nothing but the mode, on one machine."""
-    axis, rows = chapter.spread.axis("mode"), []
+    axis = chapter.spread.axis("mode")
+    rows = []
     for pair in axis.pairs if axis else []:
-        modes = {one.spec.mode_in_words: seconds.get(place_of(one)) for one in (pair.a, pair.b)}
-        strict, fast = modes.get("strict"), modes.get("fast")
+        sides = (pair.a, pair.b)
+        by_mode = {side.spec.mode_in_words: seconds.get(place_of(side)) for side in sides}
+        strict = by_mode.get("strict")
+        fast = by_mode.get("fast")
         if strict and fast:
-            ratio, name = strict / fast, pair.context or "the only setting"
-            rows.append({"spec": name, "strict": strict, "fast": fast, "times as long": ratio})
+            row = {
+                "spec": pair.context or "the only setting",
+                "strict": strict,
+                "fast": fast,
+                "times as long": strict / fast,
+            }
+            rows.append(row)
     return rows
 
 
-def rates_view(chapters: Sequence[Chapter]) -> View | None:
-    """How fast the runs that only segmented did so, over all chapters; none where none did."""
+@dataclass(frozen=True)
+class RatesSection:
+    """How fast the runs that only segmented did so."""
+
+    table: Table
+    figure: Figure
+
+
+def rates_section(chapters: Sequence[Chapter]) -> RatesSection | None:
+    """Get how fast the runs that only segmented did so, over all chapters; none where none did."""
     every = [Run(one.spec, one.repeats) for chapter in chapters for one in chapter.every]
     rates = inference_rates(every)
     if not rates:
         return None
     rows = rate_table(rates).reset_index().to_dict("records")
     shown = table(rows, dict.fromkeys(rows[0], "value"), file="rates")
-    return View(table=shown, figure=figure(rates_by_size(rates)))
+    return RatesSection(table=shown, figure=figure(rates_by_size(rates)))
 
 
 # -- environment ---------------------------------------------------------------------------
 
 
-def environment_view(chapters: Sequence[Chapter]) -> View:
-    """What differs between the environments of all repeats, side by side, and what does not."""
+@dataclass(frozen=True)
+class EnvironmentSection:
+    """The environments of all repeats."""
+
+    n: int
+    """Different ones."""
+    n_runs: int
+    differing: Table
+    equal: Table
+    data: TableFile | None
+
+
+def environment_section(chapters: Sequence[Chapter]) -> EnvironmentSection:
+    """Get what differs between the environments of all repeats, and what does not."""
     from pandas import DataFrame
 
     every = [(c, repeat) for c in chapters for one in c.every for repeat in one.repeats]
     known: dict[str, dict[str, str]] = {}  # most runs share their environment with others
     fields = DataFrame([_fields(repeat.manifest, known) for _, repeat in every]).fillna("–")
     differing = [name for name in fields if fields[name].nunique() > 1]
-    settings: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for i, values in enumerate(fields[differing].itertuples(index=False, name=None)):
-        settings[values].append(_setting(*every[i]))
+    environments: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    each = fields[differing].itertuples(index=False, name=None)
+    for (chapter, repeat), values in zip(every, each, strict=True):
+        environments[values].append(_setting(chapter, repeat))
     rows: list[dict[str, Any]] = [{"field": name} for name in differing]
-    usual = next(iter(settings), ())
-    for number, (values, several) in enumerate(settings.items(), start=1):
-        said = "; ".join(dict.fromkeys(several))
-        title = f"{number}: {said} ({amount(len(several), 'run')})"
+    usual = next(iter(environments), ())
+    for number, (values, several) in enumerate(environments.items(), start=1):
+        settings = "; ".join(dict.fromkeys(several))
+        title = f"{number}: {settings} ({amount(len(several), 'run')})"
         for row, value, first in zip(rows, values, usual, strict=True):
             row[title] = Cell(value, marked=value != first)
     equal = [{"field": n, "value": fields[n][0]} for n in fields if n not in differing]
     fields.insert(0, "run", [repeat.name for _, repeat in every])
-    return View(
-        n=len(settings),
+    return EnvironmentSection(
+        n=len(environments),
         n_runs=len(every),
         differing=table(rows, dict.fromkeys(rows[0], "value") if rows else {}),
         equal=table(equal, {"value": "value"}),
@@ -114,7 +163,8 @@ def environment_view(chapters: Sequence[Chapter]) -> View:
 
 def _setting(chapter: Chapter, repeat: Repeat) -> str:
     """Machine, where there are several, profile and mode."""
-    place, names = place_of(repeat), chapter.names
+    place = place_of(repeat)
+    names = chapter.names
     machine = [names.values[place][name] for name in OF_MACHINE if name in names.varying]
     return ", ".join(filter(None, [*machine, *names.column(place)]))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count, product
 from string import ascii_uppercase
@@ -11,12 +13,33 @@ from cellrepro.asked.spec import PARAMETERS
 from cellrepro.bits.digests import value_digest
 from cellrepro.same.names import sort_key, value_in_words
 from cellrepro.same.verdicts import Verdict
-from cellrepro.show.report.page import View, table_file, which
+from cellrepro.show.report.page import TableFile, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, Judged
 from cellrepro.store.store import Repeat
 from cellrepro.words import amount
 
 _N_COLOURS = 14  # classes g-0 to g-13 of the style sheet
+
+
+@dataclass(frozen=True)
+class SpecCell:
+    """How the repeats of one spec on one machine came out, and to which results."""
+
+    place: str
+    over: str
+    """Repeats, and those that failed."""
+    verdict: str = "failed"
+    detail: str = ""
+    """What a verdict other than identical is about."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """By result the CSS class of its letter."""
+
+
+def _letters() -> Iterator[str]:
+    """Give A to Z, then AA, AB and so on, without end."""
+    for length in count(1):
+        for letters in product(ascii_uppercase, repeat=length):
+            yield "".join(letters)
 
 
 class Equality:
@@ -31,14 +54,14 @@ class Equality:
         weights: dict[str, int] = {}
         self.networks: dict[str, int] = {}
         for repeat in chapter.repeats:
-            digests = {name: m.canonical_digest for name, m in repeat.manifest.masks.items()}
+            records = repeat.manifest.masks
+            digests = {image: record.canonical_digest for image, record in records.items()}
             outlines[value_digest(digests)].append(repeat)
             trained = repeat.manifest.weights
             if trained is not None:
                 number = weights.setdefault(trained.digest, len(weights) + 1)
                 self.networks[repeat.name] = number
-        letters = ("".join(some) for n in count(1) for some in product(ascii_uppercase, repeat=n))
-        named = dict(zip(letters, outlines.values(), strict=False))  # A to Z, then AA, AB, …
+        named = dict(zip(_letters(), outlines.values(), strict=False))
         self.masks = {repeat.name: letter for letter, group in named.items() for repeat in group}
         shared = [letter for letter in named if len(named[letter]) > 1][:_N_COLOURS]
         self._style = {letter: f"g-{i}" for i, letter in enumerate(shared)}
@@ -50,33 +73,38 @@ class Equality:
     @cached_property
     def columns(self) -> list[tuple[str, str]]:
         """Profile and mode."""
-        found = {self.chapter.names.column(place) for place in self.chapter.names.shown}
-        return sorted(found, key=lambda c: (sort_key("profile", c[0]), sort_key("mode", c[1])))
+        names = self.chapter.names
+        columns = {names.column(place) for place in names.shown}
+        return sorted(columns, key=lambda c: (sort_key("profile", c[0]), sort_key("mode", c[1])))
 
     @property
-    def rows(self) -> dict[str, list[list[View]]]:
+    def rows(self) -> dict[str, list[list[SpecCell]]]:
         """By name: what there is in each column."""
         names = self.chapter.names
-        found: dict[str, list[list[View]]] = {}
+        rows: dict[str, list[list[SpecCell]]] = {}
         for place in sorted(names.shown, key=names.order):
-            row = found.setdefault(names.row(place), [[] for _ in self.columns])
+            row = rows.setdefault(names.row(place), [[] for _ in self.columns])
             row[self.columns.index(names.column(place))].append(self._cell(place))
-        return found
+        return rows
 
-    def _cell(self, place: str) -> View:
-        """How the repeats of one spec on one machine came out, and to which results."""
+    def _cell(self, place: str) -> SpecCell:
         n_failed = sum(failure.place == place for failure in self.chapter.failures)
-        over = [f"{amount(n_failed, 'repeat')} failed"] if n_failed else []
-        cell = View(place=place, verdict="failed", detail="", groups={})
-        one = self._by_place.get(place)
-        if one is not None:
-            over.insert(0, amount(len(one.repeats), "repeat"))
-            cell.verdict = one.verdict
-            cell.groups = {self.of(r): self._style.get(self.masks[r.name], "") for r in one.repeats}
-            if one.judgement.overall not in (None, Verdict.IDENTICAL):
-                cell.detail = one.judgement.detail()
-        cell.over = "; ".join(over)
-        return cell
+        failed = f"{amount(n_failed, 'repeat')} failed" if n_failed else ""
+        result = self._by_place.get(place)
+        if result is None:
+            return SpecCell(place, failed)
+        n_repeats = amount(len(result.repeats), "repeat")
+        needs_detail = result.judgement.overall not in (None, Verdict.IDENTICAL)
+        return SpecCell(
+            place=place,
+            over=f"{n_repeats}; {failed}" if failed else n_repeats,
+            verdict=result.verdict,
+            detail=result.judgement.detail() if needs_detail else "",
+            groups={
+                self.of(repeat): self._style.get(self.masks[repeat.name], "")
+                for repeat in result.repeats
+            },
+        )
 
     @property
     def equal(self) -> str:
@@ -98,20 +126,21 @@ class Equality:
     @property
     def remarks(self) -> dict[str, str]:
         """Which machines agree, and why there are no verdicts, with the specs that it is about."""
-        found, n_specs = defaultdict(list), len(self.chapter.results)
-        for one in self.chapter.results:
-            for reason in one.judgement.reasons:
-                found[reason].append(self.chapter.names.of_spec(one.place))
+        specs_by_remark: dict[str, list[str]] = defaultdict(list)
+        for result in self.chapter.results:
+            for reason in result.judgement.reasons:
+                specs_by_remark[reason].append(self.chapter.names.of_spec(result.place))
         by_key: dict[str, list[Judged]] = defaultdict(list)
-        for one in self.chapter.results:
-            by_key[one.repeats[0].manifest.key].append(one)
+        for result in self.chapter.results:
+            by_key[result.repeats[0].manifest.key].append(result)
         for key, several in by_key.items():
             if len(several) > 1:
                 spec = self.chapter.names.without(several[0].place, OF_MACHINE) or key[:8]
-                found[self._across(several)].append(spec)
-        return {remark: which(specs, n_specs, "spec") for remark, specs in found.items()}
+                specs_by_remark[self._across(several)].append(spec)
+        n_specs = len(self.chapter.results)
+        return {remark: which(specs, n_specs, "spec") for remark, specs in specs_by_remark.items()}
 
-    def _across(self, several: list[Judged]) -> str:
+    def _across(self, several: Sequence[Judged]) -> str:
         """Which machines agree with themselves, and with each other."""
         parts: list[str] = []
         alike: dict[frozenset, list[str]] = defaultdict(list)  # machines by their results
@@ -124,13 +153,14 @@ class Equality:
         return "; ".join([*parts, " ≠ ".join(" = ".join(names) for names in alike.values())])
 
     @property
-    def data(self) -> View | None:
+    def data(self) -> TableFile | None:
         """Every run with its letter, number and settings."""
-        facts, fields = self.chapter.names.values, ("machine", "version", *PARAMETERS)
+        values = self.chapter.names.values
+        fields = ("machine", "version", *PARAMETERS)
         rows = [
             {
                 "run": repeat.name,
-                **{name: facts[one.place][name] for name in fields},
+                **{name: values[one.place][name] for name in fields},
                 "masks": self.masks[repeat.name],
                 "network": self.networks.get(repeat.name),
                 "verdict": one.verdict,

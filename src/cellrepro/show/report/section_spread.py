@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,7 @@ from cellrepro.same.seed_spread import Axis, Spread
 from cellrepro.same.verdicts import Verdict, combine
 from cellrepro.show.figures.agreement import agreement_map, least_stable
 from cellrepro.show.figures.spread import spread_axis, spread_rows
-from cellrepro.show.report.page import Shown, View, figure, table_file, which
+from cellrepro.show.report.page import Figure, figure, table_file, which
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat
 
@@ -24,13 +25,21 @@ _MOST_CELLS = 8  # of those least stable
 _MOST_NAMES = 20  # of runs without a cell
 
 
-def spread_figure(chapter: Chapter) -> tuple[Shown, str] | None:
-    """All axes beside each other, with the caption; none where nothing was compared."""
+@dataclass(frozen=True)
+class Captioned:
+    """A figure that brings its caption."""
+
+    figure: Figure
+    caption: str
+
+
+def spread_figure(chapter: Chapter) -> Captioned | None:
+    """Draw all axes beside each other; none where nothing was compared."""
     if not any(axis.evidence for axis in chapter.spread.axes):
         return None
     drawn = spread_axis(chapter.spread)
     data = table_file(f"spread-{chapter.data}", spread_rows(chapter.spread))
-    return figure(drawn, data), drawn.caption
+    return Captioned(figure(drawn, data), drawn.caption)
 
 
 def axis_verdict(spread: Spread, axis: Axis) -> Verdict:
@@ -41,32 +50,71 @@ def axis_verdict(spread: Spread, axis: Axis) -> Verdict:
     return verdict
 
 
-def agreement_view(chapter: Chapter) -> View | None:
-    """Where all runs agree; of the image with most unstable cells the map, and these cells. None
-    where every image came out alike in all runs."""
-    found, n_left_out, n_having = _agreements(chapter)
-    if not found:
+@dataclass(frozen=True)
+class AgreementSection:
+    """Where all runs agree; the map and the cells are of the image with most unstable cells."""
+
+    agreements: Sequence[Agreement]
+    n_left_out: int
+    """Images on which runs differ, and that were not looked at."""
+    drawn: Sequence[tuple[str, Agreement]]
+    """Images of which not all runs were looked at."""
+    n_having: Mapping[str, int]
+    """By image, how many runs have masks of it."""
+    image: str
+    worst: Agreement
+    map: Figure
+    unstable: Figure | None
+    """None where no cell is unstable."""
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """An image that was looked at."""
+
+    repeats: list[Repeat]
+    """All that have masks of it, or those that were drawn of them."""
+    agreement: Agreement
+
+    @property
+    def stable_share(self) -> float:
+        """Of its cells, how many all runs have."""
+        return self.agreement.n_stable / max(1, len(self.agreement.objects))
+
+
+def agreement_section(chapter: Chapter) -> AgreementSection | None:
+    """Find where all runs agree; none where every image came out alike in all runs."""
+    digests = _digests_by_image(chapter)
+    looked = _looked_at(digests)
+    if not looked:
         return None
-    drawn = [(name, one) for name, (_, one) in found.items() if one.n_runs < n_having[name]]
-    shares = {name: one.n_stable / max(1, len(one.objects)) for name, (_, one) in found.items()}
-    image = min(shares, key=shares.__getitem__)
-    repeats, worst = found[image]
+    n_differing = sum(_n_results(of_image) > 1 for of_image in digests.values())
+    n_having = {image: len(digests[image]) for image in looked}
+    image = min(looked, key=lambda name: looked[name].stable_share)
+    repeats = looked[image].repeats
+    worst = looked[image].agreement
+    rows = _rows(chapter, repeats, worst)
+    readers: list[Callable[[], np.ndarray]] = [partial(each.masks, image) for each in repeats]
     pixels = chapter.store.image(chapter.images_digest, image)
-    rows, readers = _rows(chapter, repeats, worst), [partial(one.masks, image) for one in repeats]
-    if worst.consensus.ndim == 3:  # the plane on which most is disputed
-        disputed = (worst.same_object_share > 0) & (worst.same_object_share < 1)
-        plane = int(disputed.sum(axis=(1, 2)).argmax())
+    if worst.consensus.ndim == 3:
+        plane = _most_disputed_plane(worst)
         readers = [partial(_plane, read, plane) for read in readers]
-        worst, pixels = agree(readers), None if pixels is None else pixels[plane]
-    n = min(_MOST_CELLS, sum(one.n_runs_with < worst.n_runs for one in worst.objects))
+        worst = agree(readers)
+        pixels = None if pixels is None else pixels[plane]
+    n_unstable = sum(cell.n_runs_with < worst.n_runs for cell in worst.objects)
+    n_shown = min(_MOST_CELLS, n_unstable)
     unstable = None
-    if n:
-        data = table_file(f"least-stable-{image}", rows[:n])
-        unstable = figure(least_stable(pixels, worst, readers, n=n), data)
-    return View(
-        agreements=[agreement for _, agreement in found.values()],
-        n_left_out=n_left_out,
-        drawn=drawn,
+    if n_shown:
+        data = table_file(f"least-stable-{image}", rows[:n_shown])
+        unstable = figure(least_stable(pixels, worst, readers, n=n_shown), data)
+    return AgreementSection(
+        agreements=[one.agreement for one in looked.values()],
+        n_left_out=n_differing - len(looked),
+        drawn=[
+            (name, one.agreement)
+            for name, one in looked.items()
+            if one.agreement.n_runs < n_having[name]
+        ],
         n_having=n_having,
         image=image,
         worst=worst,
@@ -75,64 +123,80 @@ def agreement_view(chapter: Chapter) -> View | None:
     )
 
 
+def _most_disputed_plane(agreement: Agreement) -> int:
+    """Give the plane of a stack on which most pixels are disputed."""
+    share = agreement.same_object_share
+    is_disputed = (share > 0) & (share < 1)
+    return int(is_disputed.sum(axis=(1, 2)).argmax())
+
+
 def _plane(read: Callable[[], np.ndarray], plane: int) -> np.ndarray:
     return read()[plane]
 
 
-def _rows(chapter: Chapter, repeats: list[Repeat], agreement: Agreement) -> list[dict]:
-    labels = [chapter.names.of_repeat(repeat) for repeat in repeats]
+def _rows(
+    chapter: Chapter, repeats: Sequence[Repeat], agreement: Agreement
+) -> list[dict[str, object]]:
+    names = [chapter.names.of_repeat(repeat) for repeat in repeats]
 
-    def lacking(one: Stability) -> list[str]:
-        having = {*one.runs}
-        return [label for run, label in enumerate(labels) if run not in having]
+    def lacking(cell: Stability) -> list[str]:
+        having = set(cell.runs)
+        return [name for run, name in enumerate(names) if run not in having]
 
     return [
         {
-            "cell at": "y {:.0f}, x {:.0f}".format(*one.position[-2:]),
-            "area, pixels": one.area,
-            "runs with it": one.n_runs_with,
-            "share": one.share,
-            "mean IoU": one.mean_iou,
-            "without it": which(lacking(one), agreement.n_runs, "run", most=_MOST_NAMES),
+            "cell at": "y {:.0f}, x {:.0f}".format(*cell.position[-2:]),
+            "area, pixels": cell.area,
+            "runs with it": cell.n_runs_with,
+            "share": cell.share,
+            "mean IoU": cell.mean_iou,
+            "without it": which(lacking(cell), agreement.n_runs, "run", most=_MOST_NAMES),
         }
-        for one in agreement.objects
+        for cell in agreement.objects
     ]
 
 
-def _agreements(
-    chapter: Chapter,
-) -> tuple[dict[str, tuple[list[Repeat], Agreement]], int, dict[str, int]]:
-    """By image, where some runs differ: most different results first, as far as time allows; how
-    many images are left out; and how many runs have each, of which some may have been drawn."""
+def _digests_by_image(chapter: Chapter) -> dict[str, dict[Repeat, str]]:
+    """Give what equal masks of an image have in common, for every repeat that has some."""
     digests: dict[str, dict[Repeat, str]] = defaultdict(dict)
     for repeat in chapter.repeats:
-        for name, record in repeat.manifest.masks.items():
-            digests[name][repeat] = record.canonical_digest
-    n_results = {name: len({*by_repeat.values()}) for name, by_repeat in digests.items()}
-    differing = sorted((n for n in n_results if n_results[n] > 1), key=lambda n: -n_results[n])
-    found: dict[str, tuple[list[Repeat], Agreement]] = {}
+        for image, record in repeat.manifest.masks.items():
+            digests[image][repeat] = record.canonical_digest
+    return digests
+
+
+def _n_results(digests: Mapping[Repeat, str]) -> int:
+    return len(set(digests.values()))
+
+
+def _looked_at(digests: Mapping[str, Mapping[Repeat, str]]) -> dict[str, _Looked]:
+    """Look at images on which runs differ: most results first, as far as time allows."""
+    differing = [image for image in digests if _n_results(digests[image]) > 1]
+    looked: dict[str, _Looked] = {}
     n_pixels = 0
-    for name in differing:
+    for image in sorted(differing, key=lambda name: -_n_results(digests[name])):
         if n_pixels > _MOST_PIXELS:
             break
-        chosen = _drawn(name, digests[name])
-        readers = [partial(repeat.masks, name) for repeat in chosen]
-        agreement = agree(readers, digests=[digests[name][repeat] for repeat in chosen])
-        found[name] = chosen, agreement
+        repeats = _drawn(image, digests[image])
+        readers = [partial(repeat.masks, image) for repeat in repeats]
+        agreement = agree(readers, digests=[digests[image][repeat] for repeat in repeats])
+        looked[image] = _Looked(repeats, agreement)
         n_pixels += agreement.n_distinct * agreement.consensus.size
-    return found, len(differing) - len(found), {name: len(digests[name]) for name in found}
+    return looked
 
 
 def _drawn(image: str, digests: Mapping[Repeat, str]) -> list[Repeat]:
-    """All runs; or, where their different results are too many, as many as are not, drawn by a
-    digest of their names, so that nothing about a run decides."""
+    """Give all runs; or, where they have too many different results, some of them.
+
+    They are drawn by a digest of their names, so that nothing about a run decides.
+    """
     size = next(iter(digests)).masks(image).size
-    left = max(2, int(_MOST_OF_ONE / size))
-    seen: set[str] = set()
+    most_results = max(2, int(_MOST_OF_ONE / size))
+    results: set[str] = set()
     drawn: set[Repeat] = set()
-    for repeat in sorted(digests, key=lambda one: value_digest(one.name)):
-        seen.add(digests[repeat])
-        if len(seen) > left:
+    for repeat in sorted(digests, key=lambda each: value_digest(each.name)):
+        results.add(digests[repeat])
+        if len(results) > most_results:
             break
         drawn.add(repeat)
     return [repeat for repeat in digests if repeat in drawn]

@@ -4,67 +4,117 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cellrepro.same.names import sort_key
 from cellrepro.same.verdicts import Verdict, combine
-from cellrepro.show.report.page import View, which
+from cellrepro.show.report.page import which
 from cellrepro.show.report.summary import Chapter
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.torch_warnings import about_determinism
 
 _MOST_PLACES = 3
 
-Seen = tuple[str, NondeterministicOperation | None]  # the name of a run, and what it was warned of
+
+@dataclass(frozen=True)
+class Alert:
+    """One operation that cannot repeat, wherever it was seen."""
+
+    name: str
+    known: NondeterministicOperation | None
+    """What PyTorch warned of first; None if the operation was left loose."""
+    where: str
+    """Modules and lines of code, those with most calls first; empty where no call was warned of."""
+    phases: str
+    count: int
+    """Calls."""
+    runs: str
 
 
-def warnings_view(chapters: Sequence[Chapter]) -> View:
-    """Operations that PyTorch says it cannot repeat, or that were left loose, in all chapters."""
-    every = [(c, one, repeat) for c in chapters for one in c.every for repeat in one.repeats]
-    seen: dict[str, list[Seen]] = defaultdict(list)
-    for chapter, one, repeat in every:
-        label = chapter.names.of_repeat(repeat)
-        for warning in about_determinism(repeat.manifest.warnings):
-            seen[warning.op].append((label, warning))
-        if one.spec.loose is not None:
-            seen[one.spec.loose].append((label, None))
-    switches = [repeat.manifest.switches for _, _, repeat in every]
-    watched = [found for found in switches if found.get("deterministic_algorithms")]
-    n_warned = sum(bool(found.get("deterministic_warn_only")) for found in watched)
-    return View(
-        n_runs=len(every),
-        n_strict=len(watched) - n_warned,
+@dataclass(frozen=True)
+class Effect:
+    """How the repeats in one mode came out."""
+
+    mode: str
+    verdict: Verdict
+    verdicts: Sequence[Verdict]
+    """Of every spec that was repeated and found or trained something."""
+
+
+@dataclass(frozen=True)
+class WarningsSection:
+    """What the section on warnings reads."""
+
+    n_runs: int
+    n_strict: int
+    """Runs that allowed deterministic operations only."""
+    n_warned: int
+    """Runs that asked PyTorch to warn."""
+    alerts: Sequence[Alert]
+    effects: Sequence[Effect]
+
+
+@dataclass(frozen=True)
+class _Sighting:
+    """An operation in one run: what was warned of; nothing if it was left loose."""
+
+    run: str
+    warning: NondeterministicOperation | None = None
+
+
+def warnings_section(chapters: Sequence[Chapter]) -> WarningsSection:
+    """Find the operations that cannot repeat, or that were left loose, in all chapters."""
+    n_runs = 0
+    n_watched = 0
+    n_warned = 0
+    sightings: dict[str, list[_Sighting]] = defaultdict(list)
+    for chapter in chapters:
+        for result in chapter.every:
+            for repeat in result.repeats:
+                n_runs += 1
+                switches = repeat.manifest.switches
+                if switches.get("deterministic_algorithms"):
+                    n_watched += 1
+                    n_warned += bool(switches.get("deterministic_warn_only"))
+                name = chapter.names.of_repeat(repeat)
+                for warning in about_determinism(repeat.manifest.warnings):
+                    sightings[warning.op].append(_Sighting(name, warning))
+                if result.spec.loose is not None:
+                    sightings[result.spec.loose].append(_Sighting(name))
+    return WarningsSection(
+        n_runs=n_runs,
+        n_strict=n_watched - n_warned,
         n_warned=n_warned,
-        alerts=[_alert(name, found, len(every)) for name, found in seen.items()],
+        alerts=[_alert(name, seen, n_runs) for name, seen in sightings.items()],
         effects=_effects(chapters),
     )
 
 
-def _alert(name: str, seen: Sequence[Seen], n_runs: int) -> View:
-    """One operation that cannot repeat, wherever it was seen; not known if it was left loose."""
-    warnings = [warning for _, warning in seen if warning is not None]
-    places: Counter[str] = Counter()
+def _alert(name: str, sightings: Sequence[_Sighting], n_runs: int) -> Alert:
+    warnings = [sighting.warning for sighting in sightings if sighting.warning is not None]
+    n_calls: Counter[str] = Counter()
     for warning in warnings:
-        place = ", ".join(filter(None, [warning.module, warning.source]))
-        places[place or "not observed"] += warning.calls
-    shown = [place for place, _ in places.most_common()]
-    return View(
+        where = ", ".join(filter(None, [warning.module, warning.source]))
+        n_calls[where or "not observed"] += warning.calls
+    most_first = [where for where, _ in n_calls.most_common()]
+    phases = dict.fromkeys(warning.phase or "not observed" for warning in warnings)
+    runs = dict.fromkeys(sighting.run for sighting in sightings)
+    return Alert(
         name=name,
         known=warnings[0] if warnings else None,
-        where=which(shown, 0, "place", most=_MOST_PLACES),
-        phases=", ".join(dict.fromkeys(one.phase or "not observed" for one in warnings)),
-        count=places.total(),
-        runs=which(list(dict.fromkeys(label for label, _ in seen)), n_runs, "run"),
+        where=which(most_first, 0, "place", most=_MOST_PLACES),
+        phases=", ".join(phases),
+        count=n_calls.total(),
+        runs=which(list(runs), n_runs, "run"),
     )
 
 
-def _effects(chapters: Sequence[Chapter]) -> list[View]:
-    """By mode: how the repeats of its specs came out, where they found or trained something."""
-    verdicts: dict[str, list[Verdict]] = defaultdict(list)
-    for one in (one for chapter in chapters for one in chapter.every):
-        overall = one.judgement.overall
-        if overall is not None and overall != Verdict.VACUOUS:
-            verdicts[one.spec.mode_in_words].append(overall)
-    return [
-        View(mode=mode, verdict=combine(found), verdicts=found)
-        for mode, found in sorted(verdicts.items(), key=lambda item: sort_key("mode", item[0]))
-    ]
+def _effects(chapters: Sequence[Chapter]) -> list[Effect]:
+    by_mode: dict[str, list[Verdict]] = defaultdict(list)
+    for chapter in chapters:
+        for result in chapter.every:
+            overall = result.judgement.overall
+            if overall is not None and overall != Verdict.VACUOUS:
+                by_mode[result.spec.mode_in_words].append(overall)
+    modes = sorted(by_mode, key=lambda mode: sort_key("mode", mode))
+    return [Effect(mode, combine(by_mode[mode]), by_mode[mode]) for mode in modes]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 import numpy as np
 
 from cellrepro.same.names import place_of
 from cellrepro.same.weight_distributions import WeightStatistics, difference_distributions
 from cellrepro.same.weight_similarity import Similarity, layers_by_distance, similarity
-from cellrepro.same.weights import compare_weights
+from cellrepro.same.weights import WeightsComparison, compare_weights
 from cellrepro.show.figures import training, weights
-from cellrepro.show.report.page import Cell, Shown, View, figure, table, table_file
+from cellrepro.show.report.page import Cell, Figure, Table, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
 from cellrepro.show.tables.weights import statistics_table
@@ -25,9 +26,83 @@ _MOST_OVERLAID = 4
 _MOST_CURVES = 6
 
 
-def weights_view(chapter: Chapter, same: Equality) -> View | None:
-    """Distances of every two of some networks, and the two most distant; none where nothing was
-    trained or no weights are in the store."""
+@dataclass(frozen=True)
+class Network:
+    """One of the different networks, and the runs that ended in it."""
+
+    name: str
+    """Number and the spec of its first run, or this run."""
+    number: int
+    path: Path
+    members: Sequence[Repeat]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A distance of every two networks."""
+
+    title: str
+    least: float
+    """Of those that are not 0."""
+    most: float
+    table: Table
+
+
+@dataclass(frozen=True)
+class Distant:
+    """What there is to see where networks differ."""
+
+    layers: Figure
+    differences: Figure
+    base: Network
+    others: Sequence[Network]
+    """The nearest, the middle one and the farthest, as far as these are several."""
+    pair: tuple[Network, Network]
+    """The two most distant."""
+    comparison: WeightsComparison
+
+
+@dataclass(frozen=True)
+class _Curves:
+    n_runs: int
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class WeightsSection:
+    """Distances of every two of some networks, and the two most distant."""
+
+    networks: Sequence[Network]
+    chosen: Sequence[Network]
+    """Those of which distances are shown."""
+    n_missing: int
+    """Runs whose weights are not in the store."""
+    n_parameters: int
+    matrices: Sequence[Matrix]
+    statistics: Table
+    layers: Table
+    distant: Distant | None
+    """None where no two networks are apart."""
+    n_overlaid: int
+    distributions: Figure
+    curves: Figure
+    n_curves: int
+
+
+def weights_section(chapter: Chapter, same: Equality) -> WeightsSection | None:
+    """Get how far networks are apart.
+
+    Parameters
+    ----------
+    chapter : Chapter
+    same : Equality
+        Says which runs ended in one network.
+
+    Returns
+    -------
+    WeightsSection or None
+        None where nothing was trained or no weights are in the store.
+    """
     trained = [repeat for repeat in chapter.repeats if repeat.manifest.weights is not None]
     networks = _networks(chapter, same, trained)
     if not networks:
@@ -38,8 +113,8 @@ def weights_view(chapter: Chapter, same: Equality) -> View | None:
     distant = _distant(chapter, found, chosen)
     overlaid = [distant.base, *distant.others] if distant else chosen[:_MOST_OVERLAID]
     drawn = weights.weight_histograms({one.name: one.path for one in overlaid})
-    n_curves, curves = _curves(chapter)
-    return View(
+    curves = _curves(chapter)
+    return WeightsSection(
         networks=networks,
         chosen=chosen,
         n_missing=len(trained) - sum(len(one.members) for one in networks),
@@ -50,40 +125,48 @@ def weights_view(chapter: Chapter, same: Equality) -> View | None:
         distant=distant,
         n_overlaid=len(overlaid),
         distributions=figure(drawn),
-        curves=curves,
-        n_curves=n_curves,
+        curves=curves.figure,
+        n_curves=curves.n_runs,
     )
 
 
-def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> list[View]:
+def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> list[Network]:
     """The different networks of a chapter, each with the repeats that ended in it."""
     groups: dict[int, list[Repeat]] = defaultdict(list)
+    paths: dict[int, Path] = {}
     for repeat in trained:
         if repeat.weights is not None:
-            groups[same.networks[repeat.name]].append(repeat)
+            number = same.networks[repeat.name]
+            groups[number].append(repeat)
+            paths.setdefault(number, repeat.weights)
     n_at = Counter(place for members in groups.values() for place in {*map(place_of, members)})
     networks = []
+    names = chapter.names
     for number, members in groups.items():
-        place, n_others = place_of(members[0]), len({*map(place_of, members)}) - 1
-        name = (
-            chapter.names.of_spec(place)
-            if n_at[place] == 1
-            else chapter.names.of_repeat(members[0])
-        )
+        first = members[0]
+        place = place_of(first)
+        n_others = len({place_of(repeat) for repeat in members}) - 1
+        is_only = n_at[place] == 1
+        name = names.of_spec(place) if is_only else names.of_repeat(first)
         more = f" (and {n_others} more)" if n_others else ""
-        path, name = members[0].weights, f"{number}: {name}{more}"
-        networks.append(View(name=name, number=number, path=path, members=members))
+        network = Network(
+            name=f"{number}: {name}{more}",
+            number=number,
+            path=paths[number],
+            members=members,
+        )
+        networks.append(network)
     return networks
 
 
-def _chosen(networks: Sequence[View], n_parameters: int) -> list[View]:
+def _chosen(networks: Sequence[Network], n_parameters: int) -> list[Network]:
     """As many different networks as a page shows and time allows; the first of each spec first."""
     afforded = max(2, int((2 * _MOST_WORK / n_parameters) ** 0.5))
     in_turn = sorted(networks, key=lambda one: one.members[0].index)
     return sorted(in_turn[: min(_MOST_NETWORKS, afforded)], key=lambda one: one.number)
 
 
-def _statistics(chapter: Chapter, networks: Sequence[View], *, by_layer: bool) -> View:
+def _statistics(chapter: Chapter, networks: Sequence[Network], *, by_layer: bool) -> Table:
     """The file of each network, and its parameters in numbers; or these of its layers."""
     files = {one.name: one.path for one in networks}
     kinds = dict.fromkeys((field.name for field in fields(WeightStatistics)), "{:.6g}")
@@ -96,7 +179,7 @@ def _statistics(chapter: Chapter, networks: Sequence[View], *, by_layer: bool) -
 # -- distances -----------------------------------------------------------------------------
 
 
-def _matrices(chapter: Chapter, similar: Similarity, networks: Sequence[View]) -> list[View]:
+def _matrices(chapter: Chapter, similar: Similarity, networks: Sequence[Network]) -> list[Matrix]:
     """Distances of every two networks, the farther apart the darker."""
     kinds = (
         ("L2 distance", "l2-distance", similar.l2),
@@ -107,7 +190,7 @@ def _matrices(chapter: Chapter, similar: Similarity, networks: Sequence[View]) -
     return [_matrix(title, f"{file}-{data}", found, networks) for title, file, found in kinds]
 
 
-def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[View]) -> View:
+def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[Network]) -> Matrix:
     from matplotlib import colormaps
     from matplotlib.colors import LogNorm, to_hex
 
@@ -129,10 +212,10 @@ def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[View])
         for one, values in zip(networks, matrix.tolist(), strict=True)
     ]
     shades = table(rows, dict.fromkeys(numbers, "number"), file=file)
-    return View(title=title, least=low, most=high, table=shades)
+    return Matrix(title=title, least=low, most=high, table=shades)
 
 
-def _distant(chapter: Chapter, found: Similarity, networks: Sequence[View]) -> View | None:
+def _distant(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -> Distant | None:
     """What there is to see where networks differ: layers, and how the nearest, the middle one and
     the farthest differ from one of the two that are most distant. None where no two are apart."""
     distances = np.triu(np.nan_to_num(found.l2), 1)
@@ -151,7 +234,7 @@ def _distant(chapter: Chapter, found: Similarity, networks: Sequence[View]) -> V
         for row in layers_by_distance(found)
     ]
     drawn_layers = weights.layer_distances(found, labels=labels)
-    return View(
+    return Distant(
         layers=figure(drawn_layers, table_file(f"layers-{chapter.data}", layers)),
         differences=figure(drawn),
         base=base,
@@ -164,24 +247,33 @@ def _distant(chapter: Chapter, found: Similarity, networks: Sequence[View]) -> V
 # -- training ------------------------------------------------------------------------------
 
 
-def _curves(chapter: Chapter) -> tuple[int, Shown]:
-    """Of as many runs as make no more curves than can be told apart; and how many these are."""
+def _curves(chapter: Chapter) -> _Curves:
+    """Draw as many runs as make no more curves than can be told apart."""
     courses: dict[str, list[Repeat]] = defaultdict(list)
     for repeat in chapter.repeats:
         if repeat.manifest.training is not None:
             courses[repeat.manifest.training.model_dump_json()].append(repeat)
-    kept = [repeat for course in list(courses.values())[:_MOST_CURVES] for repeat in course]
-    rows = [
+    shown = list(courses.values())[:_MOST_CURVES]
+    drawn_runs = [repeat for course in shown for repeat in course]
+    rows = [row for repeat in drawn_runs for row in _rows_of_training(repeat)]
+    names = [chapter.names.of_repeat(repeat) for repeat in drawn_runs]
+    drawn = training.training_curves(drawn_runs, labels=names)
+    return _Curves(len(drawn_runs), figure(drawn, table_file(f"training-{chapter.data}", rows)))
+
+
+def _rows_of_training(repeat: Repeat) -> list[dict[str, object]]:
+    """Give a row for every epoch."""
+    course = repeat.manifest.training
+    if course is None:
+        return []
+    epochs = zip(course.train_losses, course.learning_rates, strict=False)
+    return [
         {
-            **{"run": repeat.name, "epoch": epoch, "loss": loss, "learning_rate": rate},
+            "run": repeat.name,
+            "epoch": epoch,
+            "loss": loss,
+            "learning_rate": rate,
             "ap50": repeat.manifest.ap50_by_epoch.get(epoch),
         }
-        for repeat in kept
-        if (found := repeat.manifest.training) is not None
-        for epoch, (loss, rate) in enumerate(
-            zip(found.train_losses, found.learning_rates, strict=False), start=1
-        )
+        for epoch, (loss, rate) in enumerate(epochs, start=1)
     ]
-    labels = [chapter.names.of_repeat(one) for one in kept]
-    drawn = training.training_curves(kept, labels=labels)
-    return len(kept), figure(drawn, table_file(f"training-{chapter.data}", rows))

@@ -1,0 +1,176 @@
+"""Two label images of one image on the report's page: pictures of what differs, and a file of it.
+
+The pictures stand side by side, or below each other on a phone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cellrepro.same.metrics import MaskComparison, categories, compare_masks
+from cellrepro.same.object_changes import ObjectChange, ObjectKind
+from cellrepro.show.figures.pixels import (
+    background_of,
+    category_picture,
+    flat,
+    panel_shape,
+    with_outlines,
+)
+from cellrepro.show.report.page import Figure, Mark, Panel, panel, table_file
+from cellrepro.words import amount, grouped, joined, ppm_text
+
+CHANGES: dict[str, tuple[str, str]] = {
+    ObjectKind.KEPT: ("", "as before: a counterpart that covers it, less than 1 pixel away"),
+    ObjectKind.MOVED: ("→", "a counterpart that went farther or overlaps less"),
+    ObjectKind.LOST: ("−", "only in the first"),
+    ObjectKind.GAINED: ("+", "only in the second"),
+    ObjectKind.SPLIT: ("1:2", "one in the first, several in the second"),
+    ObjectKind.MERGED: ("2:1", "several in the first, one in the second"),
+}
+"""What became of cells: the sign in pictures, and what it means."""
+
+_MOST_MARKS = 40
+_SMALLEST_WINDOW = 40  # that is shown closer, pixels
+_LARGEST_WINDOW = 160
+_LEAST_RADIUS = 0.014  # of a ring, share of the longer side
+
+
+@dataclass(frozen=True)
+class ComparedMasks:
+    """Two label images of one image, compared and drawn."""
+
+    comparison: MaskComparison
+    figure: Figure
+
+
+def counts_text(comparison: MaskComparison) -> str:
+    """Say what became of the cells: "3 kept and 1 lost"."""
+    counts = [f"{comparison.kinds[kind]} {kind}" for kind in CHANGES if comparison.kinds[kind]]
+    return joined(counts) if counts else "no cell on either side"
+
+
+def compared_masks(
+    name: str, image: np.ndarray | None, a: np.ndarray, b: np.ndarray, file: str
+) -> ComparedMasks:
+    """Compare two label images of an image, with pictures and a file of every cell.
+
+    Parameters
+    ----------
+    name : str
+        Of the image.
+    image : ndarray, shape (Y, X) or (Z, Y, X), with or without channels last, or None
+        None where it is not in the store.
+    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
+        Label images, 0 is background. Of stacks the plane is drawn on which most differs.
+    file : str
+        Name of the file, without ``.csv``.
+    """
+    comparison = compare_masks(a, b)
+    data = table_file(file, _rows_of_cells(name, comparison))
+    plane, flat_image, labels = flat(image, a, b)
+    flat_a, flat_b = (each for each in labels if each is not None)
+    shown = compare_masks(flat_a, flat_b) if plane else comparison
+    panels = _difference_panels(flat_image, flat_a, flat_b, shown, plane)
+    return ComparedMasks(comparison, Figure(panels, data))
+
+
+def _changed(comparison: MaskComparison) -> list[ObjectChange]:
+    """Give the cells that are not kept, the largest first."""
+    changed = [change for change in comparison.objects if change.kind != ObjectKind.KEPT]
+    return sorted(changed, key=lambda change: -max(change.area_a, change.area_b))
+
+
+def _rows_of_cells(name: str, comparison: MaskComparison) -> list[dict[str, Any]]:
+    """Say what became of every cell of both sides, those that are not kept first."""
+    same = [change for change in comparison.objects if change.kind == ObjectKind.KEPT]
+    return [_row_of_cell(name, change) for change in [*_changed(comparison), *same]]
+
+
+def _row_of_cell(name: str, change: ObjectChange) -> dict[str, Any]:
+    y, x = change.position[-2:]
+    return {
+        "image": name,
+        "what": str(change.kind),
+        "y": round(y, 1),
+        "x": round(x, 1),
+        "iou": change.iou,
+        "area_a": change.area_a,
+        "labels_a": " ".join(map(str, change.labels_a)),
+        "area_b": change.area_b,
+        "labels_b": " ".join(map(str, change.labels_b)),
+    }
+
+
+def _difference_panels(
+    image: np.ndarray | None,
+    a: np.ndarray,
+    b: np.ndarray,
+    comparison: MaskComparison,
+    plane: str,
+) -> tuple[Panel, ...]:
+    """Draw two label images of one image, side by side.
+
+    The image, if there is one; the outlines of both; what differs, with a sign at every cell that
+    is not kept; and, where the image is large, the place where most differs.
+    """
+    background = background_of(image, a.shape)
+    category_map = categories(a, b)
+    outlines = (
+        f"Outlines of the first (blue), {amount(comparison.n_objects_a, 'cell')}, and of the "
+        f"second (orange, dashed), {amount(comparison.n_objects_b, 'cell')}; white where they "
+        "coincide."
+    )
+    on_plane = f" on {plane}" if plane else ""
+    differing = (
+        f"What differs{on_plane}: {grouped(comparison.n_differing)} of "
+        f"{grouped(comparison.n_pixels)} pixels ({ppm_text(comparison.ppm)}). "
+        f"{counts_text(comparison)}."
+    )
+    map_picture = category_picture(background, category_map)[0]
+    map_heading = f"What differs, {plane}" if plane else "What differs"
+    panels = []
+    if image is not None:
+        panels.append(panel(with_outlines(background, {}), "Image", "The image alone."))
+    both = with_outlines(background, {"a": a, "b": b})
+    panels.append(panel(both, "Outlines of both", outlines))
+    panels.append(panel(map_picture, map_heading, differing, _marks(comparison, a.shape)))
+    window = _window(category_map >= 2)
+    if window is not None:
+        rows, columns = (f"{side.start}–{side.stop}" for side in window)
+        closer = with_outlines(background[window], {"a": a[window], "b": b[window]})
+        alt = f"Outlines of both in rows {rows} and columns {columns}, where most pixels differ."
+        panels.append(panel(closer, f"Closer: rows {rows}, columns {columns}", alt))
+    return tuple(panels)
+
+
+def _marks(comparison: MaskComparison, shape: Sequence[int]) -> list[Mark]:
+    """Mark the largest changes; the panel is an image of that shape, enlarged or shrunk."""
+    longer = max(panel_shape(shape))
+    scale = longer / max(shape)
+    marks = []
+    for change in _changed(comparison)[:_MOST_MARKS]:
+        y, x = ((coordinate + 0.5) * scale for coordinate in change.position)
+        area = max(change.area_a, change.area_b)
+        radius = max(_LEAST_RADIUS * longer, 1.25 * scale * (area / np.pi) ** 0.5)
+        sign, _ = CHANGES[change.kind]
+        marks.append(Mark(sign, x=round(x, 1), y=round(y, 1), radius=round(radius, 1)))
+    return marks
+
+
+def _window(differs: np.ndarray) -> tuple[slice, slice] | None:
+    """Give rows and columns around the place where most pixels differ; none of a small image."""
+    from scipy import ndimage
+
+    shorter = min(differs.shape)
+    side = int(np.clip(shorter // 4, _SMALLEST_WINDOW, _LARGEST_WINDOW))
+    if shorter < 2 * side or not differs.any():
+        return None
+    density = ndimage.gaussian_filter(differs.astype(np.float32), side / 4)
+    middle = np.array(np.unravel_index(density.argmax(), density.shape))
+    last_start = np.array(differs.shape) - side
+    row, column = np.clip(middle - side // 2, 0, last_start).tolist()
+    return slice(row, row + side), slice(column, column + side)
