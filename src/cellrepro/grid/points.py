@@ -13,11 +13,13 @@ from cellrepro.asked.spec import PARAMETERS
 from cellrepro.errors import BadInput, whole
 from cellrepro.grid.file import SETTING, VARIABLE, GridFile, Scalar, read_file, wrong_names
 from cellrepro.grid.notebooks import find_notebook, notebook_parameters, packaged_folder
+from cellrepro.results import Result, Row
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_inputs import PlanInputs
 from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.store.store import Store
+from cellrepro.words import amount
 
 Machines = Literal["all"] | tuple[str, ...] | None
 """The machines that each point is carried out on: all, those of some Dask workers by their names
@@ -60,8 +62,8 @@ class Point:
         return varied_in_words(self.varied)
 
 
-@dataclass(frozen=True)
-class Grid:
+@dataclass(frozen=True, repr=False)
+class Grid(Result):
     """A grid file, checked: every point can be carried out as far as can be told beforehand.
 
     Attributes
@@ -86,6 +88,15 @@ class Grid:
     repeats: int
     store: Store
     on: Machines
+
+    def sentence(self) -> str:
+        """Say how many specs it has, and how often each is carried out."""
+        specs = amount(len(self.points), "spec")
+        return f"{self.name}: {specs} with {amount(self.repeats, 'repeat')} each"
+
+    def rows(self) -> list[Row]:
+        """Give the values that each point varies."""
+        return [{"key": point.plan.spec.key, **point.varied} for point in self.points]
 
 
 def read_grid(

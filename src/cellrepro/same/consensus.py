@@ -28,8 +28,10 @@ from numpy.typing import ArrayLike, NDArray
 from cellrepro.bits.digests import tensor_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
+from cellrepro.results import Result, Row
 from cellrepro.same.labels import canonical
 from cellrepro.same.matching import Integers, matches, overlap
+from cellrepro.words import amount
 
 _SAME = 0.5  # IoU from which two objects are the same
 
@@ -50,8 +52,8 @@ class Stability:
     runs: tuple[int, ...]  # that have it, as positions in what was given, ascending
 
 
-@dataclass(frozen=True, eq=False)
-class Agreement:
+@dataclass(frozen=True, eq=False, repr=False)
+class Agreement(Result):
     """How far many runs agree on the objects of one image; maps have the shape of the image."""
 
     n_runs: int
@@ -92,6 +94,27 @@ class Agreement:
             if run in runs:
                 return tuple(self.objects[i] for i in members)
         raise BadInput(f"there is no run {run}; expected one of 0 to {self.n_runs - 1}")
+
+    def sentence(self) -> str:
+        """Say how many results there are, and how many objects are in all of them."""
+        if self.vacuous:
+            return f"none of {amount(self.n_runs, 'run')} holds an object: agreement says nothing"
+        return (
+            f"{amount(self.n_runs, 'run')} with {amount(self.n_distinct, 'different result')}: "
+            f"{self.n_stable} of {amount(len(self.objects), 'object')} are in all of them"
+        )
+
+    def rows(self) -> list[Row]:
+        """Give a row for each object that is not in all runs."""
+        return [
+            {
+                "centre (px)": ", ".join(f"{position:.0f}" for position in stability.position),
+                "runs with it": f"{stability.n_runs_with} of {self.n_runs}",
+                "mean IoU": f"{stability.mean_iou:.2f}",
+            }
+            for stability in self.objects
+            if stability.n_runs_with < self.n_runs
+        ]
 
 
 def agree(masks: Sequence[Source], *, digests: Sequence[str] | None = None) -> Agreement:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from natsort import natsorted
@@ -49,7 +49,17 @@ class DatasetCheck(Result):
         return "\n- ".join([f"{found} over {over}", *self.findings])
 
 
-def check_dataset(dataset: Any, *, n: int = 16, batch_size: int = 4) -> DatasetCheck:
+class IndexedItems(Protocol):
+    """What PyTorch calls a map-style dataset."""
+
+    def __len__(self) -> int:
+        """How many items there are."""
+
+    def __getitem__(self, index: int, /) -> object:
+        """One of them."""
+
+
+def check_dataset(dataset: IndexedItems, *, n: int = 16, batch_size: int = 4) -> DatasetCheck:
     """Read the first ``n`` items again and by other numbers of workers: what makes them differ?
 
     The global generators are as before afterwards; what the dataset keeps itself, such as a

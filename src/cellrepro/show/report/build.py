@@ -125,6 +125,11 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
         is there is replaced. It appears whole or not at all. A page inside its store links to the
         runs; one elsewhere does not say where they are.
 
+    Returns
+    -------
+    Report
+        Where the page is, and what its first sentence says.
+
     Raises
     ------
     BadInput
