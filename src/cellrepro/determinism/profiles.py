@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -226,22 +227,73 @@ def names() -> list[str]:
     return sorted(Path(f.name).stem for f in _FOLDER.iterdir() if f.name.endswith(".yaml"))
 
 
+@dataclass(frozen=True)
+class ProfileReference:
+    """How a profile is asked for: by name or file, and with variables that it sets as well.
+
+    Attributes
+    ----------
+    source : str
+        One of `names`, or the path of a YAML file.
+    variables : tuple of str
+        Each ``NAME=VALUE``.
+    """
+
+    source: str
+    variables: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str | Path) -> ProfileReference:
+        """Read a reference.
+
+        Examples
+        --------
+        >>> ProfileReference.parse("cpu+MKL_CBWR=COMPATIBLE")
+        ProfileReference(source='cpu', variables=('MKL_CBWR=COMPATIBLE',))
+        >>> ProfileReference.parse("my+lab/own.yaml").source
+        'my+lab/own.yaml'
+        """
+        source, *variables = re.split(r"\+(?=\w+=)", str(text))
+        return cls(source, tuple(variables))
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it names a file, which need not be there."""
+        return Path(self.source).suffix in (".yaml", ".yml")
+
+    def __str__(self) -> str:
+        return "+".join([self.source, *self.variables])
+
+
 def load(name: str | Path) -> Profile:
-    """Read a profile of `names`, or a YAML file of the user's, whose stem is the profile's name;
-    either may be followed by variables, ``cpu+MKL_CBWR=COMPATIBLE``, that it sets as well."""
-    whole, *parts = re.split(r"\+(?=\w+=)", str(name))
-    variables = dict(part.split("=", 1) for part in parts)
-    path = Path(whole)
-    own = path.suffix in (".yaml", ".yml")
-    if not own and whole not in names():
-        near = get_close_matches(whole, names(), 1)
+    """Read a profile of `names`, or a YAML file of the user's, whose stem is the profile's name.
+
+    Parameters
+    ----------
+    name : str or Path
+        Either may be followed by variables, ``cpu+MKL_CBWR=COMPATIBLE``, that it sets as well.
+
+    Returns
+    -------
+    Profile
+
+    Raises
+    ------
+    BadInput
+        If there is no such profile, or the file holds none.
+    """
+    reference = ProfileReference.parse(name)
+    source = reference.source
+    variables = dict(variable.split("=", 1) for variable in reference.variables)
+    if not reference.is_file and source not in names():
+        near = get_close_matches(source, names(), 1)
         proposal = f"; do you mean {near[0]}?" if near else ""
         raise BadInput(
             f"unknown profile {str(name)!r}; expected one of {', '.join(names())}, or the path "
             f"of a .yaml file with the same fields{proposal}"
         )
     try:
-        file = path if own else _FOLDER / f"{whole}.yaml"
+        file = Path(source) if reference.is_file else _FOLDER / f"{source}.yaml"
         settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
         if not isinstance(settings, dict):
             raise TypeError(f"it holds {settings!r}, and no fields with values")
@@ -249,7 +301,8 @@ def load(name: str | Path) -> Profile:
             raise TypeError("environment holds no variables with values")
         if variables:
             settings["environment"] = {**settings.get("environment", {}), **variables}
-        return Profile(name="+".join([path.stem if own else whole, *parts]), **settings)
+        called = replace(reference, source=Path(source).stem) if reference.is_file else reference
+        return Profile(name=str(called), **settings)
     except ValidationError as error:
         problems = wrong_fields(error, known=Profile.model_fields)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError) as error:

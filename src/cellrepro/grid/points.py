@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from cellrepro.asked import defaults
 from cellrepro.asked.spec import PARAMETERS
+from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.errors import BadInput, whole
 from cellrepro.grid.file import SETTING, VARIABLE, GridFile, Scalar, read_file, wrong_names
 from cellrepro.grid.notebooks import find_notebook, notebook_parameters, packaged_folder
@@ -272,9 +273,9 @@ def _with_absolute_paths(
     model = str(parameters.get("model"))
     if plan.request.model.path is not None and Path(model).is_file():
         paths["model"] = _absolute(model)
-    profile, plus, variables = str(parameters.get("profile")).partition("+")
-    if profile.endswith((".yaml", ".yml")):
-        paths["profile"] = f"{_absolute(profile)}{plus}{variables}"
+    profile = ProfileReference.parse(str(parameters.get("profile")))
+    if profile.is_file:
+        paths["profile"] = str(replace(profile, source=_absolute(profile.source)))
     return {**parameters, **paths}
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cellrepro.asked.spec import KEY_LENGTH
 from cellrepro.bits.digests import file_digest
+from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.job import Job
 from cellrepro.grid.points import Grid, Point
@@ -60,8 +61,9 @@ def files_for_workers(grid: Grid) -> dict[str, bytes]:
         files.update(_images_of(point))
         files.update(_model_of(point, grid.store.root))
         profile = _profile_of(point)
-        if profile.is_file():
-            files[f"{_PROFILE}/{profile.name}"] = profile
+        if profile.is_file:
+            file = Path(profile.source)
+            files[f"{_PROFILE}/{file.name}"] = file
     n_bytes = sum(path.stat().st_size for path in files.values())
     if n_bytes > _MOST_BYTES:
         raise NotPossibleHere(
@@ -101,9 +103,9 @@ def _model_of(point: Point, root: Path) -> dict[str, Path]:
     return {f"{_STORE}/{file.relative_to(root).as_posix()}": file for file in files}
 
 
-def _profile_of(point: Point) -> Path:
-    """The file of a point's profile; one of the package is none."""
-    return Path(str(point.parameters.get("profile", "")))
+def _profile_of(point: Point) -> ProfileReference:
+    """How a point asks for its profile."""
+    return ProfileReference.parse(str(point.parameters.get("profile", "")))
 
 
 def job_on_worker(job: Job, folder: Path) -> Job:
@@ -119,7 +121,8 @@ def job_on_worker(job: Job, folder: Path) -> Job:
     store = folder / _STORE
     model = job.point.plan.request.model
     sent_model = folder / _MODEL / str(model.digest) / model.label
-    sent_profile = folder / _PROFILE / _profile_of(job.point).name
+    profile = _profile_of(job.point)
+    sent_profile = folder / _PROFILE / Path(profile.source).name
     parameters = {
         **job.point.parameters,
         "data": str(folder / _image_folder(job.point)),
@@ -128,7 +131,7 @@ def job_on_worker(job: Job, folder: Path) -> Job:
     if sent_model.is_file():
         parameters["model"] = str(sent_model)
     if sent_profile.is_file():
-        parameters["profile"] = str(sent_profile)
+        parameters["profile"] = str(replace(profile, source=str(sent_profile)))
     notebook = folder / _NOTEBOOK / job.grid.notebook.name
     return replace(
         job,
