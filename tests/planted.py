@@ -28,7 +28,7 @@ from cellrepro.process.child import Child
 from cellrepro.run.checkpointing import Keeping
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.planning import plan_training
-from cellrepro.run.worker import carry_out
+from cellrepro.run.worker import make_repeat
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.observer import Call
 
@@ -68,7 +68,7 @@ class Bench:
             folder.mkdir()
             child = Child(plan.request.setup, lambda event: None)
             index, keeping = len(done.repeats) if done else 0, keeping or Keeping()
-            carry_out(child, request=plan.request, repeat=index, staged=folder, keeping=keeping)
+            make_repeat(child, request=plan.request, repeat=index, staged=folder, keeping=keeping)
             return self.store.commit(folder, plan.spec)
 
     @cached_property

@@ -19,7 +19,7 @@ import torch
 import cellrepro
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import file_digest
-from cellrepro.cli import options as cli_options
+from cellrepro.cli import shared_options as cli_options
 from cellrepro.determinism import modes, profiles
 from cellrepro.images.folder import read_folder
 from cellrepro.model.encoders import ENCODERS

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 MAIN = "from cellrepro.cli import main; main()"
 SMALL = ["--epochs", "4", "--images-per-epoch", "16", "--learning-rate", "0.01"]
 N_MOMENTS = 4
-WORK = "cellrepro.run.worker:carry_out"
+WORK = "cellrepro.run.worker:make_repeat"
 
 
 def start(*arguments, pipe=subprocess.DEVNULL):

@@ -158,7 +158,7 @@ def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_p
 
     def note(bar, text):
         children = psutil.Process().children(recursive=True)
-        work = "cellrepro.run.worker:carry_out"
+        work = "cellrepro.run.worker:make_repeat"
         workers.extend(child for child in children if work in child.cmdline())
         raise KeyboardInterrupt
 
@@ -185,7 +185,7 @@ def test_a_switch_that_moved_costs_no_run(
         "        torch.backends.cudnn.benchmark = True\n"
         "        return segment(*images, **settings)\n"
         "    inference.segment = and_move\n"
-        "    return worker.carry_out(child, **arguments)\n",
+        "    return worker.make_repeat(child, **arguments)\n",
     )
 
     def in_child(task, *arguments, **options):

@@ -9,7 +9,7 @@ from typing import Any
 
 from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import NAMES, Settings
-from cellrepro.changes.variants import (
+from cellrepro.changes.varied_settings import (
     Example,
     Sensitivity,
     Tally,

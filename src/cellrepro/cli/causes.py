@@ -18,7 +18,7 @@ from cellrepro.cli.command import (
     refuse_idle,
     verb,
 )
-from cellrepro.cli.options import (
+from cellrepro.cli.shared_options import (
     BatchSizeOption,
     DataArgument,
     DataSeedOption,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cellrepro.cli.options import JsonOption
+from cellrepro.cli.shared_options import JsonOption
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.runs import run_answer

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 import cellrepro
 from cellrepro.cli.command import Reply, given_options, verb
-from cellrepro.cli.options import FolderArgument
+from cellrepro.cli.shared_options import FolderArgument
 from cellrepro.errors import BadInput
 from cellrepro.show.answers.answer import Answer
 

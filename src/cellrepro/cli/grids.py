@@ -9,7 +9,7 @@ from typer import Argument, Option
 import cellrepro
 from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, verb
-from cellrepro.cli.options import DataArgument, ModelOption, StoreOption, overrides
+from cellrepro.cli.shared_options import DataArgument, ModelOption, StoreOption, overrides
 from cellrepro.errors import Damaged
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.grid import grid_answer

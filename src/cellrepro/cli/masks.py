@@ -11,7 +11,7 @@ from typer import Argument, Option
 import cellrepro
 from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, baseline, refuse_idle, verb
-from cellrepro.cli.options import (
+from cellrepro.cli.shared_options import (
     MODEL_HELP,
     DataArgument,
     ModelOption,

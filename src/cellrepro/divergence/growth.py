@@ -346,14 +346,15 @@ def segmented(
     import tifffile
 
     from cellrepro.images.folder import LabelledImage
-    from cellrepro.model.encoders import ENCODERS
+    from cellrepro.model.encoders import PRETRAINED
     from cellrepro.model.inference import segment
     from cellrepro.model.network import seeded_network
 
     made: dict[int, bytes] = {}
     read = tuple(LabelledImage(p.stem, tifffile.imread(p), None, p) for p in images)
     with child.prepared() as device, child.loosened():
-        encoder = architecture if architecture in ENCODERS else "vit-l"
+        # Cellpose's own network, whatever its weights, has the size of vit-l.
+        encoder = "vit-l" if architecture == PRETRAINED else architecture
         network = seeded_network(encoder, seed=0, device=device)
         for checkpoint in weights:
             give_weights_of(checkpoint, network, child.setup.profile.dtype)

@@ -20,7 +20,7 @@ from cellrepro.process.held_repeat import HOLD_VARIABLE, folder_held_for, leave_
 from cellrepro.progress import Progress, progress
 from cellrepro.run import worker
 from cellrepro.run.checkpointing import CHECKPOINTS, Keeping
-from cellrepro.run.continuation import lay_out
+from cellrepro.run.more_epochs import lay_out
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
 from cellrepro.run.until_found import as_trained
@@ -190,7 +190,7 @@ def _work(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here
         progress(n_steps, label, quiet=quiet) as bar,
     ):
         task = partial(
-            worker.carry_out,
+            worker.make_repeat,
             request=plan.request,
             repeat=index,
             staged=folder,

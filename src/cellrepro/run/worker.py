@@ -40,7 +40,7 @@ from cellrepro.store.store import MANIFEST
 from cellrepro.trace.torch_warnings import WarningLog
 
 
-def carry_out(
+def make_repeat(
     child: Child, *, request: Request, repeat: int, staged: Path, keeping: Keeping
 ) -> None:
     """Train or segment as the spec says and leave everything in one folder.
