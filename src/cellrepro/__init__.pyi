@@ -1,31 +1,56 @@
 """The public names, by the question that they answer; editors and type checkers read them here."""
 
+# The order is that of the questions, not of the alphabet.
+# ruff: noqa: I001
+
 # Is it the same?
-# How do I pin it, and what does that cost?
-from .audits.cost import measure_cost as measure_cost
-from .audits.doctor import diagnose as diagnose
-
-# When did they diverge, and at which operation?
-from .audits.function import audit_function as audit_function
-
-# Does it matter, beside what seeds do?
-from .audits.seed_effects import which_seed_changes as which_seed_changes
-from .audits.segmentation import (
-    audit_segmentation as audit_segmentation,
-)
-from .audits.torch_warning import explain_warning as explain_warning
-from .audits.training import audit_training as audit_training
-from .audits.training_effects import measure_effects as measure_effects
-from .changes.baseline import check_baseline as check_baseline
-from .changes.baseline import save_baseline as save_baseline
 from .changes.compare import compare as compare
 from .changes.compare_repeats import compare_repeats as compare_repeats
-from .changes.describe import describe as describe
+from .changes.baseline import check_baseline as check_baseline
+from .changes.baseline import save_baseline as save_baseline
+from .run.train import train as train
+from .run.train import segment as segment
+from .run.wrap import wrap as wrap
+from .run.wrap import wrap_python as wrap_python
+from .same.verdicts import Verdict as Verdict
+from .same.weights import compare_weights as compare_weights
+from .same.weight_similarity import similarity as similarity
 
 # Where does it differ?
 from .changes.explain import explain as explain
-from .changes.sensitivity import sensitivity as sensitivity
 from .changes.tiles import tiles as tiles
+from .same.metrics import categories as categories
+from .same.metrics import compare_masks as compare_masks
+from .same.weight_distributions import difference_distributions as difference_distributions
+from .same.weight_distributions import weight_statistics as weight_statistics
+from .show.explorer.widget import explore as explore
+
+# When did they diverge, and at which operation?
+from .audits.function import audit_function as audit_function
+from .audits.segmentation import audit_segmentation as audit_segmentation
+from .audits.torch_warning import explain_warning as explain_warning
+from .audits.training import audit_training as audit_training
+from .divergence.find import diverge as diverge
+from .divergence.growth import growth as growth
+from .show.live import watch as watch
+from .trace.check_dataset import check_dataset as check_dataset
+from .trace.check_repeatable import check_repeatable as check_repeatable
+from .trace.operation_audit import audit as audit
+from .trace.torch_warnings import determinism_warnings as determinism_warnings
+
+# Does it matter, compared with what seeds and settings do?
+from .audits.seed_effects import which_seed_changes as which_seed_changes
+from .audits.training_effects import measure_effects as measure_effects
+from .changes.sensitivity import sensitivity as sensitivity
+from .grid.grid import run_grid as run_grid
+from .grid.points import read_grid as read_grid
+from .same.consensus import agree as agree
+from .same.seed_spread import measure_spread as measure_spread
+from .show.report.build import write_report as write_report
+
+# How do I pin it, and what does that cost?
+from .audits.cost import measure_cost as measure_cost
+from .audits.doctor import diagnose as diagnose
 from .determinism.checkpoint_seeds import add_seed_to as add_seed_to
 from .determinism.checkpoint_seeds import check_seed_of as check_seed_of
 from .determinism.data_order import item_generator as item_generator
@@ -36,46 +61,13 @@ from .determinism.seeds import generator as generator
 from .determinism.seeds import rank_seed as rank_seed
 from .determinism.seeds import seed_everything as seed_everything
 from .determinism.seeds import seeded as seeded
-from .divergence.find import diverge as diverge
-from .divergence.growth import growth as growth
 
 # What these work on.
-from .errors import (
-    BadInput as BadInput,
-)
-from .errors import (
-    CellreproError as CellreproError,
-)
-from .errors import (
-    NotPossibleHere as NotPossibleHere,
-)
-from .grid.grid import run_grid as run_grid
-from .grid.points import read_grid as read_grid
+from .changes.describe import describe as describe
+from .errors import BadInput as BadInput
+from .errors import CellreproError as CellreproError
+from .errors import NotPossibleHere as NotPossibleHere
 from .images.folder import read_folder as read_folder
 from .images.public_sets import provide_data as provide_data
 from .images.seg_file import read_seg as read_seg
-from .run.train import segment as segment
-from .run.train import train as train
-from .run.wrap import wrap as wrap
-from .run.wrap import wrap_python as wrap_python
-from .same.consensus import agree as agree
-from .same.metrics import categories as categories
-from .same.metrics import compare_masks as compare_masks
-from .same.seed_spread import measure_spread as measure_spread
-from .same.verdicts import Verdict as Verdict
-from .same.weight_distributions import (
-    difference_distributions as difference_distributions,
-)
-from .same.weight_distributions import (
-    weight_statistics as weight_statistics,
-)
-from .same.weight_similarity import similarity as similarity
-from .same.weights import compare_weights as compare_weights
-from .show.explorer.widget import explore as explore
-from .show.live import watch as watch
-from .show.report.build import write_report as write_report
 from .store.store import Store as Store
-from .trace.check_dataset import check_dataset as check_dataset
-from .trace.check_repeatable import check_repeatable as check_repeatable
-from .trace.operation_audit import audit as audit
-from .trace.torch_warnings import determinism_warnings as determinism_warnings
