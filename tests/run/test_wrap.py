@@ -453,6 +453,19 @@ def test_what_a_function_or_script_imports_from_beside_it_is_in_the_key(written,
     assert not {*keys()} & {*before}
 
 
+def test_modules_are_looked_for_where_they_were_once_a_function_has_ended(written):
+    """Also where the function imports from beside its file only when it is called."""
+    written("background = 0\n", "late_helper.py")
+    script = written(
+        "def segment(image):\n    import late_helper\n    return image * late_helper.background\n",
+        "late.py",
+    )
+    before = list(sys.path)
+    masks = load_function(f"{script}:segment")(np.ones((2, 2), int))
+    np.testing.assert_array_equal(masks, np.zeros((2, 2), int))
+    assert sys.path == before
+
+
 def test_repeats_that_were_stored_before_are_said_to_be(written, small_data, tmp_path, capfd):
     script = written(ODD, "odd.py")
     command = [PYTHON, script, "spots", "{image}", "{masks}"]

@@ -3,12 +3,48 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.bits.digests import file_digest
+from cellrepro.bits.digests import file_digest, value_digest
 
 _INSTALLED = ("site-packages", "dist-packages")
+
+ModuleName = tuple[str, ...]
+"""The parts of a module's dotted name."""
+
+
+@dataclass(frozen=True)
+class ScriptContent:
+    """What the content of a file that is executed depends on, as far as its text shows it.
+
+    Attributes
+    ----------
+    file : str
+        SHA-256 of the file.
+    imported : mapping of str to str
+        SHA-256 of what a Python file imports from beside it; see `imported_beside`.
+    """
+
+    file: str
+    imported: Mapping[str, str]
+
+    @classmethod
+    def of(cls, file: Path) -> ScriptContent:
+        """That of a file; only of one in Python the imports are known."""
+        imported = imported_beside(file) if file.suffix == ".py" else {}
+        digests = {name: file_digest(path) for name, path in imported.items()}
+        return cls(file=file_digest(file), imported=digests)
+
+    def as_json(self) -> object:
+        """The value that stands for it in the key of a run."""
+        # A file that imports nothing is its own digest: keys of stored runs were made so.
+        return [self.file, dict(self.imported)] if self.imported else self.file
+
+    def digest(self) -> str:
+        """One digest of all of it; of a file that imports nothing its SHA-256."""
+        return value_digest(self.as_json()) if self.imported else self.file
 
 
 def imported_beside(file: Path) -> dict[str, Path]:
@@ -44,17 +80,6 @@ def imported_beside(file: Path) -> dict[str, Path]:
     return {path.relative_to(root).as_posix(): path for path in sorted(reached)}
 
 
-def digest_with_imports(file: Path) -> str | list[object]:
-    """The SHA-256 of a file, and where it imports others from beside it, theirs by name."""
-    digest = file_digest(file)
-    if file.suffix != ".py":
-        return digest
-    others = imported_beside(file)
-    if not others:
-        return digest
-    return [digest, {name: file_digest(path) for name, path in others.items()}]
-
-
 def _imports_of(file: Path, root: Path, package: str | None) -> Iterator[Path]:
     """The files under a folder that one file imports, of its own package where it is in one."""
     try:
@@ -66,10 +91,6 @@ def _imports_of(file: Path, root: Path, package: str | None) -> Iterator[Path]:
         for name in _imported_names(node, folder_in_root):
             if name and package in (None, name[0]):
                 yield from _files_of(root, name)
-
-
-ModuleName = tuple[str, ...]
-"""The parts of a module's dotted name."""
 
 
 def _imported_names(node: ast.AST, folder: ModuleName) -> Iterator[ModuleName]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,25 +30,41 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WrappedRequest(Request):
-    """A request with another segmenter in the place of Cellpose's network."""
+class WrappedRequest(Request, ABC):
+    """A request with another segmenter in the place of Cellpose's network.
+
+    It has the fields of a `Request`; ``model`` says what segments.
+    """
 
     @abstractmethod
-    def segmenter(self, staged: Path) -> Callable[[LabelledImage], Any]:
-        """What gives the masks of one image; whether they are masks is checked later.
+    def segmenter(self, staged: Path) -> Callable[[LabelledImage], np.ndarray]:
+        """Make the function that segments one image.
 
         Parameters
         ----------
         staged : Path
-            The folder of the repeat, for what is said meanwhile.
+            The folder of the repeat, for what the segmenter prints.
+
+        Returns
+        -------
+        callable
+            Takes an image and returns an array; `results` checks that it is a label image.
         """
 
     def label_on(self, image: LabelledImage) -> str:
-        """The segmenter and the image, for messages."""
+        """Name the segmenter and the image, for messages."""
         return f"{self.model.label} on {image.name}"
 
     def build(self, device: torch.device, staged: Path) -> tuple[None, ModelRecord]:
-        """No network; on record stands what the segmenter is."""
+        """Make no network; the record says what segments.
+
+        Returns
+        -------
+        None
+            In the place of a network.
+        ModelRecord
+            The kind of segmenter, and the digest of its content as its initial weights.
+        """
         return None, ModelRecord(
             architecture=self.model.architecture,
             n_parameters=0,
@@ -59,7 +75,18 @@ class WrappedRequest(Request):
     def results(
         self, network: None, images: tuple[LabelledImage, ...], staged: Path
     ) -> Iterator[Segmentation]:
-        """The masks of one image after another, known to be label images of their shape."""
+        """Segment one image after another.
+
+        Yields
+        ------
+        Segmentation
+            Its masks are a label image of the image's shape.
+
+        Raises
+        ------
+        BadInput
+            If the segmenter fails, or gives no such label image.
+        """
         from cellrepro.model.inference import Segmentation
 
         segmenter = self.segmenter(staged)
@@ -69,7 +96,7 @@ class WrappedRequest(Request):
             yield Segmentation(image.name, masks, time.perf_counter() - begun)
 
 
-def _checked(masks: Any, image: LabelledImage, segmenter: str) -> np.ndarray:
+def _checked(masks: np.ndarray, image: LabelledImage, segmenter: str) -> np.ndarray:
     """Masks as a label image of the image's shape; `BadInput` if they are none."""
     labels = label_image(f"what came of {segmenter}", masks)
     axes = "(Z, Y, X)" if image.stack else "(Y, X)"

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from cellrepro.bits.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.endings import ended_with
-from cellrepro.run.imported_files import digest_with_imports
+from cellrepro.run.imported_files import ScriptContent
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.wrapped import WrappedRequest, plan_wrapped
@@ -39,9 +40,8 @@ def plan_function(options: WrapOptions, function: str) -> Plan:
     BadInput
         If it names no function, or the folder cannot be read.
     """
-    content = digest_with_imports(_file_of(function))
-    digest = content if isinstance(content, str) else value_digest(content)
-    source = ModelSource(function.rpartition("/")[2], "function", digest=digest)
+    content = ScriptContent.of(_file_of(function))
+    source = ModelSource(function.rpartition("/")[2], "function", digest=content.digest())
     plan = plan_wrapped(options, source, (function,))
     request = FunctionRequest(
         spec=plan.request.spec,
@@ -56,8 +56,14 @@ def plan_function(options: WrapOptions, function: str) -> Plan:
 class FunctionRequest(WrappedRequest):
     """A request whose spec names a function in the place of Cellpose's network."""
 
-    def segmenter(self, staged: Path) -> Callable[[LabelledImage], Any]:
-        """The function, imported, of each image's pixels."""
+    def segmenter(self, staged: Path) -> Callable[[LabelledImage], np.ndarray]:
+        """The function, imported; it takes the pixels of each image.
+
+        Raises
+        ------
+        BadInput
+            If it cannot be imported.
+        """
         assert self.spec.program is not None
         (reference,) = self.spec.program
         label = f"{self.model.label}, when imported,"
@@ -87,8 +93,18 @@ def _tried(label: str, work: Callable[[], T]) -> T:
         raise BadInput(f"{label} failed with {error!r}, in {line}") from error
 
 
-def load_function(reference: str) -> Callable[[np.ndarray], Any]:
+def load_function(reference: str) -> Callable[[np.ndarray], object]:
     """Import the function that ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION`` names.
+
+    Parameters
+    ----------
+    reference : str
+
+    Returns
+    -------
+    callable
+        The function. Python looks first in its folder (of a module: in the current one) for what it
+        imports, when it is imported itself and at each call.
 
     Raises
     ------
@@ -98,15 +114,34 @@ def load_function(reference: str) -> Callable[[np.ndarray], Any]:
     file = _file_of(reference)
     module_or_file, name = _parts_of(reference)
     is_by_file = module_or_file.endswith(".py")
-    sys.path.insert(0, str(file.parent if is_by_file else Path.cwd()))
-    module = importlib.import_module(file.stem if is_by_file else module_or_file)
+    folder = file.parent if is_by_file else Path.cwd()
+    with _importing_from(folder):
+        module = importlib.import_module(file.stem if is_by_file else module_or_file)
     function = getattr(module, name, None)
     if not callable(function) or not file.samefile(str(module.__file__)):
         raise BadInput(
             f"{module.__file__} was imported for {reference!r} and has no function {name!r} of "
             f"{file}; give the function's name, and the file one that no other module has"
         )
-    return function
+
+    @functools.wraps(function)
+    def importing_function(image: np.ndarray) -> object:
+        with _importing_from(folder):
+            return function(image)
+
+    return importing_function
+
+
+@contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    """Have Python look for modules in a folder first, for one block."""
+    entry = str(folder)
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the foreign code has taken it away itself
+            sys.path.remove(entry)
 
 
 class _Parts(NamedTuple):

@@ -23,7 +23,7 @@ from cellrepro.images.folder import LabelledImage
 from cellrepro.images.image_file import read_labels
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.process_trees import end_tree, ended_with_us
-from cellrepro.run.imported_files import digest_with_imports
+from cellrepro.run.imported_files import ScriptContent
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.wrapped import WrappedRequest, plan_wrapped
@@ -71,7 +71,7 @@ def plan_program(
         )
     files = _files_named_in(words)
     # The words name the program, the files that they name and what these import its content.
-    contents = {word: digest_with_imports(path) for word, path in files.items()}
+    contents = {word: ScriptContent.of(path).as_json() for word, path in files.items()}
     source = ModelSource(_label_of(words), "program", digest=value_digest([words, contents]))
     plan = plan_wrapped(options, source, words)
     request = ProgramRequest(
