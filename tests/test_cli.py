@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import get_args
 from unittest.mock import Mock
 
 import numpy as np
@@ -17,13 +16,8 @@ import tifffile
 import torch
 
 import cellrepro
-from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import file_digest
-from cellrepro.cli import shared_options as cli_options
-from cellrepro.determinism import modes, profiles
 from cellrepro.images.folder import read_folder
-from cellrepro.model.encoders import ENCODERS
-from cellrepro.model.encoders import SMALL as SMALL_NETWORKS
 from cellrepro.process import calling
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, options
@@ -176,7 +170,7 @@ def test_what_is_stored_already_is_said_and_what_it_lacks(small_store, invoke, n
     assert "nothing was run" in plain.err
     assert "changed nothing" not in plain.err
     more = invoke(*asked, "--keep-checkpoints", "--checkpoint-every", 1)
-    assert "--keep-checkpoints changed nothing of what they hold: give another --store" in more.err
+    assert "keep_checkpoints changed nothing of what they hold: give another store" in more.err
 
 
 def test_list_of_nothing(invoke, tmp_path):
@@ -310,8 +304,6 @@ def test_only_the_users_mistakes_become_messages(invoke, monkeypatch, error, cod
         invoke("compare", "a", "b")
 
 
-LEDGERS = get_args(Spec.model_fields["ledger"].annotation)
-
 VERBS_WITH_A_MODE = {
     "doctor": lambda g: ["doctor"],
     "train": lambda g: ["train", g.good],
@@ -383,10 +375,3 @@ def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option,
     assert answer.code == 2
     assert text in answer.err
     assert f"do you mean {near}" in answer.err
-
-
-def test_choices_in_help_texts_are_those_there_are():
-    assert set(cli_options.PROFILES) == set(profiles.names())
-    assert set(ENCODERS) | SMALL_NETWORKS == set(cli_options.MODELS)
-    assert tuple(modes.MODES) == cli_options.MODES
-    assert tuple(LEDGERS) == cli_options.LEDGERS

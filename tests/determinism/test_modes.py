@@ -11,8 +11,8 @@ import torch.utils.deterministic as memory
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.determinism import substitutes
+from cellrepro.determinism.choices import MODES
 from cellrepro.determinism.modes import (
-    MODES,
     Switch,
     check_switches,
     left_loose,

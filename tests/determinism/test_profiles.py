@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from cellrepro.determinism import profiles
+from cellrepro.determinism.choices import profile_names
 from cellrepro.determinism.profiles import (
     NUMERIC_VARIABLES,
     Profile,
     load,
-    names,
     startup_variables,
     variables_at_start,
 )
@@ -21,7 +21,7 @@ from cellrepro.errors import BadInput, NotPossibleHere
 
 def test_those_that_come_with_it_and_a_users_own_file(tmp_path):
     """Numbers depend on the thread count: a CPU profile that left it open would fix nothing."""
-    for name in names():
+    for name in profile_names():
         profile = load(name)
         assert (profile.name, bool(profile.description)) == (name, True)
         assert profile.device != "cpu" or profile.threads or name == "cellpose-default"

@@ -234,7 +234,7 @@ def test_ctrl_c(write, store, small_store):
 @pytest.mark.parametrize(
     ("shell", "status", "says"),
     [
-        ('ulimit -v 12000000; exec "$@"', "out-of-memory", "take a smaller --batch-size"),
+        ('ulimit -v 12000000; exec "$@"', "out-of-memory", "take a smaller batch_size"),
         (
             'mount -t tmpfs -o size=4m none {store} && exec "$@"',
             "disk-full",

@@ -16,18 +16,18 @@ from pydantic import (
     model_validator,
 )
 
+from cellrepro.asked.choices import LedgerKind
 from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.asked.setting_in_words import setting_in_words
 from cellrepro.bits.digests import value_digest
-from cellrepro.determinism.modes import Mode, check_mode, check_switches
+from cellrepro.determinism.choices import Mode
+from cellrepro.determinism.modes import check_mode, check_switches
 from cellrepro.determinism.profiles import added_later, device_kind
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput, wrong_fields
 
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
 
-LedgerKind = Literal["off", "steps", "ops"]
-"""What a run writes down while it goes on: nothing, a line a step, every operation."""
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 

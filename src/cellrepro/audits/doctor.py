@@ -14,7 +14,7 @@ from cellrepro.audits.host_findings import host_findings
 from cellrepro.audits.settings_findings import settings_findings
 from cellrepro.audits.small_training import N_STEPS
 from cellrepro.determinism import modes, profiles
-from cellrepro.determinism.modes import Mode
+from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import CellreproError, NotPossibleHere
 from cellrepro.process.setup import Setup

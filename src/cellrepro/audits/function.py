@@ -8,7 +8,7 @@ from pathlib import Path
 from cellrepro.asked import defaults
 from cellrepro.audits.options import AuditOptions, checked_options
 from cellrepro.audits.segmentation import SegmentationAudit
-from cellrepro.determinism.modes import Mode
+from cellrepro.determinism.choices import Mode
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.run.inputs import read_images, segmented_part

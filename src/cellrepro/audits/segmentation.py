@@ -13,7 +13,7 @@ import numpy as np
 from cellrepro.asked import defaults
 from cellrepro.asked.spec import Spec
 from cellrepro.audits.options import AuditOptions, checked_options
-from cellrepro.determinism.modes import Mode
+from cellrepro.determinism.choices import Mode
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child

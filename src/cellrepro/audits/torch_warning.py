@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from cellrepro.asked import defaults
 from cellrepro.audits.small_training import small_training
 from cellrepro.determinism import known_operations, modes, profiles
+from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.known_operations import alert_in, base_name
-from cellrepro.determinism.modes import Mode
 from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child

@@ -15,7 +15,7 @@ from cellrepro.asked import defaults
 from cellrepro.asked.spec import Spec
 from cellrepro.audits.effect import Effect
 from cellrepro.audits.options import AuditOptions, checked_options
-from cellrepro.determinism.modes import Mode
+from cellrepro.determinism.choices import Mode
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.results import Result, Row

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cellrepro.asked import defaults
-from cellrepro.asked.spec import LedgerKind
+from cellrepro.asked.choices import LedgerKind, StoredCheckpoints
 from cellrepro.audits.effect import Effect, measure_effect
 from cellrepro.audits.training import TrainingAudit
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, CellreproError, whole
-from cellrepro.run.options import Kept, TrainingOptions
+from cellrepro.run.options import TrainingOptions
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 
@@ -47,7 +47,7 @@ def measure_effects(
     operation_steps: Sequence[int] | None = None,
     resume: bool = False,
     checkpoint_every: int | None = None,
-    keep_checkpoints: Kept | bool = "none",
+    keep_checkpoints: StoredCheckpoints | bool = "none",
     store: str | Path = defaults.STORE,
     quiet: bool = False,
     on_effect: Callable[[TrainingAudit], None] | None = None,

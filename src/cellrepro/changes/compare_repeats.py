@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from cellrepro.bits.nested_values import flattened
 from cellrepro.changes.comparison import (
     ComparedMasks,
     Comparison,
@@ -16,7 +17,6 @@ from cellrepro.changes.comparison import (
     not_finite_notes,
     stitching_notes,
 )
-from cellrepro.run.ledger_beginning import flattened
 from cellrepro.same.axes import RANKS_DIFFER
 from cellrepro.same.over_images import verdict_over
 from cellrepro.same.seed_spread import decide_between

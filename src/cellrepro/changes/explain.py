@@ -20,7 +20,7 @@ from cellrepro.changes.replay import Known, Replayed, replay
 from cellrepro.changes.search import Fit, Reproduced
 from cellrepro.changes.sides import Side, networks, read_side
 from cellrepro.determinism import profiles
-from cellrepro.determinism.modes import Mode
+from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import BadInput

@@ -17,7 +17,7 @@ from cellrepro.changes.varied_settings import (
     VariationTally,
     share_changed,
 )
-from cellrepro.determinism.modes import Mode
+from cellrepro.determinism.choices import Mode
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child

@@ -13,7 +13,7 @@ import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.determinism.modes import Mode
+from cellrepro.determinism.choices import Mode
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child

@@ -23,7 +23,6 @@ from cellrepro.cli.shared_options import (
     DataArgument,
     DataSeedOption,
     ImagesPerEpochOption,
-    Mode,
     ModelOption,
     ModeOption,
     OtherArgument,
@@ -34,6 +33,7 @@ from cellrepro.cli.shared_options import (
     one_of,
     overrides,
 )
+from cellrepro.determinism.choices import Mode
 from cellrepro.errors import whole
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.audit import (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cellrepro.asked.choices import STORED_CHECKPOINTS
 from cellrepro.cli.shared_options import JsonOption
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.show.answers.answer import Answer
@@ -41,7 +42,7 @@ class _Commands(typer.core.TyperGroup):
         bare = "--keep-checkpoints"
         following = [*args[1:], ""]
         completed = [
-            f"{word}=all" if word == bare and next_word not in ("none", "last", "all") else word
+            f"{word}=all" if word == bare and next_word not in STORED_CHECKPOINTS else word
             for word, next_word in zip(args, following, strict=True)
         ]
         return super().parse_args(ctx, completed)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import typer
 from typer import Argument, Option
 
 import cellrepro
 from cellrepro.asked import defaults
+from cellrepro.asked.choices import STORED_CHECKPOINTS, StoredCheckpoints
 from cellrepro.cli.command import Reply, given_options, reply_of_runs, verb
 from cellrepro.cli.shared_options import (
     BatchSizeOption,
@@ -30,8 +31,6 @@ from cellrepro.cli.shared_options import (
     steps_in,
 )
 from cellrepro.errors import BadInput
-
-Kept = Literal["none", "last", "all"]
 
 
 @verb()
@@ -71,7 +70,7 @@ def train(
         int | None, Option(help="epochs apart; 0: none; small networks: 1")
     ] = None,
     keep_checkpoints: Annotated[
-        Kept, one_of(get_args(Kept), help="in the store; without a word all")
+        StoredCheckpoints, one_of(STORED_CHECKPOINTS, help="in the store; without a word all")
     ] = "none",
     continued_from: Annotated[
         str | None, Option("--continue", help="KEY/REPEAT that kept its last checkpoint")

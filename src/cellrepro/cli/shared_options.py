@@ -4,35 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
+from cellrepro.asked.choices import LEDGERS, LedgerKind
+from cellrepro.determinism.choices import MODES, Mode, profile_names
 from cellrepro.errors import BadInput
+from cellrepro.model.encoders import ENCODERS
 
-Mode = Literal["off", "fast", "warn", "strict"]
-MODES = get_args(Mode)
-"""Those of `cellrepro.determinism.modes`, which is not imported to show a help text; a test holds
-them together, as the next three."""
-LedgerKind = Literal["off", "steps", "ops"]
-LEDGERS = get_args(LedgerKind)
-PROFILES = (
-    "cpu",
-    "cpu-1thread",
-    "cpu-avx2",
-    "cpu-baseline",
-    "cpu-bfloat16",
-    "cpu-noonednn",
-    "cpu-portable",
-    "cuda",
-    "mps",
-    "cellpose-default",
-    "cellpose-default-cuda",
-)
-MODELS = ("tiny", "tiny-4", "tiny-8", "tiny-12", "vit-b", "vit-l")
+_PROFILES = profile_names()
+_MODELS = tuple(ENCODERS)
 
-MODEL_HELP = f"{', '.join(MODELS)}, a Cellpose name, a weights file, or KEY/REPEAT"
+MODEL_HELP = f"{', '.join(_MODELS)}, a Cellpose name, a weights file, or KEY/REPEAT"
 
 
 def one_of(words: Sequence[str], *names: str, help: str) -> Any:
@@ -73,14 +58,14 @@ OtherArgument = Annotated[str, Argument(help="the other one; of one KEY two repe
 FolderArgument = Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")]
 StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
 JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
-ModelOption = Annotated[str, Option(help=MODEL_HELP, autocompletion=lambda: list(MODELS))]
+ModelOption = Annotated[str, Option(help=MODEL_HELP, autocompletion=lambda: list(_MODELS))]
 SeedOption = Annotated[
     int | None,
     Option(help="for Python, NumPy, PyTorch and initial weights; default 0, none in mode off"),
 ]
 ProfileOption = Annotated[
     str,
-    Option(help=f"{', '.join(PROFILES)}, or a .yaml file", autocompletion=lambda: list(PROFILES)),
+    Option(help=f"{', '.join(_PROFILES)}, or a .yaml file", autocompletion=lambda: _PROFILES),
 ]
 ModeOption = Annotated[
     Mode,

@@ -12,18 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from cellrepro.determinism import substitutes
+from cellrepro.determinism.choices import MODES, Mode
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput
 
-Mode = Literal["off", "fast", "warn", "strict"]
-"""``off`` seeds and sets nothing, as plain Cellpose; ``fast`` fixes nothing but the seeds, ``warn``
-warns of operations without a deterministic implementation, ``strict`` makes them an error and puts
-the substitutes in place."""
-MODES: tuple[Mode, ...] = get_args(Mode)
-"""All of them, from the loosest."""
 FREE = ("off", "fast")
 """Those in which no operation is asked to be deterministic."""
 

@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +28,7 @@ from pydantic import (
 )
 
 from cellrepro.determinism import modes
+from cellrepro.determinism.choices import PROFILE_FOLDER, profile_names
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
 
@@ -210,7 +210,7 @@ class Profile(BaseModel):
         raise self._not_here(f"needs the device {self.device!r}, and PyTorch finds {n_gpus} GPUs")
 
     def _not_here(self, why: str) -> NotPossibleHere:
-        on_cpu = [name for name in names() if load(name).device == "cpu"]
+        on_cpu = [name for name in profile_names() if load(name).device == "cpu"]
         return NotPossibleHere(
             f"profile {self.name!r} {why} on this machine; choose a profile that runs here: "
             f"{', '.join(on_cpu)}"
@@ -218,13 +218,6 @@ class Profile(BaseModel):
 
 
 # -- the files -----------------------------------------------------------------------------
-
-_FOLDER = resources.files("cellrepro.determinism") / "profiles"
-
-
-def names() -> list[str]:
-    """The profiles that come with the package, sorted."""
-    return sorted(Path(f.name).stem for f in _FOLDER.iterdir() if f.name.endswith(".yaml"))
 
 
 @dataclass(frozen=True)
@@ -285,15 +278,15 @@ def load(name: str | Path) -> Profile:
     reference = ProfileReference.parse(name)
     source = reference.source
     variables = dict(variable.split("=", 1) for variable in reference.variables)
-    if not reference.is_file and source not in names():
-        near = get_close_matches(source, names(), 1)
+    if not reference.is_file and source not in profile_names():
+        near = get_close_matches(source, profile_names(), 1)
         proposal = f"; do you mean {near[0]}?" if near else ""
         raise BadInput(
-            f"unknown profile {str(name)!r}; expected one of {', '.join(names())}, or the path "
-            f"of a .yaml file with the same fields{proposal}"
+            f"unknown profile {str(name)!r}; expected one of {', '.join(profile_names())}, or the "
+            f"path of a .yaml file with the same fields{proposal}"
         )
     try:
-        file = Path(source) if reference.is_file else _FOLDER / f"{source}.yaml"
+        file = Path(source) if reference.is_file else PROFILE_FOLDER / f"{source}.yaml"
         settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
         if not isinstance(settings, dict):
             raise TypeError(f"it holds {settings!r}, and no fields with values")

@@ -23,7 +23,7 @@ from cellrepro.words import joined
 if TYPE_CHECKING:
     import torch
 
-    from cellrepro.determinism.modes import Mode
+    from cellrepro.determinism.choices import Mode
 
 
 def check_seed(seed: int, *, name: str = "seed") -> int:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cellrepro.bits.digests import array_digest, file_digest, value_digest
+from cellrepro.bits.nested_values import flattened
 from cellrepro.divergence.segmentations import comparable_stages, rows_by_stage
-from cellrepro.run.ledger_beginning import flattened
 from cellrepro.same.ledger_diff import LedgerComparison, compare_ledgers
 from cellrepro.store.ledger import (
     LEDGER,

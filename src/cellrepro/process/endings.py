@@ -29,12 +29,12 @@ LOST: tuple[Status, ...] = ("killed", "crashed")
 
 _MEANINGS: dict[Status, str] = {
     "out-of-memory": (
-        "memory is short; take a smaller --batch-size or smaller images, or another profile"
+        "memory is short; take a smaller batch_size or smaller images, or another profile"
     ),
-    "disk-full": "no space is left on the disk; free some, or name another folder with --store",
+    "disk-full": "no space is left on the disk; free some, or name a store on another disk",
     "not-deterministic": (
         "mode strict needs a deterministic implementation of every operation, and neither PyTorch "
-        "nor this lab has one for one of them on this device; run with --mode warn to see which"
+        "nor this lab has one for one of them on this device; run in mode warn to see which"
     ),
 }
 """What an ending means that is this machine's doing and not the user's, and what to do."""
@@ -95,7 +95,7 @@ class RunError(CellreproError):
         if self.status == "killed":
             return (
                 f"{self.label}: the system killed the process (signal 9), usually because memory "
-                "ran out; take a smaller --batch-size or smaller images"
+                "ran out; take a smaller batch_size or smaller images"
             )
         if self.status == "time-limit":
             return (

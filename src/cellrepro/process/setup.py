@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cellrepro.determinism.modes import Mode
+from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.profiles import Profile, startup_variables
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.process.cellpose_versions import is_installed, python_of

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cellrepro.asked.choices import StoredCheckpoints
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import value_digest
 from cellrepro.determinism import checkpoint_seeds, generator_states
 from cellrepro.errors import BadInput
 from cellrepro.model.training_loop import TrainingLoop
-from cellrepro.run.options import Kept
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint, Origin
 from cellrepro.store.ledger import (
@@ -60,7 +60,7 @@ class Keeping:
     unfinished: Path | None = None
     resume: bool = False
     checkpoint_every: int = 0
-    keep_checkpoints: Kept = "none"
+    keep_checkpoints: StoredCheckpoints = "none"
     continued: Repeat | None = None
     operation_steps: tuple[int, ...] | None = None
 
@@ -201,7 +201,7 @@ class Keeper:
         if problems:
             raise BadInput(
                 f"{checkpoint.folder} is not of seed {self._seed}: {'; '.join(problems)}; train "
-                "without --resume"
+                "without resume"
             )
 
     # -- on the way ------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def last_checkpoint(repeat: Repeat) -> Checkpoint:
     if not kept or kept[-1].epoch != repeat.spec.epochs:
         raise BadInput(
             f"{repeat.name} is no training that kept the checkpoint of its last epoch, from which "
-            "it could go on; train with --keep-checkpoints last, in another store if it is in this"
+            "it could go on; train with keep_checkpoints 'last', in another store if it is in this"
         )
     checkpoints.refuse_changed(kept[-1])
     return kept[-1]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.bits.digests import tensor_digest, value_digest
+from cellrepro.bits.nested_values import flattened
 from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
 from cellrepro.process.machine_here import numeric_class
@@ -85,30 +85,3 @@ def write_beginning(work: RepeatWork, environment: Environment) -> None:
     watch = StepWatch(ledger)
     watch.weights("weights-init", work.network)
     watch.generators("at the start")
-
-
-def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Give a nested plain value field by field.
-
-    Parameters
-    ----------
-    value : mapping, or any plain value
-        An empty mapping has no fields.
-    name : str
-        Of the value itself, before the names of its fields.
-
-    Yields
-    ------
-    tuple of str and value
-        A field's dotted name, and what it holds.
-
-    Examples
-    --------
-    >>> list(flattened({"a": 1, "b": {"c": 2}}))
-    [('a', 1), ('b.c', 2)]
-    """
-    if not isinstance(value, Mapping):
-        yield name, value
-        return
-    for key, item in value.items():
-        yield from flattened(item, f"{name}.{key}" if name else str(key))

@@ -6,23 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from cellrepro.asked import defaults
+from cellrepro.asked.choices import LedgerKind, StoredCheckpoints
 from cellrepro.asked.spec import (
     LEAVE_OUT,
     OF_SEGMENTATION,
     OF_TRAINING,
     OF_WRAPPING,
-    LedgerKind,
     Spec,
 )
-from cellrepro.determinism.modes import Mode
+from cellrepro.determinism.choices import Mode
 from cellrepro.errors import BadInput
 from cellrepro.run.until_found import Goal
-
-Kept = Literal["none", "last", "all"]
-"""Which checkpoints a finished training keeps."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class TrainingOptions:
     loose: str | None = None
     resume: bool = False
     checkpoint_every: int | None = None
-    keep_checkpoints: Kept | bool = "none"
+    keep_checkpoints: StoredCheckpoints | bool = "none"
     continued_from: str | None = None
     stated: frozenset[str] = frozenset()
     operation_steps: Sequence[int] | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+from cellrepro.asked.choices import STORED_CHECKPOINTS, StoredCheckpoints
 from cellrepro.asked.spec import Spec, make_spec
 from cellrepro.determinism import profiles
 from cellrepro.determinism.known_operations import base_name, entries
@@ -19,7 +20,7 @@ from cellrepro.model.weight_sources import ModelSource
 from cellrepro.run.checkpointing import Keeping
 from cellrepro.run.inputs import axes_of
 from cellrepro.run.more_epochs import plan_continuation
-from cellrepro.run.options import Kept, SegmentationOptions, TrainingOptions, WrapOptions
+from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
 from cellrepro.store.store import Store
@@ -40,7 +41,7 @@ def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None)
         If the folder cannot be trained on, or an option cannot be used or would be ignored.
     """
     whole("epochs", options.epochs, least=1)
-    keep = _checkpoints_to_keep(options.keep_checkpoints)
+    stored_checkpoints = _checkpoints_to_store(options.keep_checkpoints)
     if options.loose is not None:
         options = replace(options, loose=_held_operation(options.loose))
     known_inputs = inputs or PlanInputs()
@@ -52,8 +53,8 @@ def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None)
     keeping = replace(
         plan.keeping,
         resume=options.resume or options.goal is not None or options.continued_from is not None,
-        checkpoint_every=_checkpoint_interval(options, plan.request.model, keep),
-        keep_checkpoints=keep,
+        checkpoint_every=_checkpoint_interval(options, plan.request.model, stored_checkpoints),
+        keep_checkpoints=stored_checkpoints,
         operation_steps=_operation_steps(options, plan.spec),
     )
     notices = plan.notices
@@ -215,25 +216,26 @@ def _plan_new_training(options: TrainingOptions, inputs: PlanInputs) -> Plan:
     return basis.plan(spec)
 
 
-def _checkpoints_to_keep(asked: Kept | bool) -> Kept:
-    """Which checkpoints are kept; True and False are as it was asked for before."""
-    if asked is True:
+def _checkpoints_to_store(option: StoredCheckpoints | bool) -> StoredCheckpoints:
+    """Which checkpoints are stored; True and False are what grids of earlier versions say."""
+    if option is True:
         return "all"
-    if asked is False:
+    if option is False:
         return "none"
-    if asked not in get_args(Kept):
-        raise BadInput(f"keep_checkpoints is {asked!r}; expected none, last or all")
-    return asked
+    if option not in STORED_CHECKPOINTS:
+        raise BadInput(f"keep_checkpoints is {option!r}; expected none, last or all")
+    return option
 
 
-def _checkpoint_interval(options: TrainingOptions, model: ModelSource, keep: Kept) -> int:
+def _checkpoint_interval(
+    options: TrainingOptions, model: ModelSource, stored: StoredCheckpoints
+) -> int:
     """Epochs between checkpoints, 0 for none."""
-    every = options.checkpoint_every
-    if every is None:
+    if options.checkpoint_every is None:
         return 1 if model.architecture in SMALL else 10
-    n_epochs = whole("checkpoint_every", every, least=0)
-    if keep == "all" and not n_epochs:
-        raise BadInput("keep_checkpoints is 'all' with 0 epochs between checkpoints; expected 1")
+    n_epochs = whole("checkpoint_every", options.checkpoint_every, least=0)
+    if stored == "all" and not n_epochs:
+        raise BadInput("keep_checkpoints is 'all' and checkpoint_every is 0; expected 1 or more")
     return n_epochs
 
 

@@ -84,7 +84,7 @@ def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_asked: int) -> str:
     missing = _options_without_effect(plan, stored)
     if missing:
         text += (
-            f"; {' and '.join(missing)} changed nothing of what they hold: give another --store, "
+            f"; {' and '.join(missing)} changed nothing of what they hold: give another store, "
             "or remove that folder, and train again"
         )
     return text
@@ -99,9 +99,9 @@ def _options_without_effect(plan: Plan, stored: Sequence[Repeat]) -> list[str]:
         if keeping.keep_checkpoints == "all":
             n_wanted = -(-plan.spec.epochs // keeping.checkpoint_every)
         if any(len(folders(repeat.folder / CHECKPOINTS)) < n_wanted for repeat in stored):
-            missing.append("--keep-checkpoints")
+            missing.append("keep_checkpoints")
     if keeping.operation_steps is not None:
-        missing.append("--operation-steps")
+        missing.append("operation_steps")
     return missing
 
 
@@ -244,7 +244,7 @@ def _unfinished(plan: Plan, index: int, *, quiet: bool) -> Iterator[Keeping]:
 
 def _of_unfinished(plan: Plan, keeping: Keeping, last: Path) -> str:
     """How far an unfinished training was, and what becomes of it."""
-    goes_on = "goes on" if keeping.resume else "starts anew (--resume would have gone on)"
+    goes_on = "goes on" if keeping.resume else "starts anew (with resume it would go on)"
     ended = "killed" if keeping.continued is None else "ended"
     return f"this training was {ended} after {last.name} of {plan.spec.epochs}; it {goes_on}"
 
@@ -262,5 +262,5 @@ def _refuse_nothing_to_resume(plan: Plan) -> None:
     nearest = min(differing, key=lambda name: len(differing[name]))
     raise BadInput(
         f"nothing of {run_on_machine} is there to be resumed, only {nearest}: "
-        f"{'; '.join(differing[nearest]) or 'of another machine'}; train without --resume"
+        f"{'; '.join(differing[nearest]) or 'of another machine'}; train without resume"
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.asked import defaults
-from cellrepro.asked.spec import LedgerKind
-from cellrepro.determinism.modes import Mode
-from cellrepro.run.options import Kept, SegmentationOptions, TrainingOptions
+from cellrepro.asked.choices import LedgerKind, StoredCheckpoints
+from cellrepro.determinism.choices import Mode
+from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
 from cellrepro.run.planning import plan_segmentation, plan_training
@@ -49,7 +49,7 @@ def train(
     repeats: int = defaults.TRAININGS,
     resume: bool = False,
     checkpoint_every: int | None = None,
-    keep_checkpoints: Kept | bool = "none",
+    keep_checkpoints: StoredCheckpoints | bool = "none",
     continued_from: str | None = None,
     operation_steps: Sequence[int] | None = None,
     store: str | Path = defaults.STORE,

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from cellrepro.asked import defaults
-from cellrepro.determinism.modes import Mode
+from cellrepro.determinism.choices import Mode
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
@@ -144,5 +144,5 @@ def _of_stored(outcome: Outcome) -> str:
         f"{amount(len(outcome.repeats), 'repeat')}, the last made on {last}, "
         "as the command or function and the files that name the run are the same; "
         "what they read or import from elsewhere is not looked at: where that has changed, "
-        f"give another --store, or remove {outcome.folder}"
+        f"give another store, or remove {outcome.folder}"
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from cellrepro.bits.digests import value_digest
-from cellrepro.determinism.modes import Mode
+from cellrepro.determinism.choices import Mode
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.image_file import read_labels
@@ -222,7 +222,7 @@ class ProgramRequest(WrappedRequest):
             except subprocess.TimeoutExpired as error:
                 raise NotPossibleHere(
                     f"{label} took more than {self.timeout:g} seconds and was stopped; allow it "
-                    "more with --timeout, or see why it waits: it is given no input"
+                    "more with timeout, or see why it waits: it is given no input"
                 ) from error
             finally:
                 end_tree(process.pid)

@@ -19,7 +19,7 @@ from typing import Any
 from cellrepro.asked.setting_in_words import setting_in_words
 from cellrepro.asked.spec import PARAMETERS, Spec
 from cellrepro.bits.digests import value_digest
-from cellrepro.determinism.modes import MODES
+from cellrepro.determinism.choices import MODES
 from cellrepro.store.manifest import MachineRecord
 from cellrepro.store.store import Repeat
 

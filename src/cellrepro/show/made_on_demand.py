@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.asked import defaults
-from cellrepro.asked.spec import LedgerKind
-from cellrepro.determinism.modes import Mode
+from cellrepro.asked.choices import LedgerKind
+from cellrepro.determinism.choices import Mode
 from cellrepro.images.public_sets import write_benchmark
 from cellrepro.model.encoders import SMALL
 from cellrepro.run.train import Outcome, segment, train

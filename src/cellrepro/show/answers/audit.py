@@ -12,7 +12,7 @@ from cellrepro.words import amount, grouped
 if TYPE_CHECKING:
     from cellrepro.audits.segmentation import BatchAudit, BatchResult, SegmentationAudit
     from cellrepro.audits.training import TrainingAudit
-    from cellrepro.determinism.modes import Mode
+    from cellrepro.determinism.choices import Mode
     from cellrepro.trace.batch_invariance import BatchInvariance
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 

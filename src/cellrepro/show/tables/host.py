@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cellrepro.determinism import modes, profiles
+from cellrepro.determinism.choices import MODES, profile_names
 from cellrepro.errors import NotPossibleHere
 from cellrepro.show.tables.frames import frame
 from cellrepro.store import this_machine
@@ -33,7 +34,7 @@ def host_table() -> pd.DataFrame:
 def profile_table() -> pd.DataFrame:
     """List the profiles, what they fix, and whether this machine can run them."""
     rows = []
-    for name in profiles.names():
+    for name in profile_names():
         profile = profiles.load(name)
         variables = ", ".join(f"{key}={value}" for key, value in profile.environment.items())
         rows.append(
@@ -60,7 +61,7 @@ def _runs_here(profile: Profile) -> str:
 def switch_table() -> pd.DataFrame:
     """List every switch in every mode, as PyTorch reads it back in this process."""
     in_force = {}
-    for mode in modes.MODES:
+    for mode in MODES:
         with modes.mode_in_force(mode, device="cpu") as switches:
             in_force[mode] = switches | modes.environment(mode)
     rows = []

@@ -1,0 +1,24 @@
+"""The modes and the profiles by name; the command line lists them without importing the rest."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Literal, get_args
+
+Mode = Literal["off", "fast", "warn", "strict"]
+"""``off`` seeds and sets nothing, as plain Cellpose; ``fast`` fixes nothing but the seeds, ``warn``
+warns of operations without a deterministic implementation, ``strict`` makes them an error and puts
+the substitutes in place."""
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+"""All of them, from the loosest."""
+
+PROFILE_FOLDER = resources.files("cellrepro.determinism") / "profiles"
+"""Where the profiles that come with the package lie, ``NAME.yaml``."""
+
+
+def profile_names() -> list[str]:
+    """The profiles that come with the package, sorted."""
+    files = [file.name for file in PROFILE_FOLDER.iterdir()]
+    return sorted(Path(file).stem for file in files if file.endswith(".yaml"))
