@@ -63,14 +63,14 @@ class Small:
 
     def save(self, parent):
         loop = {"epochs": self.losses, "n_steps": 2 * len(self.losses)}
-        state = {"loop": loop, "optimizer": self.optimizer.state_dict()}
+        state = checkpoints.LoopState(loop, self.optimizer.state_dict())
         made = {"origin": ORIGIN, "network": self.network, "n_rows": {"ledger.parquet": 7}}
         return checkpoints.save(parent, loop_state=state, **made)
 
     def go_on(self, checkpoint):
-        weights, optimizer = checkpoint.tensors()
-        self.network.load_state_dict(weights)
-        self.optimizer.load_state_dict(optimizer)
+        state = checkpoint.training_state()
+        self.network.load_state_dict(state.network)
+        self.optimizer.load_state_dict(state.loop.optimizer)
         self.losses = list(checkpoint.loop["epochs"])
         generator_states.restore(checkpoint.generators)
 

@@ -28,7 +28,7 @@ def test_back_to_the_middle_of_an_epoch():
     options = {"images_per_epoch": 3, "batch_size": 2, "data_seed": 9, "n_epochs": 2}
     network, loop = begun(**options)
     walked(network, loop, to=3)
-    assert loop.state()["loop"]["position"] > 0
+    assert loop.state().position["position"] > 0
     weights = copy.deepcopy(network.state_dict())
     state, generators = copy.deepcopy(loop.state()), generator_states.capture()
     expected = walked(network, loop)
@@ -37,7 +37,7 @@ def test_back_to_the_middle_of_an_epoch():
         again.restore(copy.deepcopy(state))
         generator_states.restore(generators)
         assert walked(one, again) == expected
-    assert json.loads(json.dumps(state["loop"])) == state["loop"]
+    assert json.loads(json.dumps(state.position)) == state.position
 
 
 def test_a_restored_network_is_in_training():

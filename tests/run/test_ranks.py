@@ -15,7 +15,7 @@ import pytest
 from cellrepro.errors import BadInput
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.planning import plan_training
-from cellrepro.run.ranks import SECONDS_VARIABLE
+from cellrepro.run.rank_team import SECONDS_VARIABLE
 from cellrepro.same.axes import RANKS_DIFFER
 from cellrepro.store.store import Store
 from cellrepro.trace.watches import Watch
@@ -36,7 +36,7 @@ EXCHANGE = """
 import pickle, sys
 from pathlib import Path
 import numpy as np, torch
-from cellrepro.run.ranks import RankTeam, in_touch
+from cellrepro.run.rank_team import RankTeam, in_touch
 place, rank = Path(sys.argv[1]), int(sys.argv[2])
 generator = np.random.default_rng(rank)
 network = torch.nn.ParameterList([torch.zeros(40, 7), torch.zeros(9), torch.zeros(3)])
@@ -86,7 +86,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import torch
 from cellrepro.process.calling import in_child
-from cellrepro.run.ranks import follow, in_touch
+from cellrepro.run.rank_team import in_touch
+from cellrepro.run.ranks import follow
 with ThreadPoolExecutor(1) as threads:
     dies = threads.submit(in_child, follow, None, label="rank 1")  # without what it needs
     try:

@@ -62,9 +62,9 @@ def test_its_unfinished_training_goes_on(store, generators_free):
         checkpoints.refuse_other(found, found.origin)
         network = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
         optimizer = torch.optim.AdamW(network.parameters(), lr=0.5)
-        weights, state = found.tensors()
-        network.load_state_dict(weights)
-        optimizer.load_state_dict(state)
+        state = found.training_state()
+        network.load_state_dict(state.network)
+        optimizer.load_state_dict(state.loop.optimizer)
         assert optimizer.param_groups[0]["lr"] == 0.01
         assert optimizer.state[network[0].weight]["step"].item() == 2
         generator_states.restore(found.generators)

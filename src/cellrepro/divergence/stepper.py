@@ -15,6 +15,7 @@ from cellrepro.process.child import Child
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.plan import Request
 from cellrepro.store import checkpoints
+from cellrepro.store.checkpoints import TrainingState
 from cellrepro.store.ledger import Ledger, LedgerRow
 
 _TRIES = 12
@@ -41,10 +42,8 @@ def same_as_stored(rows: Sequence[LedgerRow], stored: Stored) -> bool | None:
 class Snapshot:
     """Everything the next step depends on."""
 
-    network: Mapping[str, Any]
-    """State of PyTorch's module."""
-    loop: Mapping[str, Any]
-    """Of the training loop and its optimizer."""
+    training: TrainingState
+    """Of network, training loop and optimizer."""
     generators: Any
     """As `cellrepro.determinism.generator_states.capture` gives them."""
 
@@ -84,15 +83,14 @@ class Stepper:
     def snapshot(self) -> Snapshot:
         """Keep all that is needed to be here again."""
         return Snapshot(
-            network=copy.deepcopy(self.network.state_dict()),
-            loop=copy.deepcopy(self.loop.state()),
+            training=copy.deepcopy(TrainingState(self.network.state_dict(), self.loop.state())),
             generators=generator_states.capture(),
         )
 
     def go_back(self, snapshot: Snapshot) -> None:
         """Be where a snapshot was taken."""
-        self.network.load_state_dict(snapshot.network)
-        self.loop.restore(copy.deepcopy(snapshot.loop))
+        self.network.load_state_dict(snapshot.training.network)
+        self.loop.restore(copy.deepcopy(snapshot.training.loop))
         generator_states.restore(snapshot.generators)
 
     def go_to(self, step: int, stored: Stored, folder: Path) -> str:
@@ -116,9 +114,7 @@ class Stepper:
             raise BadInput("the initial weights are not those that the run began with")
         nearest, passed_over = checkpoints.nearest(folder, step=step)
         if nearest is not None:
-            weights, optimizer = nearest.tensors()
-            loop = {"loop": nearest.loop, "optimizer": optimizer}
-            self.go_back(Snapshot(weights, loop, nearest.generators))
+            self.go_back(Snapshot(nearest.training_state(), nearest.generators))
         start: int = self.loop.training.n_steps
         n_verified = 0
         for index in range(start, step):

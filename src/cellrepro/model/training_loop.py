@@ -7,7 +7,7 @@ bits as ``train_seg`` of Cellpose 4.2.1.1, which a test holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,7 @@ from cellrepro.model.epoch_schedule import (
     spread_seed,
 )
 from cellrepro.model.prepared_images import USUAL, CellposeImages, PreparedImages
+from cellrepro.store.checkpoints import LoopState
 
 if TYPE_CHECKING:
     import torch
@@ -279,38 +280,32 @@ class TrainingLoop:
 
     # -- stopping and going on -------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """Say where the training stands, without weights and generators.
+    def state(self) -> LoopState:
+        """Say where the training stands.
 
-        Returns
-        -------
-        dict
-            ``loop``, as JSON takes it, and ``optimizer``, as PyTorch has it. The next step writes
-            into the optimizer's tensors: to come back to it, keep a copy.
+        The next step writes into the optimizer's tensors: to come back to this one, keep a copy.
         """
-        return {
-            "loop": {
-                "epochs": [asdict(epoch) for epoch in self.training.epochs],
-                "n_steps": self.training.n_steps,
-                "order": [int(index) for index in self._epoch.order],
-                "position": self._epoch.position,
-                "total": self._epoch.total_loss,
-                "ranks": [] if self._team is None else self._team.generators,
-            },
-            "optimizer": self.optimizer.state_dict(),
+        position = {
+            "epochs": [asdict(epoch) for epoch in self.training.epochs],
+            "n_steps": self.training.n_steps,
+            "order": [int(index) for index in self._epoch.order],
+            "position": self._epoch.position,
+            "total": self._epoch.total_loss,
+            "ranks": [] if self._team is None else self._team.generators,
         }
+        return LoopState(position, self.optimizer.state_dict())
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: LoopState) -> None:
         """Go on from where `state` was taken; weights and generators are restored by others."""
-        loop = state["loop"]
-        self.training.epochs = [Epoch(**epoch) for epoch in loop["epochs"]]
-        self.training.n_steps = loop["n_steps"]
+        position = state.position
+        self.training.epochs = [Epoch(**epoch) for epoch in position["epochs"]]
+        self.training.n_steps = position["n_steps"]
         self._epoch = _EpochInProgress(
-            order=np.array(loop["order"], int),
-            position=loop["position"],
-            total_loss=loop["total"],
+            order=np.array(position["order"], int),
+            position=position["position"],
+            total_loss=position["total"],
         )
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(state.optimizer)
         self._network.train()
 
     # -- epochs ----------------------------------------------------------------------------

@@ -181,9 +181,9 @@ class Keeper:
         checkpoints.refuse_other(checkpoint, origin)
         self._refuse_other_seeds(checkpoint)
         self.goes_on_from = checkpoint.folder
-        weights, optimizer = checkpoint.tensors()
-        network.load_state_dict(weights)
-        loop.restore({"loop": checkpoint.loop, "optimizer": optimizer})
+        state = checkpoint.training_state()
+        network.load_state_dict(state.network)
+        loop.restore(state.loop)
         for name, pieces in self._pieces.items():
             pieces.go_back(checkpoint.n_rows.get(name, 0))
         self.ledger.entries.clear()  # what comes before the first step is written already
@@ -217,7 +217,8 @@ class Keeper:
         if not (every or is_kept_at_the_end) or self.origin is None:
             return
         state = loop.state()
-        state["loop"] |= {"resumed": self.resumed, "continued_from": self.continued_from}
+        state.position["resumed"] = self.resumed
+        state.position["continued_from"] = self.continued_from
         checkpoints.save(
             self._unfinished,
             origin=self.origin,

@@ -1,51 +1,33 @@
 """One training on several devices: data parallel ranks, of which the worker itself is the first.
 
-Every rank has the same network and goes through the same order of images. Of each batch it takes
-its share, augments it and drops layers with generators of its own; the gradients of all are summed
-in the order of the ranks. So a number of ranks repeats itself bit for bit, and another one does
-not: the sums are taken in another order, and each rank draws for itself.
+Each rank is a process of its own, with the same network, and goes through the same order of images.
+What they exchange in each step is in `cellrepro.run.rank_team`.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import timedelta
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from cellrepro.bits.digests import tensors_digest
-from cellrepro.determinism import generator_states, seeds
-from cellrepro.errors import CellreproError, NotPossibleHere
-from cellrepro.model.training_loop import TrainingLoop
+from cellrepro.determinism import seeds
+from cellrepro.errors import NotPossibleHere
 from cellrepro.process.calling import Children, in_child
 from cellrepro.process.child import Child, Event
-from cellrepro.process.endings import RunError, reworded
 from cellrepro.process.setup import Setup
 from cellrepro.run.inputs import read_images, training_loop
 from cellrepro.run.plan import Request
-from cellrepro.store import checkpoints
+from cellrepro.run.rank_team import RankTeam, in_touch
 
 if TYPE_CHECKING:
     import torch
 
-SECONDS_VARIABLE = "CELLREPRO_RANK_SECONDS"
-"""How long the first rank waits for another one to end its part of a step; else `_SECONDS`."""
-_SECONDS = 1800.0
-_FOR_EVER = timedelta(days=20)  # a rank that dies is noticed at once
-_LOOK_SECONDS = 0.2
-_BUCKET = 8_000_000  # parameters whose gradients are exchanged at once: 32 MB a rank
-
-
-# -- the processes -------------------------------------------------------------------------
+_SECONDS_BETWEEN_LOOKS = 0.2
 
 
 @contextmanager
@@ -76,35 +58,68 @@ def team_of(child: Child, request: Request, device: torch.device) -> Iterator[Ra
         _ended_with_the_block() as children,
     ):
         meeting = Path(scratch, "meeting")
-        ready: set[str] = set()
+        followers = _Followers(request, device, meeting)
+        futures = followers.started(threads, children)
+        followers.wait_until_ready(child, futures)
+        with in_touch(meeting, 0, n_ranks, device, futures) as groups:
+            yield RankTeam(0, n_ranks, groups, others=futures)
 
-        def heard(event: Event) -> None:
-            ready.add(event.text)
 
-        others: dict[int, Future[None]] = {
+class _Followers:
+    """The ranks of a training but the first, as the first one sees them.
+
+    Parameters
+    ----------
+    request : Request
+        What all of them carry out.
+    device : torch.device
+        Of the first rank.
+    meeting : Path
+        A file by which the ranks find each other.
+    """
+
+    def __init__(self, request: Request, device: torch.device, meeting: Path) -> None:
+        self._request = request
+        self._device = device
+        self._meeting = meeting
+        self._ready: set[int] = set()
+
+    def started(self, threads: ThreadPoolExecutor, children: Children) -> dict[int, Future[None]]:
+        """Start them, each in a process for which a thread waits; their ends by number."""
+        return {
             rank: threads.submit(
                 in_child,
-                partial(follow, request=request, rank=rank, meeting=meeting),
-                Setup.of(request.spec, device=_device_of(rank, device)),
+                partial(follow, request=self._request, rank=rank, meeting=self._meeting),
+                Setup.of(self._request.spec, device=_device_of(rank, self._device)),
                 label=f"rank {rank}",
-                on_event=heard,
+                on_event=partial(self._on_event, rank=rank),
                 children=children,
             )
-            for rank in range(1, n_ranks)
+            for rank in range(1, self._request.spec.ranks)
         }
-        labels = {f"rank {rank}" for rank in others}
-        while not labels <= ready:
-            for future in others.values():
+
+    def _on_event(self, event: Event, *, rank: int) -> None:
+        if event.kind == "ready":
+            self._ready.add(rank)
+
+    def wait_until_ready(self, child: Child, futures: Mapping[int, Future[None]]) -> None:
+        """Wait until each has its images and its network.
+
+        Raises
+        ------
+        CellreproError
+            The reason why one of them ended before.
+        """
+        while not futures.keys() <= self._ready:
+            for future in futures.values():
                 if future.done():
-                    future.result()  # raises why it ended before it began
+                    future.result()  # raises why it ended
             child.phase("the other ranks begin")
-            threading.Event().wait(_LOOK_SECONDS)
-        with in_touch(meeting, 0, n_ranks, device, others) as groups:
-            yield RankTeam(0, n_ranks, groups, others=others)
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
 def follow(child: Child, *, request: Request, rank: int, meeting: Path) -> None:
-    """Live the life of every rank but the first: the same training, of which it keeps nothing.
+    """Carry out the part of a rank that is not the first: it trains alike, and stores nothing.
 
     Parameters
     ----------
@@ -115,13 +130,20 @@ def follow(child: Child, *, request: Request, rank: int, meeting: Path) -> None:
         1 or more.
     meeting : Path
         A file by which the ranks find each other; PyTorch makes it.
+
+    Raises
+    ------
+    BadInput
+        If the images or the weights have changed since the plan was made.
+    RunError
+        If another rank is lost.
     """
     spec = request.spec
     with child.opened(request.model) as (network, device), child.loosened():
         folder = read_images(request)
         if spec.seed is not None:
             seeds.seed_everything(seeds.rank_seed(spec.seed, rank, spec.ranks), quiet=True)
-        child.phase(f"rank {rank}")
+        child.tell("ready", f"rank {rank}")
         with in_touch(meeting, rank, spec.ranks, device) as groups:
             team = RankTeam(rank, spec.ranks, groups)
             loop = training_loop(spec, network, folder, team=team)
@@ -152,279 +174,3 @@ def _ended_with_the_block() -> Iterator[Children]:
         yield children
     finally:
         children.end()
-
-
-# -- in touch ------------------------------------------------------------------------------
-
-
-class Groups(NamedTuple):
-    """What the ranks exchange things in; PyTorch may give a number in the place of a group."""
-
-    words: Any  # of gloo: what is said
-    gradients: Any  # the same, or of NCCL between GPUs
-
-
-@contextmanager
-def in_touch(
-    meeting: Path,
-    rank: int,
-    n_ranks: int,
-    device: torch.device,
-    others: Mapping[int, Future[None]] | None = None,
-) -> Iterator[Groups]:
-    """Put the ranks in touch with each other for one block.
-
-    Parameters
-    ----------
-    meeting : Path
-        A file by which the ranks find each other; PyTorch makes it.
-    rank, n_ranks : int
-        Which of them this process is, and of how many.
-    device : torch.device
-        Of this rank.
-    others : mapping of int to Future, optional
-        The first rank's: the other ranks, one of which that has ended ends the meeting.
-    """
-    import torch.distributed as dist
-
-    def meet() -> Groups:
-        dist.init_process_group(
-            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=n_ranks
-        )
-        words = dist.new_group(backend="gloo", timeout=_FOR_EVER)
-        if device.type != "cuda":
-            return Groups(words, words)
-        return Groups(words, dist.new_group(backend="nccl", timeout=_FOR_EVER))
-
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
-    was_set = "GLOO_SOCKET_IFNAME" in os.environ
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
-    try:
-        groups = _met(meet, others or {})
-        try:
-            yield groups
-        finally:
-            dist.destroy_process_group()
-    finally:
-        if not was_set:
-            os.environ.pop("GLOO_SOCKET_IFNAME", None)
-
-
-def _met(meet: Callable[[], Groups], others: Mapping[int, Future[None]]) -> Groups:
-    """What the meeting of all ranks gives; an error as soon as one of the others has ended.
-
-    PyTorch would wait half an hour for it, and cannot be interrupted: the thread that waits is
-    left to itself, and ends with this process.
-    """
-    meeting: Future[Groups] = Future()
-
-    def wait_for_all() -> None:
-        try:
-            meeting.set_result(meet())
-        except BaseException as error:
-            meeting.set_exception(error)
-
-    threading.Thread(target=wait_for_all, daemon=True).start()
-    while True:
-        with suppress(TimeoutError):
-            return meeting.result(timeout=_LOOK_SECONDS)
-        for rank, future in others.items():
-            if future.done():
-                future.result()  # raises why it ended before it began
-                raise RunError("failed", f"rank {rank} ended before the ranks had met")
-
-
-# -- the exchange --------------------------------------------------------------------------
-
-
-class _Share(NamedTuple):
-    """What a rank says of its part of a batch."""
-
-    loss: float
-    n_images: int
-    has_gradient: list[bool]  # of each parameter
-
-
-class _Standing(NamedTuple):
-    """Where a rank stands after an epoch."""
-
-    weights: str  # digest
-    generators: dict[str, Any]  # as `generator_states.capture` gives them
-
-
-@dataclass
-class RankTeam:
-    """What a training asks of its ranks; see `cellrepro.model.training_loop.Team`.
-
-    Attributes
-    ----------
-    rank, n_ranks : int
-        Which of them this process is, and of how many.
-    groups : Groups
-        In which they exchange things.
-    others : dict of int to Future
-        The first rank's: the other ranks, by number.
-    generators : list of dict
-        Where the generators of each rank stood after the last epoch.
-    """
-
-    rank: int
-    n_ranks: int
-    groups: Groups
-    others: dict[int, Future[None]] = field(default_factory=dict)
-    generators: list[dict[str, Any]] = field(default_factory=list)
-
-    def begin(
-        self, network: Any, loop: TrainingLoop, *, seeded: bool, checkpoint: Path | None = None
-    ) -> None:
-        """Stand where the first rank stands.
-
-        Parameters
-        ----------
-        network : CPSAM
-            In its initial state.
-        loop : TrainingLoop
-            At its beginning.
-        seeded : bool
-            Whether the initial weights follow from a seed, and are the same in every rank.
-        checkpoint : Path, optional
-            The first rank's: the one from which it goes on.
-        """
-        first_ranks = self._exchanged(checkpoint)[0]
-        if first_ranks is not None and self.rank:
-            taken_up = checkpoints.read_plain(first_ranks)
-            weights, optimizer = taken_up.tensors()
-            network.load_state_dict(weights)
-            loop.restore({"loop": taken_up.loop, "optimizer": optimizer})
-            generator_states.restore(taken_up.loop["ranks"][self.rank])
-        elif first_ranks is None and not seeded:
-            self._copy_from_first(network)
-        self.compare(network)
-
-    def compare(self, network: Any) -> None:
-        """Raise unless all ranks have the same weights; note where their generators stand."""
-        own = _Standing(tensors_digest(network.state_dict()), generator_states.capture())
-        standings: list[_Standing] = self._exchanged(own)
-        of_first = standings[0].weights
-        others = [str(rank) for rank, one in enumerate(standings) if one.weights != of_first]
-        if others:
-            raise RunError(
-                "failed",
-                f"rank {', '.join(others)} has other weights than rank 0, though all were given "
-                "the same gradients: its device or memory is faulty, or something trained beside "
-                "the loop; nothing of this repeat is kept",
-            )
-        self.generators = [standing.generators for standing in standings]
-
-    def share(self, network: Any, loss: float, n_images: int) -> tuple[float, int]:
-        """Give every rank the gradients of the whole batch.
-
-        They are weighted by images and summed in the order of the ranks, in float32.
-
-        Parameters
-        ----------
-        network : CPSAM
-            With the gradients of this rank's images.
-        loss : float
-            Mean over this rank's images.
-        n_images : int
-            Of this rank; of a small last batch a rank may have none.
-
-        Returns
-        -------
-        float
-            The mean loss over the whole batch.
-        int
-            The number of its images.
-        """
-        parameters = list(network.parameters())
-        has_gradient = [parameter.grad is not None for parameter in parameters]
-        shares: list[_Share] = self._exchanged(_Share(loss, n_images, has_gradient))
-        n_all = sum(share.n_images for share in shares)
-        trained = [
-            parameter
-            for i, parameter in enumerate(parameters)
-            if any(share.has_gradient[i] for share in shares)
-        ]
-        weights = [share.n_images / n_all for share in shares]
-        for bucket in _buckets(trained):
-            self._average_gradients(bucket, weights)
-        return sum(share.loss * share.n_images for share in shares) / n_all, n_all
-
-    def _average_gradients(
-        self, parameters: list[torch.nn.Parameter], weights: list[float]
-    ) -> None:
-        """Give some parameters the weighted mean of their gradients in all ranks."""
-        import torch
-        import torch.distributed as dist
-
-        gradients = [
-            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            for parameter in parameters
-        ]
-        of_this_rank = torch.cat([gradient.flatten() for gradient in gradients])
-        of_all_ranks = [torch.empty_like(of_this_rank) for _ in weights]
-        with self._naming_the_lost():
-            dist.all_gather(of_all_ranks, of_this_rank, group=self.groups.gradients)
-        mean = torch.zeros_like(of_this_rank)
-        for of_rank, weight in zip(of_all_ranks, weights, strict=True):
-            mean += of_rank * weight
-        pieces = mean.split([parameter.numel() for parameter in parameters])
-        for parameter, piece in zip(parameters, pieces, strict=True):
-            parameter.grad = piece.view_as(parameter)
-
-    def _exchanged(self, word: Any) -> list[Any]:
-        """What each rank says, in their order; the first waits only so long for the others."""
-        import torch.distributed as dist
-
-        seconds = float(os.environ.get(SECONDS_VARIABLE, _SECONDS))
-        limit = _FOR_EVER if self.rank else timedelta(seconds=seconds)
-        words: list[Any] = [None] * self.n_ranks
-        with self._naming_the_lost():
-            dist.monitored_barrier(self.groups.words, timeout=limit, wait_all_ranks=self.rank == 0)
-            dist.all_gather_object(words, word, group=self.groups.words)
-        return words
-
-    def _copy_from_first(self, network: Any) -> None:
-        import torch.distributed as dist
-
-        for tensor in network.state_dict().values():
-            with self._naming_the_lost():
-                dist.broadcast(tensor, 0, group=self.groups.gradients)
-
-    @contextmanager
-    def _naming_the_lost(self) -> Iterator[None]:
-        """Say of an exchange that failed which rank it was."""
-        try:
-            yield
-        except RuntimeError as error:
-            with suppress(TimeoutError):  # who has died is about to be known
-                next(as_completed(self.others.values(), timeout=3), None)
-            for rank, future in self.others.items():
-                reason = future.exception() if future.done() else None
-                if reason is None:
-                    continue
-                sentence = f"rank {rank} ended the training: {reason}"
-                if isinstance(reason, CellreproError):
-                    raise reworded(reason, sentence) from error
-                raise RunError("failed", sentence) from error
-            late = re.search(r"Ranks? ([\d, ]+) failed to pass", str(error))
-            lost = f"a rank was lost: {error}"
-            if late is not None:
-                lost = f"rank {late[1].strip()} did not answer"
-            raise RunError(
-                "failed",
-                f"{lost}; where a step takes longer than half an hour set {SECONDS_VARIABLE}",
-            ) from error
-
-
-def _buckets(parameters: list[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
-    """Parameters in their order, about `_BUCKET` numbers at a time."""
-    bucket: list[torch.nn.Parameter] = []
-    for parameter in parameters:
-        bucket.append(parameter)
-        if sum(member.numel() for member in bucket) >= _BUCKET:
-            yield bucket
-            bucket = []
-    if bucket:
-        yield bucket

@@ -10,7 +10,8 @@ from cellrepro.bits.digests import tensor_digest
 from cellrepro.model.training_loop import Epoch, TrainingLoop
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.plan import INITIAL_WEIGHTS
-from cellrepro.run.ranks import RankTeam, team_of
+from cellrepro.run.rank_team import RankTeam
+from cellrepro.run.ranks import team_of
 from cellrepro.run.repeat_work import RepeatWork
 from cellrepro.run.until_found import Seeker
 from cellrepro.run.worker_segmenting import scores_by_image

@@ -52,6 +52,38 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class LoopState:
+    """Where a training stands between two steps; weights and generators are not in it.
+
+    Attributes
+    ----------
+    position : dict of str to value
+        Of the loop, as JSON takes it; ``epochs``, those that are done, and ``n_steps`` among it.
+    optimizer : dict
+        The optimizer's state dict, as PyTorch has it.
+    """
+
+    position: dict[str, Any]
+    optimizer: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What a checkpoint gives back to a training, but for the generators.
+
+    Attributes
+    ----------
+    network : dict of str to torch.Tensor
+        The network's state dict, on the processor.
+    loop : LoopState
+        The optimizer's tensors are on the processor, too.
+    """
+
+    network: dict[str, Any]
+    loop: LoopState
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint on disk, its plain part read."""
 
@@ -80,14 +112,8 @@ class Checkpoint:
             names = [name for name in file.keys() if name.startswith(NETWORK)]  # noqa: SIM118
             return {name.removeprefix(NETWORK): file.get_tensor(name) for name in names}
 
-    def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read all tensors.
-
-        Returns
-        -------
-        network, optimizer : dict
-            Their state dicts, on the processor.
-        """
+    def training_state(self) -> TrainingState:
+        """Read all tensors, from which a training can go on."""
         from safetensors.torch import load_file
 
         network: dict[str, Any] = {}
@@ -103,7 +129,8 @@ class Checkpoint:
             {key: tuple(value) if key == "betas" else value for key, value in group.items()}
             for group in self.groups
         ]
-        return network, {"state": states, "param_groups": groups}
+        optimizer = {"state": states, "param_groups": groups}
+        return TrainingState(network, LoopState(self.loop, optimizer))
 
 
 def save(
@@ -111,7 +138,7 @@ def save(
     *,
     origin: Origin,
     network: Any,
-    loop_state: Mapping[str, Any],
+    loop_state: LoopState,
     n_rows: Mapping[str, int],
 ) -> Path:
     """Write a checkpoint below a folder, whole or not at all.
@@ -122,8 +149,7 @@ def save(
     origin : Origin
         What the checkpoint belongs to.
     network : torch.nn.Module
-    loop_state : mapping
-        ``loop``: plain values, ``epochs`` and ``n_steps`` among them; ``optimizer``: its state.
+    loop_state : LoopState
     n_rows : mapping of str to int
         Rows of each of the run's ledgers up to here, by file name.
 
@@ -134,8 +160,8 @@ def save(
     """
     from safetensors.torch import save_file
 
-    loop = loop_state["loop"]
-    optimizer = loop_state["optimizer"]
+    loop = loop_state.position
+    optimizer = loop_state.optimizer
     tensors = {f"{NETWORK}{name}": tensor for name, tensor in network.state_dict().items()}
     for index, state in optimizer["state"].items():
         tensors |= {f"optimizer/{index}/{key}": value for key, value in state.items()}
