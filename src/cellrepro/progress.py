@@ -53,6 +53,11 @@ def progress(total: int, label: str, *, quiet: bool = False) -> Progress:
     return Lines(total, label)
 
 
+def print_note(sentence: str) -> None:
+    """Tell the user something on standard error."""
+    print(f"note: {sentence}", file=sys.stderr)
+
+
 class Progress:
     """Counts steps and shows nothing; the base of those that do."""
 

@@ -28,7 +28,7 @@ from cellrepro.process.child import Event
 from cellrepro.process.endings import RunError, ended_with
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import Setup
-from cellrepro.run import repeats, train
+from cellrepro.run import repeat_making, repeats, train
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow, read_rows
@@ -191,7 +191,7 @@ def test_a_switch_that_moved_costs_no_run(
     def in_child(task, *arguments, **options):
         return calling.in_child(partial(moving.carry_out, **task.keywords), *arguments, **options)
 
-    monkeypatch.setattr(repeats, "in_child", in_child)
+    monkeypatch.setattr(repeat_making, "in_child", in_child)
     outcome = train.segment(small_data, repeats=1, store=tmp_path / "outputs")
     assert wholeness(tmp_path / "outputs") == [f"{outcome.key}/0"]
     assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}

@@ -135,6 +135,11 @@ def in_child(
     children : Children, optional
         Among which it counts; whoever has them can end it at any moment.
 
+    Returns
+    -------
+    T
+        What the work returned.
+
     Raises
     ------
     CellreproError

@@ -235,7 +235,7 @@ def _checkpoint_interval(
         return 1 if model.architecture in SMALL else 10
     n_epochs = whole("checkpoint_every", options.checkpoint_every, least=0)
     if stored == "all" and not n_epochs:
-        raise BadInput("keep_checkpoints is 'all' and checkpoint_every is 0; expected 1 or more")
+        raise BadInput("keep_checkpoints is 'all' with 0 epochs between checkpoints; expected 1")
     return n_epochs
 
 

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 
-from cellrepro.asked.spec import Spec
-from cellrepro.determinism.profiles import require_at_startup
 from cellrepro.errors import BadInput, whole
-from cellrepro.process.calling import in_child
-from cellrepro.process.child import Event
-from cellrepro.process.held_repeat import HOLD_VARIABLE, folder_held_for, leave_further_run
-from cellrepro.progress import Progress, progress
-from cellrepro.run import worker
-from cellrepro.run.checkpointing import CHECKPOINTS, Keeping
-from cellrepro.run.more_epochs import lay_out
+from cellrepro.progress import print_note
+from cellrepro.run.checkpointing import CHECKPOINTS
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
-from cellrepro.run.until_found import as_trained
+from cellrepro.run.repeat_making import RepeatMaking, computes_here
 from cellrepro.same.verdicts import judge
 from cellrepro.store.checkpoints import differences, folders
-from cellrepro.store.store import MANIFEST, Repeat
+from cellrepro.store.store import Repeat
 from cellrepro.words import amount
 
 
@@ -37,76 +23,54 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     ----------
     plan : Plan
     repeats : int
-        How many there are in the end; a continuation adds one to those that there are.
+        How many there are in the end. It does not count where the plan continues a training: that
+        adds one repeat to those that there are.
     quiet : bool
         Show neither progress nor notices.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    BadInput
+        If ``repeats`` is below 1, or nothing of this spec is there to be resumed.
+    Damaged
+        If a stored repeat is not as it was stored.
+    CellreproError
+        The one that the worker of a repeat raised; `RunError` if its process ended otherwise.
     """
     whole("repeats", repeats, least=1)
     if not quiet:
         for notice in plan.notices:
-            note(notice)
+            print_note(notice)
     if plan.keeping.resume:
         _refuse_nothing_to_resume(plan)
     here = computes_here(plan)  # before anything looks at the machine
-    if plan.keeping.continued is not None:
-        repeats = _n_with_continuation(plan, plan.keeping.continued.name)
+    n_repeats = repeats if plan.keeping.continued is None else _n_with_continuation(plan)
     all_repeats = []
     stored_before = []
-    for index in range(repeats):
+    for index in range(n_repeats):
         repeat = plan.store.repeat(plan.spec.key, plan.machine, index)
         if repeat is not None:
             repeat.refuse_damage()
             stored_before.append(repeat)
         else:
-            label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
-            repeat = _made_by_one(plan, index, label=label, quiet=quiet, here=here)
+            label = f"{plan.spec.task} repeat {index + 1}/{n_repeats}"
+            making = RepeatMaking(plan, index, label, quiet=quiet, in_this_process=here)
+            repeat = making.made()
         all_repeats.append(repeat)
     if stored_before and not quiet and plan.spec.task != "wrap":  # `wrap` says more of its own
-        note(_of_stored(plan, stored_before, n_asked=repeats))
+        print_note(_of_stored(plan, stored_before, n_repeats=n_repeats))
     judgement = judge([repeat.manifest for repeat in all_repeats])
     return Outcome(plan, tuple(all_repeats), judgement, stored_before=tuple(stored_before))
 
 
-def note(sentence: str) -> None:
-    """Tell the user something on standard error."""
-    print(f"note: {sentence}", file=sys.stderr)
-
-
-# -- what is stored already ----------------------------------------------------------------
-
-
-def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_asked: int) -> str:
-    """What was not run, as it is stored, and what was asked for beside it and is not there."""
-    folder = stored[0].folder.parent
-    are = "is" if len(stored) == 1 else "are"
-    ran = "nothing was run" if len(stored) == n_asked else "only the others were run"
-    text = f"{amount(len(stored), 'repeat')} of this spec {are} stored already ({folder}); {ran}"
-    missing = _options_without_effect(plan, stored)
-    if missing:
-        text += (
-            f"; {' and '.join(missing)} changed nothing of what they hold: give another store, "
-            "or remove that folder, and train again"
-        )
-    return text
-
-
-def _options_without_effect(plan: Plan, stored: Sequence[Repeat]) -> list[str]:
-    """What was asked to be kept and is not there in repeats that were stored before."""
-    keeping = plan.keeping
-    missing = []
-    if keeping.keep_checkpoints != "none":
-        n_wanted = 1
-        if keeping.keep_checkpoints == "all":
-            n_wanted = -(-plan.spec.epochs // keeping.checkpoint_every)
-        if any(len(folders(repeat.folder / CHECKPOINTS)) < n_wanted for repeat in stored):
-            missing.append("keep_checkpoints")
-    if keeping.operation_steps is not None:
-        missing.append("operation_steps")
-    return missing
-
-
-def _n_with_continuation(plan: Plan, name: str) -> int:
+def _n_with_continuation(plan: Plan) -> int:
     """How many repeats there are once a continuation, if it is not stored yet, is one of them."""
+    assert plan.keeping.continued is not None
+    name = plan.keeping.continued.name
     run = plan.store.run(plan.spec.key)
     stored = run.machines.get(plan.machine, {}) if run else {}
     trainings = [repeat.manifest.training for repeat in stored.values()]
@@ -114,139 +78,6 @@ def _n_with_continuation(plan: Plan, name: str) -> int:
         training is not None and training.continued_from == name for training in trainings
     )
     return len(stored) if is_stored else len(stored) + 1
-
-
-# -- one repeat, made ----------------------------------------------------------------------
-
-
-def _made_by_one(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repeat:
-    """Make a repeat, or wait until another process has made it."""
-    with _alone(plan, index):
-        repeat = plan.store.repeat(plan.spec.key, plan.machine, index)
-        return repeat or _made(plan, index, label=label, quiet=quiet, here=here)
-
-
-def _alone(plan: Plan, index: int) -> AbstractContextManager[None]:
-    """Wait while another process makes the same repeat; the grid has waited already."""
-    # Further runs of a grid's notebook wait neither: two notebooks could wait for each other's
-    # repeats for ever. Of two that make the same repeat at once the first is stored.
-    if HOLD_VARIABLE in os.environ:
-        return nullcontext()
-    notes: list[str] = []
-
-    def waits() -> None:
-        if not notes:
-            notes.append(f"another process is at repeat {index} of {plan.spec.key}: waiting for it")
-            note(notes[0])
-
-    return plan.store.alone(plan.spec.key, plan.machine, index, waits)
-
-
-def computes_here(plan: Plan) -> bool:
-    """Whether the grid started this process for one repeat, and nothing was computed in it yet."""
-    # Then a worker beside it would only load PyTorch and Cellpose a second time.
-    if HOLD_VARIABLE not in os.environ or sys.modules.keys() & {"torch", "cellpose"}:
-        return False
-    if plan.request.setup.cellpose is not None:
-        return False
-    try:
-        require_at_startup(plan.profile.started_with(plan.request.setup.variables()))
-    except BadInput:
-        return False
-    return True
-
-
-def _made(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repeat:
-    """Have a worker make one repeat, and store it; the grid stores the one that it asked for."""
-    held_folder = folder_held_for(plan.spec.key, index)
-    if held_folder is None:
-        with plan.store.staging() as area:
-            folder = area / "repeat"
-            folder.mkdir()
-            _work(plan, index, folder, label=label, quiet=quiet, here=False)
-            repeat = plan.store.commit(folder, _carried_out(plan, folder))
-        leave_further_run(repeat.name)
-        return repeat
-    if (held_folder / MANIFEST).exists():  # the notebook asks for it again
-        return Repeat(held_folder)
-    shutil.rmtree(held_folder, ignore_errors=True)  # of an attempt that failed in this notebook
-    held_folder.mkdir()
-    _work(plan, index, held_folder, label=label, quiet=quiet, here=here)
-    return Repeat(held_folder)
-
-
-def _carried_out(plan: Plan, folder: Path) -> Spec:
-    """The spec of what a worker left: the plan's, but where a goal ended a training."""
-    if plan.request.goal is None:
-        return plan.spec
-    return as_trained(plan.spec, Repeat(folder).manifest.training)
-
-
-def _work(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here: bool) -> None:
-    """Have a worker leave one repeat in a folder."""
-    n_steps = plan.spec.epochs + plan.n_images
-    with (
-        _unfinished(plan, index, quiet=quiet) as keeping,
-        progress(n_steps, label, quiet=quiet) as bar,
-    ):
-        task = partial(
-            worker.make_repeat,
-            request=plan.request,
-            repeat=index,
-            staged=folder,
-            keeping=keeping,
-        )
-        in_child(
-            task,
-            plan.request.setup,
-            label=label,
-            on_event=lambda event: _show(event, bar),
-            here=here,
-        )
-
-
-def _show(event: Event, bar: Progress) -> None:
-    """Show what a worker says."""
-    match event.kind:
-        case "phase":
-            bar.note(event.text)
-        case "done":
-            bar.advance(event.text)
-        case "note":
-            bar.say(event.text)
-
-
-# -- unfinished trainings ------------------------------------------------------------------
-
-
-@contextmanager
-def _unfinished(plan: Plan, index: int, *, quiet: bool) -> Iterator[Keeping]:
-    """What to keep of this repeat, and where it leaves its checkpoints, if it makes any."""
-    # A grid that is started again goes on where it was.
-    keeping = replace(plan.keeping, resume=plan.keeping.resume or HOLD_VARIABLE in os.environ)
-    if plan.spec.task != "train" or not (keeping.checkpoint_every or keeping.resume):
-        yield keeping
-        return
-    with plan.store.unfinished(plan.spec, plan.machine, index) as folder:
-        if folder is None:
-            if keeping.continued is not None:
-                raise BadInput(f"another process is at {plan.spec.key}; wait until it has ended")
-            note(f"another process is at repeat {index} of {plan.spec.key}; no checkpoints here")
-            yield Keeping(operation_steps=keeping.operation_steps)
-            return
-        if keeping.continued is not None and not folders(folder):
-            lay_out(keeping.continued, plan.spec, index, folder)
-        checkpoints = folders(folder)
-        if checkpoints and not quiet:
-            note(_of_unfinished(plan, keeping, checkpoints[-1]))
-        yield replace(keeping, unfinished=folder.resolve())
-
-
-def _of_unfinished(plan: Plan, keeping: Keeping, last: Path) -> str:
-    """How far an unfinished training was, and what becomes of it."""
-    goes_on = "goes on" if keeping.resume else "starts anew (with resume it would go on)"
-    ended = "killed" if keeping.continued is None else "ended"
-    return f"this training was {ended} after {last.name} of {plan.spec.epochs}; it {goes_on}"
 
 
 def _refuse_nothing_to_resume(plan: Plan) -> None:
@@ -257,10 +88,43 @@ def _refuse_nothing_to_resume(plan: Plan) -> None:
     is_stored = (plan.store.root / "runs" / run_on_machine).exists()
     if not unfinished or is_begun or is_stored:
         return
-    spec = plan.spec.model_dump(mode="json")
-    differing = {name: differences(other, spec) for name, other in unfinished.items()}
+    spec_here = plan.spec.model_dump(mode="json")
+    differing = {name: differences(spec, spec_here) for name, spec in unfinished.items()}
     nearest = min(differing, key=lambda name: len(differing[name]))
     raise BadInput(
         f"nothing of {run_on_machine} is there to be resumed, only {nearest}: "
         f"{'; '.join(differing[nearest]) or 'of another machine'}; train without resume"
     )
+
+
+# -- what is said of stored repeats --------------------------------------------------------
+
+
+def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_repeats: int) -> str:
+    """What was not run, as it is stored, and which options had no effect on it."""
+    folder = stored[0].folder.parent
+    are = "is" if len(stored) == 1 else "are"
+    ran = "nothing was run" if len(stored) == n_repeats else "only the others were run"
+    text = f"{amount(len(stored), 'repeat')} of this spec {are} stored already ({folder}); {ran}"
+    idle = _options_without_effect(plan, stored)
+    if idle:
+        text += (
+            f"; {' and '.join(idle)} changed nothing of what they hold: give another store, "
+            "or remove that folder, and train again"
+        )
+    return text
+
+
+def _options_without_effect(plan: Plan, stored: Sequence[Repeat]) -> list[str]:
+    """The options that ask for more files than repeats that were stored before have."""
+    keeping = plan.keeping
+    idle = []
+    if keeping.keep_checkpoints != "none":
+        n_wanted = 1
+        if keeping.keep_checkpoints == "all":
+            n_wanted = -(-plan.spec.epochs // keeping.checkpoint_every)  # rounded up
+        if any(len(folders(repeat.folder / CHECKPOINTS)) < n_wanted for repeat in stored):
+            idle.append("keep_checkpoints")
+    if keeping.operation_steps is not None:
+        idle.append("operation_steps")
+    return idle

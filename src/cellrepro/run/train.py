@@ -10,11 +10,12 @@ from typing import Any
 from cellrepro.asked import defaults
 from cellrepro.asked.choices import LedgerKind, StoredCheckpoints
 from cellrepro.determinism.choices import Mode
+from cellrepro.progress import print_note
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
 from cellrepro.run.planning import plan_segmentation, plan_training
-from cellrepro.run.repeats import carry_out, note
+from cellrepro.run.repeats import carry_out
 from cellrepro.run.until_found import DRAWS_PER_EPOCH, FOUND, MOST_EPOCHS, Goal
 from cellrepro.same.verdicts import judge
 from cellrepro.store.store import Repeat
@@ -73,7 +74,8 @@ def train(
     data_seed : int or "cellpose"
         For image order and augmentation; Cellpose's own seeding by default.
     epochs : int
-        2 or more: in the first one Cellpose's learning rate is 0.
+        How often all images are shown. 1 trains nothing, and the run is vacuous: in the first epoch
+        Cellpose's learning rate is 0.
     batch_size : int
         Images a step.
     learning_rate : float, optional
@@ -114,17 +116,19 @@ def train(
     loose : str, optional
         One operation, ``index_put`` for example, that mode ``strict`` leaves as it is.
     repeats : int
-        How often; 2 are needed for a verdict.
+        How many there are in the end; 2 are needed for a verdict. With ``continued_from`` it does
+        not count: one repeat is added to those that there are.
     resume : bool
         Go on with a killed training of this spec from its last checkpoint, to the same result.
     checkpoint_every : int, optional
         Epochs between checkpoints, 0 for none; by default 1 for small networks, 10 otherwise.
-    keep_checkpoints : {"none", "last", "all"}
-        What is stored with the finished repeat; until then the last is kept anyway.
+    keep_checkpoints : {"none", "last", "all"} or bool
+        Which checkpoints are stored with the finished repeat; True is ``all``. While a training
+        goes on its newest checkpoint lies in the store anyway, for ``resume``.
     continued_from : str, optional
-        ``KEY/REPEAT`` of a finished training that kept its last checkpoint: go on from there to
-        ``epochs``. What else is given with another than its usual value must be as it was; the
-        rest is as it was. One repeat is added.
+        ``KEY/REPEAT`` of a finished training that stored its last checkpoint: go on from there to
+        ``epochs``. Every other option with another value than its default must be as it was. An
+        option with its default counts as left out, and is as it was there.
     operation_steps : sequence of int, optional
         Steps whose operations ``ledger="ops"`` writes down and judges; by default all, unjudged.
     store : str or Path
@@ -185,7 +189,23 @@ def train(
 def train_with(
     options: TrainingOptions, *, repeats: int = defaults.TRAININGS, quiet: bool = False
 ) -> Outcome:
-    """`train`, for options that are one record already."""
+    """Train as `train` does, with options that are one record already.
+
+    Parameters
+    ----------
+    options : TrainingOptions
+    repeats, quiet
+        As for `train`.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    BadInput, NotPossibleHere, RunError
+        As `train` does.
+    """
     return carry_out(plan_training(options), repeats=repeats, quiet=quiet)
 
 
@@ -303,6 +323,10 @@ def train_until_found(
     ------
     BadInput
         If the folder cannot be trained on.
+    NotPossibleHere
+        If memory or disk is short.
+    RunError
+        If a process ends without finishing.
     """
     options = TrainingOptions(
         data=data,
@@ -317,7 +341,7 @@ def train_until_found(
     if repeat is None:
         repeat = carry_out(plan, repeats=1, quiet=quiet).repeats[0]
     elif not quiet:
-        note(f"this network is stored already: {repeat.name}, {repeat.spec.epochs} epochs")
+        print_note(f"this network is stored already: {repeat.name}, {repeat.spec.epochs} epochs")
     as_it_ended = replace(plan, request=replace(plan.request, spec=repeat.spec))
     return Outcome(as_it_ended, (repeat,), judge([repeat.manifest]))
 

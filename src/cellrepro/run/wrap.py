@@ -8,10 +8,11 @@ from pathlib import Path
 
 from cellrepro.asked import defaults
 from cellrepro.determinism.choices import Mode
+from cellrepro.progress import print_note
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
-from cellrepro.run.repeats import carry_out, note
+from cellrepro.run.repeats import carry_out
 from cellrepro.run.wrapped_function import plan_function
 from cellrepro.run.wrapped_program import plan_program
 from cellrepro.words import amount
@@ -63,9 +64,13 @@ def wrap(
     Raises
     ------
     BadInput
-        If the program fails, or what it writes is no label image of the image's shape.
+        If the folder cannot be read or an option or the command cannot be used; if the program
+        fails, or what it writes is no label image of the image's shape.
     NotPossibleHere
-        If an image takes longer than ``timeout``. In both cases nothing of the repeat is stored.
+        If an image takes longer than ``timeout``, or this machine lacks what the profile asks for.
+    RunError
+        If the process that starts the program ends without finishing. Nothing of a repeat that
+        ended with an error is stored.
     """
     options = WrapOptions(data, mode=mode, seed=seed, profile=profile, store=store)
     plan = plan_program(options, command, timeout=timeout)
@@ -118,8 +123,13 @@ def wrap_python(
     Raises
     ------
     BadInput
-        If the function fails, or what it returns is no label image of the image's shape; nothing
-        of the repeat is stored.
+        If the folder cannot be read, an option cannot be used, or there is no such function; if the
+        function fails, or what it returns is no label image of the image's shape.
+    NotPossibleHere
+        If this machine lacks what the profile asks for.
+    RunError
+        If the process of the function ends without finishing. Nothing of a repeat that ended with
+        an error is stored.
     """
     options = WrapOptions(data, mode=mode, seed=seed, profile=profile, store=store)
     return _carried_out(plan_function(options, function), repeats, quiet=quiet)
@@ -129,7 +139,7 @@ def _carried_out(plan: Plan, repeats: int, *, quiet: bool) -> Outcome:
     """Carry out a plan, and say which of its repeats were stored before."""
     outcome = carry_out(plan, repeats=repeats, quiet=quiet)
     if outcome.stored_before and not quiet:
-        note(_of_stored(outcome))
+        print_note(_of_stored(outcome))
     return outcome
 
 

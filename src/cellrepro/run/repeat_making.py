@@ -1,0 +1,218 @@
+"""One repeat of a plan, made by a worker in a process of its own, and stored."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from cellrepro.asked.spec import Spec
+from cellrepro.determinism.profiles import require_at_startup
+from cellrepro.errors import BadInput
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Event
+from cellrepro.process.held_repeat import HOLD_VARIABLE, folder_held_for, leave_further_run
+from cellrepro.progress import Progress, print_note, progress
+from cellrepro.run import worker
+from cellrepro.run.checkpointing import Keeping
+from cellrepro.run.more_epochs import lay_out
+from cellrepro.run.plan import Plan
+from cellrepro.run.until_found import as_trained
+from cellrepro.store.checkpoints import folders
+from cellrepro.store.store import MANIFEST, Repeat
+
+
+@dataclass(frozen=True)
+class RepeatMaking:
+    """How one repeat of a plan is made.
+
+    Attributes
+    ----------
+    plan : Plan
+    index : int
+        The repeat's number, from 0.
+    label : str
+        Names the work in messages, and above its progress.
+    quiet : bool
+        Show neither progress nor notices.
+    in_this_process : bool
+        Make what the grid asked for in this process; see `computes_here`.
+    """
+
+    plan: Plan
+    index: int
+    label: str
+    quiet: bool
+    in_this_process: bool
+
+    def made(self) -> Repeat:
+        """Make the repeat, or wait until another process has made it.
+
+        Raises
+        ------
+        CellreproError
+            The one that the worker raised.
+        RunError
+            If the worker's process ended in any other way.
+        """
+        plan = self.plan
+        with self._alone():
+            stored = plan.store.repeat(plan.spec.key, plan.machine, self.index)
+            if stored is not None:
+                return stored
+            # The grid stores the repeat that it asked for by itself.
+            grid_folder = folder_held_for(plan.spec.key, self.index)
+            return self._made_and_stored() if grid_folder is None else self._left_in(grid_folder)
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Wait while another process makes the same repeat; the grid has waited already."""
+        # Further runs of a grid's notebook wait neither: two notebooks could wait for each other's
+        # repeats for ever. Of two that make the same repeat at once the first is stored.
+        if HOLD_VARIABLE in os.environ:
+            return nullcontext()
+        plan = self.plan
+        waits = _WaitNotice(f"another process is at repeat {self.index} of {plan.spec.key}")
+        return plan.store.alone(plan.spec.key, plan.machine, self.index, waits.print_once)
+
+    def _made_and_stored(self) -> Repeat:
+        """Have a worker make the repeat in a new folder, and store that."""
+        plan = self.plan
+        with plan.store.staging() as area:
+            folder = area / "repeat"
+            folder.mkdir()
+            self._work(folder, here=False)
+            repeat = plan.store.commit(folder, _carried_out(plan, folder))
+        leave_further_run(repeat.name)
+        return repeat
+
+    def _left_in(self, folder: Path) -> Repeat:
+        """Have the repeat made in the folder that the grid named."""
+        if (folder / MANIFEST).exists():  # the notebook asks for it again
+            return Repeat(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed in this notebook
+        folder.mkdir()
+        self._work(folder, here=self.in_this_process)
+        return Repeat(folder)
+
+    def _work(self, folder: Path, *, here: bool) -> None:
+        """Have a worker leave the repeat in a folder."""
+        plan = self.plan
+        n_steps = plan.spec.epochs + plan.n_images
+        with (
+            _keeping_of(plan, self.index, quiet=self.quiet) as keeping,
+            progress(n_steps, self.label, quiet=self.quiet) as bar,
+        ):
+            task = partial(
+                worker.make_repeat,
+                request=plan.request,
+                repeat=self.index,
+                staged=folder,
+                keeping=keeping,
+            )
+            in_child(
+                task,
+                plan.request.setup,
+                label=self.label,
+                on_event=partial(_show, bar=bar),
+                here=here,
+            )
+
+
+@dataclass
+class _WaitNotice:
+    """Says once that this process waits for another one."""
+
+    reason: str
+    is_printed: bool = False
+
+    def print_once(self) -> None:
+        if not self.is_printed:
+            print_note(f"{self.reason}: waiting for it")
+            self.is_printed = True
+
+
+def _carried_out(plan: Plan, folder: Path) -> Spec:
+    """The spec of what a worker left: the plan's, but where a goal ended a training."""
+    if plan.request.goal is None:
+        return plan.spec
+    return as_trained(plan.spec, Repeat(folder).manifest.training)
+
+
+def _show(event: Event, *, bar: Progress) -> None:
+    """Show an event of a worker."""
+    match event.kind:
+        case "phase":
+            bar.note(event.text)
+        case "done":
+            bar.advance(event.text)
+        case "note":
+            bar.say(event.text)
+
+
+def computes_here(plan: Plan) -> bool:
+    """Whether the repeat that a grid asked for can be made in this process.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    bool
+        True where the grid started this process for the repeat, with the variables of the plan's
+        profile, and nothing was computed in it yet. A worker beside it would then only load PyTorch
+        and Cellpose a second time.
+    """
+    if HOLD_VARIABLE not in os.environ or sys.modules.keys() & {"torch", "cellpose"}:
+        return False
+    if plan.request.setup.cellpose is not None:
+        return False
+    try:
+        require_at_startup(plan.profile.started_with(plan.request.setup.variables()))
+    except BadInput:
+        return False
+    return True
+
+
+# -- unfinished trainings ------------------------------------------------------------------
+
+
+@contextmanager
+def _keeping_of(plan: Plan, index: int, *, quiet: bool) -> Iterator[Keeping]:
+    """What to keep of a repeat; a training that makes checkpoints has a folder for one block."""
+    # A grid that is started again goes on where it was.
+    keeping = replace(plan.keeping, resume=plan.keeping.resume or HOLD_VARIABLE in os.environ)
+    needs_folder = keeping.checkpoint_every > 0 or keeping.resume
+    if plan.spec.task != "train" or not needs_folder:
+        yield keeping
+        return
+    with plan.store.unfinished(plan.spec, plan.machine, index) as folder:
+        if folder is None:
+            yield _keeping_without_folder(plan, index, keeping)
+            return
+        if keeping.continued is not None and not folders(folder):
+            lay_out(keeping.continued, plan.spec, index, folder)
+        checkpoints = folders(folder)
+        if checkpoints and not quiet:
+            print_note(_how_far(plan, keeping, checkpoints[-1]))
+        yield replace(keeping, unfinished=folder.resolve())
+
+
+def _keeping_without_folder(plan: Plan, index: int, keeping: Keeping) -> Keeping:
+    """What is kept where another process has the folder of this training: no checkpoints."""
+    if keeping.continued is not None:
+        raise BadInput(f"another process is at {plan.spec.key}; wait until it has ended")
+    print_note(f"another process is at repeat {index} of {plan.spec.key}; no checkpoints here")
+    return Keeping(operation_steps=keeping.operation_steps)
+
+
+def _how_far(plan: Plan, keeping: Keeping, last: Path) -> str:
+    """How far an unfinished training was, and what becomes of it."""
+    goes_on = "goes on" if keeping.resume else "starts anew (with resume it would go on)"
+    ended = "killed" if keeping.continued is None else "ended"
+    return f"this training was {ended} after {last.name} of {plan.spec.epochs}; it {goes_on}"
