@@ -19,7 +19,7 @@ from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.results import Result, Row
-from cellrepro.run.checkpointing import CHECKPOINTS, give_weights_of, kept_checkpoints
+from cellrepro.run.stored_checkpoints import CHECKPOINTS, give_weights_of, stored_checkpoints
 from cellrepro.same.metrics import average_precision, compare_masks
 from cellrepro.same.over_images import totals_over
 from cellrepro.same.weights import compare_weights
@@ -187,7 +187,7 @@ def growth(
 
 
 def _kept_by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
-    return {checkpoint.epoch: checkpoint for checkpoint in kept_checkpoints(repeat)}
+    return {checkpoint.epoch: checkpoint for checkpoint in stored_checkpoints(repeat)}
 
 
 def _spread_over(epochs: Sequence[int], n: int) -> list[int]:

@@ -6,8 +6,9 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.process.setup import Setup
 
 if TYPE_CHECKING:
@@ -33,8 +34,26 @@ class Event:
 class Opened(NamedTuple):
     """A network that is ready to be used, and where it lies."""
 
-    network: Any  # Cellpose's, which has no type
+    network: CellposeNetwork
     device: torch.device
+
+
+class LooseBlock(AbstractContextManager[object], Protocol):
+    """A block in which one operation is left loose; it can be entered again.
+
+    Attributes
+    ----------
+    n_calls : int
+        How often the operation has been called in it.
+    """
+
+    n_calls: int
+
+
+class _NothingLoose(nullcontext[object]):
+    """A block in which no operation is left loose."""
+
+    n_calls = 0
 
 
 class Child:
@@ -116,8 +135,11 @@ class Child:
             network = build(model, seed=self.setup.seed, device=device, dtype=precision)
             yield Opened(network, device)
 
-    def loosened(self) -> AbstractContextManager[Any]:
+    def loosened(self) -> LooseBlock:
         """A block in which the loose operation, if any, is left as PyTorch has it."""
         from cellrepro.determinism.modes import left_loose
 
-        return left_loose(self.setup.loose) if self.setup.loose else nullcontext()
+        if self.setup.loose is None:
+            return _NothingLoose()
+        block: LooseBlock = left_loose(self.setup.loose)
+        return block

@@ -1,4 +1,4 @@
-"""What a training writes down and keeps as it goes: its ledgers, and checkpoints to go on from."""
+"""What a training writes as it goes on: its ledgers, and checkpoints from which it can go on."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import shutil
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from cellrepro.asked.choices import StoredCheckpoints
+from cellrepro.asked.choices import LedgerKind, StoredCheckpoints
 from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import value_digest
 from cellrepro.determinism import checkpoint_seeds, generator_states
 from cellrepro.errors import BadInput
+from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import TrainingLoop
+from cellrepro.run.stored_checkpoints import CHECKPOINTS
+from cellrepro.run.training_ledgers import growing_ledgers, with_spec
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint, Origin
 from cellrepro.store.ledger import (
@@ -22,7 +24,6 @@ from cellrepro.store.ledger import (
     OPERATIONS,
     Ledger,
     LedgerRow,
-    Pieces,
     read_rows,
     write_rows,
 )
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from cellrepro.trace.operation_ledger import OperationWatch
     from cellrepro.trace.watches import Watch, Watches
 
-CHECKPOINTS = "checkpoints"
-"""The folder of a stored repeat that holds those that were kept."""
+RowType = TypeVar("RowType")
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,14 @@ class Keeping:
 
 
 class Keeper:
-    """Told of every epoch by the worker; hands what it kept over to the finished repeat.
+    """Writes ledgers and checkpoints of a training, and hands them over to the finished repeat.
+
+    The worker calls `begin`, `epoch_ended` after every epoch, and `finish`.
 
     Parameters
     ----------
     keeping : Keeping
+        What is to be kept.
     staged : Path
         The folder of the repeat.
     level : {"off", "steps", "ops"}
@@ -92,7 +95,9 @@ class Keeper:
         The folder of the checkpoint that was taken up.
     """
 
-    def __init__(self, keeping: Keeping, staged: Path, *, level: str, seed: int | None) -> None:
+    def __init__(
+        self, keeping: Keeping, staged: Path, *, level: LedgerKind, seed: int | None
+    ) -> None:
         self._keeping = keeping
         self._staged = staged
         self._level = level
@@ -106,8 +111,8 @@ class Keeper:
         self.continued_from: str | None = None
         self.goes_on_from: Path | None = None
 
-    def watch(self, network: Any) -> Watches | None:
-        """Who listens to the training, or none."""
+    def watch(self, network: CellposeNetwork) -> Watches | None:
+        """Make what observes the steps of the training; none with ``ledger="off"``."""
         if self._level == "off":
             return None
         from cellrepro.trace.watches import StepWatch, Watches
@@ -117,8 +122,8 @@ class Keeper:
             watches.append(self._operation_watch(network))
         return Watches(watches)
 
-    def _operation_watch(self, network: Any) -> OperationWatch:
-        """The one that writes down operations, made when it is first needed."""
+    def _operation_watch(self, network: CellposeNetwork) -> OperationWatch:
+        """What writes down operations; made when it is first needed."""
         from cellrepro.trace.operation_ledger import OperationWatch
 
         if self._operations is None:
@@ -126,7 +131,9 @@ class Keeper:
             self._operations = OperationWatch(network, steps=steps)
         return self._operations
 
-    def watching_image(self, network: Any, index: int) -> AbstractContextManager[Any]:
+    def watching_image(
+        self, network: CellposeNetwork, index: int
+    ) -> AbstractContextManager[object]:
         """Write down the operations of segmenting one image, where nothing was trained."""
         was_trained = self.origin is not None
         if self._level != "ops" or was_trained:
@@ -135,8 +142,8 @@ class Keeper:
 
     # -- the beginning of a training -------------------------------------------------------
 
-    def begin(self, origin: Origin, network: Any, loop: TrainingLoop) -> list[str]:
-        """Take up an unfinished training, if asked for.
+    def begin(self, origin: Origin, network: CellposeNetwork, loop: TrainingLoop) -> list[str]:
+        """Take up an unfinished training, if `Keeping` says so; else remove what there is of it.
 
         Parameters
         ----------
@@ -172,10 +179,11 @@ class Keeper:
         return []
 
     def _go_on(
-        self, checkpoint: Checkpoint, origin: Origin, network: Any, loop: TrainingLoop
+        self, checkpoint: Checkpoint, origin: Origin, network: CellposeNetwork, loop: TrainingLoop
     ) -> None:
         if origin.spec.get("seed") is None and origin.spec.get("model_digest") is None:
-            # Drawn by no seed, they are others in every process; it began with those found here.
+            # No seed draws the initial weights: every process has others, and the training began
+            # with those of the checkpoint.
             origin = replace(origin, initial_weights=checkpoint.origin.initial_weights)
             self.origin = origin
         checkpoints.refuse_other(checkpoint, origin)
@@ -206,15 +214,17 @@ class Keeper:
 
     # -- on the way ------------------------------------------------------------------------
 
-    def epoch_ended(self, network: Any, loop: TrainingLoop) -> None:
+    def epoch_ended(self, network: CellposeNetwork, loop: TrainingLoop) -> None:
         """Write down what is new, and a checkpoint if it is time."""
-        every = self._keeping.checkpoint_every
-        keep = self._keeping.keep_checkpoints
-        is_kept_at_the_end = loop.finished and keep != "none"
-        if every and len(loop.training.epochs) % every and not is_kept_at_the_end:
+        interval = self._keeping.checkpoint_every
+        to_store = self._keeping.keep_checkpoints
+        is_stored_end = loop.finished and to_store != "none"
+        is_between = interval > 0 and len(loop.training.epochs) % interval > 0
+        if is_between and not is_stored_end:
             return
         self._write_ledgers()
-        if not (every or is_kept_at_the_end) or self.origin is None:
+        makes_checkpoint = interval > 0 or is_stored_end
+        if not makes_checkpoint or self.origin is None:
             return
         state = loop.state()
         state.position["resumed"] = self.resumed
@@ -226,23 +236,25 @@ class Keeper:
             loop_state=state,
             n_rows={name: pieces.n_rows for name, pieces in self._pieces.items()},
         )
-        if keep != "all":
+        if to_store != "all":
             checkpoints.keep_last(self._unfinished)
 
     def _write_ledgers(self) -> None:
         """Append the entries that are new, and forget them here."""
-        new_rows: dict[str, list[Any]] = {LEDGER: self.ledger.entries}
+        self._append(LEDGER, self.ledger.entries)
         if self._operations is not None:
-            new_rows[OPERATIONS] = self._operations.rows
-            new_rows[DRAWS] = self._operations.draws
-        for name, rows in new_rows.items():
-            self._pieces[name].append(rows)
-            rows.clear()
+            self._append(OPERATIONS, self._operations.rows)
+            self._append(DRAWS, self._operations.draws)
+
+    def _append(self, name: str, rows: list[RowType]) -> None:
+        """Append rows to the growing ledger of a file, and empty the list."""
+        self._pieces[name].append(rows)
+        rows.clear()
 
     # -- the end ---------------------------------------------------------------------------
 
     @property
-    def kept(self) -> list[Checkpoint]:
+    def checkpoints_to_store(self) -> list[Checkpoint]:
         """The checkpoints that the finished repeat will hold, the earliest first."""
         if self._keeping.keep_checkpoints == "none":
             return []
@@ -264,7 +276,7 @@ class Keeper:
                 path = self._staged / LEDGER
                 rows = with_spec(read_rows(path, LedgerRow), carried_out)
                 write_rows(path, rows, LedgerRow)
-        for checkpoint in self.kept:
+        for checkpoint in self.checkpoints_to_store:
             target = self._staged / CHECKPOINTS / checkpoint.folder.name
             shutil.copytree(checkpoint.folder, target, copy_function=link_or_copy)
         shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
@@ -274,93 +286,3 @@ class Keeper:
         if self.origin is None:
             return False
         return carried_out.model_dump(mode="json") != self.origin.spec
-
-
-def growing_ledgers(unfinished: Path, level: str) -> dict[str, Pieces]:
-    """The growing ledgers of a training, by the name of the file that each ends in.
-
-    Parameters
-    ----------
-    unfinished : Path
-        The folder of the unfinished training.
-    level : {"off", "steps", "ops"}
-        What is written down.
-    """
-    rows = unfinished / "rows"
-    ledgers = {LEDGER: Pieces(rows / "steps", LedgerRow)}
-    if level == "ops":
-        from cellrepro.trace.operation_ledger import OperationRow
-        from cellrepro.trace.random_draws import Draw
-
-        ledgers[OPERATIONS] = Pieces(rows / "operations", OperationRow)
-        ledgers[DRAWS] = Pieces(rows / "draws", Draw)
-    return ledgers
-
-
-def add_spec(ledger: Ledger, spec: Spec) -> None:
-    """Write down what was asked for, field by field."""
-    for name, value in spec.model_dump(mode="json").items():
-        ledger.add("spec", name, value_digest(value), detail=value)
-
-
-def with_spec(rows: list[LedgerRow], spec: Spec) -> list[LedgerRow]:
-    """The rows of a step ledger, the spec in it replaced."""
-    ledger_of_spec = Ledger()
-    add_spec(ledger_of_spec, spec)
-    position = next(i for i, row in enumerate(rows) if row.stage == "spec")
-    others = [row for row in rows if row.stage != "spec"]
-    return [*others[:position], *ledger_of_spec.entries, *others[position:]]
-
-
-# -- of a finished training ----------------------------------------------------------------
-
-
-def kept_checkpoints(repeat: Repeat) -> list[Checkpoint]:
-    """The checkpoints that a stored repeat kept, the earliest first; their tensors are unread.
-
-    Raises
-    ------
-    BadInput
-        If one says other things than when it was stored, or cannot be read.
-    """
-    kept = []
-    for folder in checkpoints.folders(repeat.folder / CHECKPOINTS):
-        repeat.file(f"{CHECKPOINTS}/{folder.name}/{checkpoints.PLAIN}")
-        kept.append(checkpoints.read_plain(folder))
-    return kept
-
-
-def last_checkpoint(repeat: Repeat) -> Checkpoint:
-    """The checkpoint of a finished training's last epoch, whole.
-
-    Raises
-    ------
-    BadInput
-        If it kept none, or another file than was stored.
-    """
-    kept = kept_checkpoints(repeat)
-    if not kept or kept[-1].epoch != repeat.spec.epochs:
-        raise BadInput(
-            f"{repeat.name} is no training that kept the checkpoint of its last epoch, from which "
-            "it could go on; train with keep_checkpoints 'last', in another store if it is in this"
-        )
-    checkpoints.refuse_changed(kept[-1])
-    return kept[-1]
-
-
-def give_weights_of(checkpoint: Checkpoint, network: Any, dtype: str) -> None:
-    """Give a network the weights of a checkpoint, to segment in a profile's precision.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    network : CPSAM
-        Of the same architecture.
-    dtype : str
-        ``float32`` or ``bfloat16``.
-    """
-    import torch
-
-    network.dtype = torch.float32  # in which it was trained
-    network.load_state_dict(checkpoint.network())
-    network.dtype = getattr(torch, dtype)

@@ -10,6 +10,7 @@ from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
 from cellrepro.images.axes import FLAT, Axes
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
+from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import Epoch, Team, TrainingLoop
 from cellrepro.run.plan import CHANGED_SINCE, Request
 
@@ -66,7 +67,7 @@ def _hear_nothing(epoch: Epoch) -> None:
 
 def training_loop(
     spec: Spec,
-    network: Any,
+    network: CellposeNetwork,
     folder: ImageFolder,
     *,
     on_epoch: Callable[[Epoch], None] = _hear_nothing,

@@ -11,8 +11,8 @@ from cellrepro.bits.nested_values import flattened
 from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
 from cellrepro.process.machine_here import numeric_class
-from cellrepro.run.checkpointing import add_spec
 from cellrepro.run.repeat_work import RepeatWork
+from cellrepro.run.training_ledgers import add_spec
 from cellrepro.store import this_machine
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS, MachineRecord
 

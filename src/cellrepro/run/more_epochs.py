@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from cellrepro.asked.spec import Spec, make_spec
@@ -12,10 +12,12 @@ from cellrepro.errors import BadInput
 from cellrepro.images.axes import FLAT
 from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.model.weight_sources import started_from
-from cellrepro.run.checkpointing import Keeping, growing_ledgers, last_checkpoint, with_spec
+from cellrepro.run.checkpointing import Keeping
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
+from cellrepro.run.stored_checkpoints import last_checkpoint
+from cellrepro.run.training_ledgers import growing_ledgers, with_spec
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import differences
 from cellrepro.store.ledger import LEDGER, read_rows
@@ -114,23 +116,21 @@ def lay_out(finished: Repeat, spec: Spec, repeat: int, unfinished: Path) -> None
         Its number among the repeats of that spec.
     unfinished : Path
         The folder, without checkpoints.
+
+    Raises
+    ------
+    BadInput
+        If the checkpoint has changed since it was stored.
     """
     last = last_checkpoint(finished)
-    n_rows = {}
+    n_rows: dict[str, int] = {}
     for name, pieces in growing_ledgers(unfinished, spec.ledger).items():
         shutil.rmtree(pieces.folder, ignore_errors=True)
         if last.n_rows.get(name):
             rows = read_rows(finished.file(name), pieces.kind)[: last.n_rows[name]]
             pieces.append(with_spec(rows, spec) if name == LEDGER else rows)
         n_rows[name] = pieces.n_rows
-    plain = json.loads((last.folder / checkpoints.PLAIN).read_text(encoding="utf-8"))
-    plain["origin"] |= {"spec": spec.model_dump(mode="json"), "repeat": repeat}
-    plain["loop"]["continued_from"] = finished.name
-    plain["n_rows"] = n_rows
-    scratch = unfinished / ".continued"
-    shutil.rmtree(scratch, ignore_errors=True)
-    shutil.copytree(last.folder, scratch)
-    path = scratch / checkpoints.PLAIN
-    path.unlink()
-    path.write_text(json.dumps(plain), encoding="utf-8")
-    scratch.rename(unfinished / last.folder.name)
+    origin = replace(last.origin, spec=spec.model_dump(mode="json"), repeat=repeat)
+    position = {**last.loop, "continued_from": finished.name}
+    continued = replace(last, origin=origin, loop=position, n_rows=n_rows)
+    checkpoints.save_copy(continued, unfinished)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import file_digest
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
+from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import Setup
@@ -29,6 +30,22 @@ CHANGED_SINCE = "the {} changed while the run was starting; run it again"
 
 INITIAL_WEIGHTS = "initial.safetensors"
 """In the folder of a repeat while a training goes on; no part of the repeat."""
+
+
+@dataclass(frozen=True)
+class InitialNetwork:
+    """A network as a repeat begins with it.
+
+    Attributes
+    ----------
+    network : CPSAM or None
+        Cellpose's; none where another segmenter is wrapped.
+    record : ModelRecord
+        What the manifest says of it.
+    """
+
+    network: CellposeNetwork
+    record: ModelRecord
 
 
 @dataclass(frozen=True)
@@ -60,8 +77,8 @@ class Request:
         """For `cellrepro.process.calling.in_child`."""
         return Setup.of(self.spec, device=self.device)
 
-    def build(self, device: torch.device, staged: Path) -> tuple[Any, ModelRecord]:
-        """Make the network to begin with, and what is on record of it.
+    def build(self, device: torch.device, staged: Path) -> InitialNetwork:
+        """Make the network to begin with.
 
         Parameters
         ----------
@@ -83,18 +100,19 @@ class Request:
         network = build(source, seed=self.spec.seed, device=device, dtype=dtype)
         initial = staged / INITIAL_WEIGHTS
         digest = save_weights(network, initial, architecture=source.architecture)
-        if self.spec.task != "train":  # a training is held against them at its end
+        if self.spec.task != "train":  # the end of a training is compared with them
             initial.unlink()
-        return network, ModelRecord(
+        record = ModelRecord(
             architecture=source.architecture,
             n_parameters=sum(parameter.numel() for parameter in network.parameters()),
             dtype=dtype,
             initial_weights=digest,
             path=None if source.path is None else str(source.path.resolve()),
         )
+        return InitialNetwork(network, record)
 
     def results(
-        self, network: Any, images: tuple[LabelledImage, ...], staged: Path
+        self, network: CellposeNetwork, images: tuple[LabelledImage, ...], staged: Path
     ) -> Iterator[Segmentation]:
         """Segment one image after another.
 
@@ -103,7 +121,11 @@ class Request:
         network : CPSAM
         images : tuple of LabelledImage
         staged : Path
-            The folder of the repeat, for what is said meanwhile.
+            The folder of the repeat, for what a wrapped segmenter prints.
+
+        Yields
+        ------
+        Segmentation
         """
         from cellrepro.model.inference import segment
 

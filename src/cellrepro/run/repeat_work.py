@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.asked.spec import Spec
 from cellrepro.images.folder import ImageFolder
+from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.process.child import Child
 from cellrepro.run.checkpointing import Keeper
 from cellrepro.run.plan import Request
@@ -40,7 +41,7 @@ class RepeatWork:
     child: Child
     request: Request
     device: torch.device
-    network: Any
+    network: CellposeNetwork
     folder: ImageFolder
     keeper: Keeper
     staged: Path

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from cellrepro.errors import BadInput, whole
 from cellrepro.progress import print_note
-from cellrepro.run.checkpointing import CHECKPOINTS
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
 from cellrepro.run.repeat_making import RepeatMaking, computes_here
+from cellrepro.run.stored_checkpoints import CHECKPOINTS
 from cellrepro.same.verdicts import judge
 from cellrepro.store.checkpoints import differences, folders
 from cellrepro.store.store import Repeat

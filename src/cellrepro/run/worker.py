@@ -68,10 +68,10 @@ def make_repeat(
         with phases.phase("data"):
             folder = read_images(request)
         with phases.phase("model"):
-            network, model = request.build(device, staged)
+            initial = request.build(device, staged)
         spec = request.spec
         keeper = Keeper(keeping, staged, level=spec.ledger, seed=spec.seed)
-        work = RepeatWork(child, request, device, network, folder, keeper, staged)
+        work = RepeatWork(child, request, device, initial.network, folder, keeper, staged)
         child.setup.seed_all()
         if spec.ledger != "off":
             write_beginning(work, environment)
@@ -81,11 +81,11 @@ def make_repeat(
                 spec=spec.model_dump(mode="json"),
                 repeat=repeat,
                 numeric_class=environment.numeric_class,
-                initial_weights=model.initial_weights,
+                initial_weights=initial.record.initial_weights,
             )
-            results = computing.trained_and_segmented(model, origin, stack)
+            results = computing.trained_and_segmented(initial.record, origin, stack)
         else:
-            results = computing.segmented(model)
+            results = computing.segmented(initial.record)
         keeper.finish(results.carried_out)
         switches_at_end = modes.switches()
     manifest = _manifest(
@@ -104,7 +104,7 @@ def make_repeat(
 
 
 class _Phases:
-    """The named parts of the work: told to the caller and to the log of warnings, and timed."""
+    """Names the parts of the work to the caller and to the log of warnings, and times them."""
 
     def __init__(self, child: Child, log: WarningLog) -> None:
         self._child = child
@@ -113,7 +113,7 @@ class _Phases:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Around one part."""
+        """Name and time one part, for one block."""
         self._log.phase = name
         self._child.phase(name)
         begun = time.perf_counter()
@@ -151,19 +151,19 @@ class _Results:
 
 
 class _Computing:
-    """The parts of a repeat that compute, under watch or with one operation loose."""
+    """The parts of a repeat that compute, observed or with one operation loose."""
 
     def __init__(self, work: RepeatWork, phases: _Phases, log: WarningLog) -> None:
         self._work = work
         self._phases = phases
         self._log = log
-        self._loose: Any = work.child.loosened()  # which may be entered again
+        self._loose = work.child.loosened()  # which may be entered again
 
     def segmented(self, model: ModelRecord) -> _Results:
         """Segment only."""
         with self._phases.phase("segment"), self._watched():
             masks = segment_images(self._work)
-        return _Results(self._work.spec, model, masks, n_loose_calls=self._n_loose_calls())
+        return _Results(self._work.spec, model, masks, n_loose_calls=self._loose.n_calls)
 
     def trained_and_segmented(
         self, model: ModelRecord, origin: Origin, stack: ExitStack
@@ -194,19 +194,14 @@ class _Computing:
             training=training,
             weights=weights,
             train_scores=train_scores,
-            n_loose_calls=self._n_loose_calls(),
+            n_loose_calls=self._loose.n_calls,
         )
 
-    def _watched(self) -> AbstractContextManager[Any]:
+    def _watched(self) -> AbstractContextManager[object]:
         """With PyTorch's warnings placed in mode ``warn``, else with the loose operation loose."""
         if self._work.spec.mode == "warn":
             return self._log.observing(self._work.network)
-        loose: AbstractContextManager[Any] = self._loose
-        return loose
-
-    def _n_loose_calls(self) -> int:
-        n_calls: int = 0 if self._work.spec.loose is None else self._loose.n_calls
-        return n_calls
+        return self._loose
 
 
 def _manifest(
@@ -253,7 +248,7 @@ def _manifest(
         weights=results.weights,
         masks=results.masks,
         train_scores=results.train_scores,
-        # Written down and no error: its bits are what they are and can be compared.
+        # On record and no error: the bits of the repeat can be compared all the same.
         moved=moved,
         warnings=log.records(),
     )

@@ -13,9 +13,9 @@ from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import array_digest, tensor_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.stages import Stages
-from cellrepro.run.checkpointing import give_weights_of
 from cellrepro.run.inputs import segmented_part
 from cellrepro.run.repeat_work import RepeatWork
+from cellrepro.run.stored_checkpoints import give_weights_of
 from cellrepro.same.labels import canonical
 from cellrepro.same.metrics import average_precision
 from cellrepro.store.ledger import Ledger
@@ -120,7 +120,7 @@ def scores_of_checkpoints(work: RepeatWork, carried_out: Spec) -> dict[int, floa
     if not images:
         return {}
     scores: dict[int, float] = {}
-    for checkpoint in work.keeper.kept:
+    for checkpoint in work.keeper.checkpoints_to_store:
         if checkpoint.epoch >= carried_out.epochs:
             continue
         work.child.phase(f"score after epoch {checkpoint.epoch}")

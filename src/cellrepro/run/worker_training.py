@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from cellrepro.bits.digests import tensor_digest
+from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import Epoch, TrainingLoop
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.plan import INITIAL_WEIGHTS
@@ -124,7 +124,7 @@ def save_trained_weights(work: RepeatWork, *, architecture: str) -> WeightsRecor
     return WeightsRecord(digest=digest, n_changed=n_changed)
 
 
-def _n_changed(network: Any, initial: Path) -> int:
+def _n_changed(network: CellposeNetwork, initial: Path) -> int:
     """How many parameters (scalars) are others than in a weights file, read tensor by tensor."""
     from safetensors import safe_open
 

@@ -18,7 +18,7 @@ from cellrepro.images.label_image import label_image, pieces_of
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.run.inputs import axes_of
 from cellrepro.run.options import WrapOptions
-from cellrepro.run.plan import Plan, Request
+from cellrepro.run.plan import InitialNetwork, Plan, Request
 from cellrepro.run.plan_inputs import PlanInputs
 from cellrepro.run.planning import read_basis
 from cellrepro.store.manifest import ModelRecord
@@ -55,22 +55,22 @@ class WrappedRequest(Request, ABC):
         """Name the segmenter and the image, for messages."""
         return f"{self.model.label} on {image.name}"
 
-    def build(self, device: torch.device, staged: Path) -> tuple[None, ModelRecord]:
-        """Make no network; the record says what segments.
+    def build(self, device: torch.device, staged: Path) -> InitialNetwork:
+        """Make no network.
 
         Returns
         -------
-        None
-            In the place of a network.
-        ModelRecord
-            The kind of segmenter, and the digest of its content as its initial weights.
+        InitialNetwork
+            Its record has the kind of segmenter as architecture, and the digest of its content in
+            the place of initial weights.
         """
-        return None, ModelRecord(
+        record = ModelRecord(
             architecture=self.model.architecture,
             n_parameters=0,
             dtype=self.setup.profile.dtype,
             initial_weights=str(self.model.digest),
         )
+        return InitialNetwork(network=None, record=record)
 
     def results(
         self, network: None, images: tuple[LabelledImage, ...], staged: Path

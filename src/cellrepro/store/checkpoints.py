@@ -195,6 +195,33 @@ def save(
     return folder
 
 
+def save_copy(checkpoint: Checkpoint, parent: Path) -> Path:
+    """Write a checkpoint below another folder, whole or not at all.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        Its tensors are copied from its folder. What else it says may be other than there.
+    parent : Path
+        Holds no checkpoint of the same epoch.
+
+    Returns
+    -------
+    Path
+        The folder of the copy.
+    """
+    folder = parent / checkpoint.folder.name
+    scratch = parent / f".{folder.name}.part"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    shutil.copyfile(checkpoint.folder / STATE, scratch / STATE)
+    plain = {"format": _FORMAT, **asdict(checkpoint)}
+    del plain["folder"]
+    (scratch / PLAIN).write_text(json.dumps(plain), encoding="utf-8")
+    scratch.rename(folder)
+    return folder
+
+
 def read_plain(folder: Path) -> Checkpoint:
     """Read a checkpoint's plain part: which step it is of is known before gigabytes are read.
 

@@ -1,0 +1,67 @@
+"""The ledgers of a training while it goes on, and what they say of the spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cellrepro.asked.choices import LedgerKind
+from cellrepro.asked.spec import Spec
+from cellrepro.bits.digests import value_digest
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, LedgerRow, Pieces
+
+
+def growing_ledgers(unfinished: Path, level: LedgerKind) -> dict[str, Pieces]:
+    """The growing ledgers of a training, by the name of the file that each ends in.
+
+    Parameters
+    ----------
+    unfinished : Path
+        The folder of the unfinished training.
+    level : {"off", "steps", "ops"}
+        What is written down; for ``off`` the rows of the steps alone.
+
+    Returns
+    -------
+    dict of str to Pieces
+        By the name of the stored file.
+    """
+    rows = unfinished / "rows"
+    ledgers = {LEDGER: Pieces(rows / "steps", LedgerRow)}
+    if level == "ops":
+        from cellrepro.trace.operation_ledger import OperationRow
+        from cellrepro.trace.random_draws import Draw
+
+        ledgers[OPERATIONS] = Pieces(rows / "operations", OperationRow)
+        ledgers[DRAWS] = Pieces(rows / "draws", Draw)
+    return ledgers
+
+
+def add_spec(ledger: Ledger, spec: Spec) -> None:
+    """Write down what was asked for, field by field."""
+    for name, value in spec.model_dump(mode="json").items():
+        ledger.add("spec", name, value_digest(value), detail=value)
+
+
+def with_spec(rows: list[LedgerRow], spec: Spec) -> list[LedgerRow]:
+    """The rows of a step ledger, with another spec in it.
+
+    Parameters
+    ----------
+    rows : list of LedgerRow
+        Those of the spec stand together.
+    spec : Spec
+        Whose rows take their place.
+
+    Returns
+    -------
+    list of LedgerRow
+    """
+    ledger_of_spec = Ledger()
+    add_spec(ledger_of_spec, spec)
+    position = next(i for i, row in enumerate(rows) if row.stage == "spec")
+    rows_without_spec = [row for row in rows if row.stage != "spec"]
+    return [
+        *rows_without_spec[:position],
+        *ledger_of_spec.entries,
+        *rows_without_spec[position:],
+    ]
