@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cellrepro.asked import defaults
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -16,23 +18,27 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def cellrepro_baseline() -> Callable[..., BaselineCheck]:
-    """``cellrepro_baseline("nuclei.baseline", masks)``: fails with the cells that break it.
+    """Check masks in a test: ``cellrepro_baseline("nuclei.baseline", masks)``.
 
-    Takes and gives what `cellrepro.check_baseline` does.
+    Returns
+    -------
+    callable
+        Takes and returns what `cellrepro.check_baseline` does. It fails the test where the masks
+        break a limit, with the sentence on what differs.
     """
     from cellrepro.changes.baseline import check_baseline
     from cellrepro.show.answers.baseline import baseline_check_answer
 
-    def hold(
+    def check(
         file: str | Path,
         masks: str | Path | np.ndarray | Mapping[str, np.ndarray],
         *,
         max_ppm: float | None = None,
         max_changed: float | None = None,
         max_lost: int | None = None,
-        store: str | Path = "outputs",
+        store: str | Path = defaults.STORE,
     ) -> BaselineCheck:
-        check = check_baseline(
+        result = check_baseline(
             file,
             masks,
             max_ppm=max_ppm,
@@ -40,8 +46,8 @@ def cellrepro_baseline() -> Callable[..., BaselineCheck]:
             max_lost=max_lost,
             store=store,
         )
-        if not check.ok:
-            pytest.fail("\n".join(baseline_check_answer(check).lines), pytrace=False)
-        return check
+        if not result.ok:
+            pytest.fail("\n".join(baseline_check_answer(result).lines), pytrace=False)
+        return result
 
-    return hold
+    return check

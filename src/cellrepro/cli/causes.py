@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,6 +48,7 @@ from cellrepro.show.answers.growth import growth_answer
 
 if TYPE_CHECKING:
     from cellrepro.audits.segmentation import SegmentationAudit
+    from cellrepro.audits.training import TrainingAudit
 
 
 @verb()
@@ -119,7 +121,7 @@ def audit(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Replay every operation of training steps, or of a segmentation; report those that flip."""
-    _refuse_what_is_not_audited(context, task, function, effect)
+    _refuse_idle_options(context, task, function, effect)
     if function is not None:
         of_function = cellrepro.audit_function(
             function,
@@ -168,9 +170,8 @@ def audit(
     code = 1 if of_training.ops or not of_training.operations.n_replays else 0
     if not effect:
         return Reply(training_audit_answer(of_training), code)
-    sys.stderr.write(f"{of_training.sentence()}\n")
-    measured = [of_training]
-    try:
+
+    def measure(on_effect: Callable[[TrainingAudit], None]) -> None:
         cellrepro.measure_effects(
             of_training,
             data,
@@ -180,12 +181,36 @@ def audit(
             model=model,
             profile=profile,
             store=store,
-            on_effect=measured.append,
+            on_effect=on_effect,
         )
-    except KeyboardInterrupt:  # what was found is told
+
+    return _reply_with_effects(of_training, code, measure)
+
+
+def _reply_with_effects(
+    audit: TrainingAudit,
+    code: int,
+    measure: Callable[[Callable[[TrainingAudit], None]], None],
+) -> Reply:
+    """Reply with the audit of a training and the effects of its operations, as far as measured.
+
+    Parameters
+    ----------
+    audit : TrainingAudit
+        Without effects.
+    code : int
+        The exit code, unless the user interrupts the measuring.
+    measure : callable
+        Measures the effects, and calls its argument with the audit after each.
+    """
+    sys.stderr.write(f"{audit.sentence()}\n")
+    audits = [audit]  # each with one effect more than the one before
+    try:
+        measure(audits.append)
+    except KeyboardInterrupt:  # the effects that are measured are shown
         code = complain(INTERRUPTED, INTERRUPTED_CODE)
-    answer = training_audit_answer(measured[-1])
-    return Reply(Answer(answer.document, [*answer.lines, *effect_lines(measured[-1])]), code)
+    answer = training_audit_answer(audits[-1])
+    return Reply(Answer(answer.document, [*answer.lines, *effect_lines(audits[-1])]), code)
 
 
 def _reply_of_segmentation(audit: SegmentationAudit) -> Reply:
@@ -194,28 +219,34 @@ def _reply_of_segmentation(audit: SegmentationAudit) -> Reply:
     return Reply(segmentation_audit_answer(audit), int(flips))
 
 
-_OF_AUDITED_TRAINING = ("data_seed", "batch_size", "effect", "epochs", "images_per_epoch")
-"""Options of `audit` that do something where a training is audited alone."""
+_OF_EFFECTS = ("epochs", "images_per_epoch")
+"""Options of `audit` for the trainings of ``--effect``."""
+
+_OF_TRAINING = ("data_seed", "batch_size", "effect", *_OF_EFFECTS)
+"""Options of `audit` that only the audit of a training has."""
 
 
-def _refuse_what_is_not_audited(
+def _refuse_idle_options(
     context: typer.Context, task: str, function: str | None, effect: int
 ) -> None:
-    """Refuse options of `audit` that would do nothing beside the others that are given."""
-    names: tuple[str, ...]
+    """Refuse options of `audit` that would do nothing for what is audited."""
     if function is not None:
-        names = (*_OF_AUDITED_TRAINING, "model", "settings")
-        refuse_idle(context, names, "beside --function, which segments in the place of Cellpose")
+        _refuse_beside_function(context)
     elif task == "segment":
         why = "with --task segment, whose batch size is --set batch_size=4"
-        refuse_idle(context, _OF_AUDITED_TRAINING, why)
+        refuse_idle(context, _OF_TRAINING, why)
     else:
-        names = ("settings",) if effect else ("settings", "epochs", "images_per_epoch")
+        idle_without_effect = () if effect else _OF_EFFECTS
         why = (
             "where a training is audited: --set is of --task segment, --epochs and "
             "--images-per-epoch of the trainings of --effect"
         )
-        refuse_idle(context, names, why)
+        refuse_idle(context, ("settings", *idle_without_effect), why)
+
+
+def _refuse_beside_function(context: typer.Context) -> None:
+    why = "beside --function, which segments in the place of Cellpose"
+    refuse_idle(context, (*_OF_TRAINING, "model", "settings"), why)
 
 
 @verb()

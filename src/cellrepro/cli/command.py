@@ -116,7 +116,7 @@ def verb(
 
 
 def complain(message: str, code: int) -> int:
-    """Say a message on standard error, and give the exit code back."""
+    """Say a message on standard error, and return the exit code."""
     sys.stderr.write(f"cellrepro: {message}\n")
     return code
 
@@ -154,8 +154,8 @@ def refuse_idle(context: typer.Context, names: Sequence[str], why: str) -> None:
     BadInput
         If one of them is given.
     """
-    given = [name for name in names if is_given(context, name)]
-    if given:
-        options = ["--set" if name == "settings" else f"--{name}" for name in given]
+    idle = [name for name in names if is_given(context, name)]
+    if idle:
+        options = ["--set" if name == "settings" else f"--{name}" for name in idle]
         listed = ", ".join(option.replace("_", "-") for option in options)
         raise BadInput(f"{listed} would do nothing {why}; leave it out")

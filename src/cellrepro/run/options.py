@@ -216,16 +216,23 @@ def options_by_name(kind: type[Options], parameters: Mapping[str, Any]) -> Optio
     parameters : mapping of str to value
         One that the task does not have may be there with its usual value, or none.
 
+    Returns
+    -------
+    TrainingOptions or SegmentationOptions
+
     Raises
     ------
     BadInput
         For every other name that the task does not take.
     """
     known = [option.name for option in fields(kind)]
-    others = {name: value for name, value in parameters.items() if name not in known}
-    asks_for_something = [name for name, value in others.items() if not _is_usual(name, value)]
+    unknown = [
+        name
+        for name, value in parameters.items()
+        if name not in known and not _is_usual(name, value)
+    ]
     function = "train" if issubclass(kind, TrainingOptions) else "segment"
-    refuse_unknown(function, asks_for_something, known)
+    refuse_unknown(function, unknown, known)
     return kind(**{name: value for name, value in parameters.items() if name in known})
 
 
@@ -246,13 +253,15 @@ def refuse_unknown(function: str, names: Iterable[str], known: Iterable[str]) ->
     """
     known_names = list(known)
     problems = [
-        _of_unknown(function, name, known_names) for name in names if name not in known_names
+        _sentence_on_unknown(function, name, known_names)
+        for name in names
+        if name not in known_names
     ]
     if problems:
         raise BadInput("; ".join(problems))
 
 
-def _of_unknown(function: str, name: str, known: list[str]) -> str:
+def _sentence_on_unknown(function: str, name: str, known: list[str]) -> str:
     has_none = f"{function} has no option {name}"
     for other, options in _ELSEWHERE:
         if name in options:

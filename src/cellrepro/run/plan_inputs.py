@@ -20,7 +20,15 @@ from cellrepro.store.store import Store
 
 @dataclass(frozen=True)
 class ImageSize:
-    """How large an image is: (Y, X) or (Y, X, C), with the number of planes before of a stack."""
+    """How large an image is.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (Y, X) or (Y, X, C); of a stack the number of planes comes first.
+    stack : bool
+        Whether it has planes.
+    """
 
     shape: tuple[int, ...]
     stack: bool
@@ -28,9 +36,9 @@ class ImageSize:
 
 @dataclass(frozen=True)
 class FolderSummary:
-    """What a plan needs to know of a folder of images; without pixels, so that many can be held.
+    """What a plan needs to know of a folder of images; no pixels, so that many fit into memory.
 
-    Parameters
+    Attributes
     ----------
     digest : str
         Of all its files.
@@ -75,7 +83,13 @@ class FolderSummary:
         )
 
     def trainable(self, least: int) -> list[str]:
-        """The training images that Cellpose trains on; see `model.training_loop`."""
+        """The names of the training images that Cellpose trains on.
+
+        Parameters
+        ----------
+        least : int
+            Cells that an image must have; ``min_train_masks`` of the spec.
+        """
         return [name for name, n_labels in self.n_labels.items() if n_labels - 1 >= least]
 
 

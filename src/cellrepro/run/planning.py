@@ -43,7 +43,7 @@ def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None)
     whole("epochs", options.epochs, least=1)
     stored_checkpoints = _checkpoints_to_store(options.keep_checkpoints)
     if options.loose is not None:
-        options = replace(options, loose=_held_operation(options.loose))
+        options = replace(options, loose=_operation_of_strict(options.loose))
     known_inputs = inputs or PlanInputs()
     if options.continued_from is None:
         plan = _plan_new_training(options, known_inputs)
@@ -87,7 +87,7 @@ def plan_segmentation(options: SegmentationOptions, *, inputs: PlanInputs | None
         axes=axes_of("segment", settings),
         cellpose=options.cellpose,
     )
-    loose = None if options.loose is None else _held_operation(options.loose)
+    loose = None if options.loose is None else _operation_of_strict(options.loose)
     spec = make_spec(
         task="segment",
         **basis.of_spec(),
@@ -291,15 +291,15 @@ def _refuse_what_is_ignored(spec: Spec, folder: FolderSummary) -> None:
         )
 
 
-def _held_operation(name: str) -> str:
-    """The plain name of an operation that mode ``strict`` holds."""
+def _operation_of_strict(name: str) -> str:
+    """The plain name of an operation that mode ``strict`` makes deterministic, or stops at."""
     from cellrepro.determinism.substitutes import SUBSTITUTES
 
-    held_by_torch = {base_name(op) for entry in entries() for op in entry.ops}
-    held_by_the_lab = {op for item in SUBSTITUTES for op in item.replaces}
-    held = held_by_torch | held_by_the_lab
-    if base_name(name) not in held:
-        known = ", ".join(sorted(held))
+    known_to_torch = {base_name(op) for entry in entries() for op in entry.ops}
+    with_substitute = {op for substitute in SUBSTITUTES for op in substitute.replaces}
+    operations = known_to_torch | with_substitute
+    if base_name(name) not in operations:
+        known = ", ".join(sorted(operations))
         raise BadInput(f"loose is {name!r}, which mode strict does not hold; expected {known}")
     return base_name(name)
 

@@ -58,7 +58,7 @@ FOUND = Goal()
 
 
 class Seeker:
-    """Told of every epoch of a training; looks now and then, and says when it is enough.
+    """Scores a network after some epochs of its training, and decides when the training ends.
 
     Parameters
     ----------
@@ -66,9 +66,10 @@ class Seeker:
     folder : ImageFolder
         Of its training and test images with masks some are segmented at each look.
     score : callable
-        Takes images and returns the average precision of each, none where nothing is drawn.
+        Takes images and returns their mean average precision at IoU 0.5; None where none of them
+        has a score.
     say : callable
-        Is given one sentence about each look.
+        Takes one sentence about each scoring, for the user.
     """
 
     def __init__(
@@ -89,7 +90,18 @@ class Seeker:
         self._ended: Ending = "epochs"
 
     def is_enough(self, n_epochs: int) -> bool:
-        """Whether the training ends after so many epochs; looks at what it finds after some."""
+        """Whether the training ends after so many epochs; the network is scored after some.
+
+        Parameters
+        ----------
+        n_epochs : int
+            Epochs done.
+
+        Returns
+        -------
+        bool
+            True where the score is reached or the time is over.
+        """
         if n_epochs in LOOKS and self._look(n_epochs):
             self._ended = "score"
             return True
@@ -101,7 +113,7 @@ class Seeker:
 
     @property
     def record(self) -> UntilRecord:
-        """What was asked for, what was found, and how it ended."""
+        """The goal, the scores, and how the training ended."""
         return UntilRecord(
             score=self._goal.score,
             seconds=self._goal.seconds,
