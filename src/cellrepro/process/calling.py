@@ -121,19 +121,19 @@ def in_child(
     label : str
         Names the work in messages, and above its progress.
     steps : int, optional
-        How many events it will send: show progress, a step for each.
+        How many events it will send. They are then shown as progress, a step for each.
     quiet : bool
         Show no progress all the same.
     on_event : callable, optional
-        Is given each event, if there are no ``steps``.
+        Called with each event; not together with ``steps``.
     variables : mapping of str to str, optional
         Further variables of the process.
     here : bool
         Do the work in this process, which was started for it alone.
     minutes : float, optional
-        After which the process is ended.
+        Time after which the process is ended; by default it has no limit.
     children : Children, optional
-        Among which it counts; whoever has them can end it at any moment.
+        To which the process is added, so that the caller can end all of them at any moment.
 
     Returns
     -------
@@ -210,9 +210,9 @@ def _done_in_process(
     interpreter = interpreter_for(setup)
     with _scratch_folder(label) as (scratch, log):
         try:
-            (scratch / "given").write_bytes(pickle.dumps((task, setup)))
+            (scratch / "task").write_bytes(pickle.dumps((task, setup)))
         except OSError as error:
-            what = _not_written("what it is given", scratch, error)
+            what = _not_written("its task", scratch, error)
             raise ended_with(what, label=label) from error
         # -P: a user's own cellpose.py or random.py in the current folder is not ours to import.
         # The name of the work is for people who look at processes.
@@ -352,7 +352,7 @@ def serve() -> None:
         events.write(f"{_EVENT_MARK}{content}\n")
         events.flush()
 
-    answer = _answer_of(scratch / "given", send)
+    answer = _answer_of(scratch / "task", send)
     _leave(answer, scratch / "answer", send)
     with suppress(OSError):
         sys.stdout.flush()
@@ -360,10 +360,10 @@ def serve() -> None:
     os._exit(0)  # all is written; to take PyTorch apart first takes one to two seconds
 
 
-def _answer_of(given: Path, send: Callable[[Event], None]) -> _Answer:
+def _answer_of(task_file: Path, send: Callable[[Event], None]) -> _Answer:
     """Do the work that a file holds."""
     try:
-        task, setup = pickle.loads(given.read_bytes())
+        task, setup = pickle.loads(task_file.read_bytes())
         return _Answer(value=task(Child(setup, send)))
     except CellreproError as error:
         return _Answer(refusal=error)

@@ -123,6 +123,11 @@ def ended_with(what: str, *, label: str, code: int = 0, log: str = "") -> RunErr
         The exit code of its process; below 0 the signal that ended it.
     log : str
         All that it printed.
+
+    Returns
+    -------
+    RunError
+        Not raised yet.
     """
     status = _status_by_signs(what)
     if status is None and code < 0:
@@ -139,7 +144,19 @@ def _status_by_signs(what: str) -> Status | None:
 
 
 def as_refusal(error: Exception, label: str) -> CellreproError:
-    """An error as one for the user: itself, or what one that nobody foresaw means."""
+    """Turn an error into one for the user.
+
+    Parameters
+    ----------
+    error : Exception
+    label : str
+        Which work raised it.
+
+    Returns
+    -------
+    CellreproError
+        The error itself if it is one; else a `RunError` that says what it means.
+    """
     if isinstance(error, CellreproError):
         return error
     return ended_with(repr(error), label=label)
@@ -152,7 +169,7 @@ def reworded(error: CellreproError, sentence: str) -> CellreproError:
     return type(error)(sentence)
 
 
-# -- told to the grid ----------------------------------------------------------------------
+# -- left for the grid ---------------------------------------------------------------------
 
 
 def leave_ending(error: CellreproError) -> None:

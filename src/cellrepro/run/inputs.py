@@ -23,10 +23,18 @@ _MOST_SCORED = 50
 def read_images(request: Request) -> ImageFolder:
     """Read the images that a spec was made for.
 
+    Parameters
+    ----------
+    request : Request
+
+    Returns
+    -------
+    ImageFolder
+
     Raises
     ------
     BadInput
-        If they are others now.
+        If the images have changed since.
     """
     spec = request.spec
     is_training = spec.task == "train"
@@ -83,7 +91,7 @@ def training_loop(
         In its initial state, or about to be given that of a checkpoint.
     folder : ImageFolder
     on_epoch : callable, optional
-        Is given each epoch when it has ended.
+        Called with each epoch when it has ended.
     watch : Watch, optional
         Sees what happens in each step.
     team : Team, optional

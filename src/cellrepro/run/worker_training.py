@@ -42,6 +42,13 @@ def train_network(work: RepeatWork, origin: Origin, team: RankTeam | None) -> Tr
     -------
     TrainingRecord
         One entry per epoch, those of an earlier process included.
+
+    Raises
+    ------
+    BadInput
+        If the checkpoint to go on from is another training's.
+    RunError
+        If a rank is lost, or has other weights.
     """
     keeper = work.keeper
     listener = _EpochListener(work)
@@ -57,8 +64,8 @@ def train_network(work: RepeatWork, origin: Origin, team: RankTeam | None) -> Tr
     if work.spec.ledger != "off":
         for name, array in loop.prepared.items():
             keeper.ledger.add("data", name, tensor_digest(array))
-    for note in keeper.begin(origin, work.network, loop):
-        work.child.tell("note", f"note: {note}")
+    for sentence in keeper.begin(origin, work.network, loop):
+        work.child.tell("note", f"note: {sentence}")
     if team is not None:
         is_seeded = work.spec.seed is not None
         team.begin(work.network, loop, seeded=is_seeded, checkpoint=keeper.goes_on_from)
@@ -82,7 +89,7 @@ def train_network(work: RepeatWork, origin: Origin, team: RankTeam | None) -> Tr
 
 
 class _EpochListener:
-    """Told of every epoch: ends the training at its goal, keeps what is due, tells the caller."""
+    """After every epoch: ends the training at its goal, has checkpoints written, sends progress."""
 
     def __init__(self, work: RepeatWork) -> None:
         self._work = work
@@ -97,7 +104,7 @@ class _EpochListener:
             )
 
     def epoch_ended(self, epoch: Epoch) -> None:
-        """One epoch has ended."""
+        """Do what is due after an epoch."""
         assert self.loop is not None
         is_enough = self.seeker is not None and self.seeker.is_enough(epoch.index + 1)
         if is_enough and not self.loop.finished:
@@ -114,7 +121,20 @@ class _EpochListener:
 
 
 def save_trained_weights(work: RepeatWork, *, architecture: str) -> WeightsRecord:
-    """Write the trained weights and count what changed; removes the initial ones."""
+    """Write the trained weights, and remove the file of the initial ones.
+
+    Parameters
+    ----------
+    work : RepeatWork
+        Its network is trained.
+    architecture : str
+        Of the network, for the file.
+
+    Returns
+    -------
+    WeightsRecord
+        With the number of parameters (scalars) that training has changed.
+    """
     from cellrepro.model.network import save_weights
 
     initial = work.staged / INITIAL_WEIGHTS
