@@ -38,6 +38,10 @@ def folder_held_for(key: str, index: int) -> Path | None:
         Of the repeat's spec.
     index : int
         Of the repeat.
+
+    Returns
+    -------
+    Path or None
     """
     if os.environ.get(HELD_REPEAT_VARIABLE) != f"{key}/{index}":
         return None

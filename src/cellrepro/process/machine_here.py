@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def machine_here(
     profile: Profile, gpu: str | None = None, cellpose: str | None = None
 ) -> MachineRecord:
-    """Find out which machine would carry out a repeat here, now; found out once.
+    """Find out which machine would carry out a repeat here; a second call takes the same answer.
 
     Parameters
     ----------
@@ -34,6 +34,17 @@ def machine_here(
         The UUID of one of its GPUs; by default the first that it has.
     cellpose : str, optional
         A version of Cellpose; by default the installed one.
+
+    Returns
+    -------
+    MachineRecord
+
+    Raises
+    ------
+    NotPossibleHere
+        If this machine lacks what the profile asks for.
+    RunError
+        If the process that looks at the machine ends without an answer.
     """
     was_started_for_it = (
         hold_folder() is not None and cellpose is None and _was_started_for(profile)

@@ -118,7 +118,7 @@ def _checked(masks: np.ndarray, image: LabelledImage, segmenter: str) -> np.ndar
 
 
 def plan_wrapped(options: WrapOptions, model: ModelSource, program: tuple[str, ...]) -> Plan:
-    """Plan another segmenter; the plan still has a `Request` of a network.
+    """Plan runs of another segmenter.
 
     Parameters
     ----------
@@ -127,6 +127,16 @@ def plan_wrapped(options: WrapOptions, model: ModelSource, program: tuple[str, .
         What segments, by the digest of its content.
     program : tuple of str
         What the spec says of it: a command's words as given, or a function.
+
+    Returns
+    -------
+    Plan
+        The caller replaces its request by a `WrappedRequest`.
+
+    Raises
+    ------
+    BadInput
+        If the folder cannot be read, or an option cannot be used.
     """
     axes = axes_of("wrap", None)
     basis = read_basis(options, PlanInputs(), axes=axes, model=model)
