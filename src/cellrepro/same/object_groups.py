@@ -1,0 +1,134 @@
+"""Which objects of many results are the same object.
+
+Every object of the typical result starts a *group*. Objects of the other results, the nearest
+result first, join the group whose first object they match at IoU >= 0.5, so that no chain of small
+shifts joins two cells; those that match none start a group. Above this threshold an object has at
+most one counterpart in a label image (Kirillov et al. 2019, "Panoptic segmentation").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.same.distinct_results import DistinctResult
+from cellrepro.same.matching import Integers, matches, overlap
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LEAST_IOU = 0.5  # of two objects that are the same
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectGroups:
+    """Objects of R results in G groups, which count from 1; 0 is the background.
+
+    Attributes
+    ----------
+    by_result : tuple of numpy.ndarray of int64
+        For each of the R results the group of every label; element 0, of the background, is 0.
+    n_runs_with : numpy.ndarray of int64, shape (G + 1,)
+        Runs that have an object of the group; element 0 is 0.
+    """
+
+    by_result: tuple[Integers, ...]
+    n_runs_with: Integers
+
+    @property
+    def size(self) -> int:
+        """G + 1: length of an array with one element per group and one for the background."""
+        return len(self.n_runs_with)
+
+
+def group_objects(results: Sequence[DistinctResult]) -> ObjectGroups:
+    """Put every object of every result into the group of its like.
+
+    Parameters
+    ----------
+    results : sequence of DistinctResult
+        The most typical first; at least one.
+
+    Returns
+    -------
+    ObjectGroups
+        The groups of the typical result's objects are the labels of these objects.
+    """
+    grouping = _Grouping(results[0])
+    by_result = [np.arange(results[0].n_objects + 1)]
+    for result in results[1:]:
+        by_result.append(grouping.add(result))
+    n_runs_with = np.zeros(grouping.n_groups + 1, np.int64)
+    for result, groups in zip(results, by_result, strict=True):
+        n_runs_with[groups[1:]] += len(result.runs)
+    return ObjectGroups(by_result=tuple(by_result), n_runs_with=n_runs_with)
+
+
+class _Grouping:
+    """Groups as they grow, one result after the other."""
+
+    def __init__(self, typical: DistinctResult):
+        import pandas as pd
+
+        self.n_groups = typical.n_objects
+        self._typical = typical.image
+        # First objects of groups that the typical result does not have. They may overlap each
+        # other, so a pixel may stand in several rows.
+        self._first_pixels = pd.DataFrame({"pixel": [], "group": []}, dtype=np.int64)
+        self._first_areas = np.zeros(self.n_groups + 1, np.int64)  # by group
+
+    def add(self, result: DistinctResult) -> Integers:
+        """Give the group of every label of one more result."""
+        groups = np.zeros(result.n_objects + 1, np.int64)
+        areas = self._join_typical(result, groups)
+        left_over = _pixels_of(result.image, groups == 0)
+        self._join_others(left_over, areas, groups)
+        self._start_groups(left_over, areas, groups)
+        return groups
+
+    def _join_typical(self, result: DistinctResult, groups: Integers) -> Integers:
+        """Set the groups of objects that match one of the typical result; give all areas."""
+        table = overlap(self._typical, result.image)
+        same = matches(table, _LEAST_IOU)
+        groups[table.columns[same] + 1] = table.rows[same] + 1
+        return np.append(0, table.areas_b)
+
+    def _join_others(self, left_over: pd.DataFrame, areas: Integers, groups: Integers) -> None:
+        """Set the groups of objects that match the first object of any other group, best first."""
+        pairs = left_over.merge(self._first_pixels).groupby(["group", "label"], as_index=False)
+        shared = pairs.size()
+        union = self._first_areas[shared.group] + areas[shared.label] - shared["size"]
+        shared["iou"] = shared["size"] / union
+        same = shared[shared.iou >= _LEAST_IOU]
+        joined: set[int] = set()
+        best_first = same.sort_values("iou", ascending=False, kind="stable")
+        for group, label in zip(best_first.group, best_first.label, strict=True):
+            if not groups[label] and group not in joined:
+                groups[label] = group
+                joined.add(group)
+
+    def _start_groups(self, left_over: pd.DataFrame, areas: Integers, groups: Integers) -> None:
+        """Start a group with each object that has none."""
+        import pandas as pd
+
+        new = np.flatnonzero(groups[1:] == 0) + 1
+        groups[new] = self.n_groups + 1 + np.arange(len(new))
+        self.n_groups += len(new)
+        self._first_areas = np.append(self._first_areas, areas[new])
+        rows = left_over[left_over.label.isin(new)]
+        first_pixels = pd.DataFrame({"pixel": rows.pixel, "group": groups[rows.label]})
+        self._first_pixels = pd.concat([self._first_pixels, first_pixels])
+
+
+def _pixels_of(image: NDArray[np.unsignedinteger], is_listed: NDArray[np.bool_]) -> pd.DataFrame:
+    """List position and label of every pixel of the listed labels; never of the background."""
+    import pandas as pd
+
+    is_listed = np.append(False, is_listed[1:])
+    labels = image.ravel()
+    pixels = np.flatnonzero(is_listed[labels])
+    return pd.DataFrame({"pixel": pixels, "label": labels[pixels].astype(np.int64)})
