@@ -17,9 +17,9 @@ from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.same.axes import AXES
 from cellrepro.same.labels import canonical
+from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
-from cellrepro.same.over_images import totals_over
 from cellrepro.same.seed_spread import Pair, measure_spread
 from cellrepro.store import baseline_file
 from cellrepro.store.baseline_file import BaselineFile

@@ -15,7 +15,7 @@ from cellrepro.changes.comparison import (
 )
 from cellrepro.changes.named import MASK_ENDINGS, NAMED_AS, MaskReaders, kind_of, masks_of
 from cellrepro.errors import BadInput
-from cellrepro.same.over_images import verdict_over
+from cellrepro.same.mask_totals import verdict_over
 from cellrepro.same.verdicts import Verdict
 from cellrepro.same.weight_files import compare_files
 from cellrepro.same.weights import compare_weights

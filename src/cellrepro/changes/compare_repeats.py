@@ -18,7 +18,7 @@ from cellrepro.changes.comparison import (
     stitching_notes,
 )
 from cellrepro.same.axes import RANKS_DIFFER
-from cellrepro.same.over_images import verdict_over
+from cellrepro.same.mask_totals import verdict_over
 from cellrepro.same.seed_spread import decide_between
 from cellrepro.same.verdicts import Verdict, combine
 from cellrepro.same.weights import WeightsComparison, compare_weights

@@ -10,8 +10,8 @@ from cellrepro.changes.named import MaskReaders
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import doubt
 from cellrepro.results import Result, Row
+from cellrepro.same.mask_totals import MaskTotals, totals_over
 from cellrepro.same.metrics import MaskComparison, compare_masks
-from cellrepro.same.over_images import MaskTotals, totals_over
 from cellrepro.same.verdicts import Verdict
 from cellrepro.same.weight_files import FileComparison
 from cellrepro.same.weights import WeightsComparison

@@ -20,8 +20,8 @@ from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.results import Result, Row
 from cellrepro.run.stored_checkpoints import CHECKPOINTS, give_weights_of, stored_checkpoints
+from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.metrics import average_precision, compare_masks
-from cellrepro.same.over_images import totals_over
 from cellrepro.same.weights import compare_weights
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.same.labels import label_images
+from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.matching import Overlap, matches, overlap, partners, runs
 from cellrepro.same.object_changes import ObjectChange, ObjectKind, object_changes
-from cellrepro.same.over_images import totals_over
 from cellrepro.same.scores import (
     Scores,
     adapted_rand_error,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cellrepro.same.axes import DRAWN
 from cellrepro.same.image_differences import ImageDifference
-from cellrepro.same.over_images import kinds_over, verdict_over
+from cellrepro.same.mask_totals import kinds_over, verdict_over
 from cellrepro.same.verdicts import Verdict
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat

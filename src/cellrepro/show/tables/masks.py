@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
-from cellrepro.same.over_images import totals_over
 from cellrepro.show.tables.frames import frame
 from cellrepro.words import amount, ppm_text
 

@@ -1,4 +1,7 @@
-"""Many images compared, as one: what adds up over them, its verdict, and its sentence."""
+"""What adds up over the compared masks of many images: counts, one verdict, one sentence.
+
+The sentence is what `cellrepro compare` prints for two folders of masks.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,19 @@ class ComparedImage(Protocol):
 
     @property
     def verdict(self) -> Verdict:
-        """On this image alone."""
+        """Of this image alone."""
 
     @property
     def kinds(self) -> Mapping[str, int]:
-        """What became of its objects: number by `ObjectKind`."""
+        """Number of objects by `ObjectKind`."""
 
 
 class CountedImage(ComparedImage, Protocol):
-    """The same with its counts, as `cellrepro.same.metrics.MaskComparison` has them."""
+    """A compared image with its counts, as `cellrepro.same.metrics.MaskComparison` has them."""
 
     @property
     def n_pixels(self) -> int:
-        """Of the image."""
+        """Pixels of the image."""
 
     @property
     def n_differing(self) -> int:
@@ -37,15 +40,15 @@ class CountedImage(ComparedImage, Protocol):
 
     @property
     def n_objects_a(self) -> int:
-        """In the first label image."""
+        """Objects of the first label image."""
 
     @property
     def n_objects_b(self) -> int:
-        """In the second."""
+        """Objects of the second label image."""
 
     @property
     def n_matched(self) -> int:
-        """Objects of the first with a match in the second at IoU 0.5."""
+        """Objects of the first label image with a match in the second at IoU 0.5."""
 
     @property
     def n_renumbered(self) -> int:
@@ -53,13 +56,35 @@ class CountedImage(ComparedImage, Protocol):
 
 
 def verdict_over(images: Iterable[ComparedImage]) -> Verdict:
-    """The verdict over several images; those without any object do not count beside others."""
+    """Get one verdict over several images; those without any object do not count.
+
+    Parameters
+    ----------
+    images : iterable of ComparedImage
+        Each image once.
+
+    Returns
+    -------
+    Verdict
+        Of the least equal image; ``vacuous`` if no image has an object.
+    """
     verdicts = [image.verdict for image in images]
     return combine(verdict for verdict in verdicts if verdict != Verdict.VACUOUS)
 
 
 def kinds_over(images: Iterable[ComparedImage]) -> dict[str, int]:
-    """Objects kept, moved, lost, gained, split and merged over all images, in this order."""
+    """Count the objects of each kind over all images.
+
+    Parameters
+    ----------
+    images : iterable of ComparedImage
+        Each image once.
+
+    Returns
+    -------
+    dict of str to int
+        Number of objects by `ObjectKind`, every kind in the order of that class.
+    """
     total: Counter[str] = Counter()
     for image in images:
         total.update(image.kinds)
@@ -68,29 +93,42 @@ def kinds_over(images: Iterable[ComparedImage]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class MaskTotals:
-    """What adds up over the compared masks of several images."""
+    """What adds up over the compared masks of several images.
+
+    Attributes
+    ----------
+    verdict : Verdict
+        As `verdict_over` gives it.
+    n_images, n_pixels : int
+        The images, and the pixels of all of them.
+    n_differing : int
+        Pixels that are not the same object, or background, on both sides.
+    n_objects_a, n_objects_b : int
+        Objects of each side.
+    n_matched : int
+        Objects of a with a match in b at IoU 0.5.
+    n_renumbered : int
+        Objects that have other numbers on the two sides.
+    some_renumbered : bool
+        Whether an image has equal outlines under other numbers.
+    kinds : mapping of str to int
+        As `kinds_over` gives it.
+    """
 
     verdict: Verdict
-    """As of `verdict_over`."""
     n_images: int
     n_pixels: int
-    """Of all images."""
     n_differing: int
-    """Pixels that are not the same object, or background, on both sides."""
     n_objects_a: int
     n_objects_b: int
     n_matched: int
-    """Objects of a with a match in b at IoU 0.5."""
     n_renumbered: int
-    """Objects that have other numbers on the two sides."""
     some_renumbered: bool
-    """Whether an image has equal outlines under other numbers."""
     kinds: Mapping[str, int]
-    """As of `kinds_over`."""
 
     @property
     def n_objects(self) -> int:
-        """Of both sides together."""
+        """Objects of both sides together."""
         return self.n_objects_a + self.n_objects_b
 
     @property
@@ -104,7 +142,13 @@ class MaskTotals:
         return 1e6 * self.n_differing / self.n_pixels if self.n_pixels else 0.0
 
     def objects_by_name(self) -> dict[str, int]:
-        """Numbers of objects for JSON: in a, in b, matched, what became of them, renumbered."""
+        """Get the numbers of objects as JSON shows them.
+
+        Returns
+        -------
+        dict of str to int
+            ``a``, ``b``, ``matched``, each `ObjectKind`, and ``renumbered``.
+        """
         return {
             "a": self.n_objects_a,
             "b": self.n_objects_b,
@@ -114,21 +158,28 @@ class MaskTotals:
         }
 
     def sentence(self, *, a: str = "A", b: str = "B") -> str:
-        """How the two sides differ over all images.
+        """Say how the two sides differ over all images.
 
         Parameters
         ----------
         a, b : str
             What the two sides are called.
+
+        Returns
+        -------
+        str
+            One sentence or two.
         """
-        over = amount(self.n_images, "image")
-        both = f"{a[:1].upper()}{a[1:]} and {b}"
+        images = amount(self.n_images, "image")
+        sides = f"{a[:1].upper()}{a[1:]} and {b}"
         if not self.n_objects:
-            return f"Neither {a} nor {b} has a cell in any of the {over}: nothing can be compared."
+            return (
+                f"Neither {a} nor {b} has a cell in any of the {images}: nothing can be compared."
+            )
         if not self.n_differing:
             also = ", some under other numbers" if self.some_renumbered else ""
             cells = amount(self.n_objects_a, "cell")
-            return f"{both} have the same {cells}{also}, pixel for pixel, on {over}."
+            return f"{sides} have the same {cells}{also}, pixel for pixel, on {images}."
         changed = "Every cell has a counterpart that overlaps by half"
         if self.n_unmatched:
             changed = (
@@ -137,8 +188,9 @@ class MaskTotals:
             )
         became = ", ".join(f"{n} {kind}" for kind, n in self.kinds.items() if n)
         return (
-            f"{both} differ: {amount(self.n_objects_a, 'cell')} in {a}, {self.n_objects_b} in {b}, "
-            f"over {over} ({became}). {changed}, and {ppm_text(self.ppm)} of the pixels differ."
+            f"{sides} differ: {amount(self.n_objects_a, 'cell')} in {a}, {self.n_objects_b} in "
+            f"{b}, over {images} ({became}). {changed}, and {ppm_text(self.ppm)} of the pixels "
+            "differ."
         )
 
 
@@ -148,12 +200,12 @@ def totals_over(images: Iterable[CountedImage]) -> MaskTotals:
     Parameters
     ----------
     images : iterable of CountedImage
-        One an image, as `cellrepro.compare_masks` gives it; of none everything is 0 and the verdict
-        ``vacuous``.
+        Each image once, as `cellrepro.compare_masks` gives it.
 
     Returns
     -------
     MaskTotals
+        Over no image, every count is 0 and the verdict is ``vacuous``.
 
     Examples
     --------
