@@ -8,7 +8,9 @@ import tifffile
 from scipy import ndimage
 
 from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.changes.tiles import TileDependence, follow, tile_lines
+from cellrepro.changes.tile_dependence import TileDependence
+from cellrepro.changes.tile_lines import tile_lines
+from cellrepro.changes.tiles import follow
 from cellrepro.images.image_file import read_masks
 from cellrepro.images.nuclei import nuclei
 from cellrepro.model.inference import evaluator
@@ -96,6 +98,39 @@ def test_what_is_to_blame():
     scaled = follow(by_threshold, "scaled", bright, Settings())
     assert (scaled.n_dependent, scaled.n_gained) == (0, 0)
     assert scaled.n_by_normalisation > 10
+
+
+def by_tiles_with_one_more(image, *, tile_overlap=0.1, **options):
+    """The same, and wherever tiles lie elsewhere one cell more, at one place of the image."""
+    (masks,) = by_threshold(image, **options)
+    n_rows, n_columns = (400 - n for n in masks.shape)
+    if (n_rows, n_columns) != (0, 0) or tile_overlap > 0.1:
+        masks[200 - n_rows : 215 - n_rows, 165 - n_columns : 180 - n_columns] = 999
+    return [masks]
+
+
+def test_a_cell_that_several_variants_gain_counts_once():
+    flat = np.where(bright_corner((400, 400)) > 50, 100.0, 10.0)
+    flat[190:225, 155:190] = 10
+    image = follow(by_tiles_with_one_more, "gained", flat, Settings())
+    assert (image.n_dependent, image.n_gained, image.n_by_normalisation) == (0, 1, 0)
+
+
+def test_a_cell_at_the_edge_of_the_whole_image_counts():
+    """Only a crop cuts cells off."""
+
+    def without_the_first(image, *, tile_overlap=0.1, **options):
+        (masks,) = by_threshold(image, **options)
+        if tile_overlap > 0.1:
+            masks[:10, :10] = 0
+        return [masks]
+
+    flat = np.full((400, 400), 10.0)
+    flat[:10, :10] = 100
+    for y, x in np.ndindex(5, 5):
+        flat[60 * y + 100 : 60 * y + 120, 60 * x + 100 : 60 * x + 120] = 100
+    image = follow(without_the_first, "edge", flat, Settings())
+    assert (image.n_cells, image.n_dependent, image.n_gained) == (26, 1, 0)
 
 
 def test_without_cells_nothing_is_shown(invoke, tmp_path):

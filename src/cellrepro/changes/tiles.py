@@ -1,125 +1,46 @@
-"""Does the place of the tiles matter: the same image cropped and overlapped otherwise."""
+"""Whether cells depend on where tiles lie: each image whole, cropped, and with more overlap."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.changes.tile_dependence import Tiled, TileDependence
+from cellrepro.changes.tile_lines import tile_lines
 from cellrepro.determinism.choices import Mode
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.results import Result, Row
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.same.matching import matches, overlap
-from cellrepro.same.straight_borders import Seam, StraightBorder, seam, straight_borders
-from cellrepro.words import amount
+from cellrepro.same.straight_borders import seam, straight_borders
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns that are cut off at the beginning, so that tiles lie elsewhere; pixels."""
 OVERLAP = 0.4
 """Of tiles in the variant that overlaps more."""
 
-_TILE = 256  # pixels, of Cellpose
-_PAD = 16  # pixels; Cellpose pads to a multiple, at least by as many
-_USUAL_DIAMETER = 30.0  # pixels, to which Cellpose scales
-_EDGE = 16  # pixels from a crop's own edge, where cells are cut off
-
-TileCause = Literal["tiling", "normalisation", "none"]
+_NEAR_CUT = 16  # pixels from where a crop begins: cells there are cut off
 
 
-@dataclass(frozen=True)
-class Tiled:
-    """One image, and what became of its cells when tiles lay elsewhere."""
-
-    name: str
-    n_cells: int
-    n_dependent: int
-    """Without a counterpart at IoU 0.5 in a variant of tiles, normalised alike."""
-    n_gained: int
-    """Cells of such variants without a counterpart in the usual result."""
-    n_by_normalisation: int
-    """Of either, in a crop normalised by itself beside the same crop."""
-    seam: Seam
-    """Straight ends at tile borders, beside everywhere else."""
-    cuts: tuple[StraightBorder, ...]
-    masks: np.ndarray = field(repr=False)
-    """uint32 (Y, X), 0 is background, as usual."""
-    dependent: tuple[int, ...]
-    """Labels."""
-
-
-@dataclass(frozen=True, repr=False)
-class TileDependence(Result):
-    """What becomes of the cells of some images when tiles lie elsewhere."""
-
-    images: tuple[Tiled, ...]
-    variants: tuple[str, ...]
-    """In words."""
-
-    @property
-    def vacuous(self) -> bool:
-        """Whether no cell was found in any image, so that none could depend on tiles."""
-        return not any(image.n_cells or image.n_gained for image in self.images)
-
-    @property
-    def cause(self) -> TileCause:
-        """``tiling`` where cells change though intensities are scaled alike; ``normalisation``
-        where they change only because a crop is scaled by itself; else ``none``."""
-        if any(image.n_dependent or image.n_gained for image in self.images):
-            return "tiling"
-        return "normalisation" if any(image.n_by_normalisation for image in self.images) else "none"
-
-    def sentence(self) -> str:
-        """Say how many cells depend on where tiles lie."""
-        over = amount(len(self.images), "image")
-        if self.vacuous:
-            return f"vacuous: no cell was found in {over}"
-        n_cells = amount(sum(image.n_cells for image in self.images), "cell")
-        if self.cause == "none":
-            return f"none of {n_cells} in {over} depends on where tiles lie"
-        if self.cause == "normalisation":
-            return (
-                f"none of {n_cells} in {over} depends on where tiles lie; cells of crops change "
-                "since these are normalised by themselves"
-            )
-        n_dependent = sum(image.n_dependent for image in self.images)
-        n_gained = sum(image.n_gained for image in self.images)
-        return (
-            f"{n_dependent} of {n_cells} in {over} depend on where tiles lie, and {n_gained} more "
-            "appear where they lie elsewhere"
-        )
-
-    def rows(self) -> list[Row]:
-        """Give every image."""
-        return [
-            {
-                "image": image.name,
-                "cells": image.n_cells,
-                "depend on tiles": image.n_dependent,
-                "gained": image.n_gained,
-                "by normalisation": image.n_by_normalisation,
-                "straight ends at tile borders": image.seam.n_at,
-            }
-            for image in self.images
-        ]
+Segmenter = Callable[..., Sequence[np.ndarray]]
+"""Takes an image and arguments of ``CellposeModel.eval``; gives masks (Y, X) first."""
 
 
 def tiles(
     data: str | Path,
     *,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     model: str = defaults.MODEL,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
@@ -206,63 +127,74 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
 # -- one image -------------------------------------------------------------------------------
 
 
-class _Apart(NamedTuple):
-    """Labels without a counterpart at IoU 0.5, of two results of which one is usual."""
-
-    lost: set[int]
-    """Of the usual one."""
-    gained: set[int]
-    """Of the other."""
-
-
-def follow(evaluate: Callable[..., Any], name: str, image: np.ndarray, settings: Settings) -> Tiled:
+def follow(segment: Segmenter, name: str, image: np.ndarray, settings: Settings) -> Tiled:
     """Segment one image in all variants, and follow its cells.
 
     Parameters
     ----------
-    evaluate : callable
-        Takes pixels and arguments of ``CellposeModel.eval``; its first result are masks.
+    segment : Segmenter
     name : str
         Of the image.
     image : ndarray, shape (Y, X) or (Y, X, C)
     settings : Settings
         Of all variants.
+
+    Returns
+    -------
+    Tiled
     """
-    free_arguments = settings.arguments()
-    fixed_arguments = {**free_arguments, "normalize": {"lowhigh": _low_and_high(image)}}
-    usual, *_ = evaluate(image, **fixed_arguments)
-    by_tiling: list[_Apart] = []
-    n_by_normalisation = 0
-    for n_rows, n_columns in _crops_that_fit(image.shape):
-        crop = np.ascontiguousarray(image[n_rows:, n_columns:])
-        cropped, *_ = evaluate(crop, **fixed_arguments)
-        by_tiling.append(_apart(usual[n_rows:, n_columns:], cropped))
-        normalised_by_itself, *_ = evaluate(crop, **free_arguments)
-        lost, gained = _apart(cropped, normalised_by_itself)
-        n_by_normalisation += len(lost) + len(gained)
+    own_scale = settings.arguments()
+    scale_of_whole = {**own_scale, "normalize": {"lowhigh": _low_and_high(image)}}
+    usual, *_ = segment(image, **scale_of_whole)
+    lost_labels: set[int] = set()
+    gained = _DistinctCells(usual.shape)
+    lost_by_normalisation = _DistinctCells(usual.shape)
+    gained_by_normalisation = _DistinctCells(usual.shape)
+    for crop in _crops_that_fit(image.shape):
+        pixels = np.ascontiguousarray(crop.of(image))
+        cropped, *_ = segment(pixels, **scale_of_whole)
+        by_tiling = _unmatched(crop.of(usual), cropped, near_cut=_NEAR_CUT)
+        lost_labels |= by_tiling.lost
+        gained.add(cropped, by_tiling.gained, crop)
+        normalised_by_itself, *_ = segment(pixels, **own_scale)
+        by_normalisation = _unmatched(cropped, normalised_by_itself, near_cut=_NEAR_CUT)
+        lost_by_normalisation.add(cropped, by_normalisation.lost, crop)
+        gained_by_normalisation.add(normalised_by_itself, by_normalisation.gained, crop)
     if not settings.augment and settings.tile_overlap < OVERLAP:
-        overlapping, *_ = evaluate(image, **{**fixed_arguments, "tile_overlap": OVERLAP})
-        by_tiling.append(_apart(usual, overlapping))
-    dependent = {label for apart in by_tiling for label in apart.lost}
+        overlapping, *_ = segment(image, **{**scale_of_whole, "tile_overlap": OVERLAP})
+        by_overlap = _unmatched(usual, overlapping)
+        lost_labels |= by_overlap.lost
+        gained.add(overlapping, by_overlap.gained, _Crop(0, 0))
     return Tiled(
         name=name,
         n_cells=int(np.count_nonzero(np.unique(usual))),
-        n_dependent=len(dependent),
-        n_gained=sum(len(apart.gained) for apart in by_tiling),
-        n_by_normalisation=n_by_normalisation,
+        n_dependent=len(lost_labels),
+        n_gained=gained.n,
+        n_by_normalisation=lost_by_normalisation.n + gained_by_normalisation.n,
         seam=seam(usual, list(tile_lines(image.shape, settings))),
         cuts=straight_borders(usual),
         masks=usual,
-        dependent=tuple(sorted(dependent)),
+        dependent=tuple(sorted(lost_labels)),
     )
 
 
-def _crops_that_fit(shape: Sequence[int]) -> list[tuple[int, int]]:
-    return [
-        (n_rows, n_columns)
-        for n_rows, n_columns in CROPS
-        if 2 * n_rows < shape[0] and 2 * n_columns < shape[1]
-    ]
+@dataclass(frozen=True)
+class _Crop:
+    """What is cut off at the beginning of an image, in pixels."""
+
+    n_rows: int
+    n_columns: int
+
+    def of(self, image: np.ndarray) -> np.ndarray:
+        """The part of an image or of its masks that is left."""
+        return image[self.n_rows :, self.n_columns :]
+
+
+def _crops_that_fit(shape: Sequence[int]) -> Iterator[_Crop]:
+    """The crops that leave more than half of an image along each axis."""
+    for n_rows, n_columns in CROPS:
+        if 2 * n_rows < shape[0] and 2 * n_columns < shape[1]:
+            yield _Crop(n_rows, n_columns)
 
 
 def _low_and_high(image: np.ndarray) -> list[list[float]]:
@@ -276,63 +208,71 @@ def _low_and_high(image: np.ndarray) -> list[list[float]]:
     return limits
 
 
-def _apart(usual: np.ndarray, other: np.ndarray) -> _Apart:
-    return _Apart(
-        lost=_without_counterpart(usual, other), gained=_without_counterpart(other, usual)
-    )
+# -- cells without a counterpart -------------------------------------------------------------
 
 
-def _without_counterpart(masks: np.ndarray, other: np.ndarray) -> set[int]:
-    """Labels of the first that no object of the second matches at IoU 0.5, away from the edge."""
-    table = overlap(masks, other)
-    matched = {int(table.labels_a[table.rows[index]]) for index in matches(table, 0.5)}
-    near_edge = np.ones(masks.shape, bool)
-    near_edge[_EDGE:, _EDGE:] = False  # only there cells were cut off
-    cut_off = set(np.unique(masks[near_edge]).tolist())
-    return {int(label) for label in table.labels_a} - matched - cut_off
+class _Unmatched(NamedTuple):
+    """Labels without a counterpart at IoU 0.5, of two results."""
+
+    lost: set[int]
+    """Of the first."""
+    gained: set[int]
+    """Of the second."""
 
 
-# -- where tiles lie -------------------------------------------------------------------------
-
-
-class Line(NamedTuple):
-    """Where a tile begins or ends."""
-
-    axis: str
-    """``y`` or ``x``."""
-    at: int
-    """Pixels from the beginning of the image."""
-
-
-def tile_lines(shape: Sequence[int], settings: Settings) -> Iterator[Line]:
-    """Find where tiles begin and end inside an image, as Cellpose 4.2.1.1 lays them out.
+def _unmatched(before: np.ndarray, after: np.ndarray, *, near_cut: int = 0) -> _Unmatched:
+    """The cells that only one of two results has.
 
     Parameters
     ----------
-    shape : sequence of int
-        (Y, X) or (Y, X, C) of the image.
-    settings : Settings
-        Of which ``diameter``, ``bsize``, ``augment`` and ``tile_overlap`` count.
+    before, after : ndarray of int, shape (Y, X)
+    near_cut : int
+        Cells within so many pixels of the first row or column are left out, since the crop cuts
+        them off; 0 where nothing is cut off.
     """
-    scale = 1.0 if settings.diameter is None else _USUAL_DIAMETER / settings.diameter
-    size = settings.bsize or _TILE
-    for axis, n_pixels in zip("yx", shape[:2], strict=True):
-        n_scaled = int(n_pixels * scale)
-        n_missing = -n_scaled % _PAD if n_scaled >= size else max(0, size - n_scaled - _PAD)
-        n_before = _PAD // 2 + n_missing // 2
-        n_padded = n_scaled + n_missing + _PAD
-        n_tiles = _n_tiles(n_padded, size, settings)
-        starts = np.linspace(0, n_padded - min(size, n_padded), n_tiles).astype(int)
-        for line in sorted({*starts.tolist(), *(starts + size).tolist()}):
-            at = round((line - n_before) / scale)
-            if 0 < at < n_pixels:
-                yield Line(axis, at)
+    table = overlap(before, after)
+    pairs = matches(table, 0.5)
+    matched_before = {int(table.labels_a[table.rows[pair]]) for pair in pairs}
+    matched_after = {int(table.labels_b[table.columns[pair]]) for pair in pairs}
+    return _Unmatched(
+        lost=_labels(before) - matched_before - _labels_near_cut(before, near_cut),
+        gained=_labels(after) - matched_after - _labels_near_cut(after, near_cut),
+    )
 
 
-def _n_tiles(n_padded: int, size: int, settings: Settings) -> int:
-    """How many tiles of a size cover an axis of a padded image."""
-    if settings.augment:
-        return max(2, math.ceil(2 * n_padded / size))
-    if n_padded <= size:
-        return 1
-    return math.ceil((1 + 2 * settings.tile_overlap) * n_padded / size)
+def _labels(masks: np.ndarray) -> set[int]:
+    return set(np.unique(masks[masks > 0]).tolist())
+
+
+def _labels_near_cut(masks: np.ndarray, n_pixels: int) -> set[int]:
+    return _labels(masks[:n_pixels]) | _labels(masks[:, :n_pixels])
+
+
+class _DistinctCells:
+    """Counts cells of several results of one image; a cell that several of them have counts once.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (Y, X) of the whole image.
+
+    Attributes
+    ----------
+    n : int
+        How many distinct cells were added.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.n = 0
+        self._shape = shape
+        self._results: list[np.ndarray] = []
+
+    def add(self, masks: np.ndarray, labels: set[int], crop: _Crop) -> None:
+        """Add the cells of some labels in the masks of a crop."""
+        cells = np.zeros(self._shape, masks.dtype)
+        crop.of(cells)[:] = np.where(np.isin(masks, sorted(labels)), masks, 0)
+        new_labels = set(labels)
+        for earlier in self._results:
+            new_labels &= _unmatched(cells, earlier).lost
+        self.n += len(new_labels)
+        self._results.append(cells)

@@ -10,7 +10,7 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.words import amount
 
 if TYPE_CHECKING:
-    from cellrepro.changes.tiles import Tiled, TileDependence
+    from cellrepro.changes.tile_dependence import Tiled, TileDependence
     from cellrepro.same.straight_borders import Seam, StraightBorder
 
 

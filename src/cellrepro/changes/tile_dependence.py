@@ -1,0 +1,117 @@
+"""What becomes of the cells of some images when tiles lie elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.results import Result, Row
+from cellrepro.same.straight_borders import Seam, StraightBorder
+from cellrepro.words import amount
+
+TileCause = Literal["tiling", "normalisation", "none"]
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """One image, and what became of its cells when tiles lay elsewhere.
+
+    Attributes
+    ----------
+    name : str
+        Of the image.
+    n_cells : int
+        In the usual result.
+    n_dependent : int
+        Cells of the usual result without a counterpart at IoU 0.5 in a variant that has other
+        tiles and the same normalisation.
+    n_gained : int
+        Cells of such variants without a counterpart in the usual result. A cell that several
+        variants have counts once.
+    n_by_normalisation : int
+        Cells of a crop without a counterpart where the crop is normalised by itself, and cells
+        that appear there. A cell that several crops show counts once.
+    seam : Seam
+        Straight ends at tile borders, and at all other lines.
+    cuts : tuple of StraightBorder
+        Straight borders in the usual result.
+    masks : ndarray of uint32, shape (Y, X)
+        The usual result; 0 is background.
+    dependent : tuple of int
+        Labels of the dependent cells in ``masks``.
+    """
+
+    name: str
+    n_cells: int
+    n_dependent: int
+    n_gained: int
+    n_by_normalisation: int
+    seam: Seam
+    cuts: tuple[StraightBorder, ...]
+    masks: NDArray[np.uint32] = field(repr=False)
+    dependent: tuple[int, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class TileDependence(Result):
+    """What becomes of the cells of some images when tiles lie elsewhere.
+
+    Attributes
+    ----------
+    images : tuple of Tiled
+    variants : tuple of str
+        How tiles were laid elsewhere, in words.
+    """
+
+    images: tuple[Tiled, ...]
+    variants: tuple[str, ...]
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether no cell was found in any image, so that none could depend on tiles."""
+        return not any(image.n_cells or image.n_gained for image in self.images)
+
+    @property
+    def cause(self) -> TileCause:
+        """``tiling`` where cells change though intensities are scaled alike; ``normalisation``
+        where they change only because a crop is scaled by itself; else ``none``."""
+        if any(image.n_dependent or image.n_gained for image in self.images):
+            return "tiling"
+        return "normalisation" if any(image.n_by_normalisation for image in self.images) else "none"
+
+    def sentence(self) -> str:
+        """Say how many cells depend on where tiles lie."""
+        over = amount(len(self.images), "image")
+        if self.vacuous:
+            return f"vacuous: no cell was found in {over}"
+        n_cells = amount(sum(image.n_cells for image in self.images), "cell")
+        if self.cause == "none":
+            return f"none of {n_cells} in {over} depends on where tiles lie"
+        if self.cause == "normalisation":
+            return (
+                f"none of {n_cells} in {over} depends on where tiles lie; cells of crops change "
+                "since these are normalised by themselves"
+            )
+        n_dependent = sum(image.n_dependent for image in self.images)
+        n_gained = sum(image.n_gained for image in self.images)
+        return (
+            f"{n_dependent} of {n_cells} in {over} depend on where tiles lie, and {n_gained} more "
+            "appear where they lie elsewhere"
+        )
+
+    def rows(self) -> list[Row]:
+        """Give every image."""
+        return [
+            {
+                "image": image.name,
+                "cells": image.n_cells,
+                "depend on tiles": image.n_dependent,
+                "gained": image.n_gained,
+                "by normalisation": image.n_by_normalisation,
+                "straight ends at tile borders": image.seam.n_at,
+            }
+            for image in self.images
+        ]

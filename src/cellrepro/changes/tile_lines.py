@@ -1,0 +1,74 @@
+"""Where Cellpose's tiles begin and end in an image."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from cellrepro.asked.segmentation_settings import Settings
+
+_TILE = 256  # pixels, Cellpose's usual size of a tile
+_PAD = 16  # pixels; Cellpose pads to a multiple, at least by as many
+_USUAL_DIAMETER = 30.0  # pixels, to which Cellpose scales
+
+
+class TileLine(NamedTuple):
+    """A row or a column at which a tile begins or ends.
+
+    Attributes
+    ----------
+    axis : {"y", "x"}
+        ``y`` for a row, ``x`` for a column.
+    at : int
+        Pixels from the beginning of the image.
+    """
+
+    axis: Literal["y", "x"]
+    at: int
+
+
+def tile_lines(shape: Sequence[int], settings: Settings) -> Iterator[TileLine]:
+    """Find where tiles begin and end inside an image, as Cellpose 4.2.1.1 lays them out.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        (Y, X) or (Y, X, C) of the image.
+    settings : Settings
+        Of which ``diameter``, ``bsize``, ``augment`` and ``tile_overlap`` count.
+
+    Yields
+    ------
+    TileLine
+        The rows in order, then the columns.
+
+    Notes
+    -----
+    After ``cellpose.transforms.get_pad_yx`` and ``make_tiles``.
+    """
+    scale = 1.0 if settings.diameter is None else _USUAL_DIAMETER / settings.diameter
+    size = settings.bsize or _TILE
+    axes: tuple[Literal["y", "x"], ...] = ("y", "x")
+    for axis, n_pixels in zip(axes, shape[:2], strict=True):
+        n_scaled = int(n_pixels * scale)
+        n_missing = -n_scaled % _PAD if n_scaled >= size else max(0, size - n_scaled - _PAD)
+        n_before = _PAD // 2 + n_missing // 2
+        n_padded = n_scaled + n_missing + _PAD
+        n_tiles = _n_tiles(n_padded, size, settings)
+        starts = np.linspace(0, n_padded - min(size, n_padded), n_tiles).astype(int)
+        for line in sorted({*starts.tolist(), *(starts + size).tolist()}):
+            at = round((line - n_before) / scale)
+            if 0 < at < n_pixels:
+                yield TileLine(axis, at)
+
+
+def _n_tiles(n_padded: int, size: int, settings: Settings) -> int:
+    """How many tiles of a size cover an axis of a padded image."""
+    if settings.augment:
+        return max(2, math.ceil(2 * n_padded / size))
+    if n_padded <= size:
+        return 1
+    return math.ceil((1 + 2 * settings.tile_overlap) * n_padded / size)
