@@ -128,3 +128,29 @@ def test_a_step_that_deals_with_warnings_itself_hides_none(wanted):
             put(torch.zeros(3))
 
     assert [found.alert for found in determinism_warnings(step)] == ["put_"]
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (None, "put_: PyTorch warned of it in 3 calls"),
+        (
+            Site("aten.put_.default", "net", "mine.py:3 in f", "forward"),
+            "aten.put_.default, forward of net (mine.py:3 in f): PyTorch warned of it in 3 calls",
+        ),
+    ],
+    ids=["operation not observed", "operation observed"],
+)
+def test_a_warning_says_nothing_of_replays_that_nobody_made(place, expected):
+    record = WarningRecord(
+        message="put_ does not have a deterministic implementation, but you set "
+        "'torch.use_deterministic_algorithms(True, warn_only=True)'",
+        category="UserWarning",
+        file="mine.py",
+        line=3,
+        phase="forward",
+        count=3,
+        place=place,
+    )
+    (warning,) = about_determinism([record])
+    assert warning.sentence().startswith(expected)

@@ -89,9 +89,10 @@ class TrainingAudit(Result):
         """By operation, as far as measured: its effect, or why it is not known."""
         effects: dict[str, Effect | str] = {}
         for row in (*self.ops, *self.suspects):
-            effect = row.effect or row.no_effect_because
-            if effect is not None:
-                effects[row.op] = effect
+            if isinstance(row.effect, Effect):
+                effects[row.op] = row.effect
+            elif row.no_effect_because is not None:
+                effects[row.op] = row.no_effect_because
         return effects
 
     def sentence(self) -> str:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    pass
-
+from typing import Any, TypeAlias
 
 CellposeNetwork: TypeAlias = Any
 """A ``cellpose.vit.CPSAM``, a `torch.nn.Module` with a device and a dtype; Cellpose has no types.
 """
 
-
 TINY = "tiny"
-
+"""The network that trains on any laptop."""
 
 CELLPOSE_NAMES = ("cpsam_v2", "cpsam")
 """Pretrained networks of Cellpose 4.2 that need nothing beyond Cellpose. Its DINO networks

@@ -20,15 +20,13 @@ from cellrepro.bits.digests import file_digest
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput
+from cellrepro.model.encoders import ENCODERS, CellposeNetwork, Encoder
 from cellrepro.model.initial_weights import draw_weights
 from cellrepro.model.pretrained import load_pretrained
+from cellrepro.model.weight_sources import ModelSource
 
 if TYPE_CHECKING:
     import torch
-
-
-from cellrepro.model.encoders import ENCODERS, CellposeNetwork, Encoder
-from cellrepro.model.weight_sources import ModelSource
 
 
 def import_cellpose() -> None:

@@ -9,9 +9,9 @@ from typing import Literal
 
 from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.bits.digests import file_digest
+from cellrepro.store.equal_content import files_of_content, remember_files
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
-from cellrepro.store.twins import remember, twins
 from cellrepro.store.whole_files import moved, remove_folder, replace_by_link, write_whole
 
 STAGED_DATA = "data"
@@ -108,7 +108,7 @@ def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
         for path in sorted(staged.rglob("*"))
         if path.is_file() and path.name != MANIFEST
     }
-    stored = twins(root, {*files.values()}, manifest.key, _files_of)
+    stored = files_of_content(root, {*files.values()}, manifest.key, _files_of)
     new_files = {}
     for name, digest in files.items():
         twin = stored.get(digest)
@@ -116,7 +116,7 @@ def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
             new_files[name] = digest
         # A change in place would reach every repeat that shares it.
         (staged / name).chmod(0o444)
-    remember(root, f"{manifest.key}/{manifest.machine.name}/{manifest.repeat}", new_files)
+    remember_files(root, f"{manifest.key}/{manifest.machine.name}/{manifest.repeat}", new_files)
     manifest.files = files
     write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
 

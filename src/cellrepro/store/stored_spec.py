@@ -19,6 +19,15 @@ Model = TypeVar("Model", bound=BaseModel)
 def read_spec(text: bytes) -> Spec:
     """Read a stored ``spec.json``.
 
+    Parameters
+    ----------
+    text : bytes
+        Content of the file, JSON in UTF-8.
+
+    Returns
+    -------
+    Spec
+
     Raises
     ------
     ValueError

@@ -21,8 +21,6 @@ from cellrepro.results import Result
 from cellrepro.trace.observer import Call, Observer
 from cellrepro.trace.reexecution import leaves_of, plan_of
 
-_MOST_PLACES = 3  # in the batch that are looked at: the first, one in the middle, the last
-
 
 @dataclass(frozen=True)
 class BatchDependent:
@@ -196,7 +194,7 @@ class _Batch(Observer):
         self.not_compared: Counter[str] = Counter()
         self._alone = alone
         self._n = n
-        self._items = sorted({0, n // 2, n - 1})[:_MOST_PLACES]
+        self._items = sorted({0, n // 2, n - 1})  # the first, one in the middle, the last
 
     def observe(self, call: Call) -> Any:
         plan = plan_of(call.func)

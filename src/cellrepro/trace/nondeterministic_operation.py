@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from cellrepro.results import Result
+from cellrepro.words import amount
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,9 +43,9 @@ class NondeterministicOperation(Result):
         What PyTorch's warning calls it; none if it was found by replays.
     read_by : str or None
         Of unwritten memory: what first computed from it, and where.
-    effect : cellrepro.audits.effect.Effect or None
-        What it alone does to a training, where that was measured. Typed as Any, for it belongs to
-        a room that is built on this one.
+    effect : cellrepro.results.Result or None
+        What it alone does to a training, where that was measured: a
+        `cellrepro.audits.effect.Effect`.
     no_effect_because : str or None
         Why that was not measured.
     """
@@ -65,7 +65,7 @@ class NondeterministicOperation(Result):
     remedy: str = ""
     alert: str | None = None
     read_by: str | None = None
-    effect: Any = None
+    effect: Result | None = None
     no_effect_because: str | None = None
 
     @property
@@ -74,15 +74,30 @@ class NondeterministicOperation(Result):
         times = f"{self.flips} of {self.replays}"
         if self.read_by is not None:
             return f"{times} times a result was computed from what its memory held by chance"
-        return f"{times} replays gave other bits, largest difference {self.max_abs:.2g}"
+        if self.replays:
+            return f"{times} replays gave other bits, largest difference {self.max_abs:.2g}"
+        if self.warned:
+            return f"PyTorch warned of it in {amount(self.calls, 'call')}"
+        return "it was not replayed"
 
     def sentence(self) -> str:
         """Say what was seen, where, and what helps."""
-        line = f" ({self.source})" if self.source else ""
-        why = f"; {self.reason}" if self.read_by is not None else ""
-        warns = "warns" if self.warned else "does not warn"
-        helps = f"substitute: {self.substitute}" if self.substitute else self.remedy
-        return (
-            f"{self.op}, {self.phase} of {self.module or 'no module'}{line}: {self.seen}{why}; "
-            f"PyTorch {warns} of it; {helps}"
-        )
+        parts = [f"{self._where()}: {self.seen}"]
+        if self.read_by is not None:
+            parts.append(self.reason)
+        if self.replays:  # without replays, the warning is what was seen
+            warns = "warns" if self.warned else "does not warn"
+            parts.append(f"PyTorch {warns} of it")
+        remedy = f"substitute: {self.substitute}" if self.substitute else self.remedy
+        if remedy:
+            parts.append(remedy)
+        return "; ".join(parts)
+
+    def _where(self) -> str:
+        """The operation, its phase and module as far as they are known, and its line."""
+        where = self.op
+        if self.phase is not None:
+            where += f", {self.phase} of {self.module or 'no module'}"
+        if self.source is not None:
+            where += f" ({self.source})"
+        return where

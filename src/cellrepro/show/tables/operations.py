@@ -136,13 +136,16 @@ def _operation_row(
     members: Sequence[NondeterministicOperation], audit: TrainingAudit
 ) -> dict[str, object]:
     """Of one operation at one line of code, in one or more modules."""
+    from cellrepro.audits.effect import Effect
+
     operation = members[0]
     flips = sum(member.flips for member in members)
     replays = sum(member.replays for member in members)
     if not replays:  # what did not flip is counted by kind
         name = base_name(operation.op)
         replays = sum(n for op, n in audit.operations.replays.items() if base_name(op) == name)
-    effect: Effect | None = _first(member.effect for member in members)
+    effects = (member.effect for member in members)
+    effect = next((effect for effect in effects if isinstance(effect, Effect)), None)
     no_effect_because = _first(member.no_effect_because for member in members)
     warned = any(member.warned for member in members)
     row = {
