@@ -21,7 +21,7 @@ OF_A_PLANE = "<= 80"
 
 EXPLORER_NOTEBOOK = """
 import numpy as np
-from cellrepro.show.explorer.planes import View
+from cellrepro.show.explorer.view import View
 from cellrepro.show.explorer.widget import Explorer
 
 arrays = np.load("arrays.npz")

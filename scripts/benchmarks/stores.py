@@ -270,7 +270,7 @@ _CHOOSING_SCRIPT = """
 import resource, sys, time
 import pandas, torch  # which takes its time and memory, however many repeats there are
 from cellrepro.show.telling_pair import telling_pair_of
-from cellrepro.show.explorer.widget import explore_runs, stored_repeats
+from cellrepro.show.explorer.stored_runs import explore_runs, stored_repeats
 from cellrepro.store.store import Store
 store = Store(sys.argv[1])
 started = time.perf_counter()

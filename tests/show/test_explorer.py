@@ -14,9 +14,10 @@ import tifffile
 from PIL import Image
 
 from cellrepro.errors import BadInput
-from cellrepro.show.explorer import widget
-from cellrepro.show.explorer.planes import View
-from cellrepro.show.explorer.widget import Explorer, explore, explore_runs
+from cellrepro.show.explorer import stored_runs
+from cellrepro.show.explorer.stored_runs import explore_runs
+from cellrepro.show.explorer.view import View
+from cellrepro.show.explorer.widget import Explorer, explore
 from cellrepro.show.figures.pixels import AGREEMENT, COLOURS, DASHES, outlined
 from cellrepro.show.figures.pixels import painted as paint
 from cellrepro.store.store import Store
@@ -171,7 +172,7 @@ def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
 
 def test_of_many_repeats_as_many_as_one_can_choose_from_are_shown(tmp_path, monkeypatch):
     """The pair that differs is among them, before what equals others; what is missing is said."""
-    monkeypatch.setattr(widget, "MOST_RUNS", 3)
+    monkeypatch.setattr(stored_runs, "MOST_RUNS", 3)
     store = Store(tmp_path)
     add_run(store, [(1.0, three())] * 4, seed=0)
     add_run(store, [(2.0, three()), (3.0, three(img_c=squares(grown=8)))], seed=1)
@@ -282,8 +283,8 @@ def test_what_was_looked_at_is_dropped_and_sent_again(generators_free, browser):
     with browsing(browser) as page:
         page.goto("about:blank")
         explorer = three_runs()
-        asked, make = [], explorer._views.plane
-        explorer._views.plane = lambda name: asked.append(name) or make(name)
+        asked, make = [], explorer._scenes.plane
+        explorer._scenes.plane = lambda name: asked.append(name) or make(name)
         explorer.held_bytes = 4_000
         show_widget(page, explorer)
         page.locator(READY).wait_for()

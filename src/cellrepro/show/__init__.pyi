@@ -1,5 +1,5 @@
 from .answers.explanation import explanation_answer
-from .explorer.widget import explore_runs, stored_repeats
+from .explorer.stored_runs import explore_runs, stored_repeats
 from .figures.agreement import agreement_map, least_stable
 from .figures.divergence import chain, step_map
 from .figures.growth import growth_curve

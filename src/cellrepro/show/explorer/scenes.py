@@ -1,0 +1,230 @@
+"""Scenes: what the browser is told of two runs on one image, as plain values.
+
+A scene names its planes after their content, so that equal masks of many runs are one plane that
+travels once. Nothing here knows of widgets or browsers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypedDict
+
+from cellrepro.errors import BadInput
+from cellrepro.same.object_changes import ObjectKind
+from cellrepro.show.explorer.planes import PackedPlane
+from cellrepro.show.explorer.view import TRUTH, OpenView, View
+from cellrepro.words import grouped, ppm_text
+
+_LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
+
+
+class Scene(TypedDict):
+    """What is shown: an image, two sides, in one plane of a stack.
+
+    Attributes
+    ----------
+    view, a, b, z : int
+        Numbers of the image, of the two sides, and of the plane in a stack.
+    n_planes : int
+        1 for a flat image.
+    names : dict
+        Of ``image``, ``a`` and ``b``.
+    short : dict
+        What ``a`` and ``b`` are called in sentences.
+    sides : list of int
+        What can be A or B here.
+    truth_is : {"a", "b", ""}
+        Which side is the ground truth.
+    planes : dict
+        The name of each plane by its content.
+    counts : dict
+        Pixels by category.
+    line : str
+        The counts as a sentence.
+    n_objects : dict
+        Of ``a`` and ``b``.
+    kinds : dict
+        Changes by kind.
+    """
+
+    view: int
+    a: int
+    b: int
+    z: int
+    n_planes: int
+    names: dict[str, str]
+    short: dict[str, str]
+    sides: list[int]
+    truth_is: str
+    planes: dict[str, str]
+    counts: dict[str, int]
+    line: str
+    n_objects: dict[str, int]
+    kinds: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _PlaneContent:
+    """What a plane holds, whatever its place in a stack."""
+
+    view: int
+    content: str  # as for `OpenView.packed`
+    a: int
+    b: int
+
+
+class Scenes:
+    """The scenes of some images with the masks of the same runs; each is read when it is shown.
+
+    Parameters
+    ----------
+    views : sequence of View
+    names : sequence of str
+        Of the runs, in the order of each view's masks.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the runs, and of the truth if a view has one.
+
+    Raises
+    ------
+    BadInput
+        If there is no view, or a view has masks of fewer than two runs.
+    """
+
+    def __init__(self, views: Sequence[View], names: Sequence[str]):
+        incomplete = [
+            view.name
+            for view in views
+            if len(view.masks) != len(names) or len(view.runs_with_masks) < 2
+        ]
+        if not views or incomplete:
+            raise BadInput(
+                f"{len(views)} images of {len(names)} runs were given, and masks are missing of "
+                f"{', '.join(incomplete) or 'all'}; expected masks of two runs or more of every "
+                "image"
+            )
+        has_truth = any(view.truth is not None for view in views)
+        self.names = (*names, TRUTH) if has_truth else tuple(names)
+        self._contents: dict[str, _PlaneContent] = {}
+        # Only the last one stays open, as many big images would not fit into memory.
+        self.open = lru_cache(maxsize=1)(lambda view: OpenView(views[view], self.names))
+
+    def pair(self, view: int, a: int, b: int) -> tuple[int, int]:
+        """Choose two different sides that have masks of a view.
+
+        Returns
+        -------
+        a, b : int
+            As they were asked for; a side without masks is replaced by the first other one.
+        """
+        sides = self.open(view).sides
+        if a not in sides:
+            a = next(side for side in sides if side != b)
+        if b not in sides or b == a:
+            b = next(side for side in sides if side != a)
+        return a, b
+
+    def scene(self, view: int, a: int, b: int, z: int = 0) -> Scene:
+        """Describe two sides of a view.
+
+        Parameters
+        ----------
+        view, a, b : int
+            Numbers of the view and of two sides that have masks of it.
+        z : int
+            The plane of a stack; the last one if there are fewer.
+
+        Returns
+        -------
+        Scene
+
+        Raises
+        ------
+        BadInput
+            If image and masks do not fit together.
+        """
+        open_view = self.open(view)
+        z = min(z, open_view.n_planes - 1)
+        counts = open_view.counts(a, b)
+        changes = open_view.changes(a, b)
+        name_a = self.names[a]
+        name_b = self.names[b]
+        names_are_short = max(len(name_a), len(name_b)) <= _LONGEST_NAME
+        short_a = name_a if names_are_short else "A"
+        short_b = name_b if names_are_short else "B"
+        truth_is = ""
+        if open_view.is_truth(a):
+            truth_is = "a"
+        elif open_view.is_truth(b):
+            truth_is = "b"
+        return {
+            "view": view,
+            "a": a,
+            "b": b,
+            "z": z,
+            "n_planes": open_view.n_planes,
+            "names": {"image": open_view.view.name, "a": name_a, "b": name_b},
+            "short": {"a": short_a, "b": short_b},
+            "sides": open_view.sides,
+            "truth_is": truth_is,
+            "planes": self._plane_names(view, a, b, z),
+            "counts": dict(counts.pixels),
+            "line": _sentence(counts.pixels, short_a, short_b),
+            "n_objects": {
+                "a": sum(len(change.labels_a) for change in changes),
+                "b": sum(len(change.labels_b) for change in changes),
+            },
+            "kinds": {str(kind): counts.changes.get(kind, 0) for kind in ObjectKind},
+        }
+
+    def _plane_names(self, view: int, a: int, b: int, z: int) -> dict[str, str]:
+        """Name the planes of a scene. A name ends with the place in a stack, so that the browser
+        can ask for the next plane before it is shown."""
+        open_view = self.open(view)
+        masks_a = open_view.digest(a)[:16]  # equal masks are one plane
+        masks_b = open_view.digest(b)[:16]
+        stems = {
+            "image": "image",
+            "a": f"labels/{masks_a}",
+            "b": f"labels/{masks_b}",
+            "categories": f"categories/{masks_a}/{masks_b}",
+            "story": f"story/{masks_a}/{masks_b}",
+        }
+        if open_view.truth is not None:
+            stems["truth"] = f"labels/{TRUTH}"
+        if open_view.n_runs > 2:
+            stems["cells"] = "cells"
+            stems["objects"] = "objects"
+        names = {}
+        for content, stem in stems.items():
+            self._contents[f"{view}/{stem}"] = _PlaneContent(view, content, a, b)
+            place = 0 if content == "story" else z  # a story is of the whole stack
+            names[content] = f"{view}/{stem}/{place}"
+        return names
+
+    def plane(self, name: str) -> PackedPlane:
+        """Pack one plane by the name that a scene gave it."""
+        stem, _, z = name.rpartition("/")
+        plane = self._contents[stem]
+        return self.open(plane.view).packed(plane.content, plane.a, plane.b, int(z))
+
+
+def _sentence(counts: Mapping[str, int], name_a: str, name_b: str) -> str:
+    """Say the counts; digits are grouped in threes by spaces."""
+    only_a = counts["only_a"]
+    only_b = counts["only_b"]
+    other_object = counts["other_object"]
+    n_pixels = sum(counts.values())
+    n_differing = only_a + only_b + other_object
+    if not n_differing:
+        return f"no pixel differs, of {grouped(n_pixels)}"
+    return (
+        f"{grouped(n_differing)} {'pixel differs' if n_differing == 1 else 'pixels differ'} "
+        f"= {ppm_text(n_differing / n_pixels * 1e6)} (only {name_a}: {grouped(only_a)}, "
+        f"only {name_b}: {grouped(only_b)}, other object: {grouped(other_object)}) "
+        f"of {grouped(n_pixels)}"
+    )

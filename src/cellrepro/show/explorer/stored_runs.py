@@ -1,0 +1,288 @@
+"""Stored runs in the explorer: which of them can be chosen, and which two are shown first."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import folder_digest
+from cellrepro.same.names import Names, place_of
+from cellrepro.show.explorer.view import View
+from cellrepro.show.explorer.widget import Explorer
+from cellrepro.store.manifest import MaskRecord
+from cellrepro.store.store import Repeat, Store
+from cellrepro.words import grouped
+
+MOST_RUNS = 200
+"""How many stored repeats one can choose from, where none is named."""
+
+
+def explore_runs(
+    store: Store | str | Path,
+    runs: Sequence[str] = (),
+    *,
+    data: str | Path | None = None,
+    image: str = "",
+    title: str = "",
+    height: int = 512,
+) -> Explorer:
+    """Show stored runs in the explorer; masks are read when they are looked at.
+
+    Parameters
+    ----------
+    store, runs, data
+        As for `stored_repeats`; the first two that are named are shown first, else two whose masks
+        differ. Of more than `MOST_RUNS` repeats that nobody named as many can be chosen, and a
+        note says so.
+    image : str
+        Which image is shown first; by default one on which the first two runs differ.
+    title, height
+        As for `explore`.
+
+    Returns
+    -------
+    Explorer
+
+    Raises
+    ------
+    BadInput
+        If there are fewer than two repeats, or no two of them segmented the same image.
+    """
+    store = store if isinstance(store, Store) else Store(store)
+    repeats = stored_repeats(store, runs, data=data)
+    if len(repeats) < 2:
+        raise BadInput(
+            f"{store.root} has {len(repeats)} repeats of "
+            f"{', '.join(runs) or data or 'any images'}; "
+            "the explorer compares two or more: name another one, or train again with "
+            "`cellrepro train`"
+        )
+    images = _shared_images(store, repeats)
+    first = _first_shown(repeats, images, only_first_two=bool(runs))
+    listed = repeats
+    note = ""
+    if len(repeats) > MOST_RUNS and not runs:
+        listed = _listed(repeats, first)
+        images = _shared_images(store, listed)
+        note = (
+            f"{len(listed)} of the {grouped(len(repeats))} repeats can be chosen here, different "
+            "masks before equal ones; name runs to look at others"
+        )
+    names = Names(listed)
+    return Explorer(
+        [shared.view for shared in images],
+        [names.of_repeat(repeat) for repeat in listed],
+        image=image or first.image,
+        a=listed.index(repeats[first.a]),
+        b=listed.index(repeats[first.b]),
+        title=title,
+        note=note,
+        height=height,
+    )
+
+
+def stored_repeats(
+    store: Store, runs: Sequence[str] = (), *, data: str | Path | None = None
+) -> list[Repeat]:
+    """Get the repeats that were named, or all that have objects in one set of images.
+
+    Parameters
+    ----------
+    store : Store
+    runs : sequence of str
+        ``KEY/MACHINE/REPEAT``, or ``KEY`` for all its repeats.
+    data : str or Path, optional
+        A folder of images; by default the images that most repeats are over. A network that
+        others of them were trained from is left out.
+
+    Returns
+    -------
+    list of Repeat
+        Named ones in the order of ``runs``, others in the order of their names.
+
+    Raises
+    ------
+    BadInput
+        If a named run is not in the store, or ``data`` is no folder of images.
+    """
+    return _named_repeats(store, runs) if runs else _repeats_over(store, data)
+
+
+def _named_repeats(store: Store, runs: Sequence[str]) -> list[Repeat]:
+    repeats: dict[str, Repeat] = {}
+    for reference in runs:
+        of_run = () if "/" in reference else store.find_run(reference).repeats
+        for repeat in of_run or [store.find(reference)]:
+            repeats[repeat.name] = repeat
+    return list(repeats.values())
+
+
+def _repeats_over(store: Store, data: str | Path | None) -> list[Repeat]:
+    """The repeats that segmented one set of images and have objects there."""
+    by_images: dict[str, list[Repeat]] = defaultdict(list)
+    for run in store.runs():
+        for repeat in run.repeats:
+            if repeat.manifest.n_objects:
+                by_images[repeat.spec.data_digest].append(repeat)
+    if data is None:
+        repeats = max(by_images.values(), key=len, default=[])
+    else:
+        repeats = by_images[folder_digest(data, to_train=False)]
+    names = Names(repeats)
+    results = [repeat for repeat in repeats if not names.is_start(place_of(repeat))]
+    return sorted(results, key=lambda repeat: (names.order(place_of(repeat)), repeat.index))
+
+
+@dataclass(frozen=True, eq=False)
+class _SharedImage:
+    """An image that two or more repeats segmented.
+
+    Attributes
+    ----------
+    view : View
+    records : list of MaskRecord or None
+        What the manifest of each repeat says of its masks; None where it has none.
+    """
+
+    view: View
+    records: list[MaskRecord | None]
+
+
+def _shared_images(store: Store, repeats: Sequence[Repeat]) -> list[_SharedImage]:
+    """Every image that two or more of the repeats segmented."""
+    # One name can mean another image in another data set.
+    keys = dict.fromkeys(
+        (repeat.spec.images_digest, name) for repeat in repeats for name in repeat.manifest.masks
+    )
+    has_several_data_sets = len({digest for digest, _ in keys}) > 1
+    images = []
+    for digest, name in keys:
+        shared = _shared_image(store, repeats, digest, name, with_digest=has_several_data_sets)
+        if len(shared.view.runs_with_masks) > 1:
+            images.append(shared)
+    if not images:
+        raise BadInput(
+            f"no two of the {len(repeats)} repeats segmented the same image; name runs over the "
+            "same folder of images"
+        )
+    return images
+
+
+def _shared_image(
+    store: Store, repeats: Sequence[Repeat], digest: str, name: str, *, with_digest: bool
+) -> _SharedImage:
+    """One image of the data set with that digest, read from the store when it is shown."""
+    records = [
+        repeat.manifest.masks.get(name) if repeat.spec.images_digest == digest else None
+        for repeat in repeats
+    ]
+    masks = [
+        partial(repeat.masks, name) if record else None
+        for repeat, record in zip(repeats, records, strict=True)
+    ]
+    has_truth = store.kept(digest, f"{name}_masks.tif").exists()
+    view = View(
+        f"{name} ({digest[:6]})" if with_digest else name,
+        masks,
+        image=partial(store.image, digest, name),
+        truth=partial(store.truth, digest, name) if has_truth else None,
+        digests=[record.digest if record else None for record in records],
+    )
+    return _SharedImage(view, records)
+
+
+# -- what is shown first -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What one of the repeats made of an image.
+
+    Attributes
+    ----------
+    run : int
+        Its number among the repeats.
+    place : str
+        Its spec and machine.
+    n_objects : int
+    digest : str
+        Of the masks, whatever the numbers of their objects.
+    """
+
+    run: int
+    place: str
+    n_objects: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class _FirstShown:
+    """The image with which the explorer opens, and the numbers of two repeats."""
+
+    image: str
+    a: int
+    b: int
+
+
+def _first_shown(
+    repeats: Sequence[Repeat], images: Sequence[_SharedImage], *, only_first_two: bool
+) -> _FirstShown:
+    """Choose image and repeats by the manifests: repeats of one spec on one machine that differ,
+    as they should not; else what differs by most objects."""
+    places = [place_of(repeat) for repeat in repeats]
+    best = None
+    first = _FirstShown(images[0].view.name, 0, 1)
+    for number, shared in enumerate(images):
+        results = [
+            _Result(run, places[run], record.n_objects, record.canonical_digest)
+            for run, record in enumerate(shared.records)
+            if record is not None and (run < 2 or not only_first_two)
+        ]
+        for a, b in _pairs_farthest_apart(results):
+            differs = a.digest != b.digest
+            n_more = abs(a.n_objects - b.n_objects)
+            rank = (differs and a.place == b.place, differs, n_more)
+            earliest = (-a.run, -b.run, -number)
+            if best is None or (rank, earliest) > best:
+                best = (rank, earliest)
+                first = _FirstShown(shared.view.name, a.run, b.run)
+    return first
+
+
+def _pairs_farthest_apart(results: Sequence[_Result]) -> Iterator[tuple[_Result, _Result]]:
+    """Of all results of an image, and of those of each spec on one machine, the two that differ
+    most: a handful of pairs, where pairing everything with everything grows with the square."""
+    by_place: dict[str, list[_Result]] = defaultdict(list)
+    for result in results:
+        by_place[result.place].append(result)
+    for group in (results, *by_place.values()):
+        if len(group) > 1:
+            yield _farthest_apart(group)
+
+
+def _farthest_apart(results: Sequence[_Result]) -> tuple[_Result, _Result]:
+    """The results with fewest and with most objects; of equally many, two whose masks differ; else
+    the first two."""
+    fewest = min(results, key=lambda result: result.n_objects)
+    most = max(results, key=lambda result: result.n_objects)
+    if fewest.n_objects < most.n_objects:
+        return (fewest, most) if fewest.run < most.run else (most, fewest)
+    first = results[0]
+    different = (result for result in results if result.digest != first.digest)
+    return first, next(different, results[1])
+
+
+def _listed(repeats: Sequence[Repeat], first: _FirstShown) -> list[Repeat]:
+    """The repeats that can be chosen, in their order: those shown first, then the first of each
+    result, then others until there are `MOST_RUNS`."""
+    first_of_result: dict[tuple[str, ...], int] = {}
+    for run, repeat in enumerate(repeats):
+        masks = [record.canonical_digest for record in repeat.manifest.masks.values()]
+        first_of_result.setdefault((repeat.spec.images_digest, *masks), run)
+    by_need = dict.fromkeys((first.a, first.b, *first_of_result.values(), *range(len(repeats))))
+    return [repeats[run] for run in sorted(itertools.islice(by_need, MOST_RUNS))]

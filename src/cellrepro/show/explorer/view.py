@@ -1,0 +1,341 @@
+"""A view: one image with the masks that several runs made of it, and what follows from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.bits.digests import array_digest
+from cellrepro.errors import BadInput
+from cellrepro.images.label_image import label_image
+from cellrepro.same.consensus import Agreement, agree
+from cellrepro.same.matching import overlap
+from cellrepro.same.metrics import categories as category_map
+from cellrepro.same.object_changes import ObjectChange, ObjectKind, object_changes
+from cellrepro.show.explorer.planes import NarrowImage, PackedPlane, packed_array, packed_json
+from cellrepro.show.figures.pixels import CATEGORIES
+
+T = TypeVar("T")
+
+Source = np.ndarray | Callable[[], np.ndarray | None]
+"""An array, or a function without arguments that reads it; None if the file is not there."""
+
+TRUTH = "truth"
+"""What the ground truth is called. It can be A or B as a run can; its number is that after the
+last run's."""
+_MOST_CHANNELS = 8
+_MOST_RESULTS = 64  # label images, maps and lists of changes of one image that stay in memory
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One image and what every run made of it.
+
+    Attributes
+    ----------
+    name : str
+        Of the image.
+    masks : sequence of Source or None
+        A label image of each run, shape (Y, X) or (Z, Y, X), 0 is background; None where a run
+        has no masks of this image.
+    image : Source or None
+        In the shape of the masks, with or without channels last; black if there is none.
+    truth : Source or None
+        The annotated label image.
+    digests : sequence of str or None
+        One for each run. Runs with equal digests have equal masks, which are read once.
+    """
+
+    name: str
+    masks: Sequence[Source | None]
+    image: Source | None = None
+    truth: Source | None = None
+    digests: Sequence[str | None] | None = None
+
+    @property
+    def runs_with_masks(self) -> list[int]:
+        """The numbers of the runs that have masks of the image."""
+        return [run for run, masks in enumerate(self.masks) if masks is not None]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How two sides of a view differ, over all planes of a stack.
+
+    Attributes
+    ----------
+    pixels : mapping of str to int
+        By the names in `CATEGORIES`.
+    changes : mapping of ObjectKind to int
+    """
+
+    pixels: Mapping[str, int]
+    changes: Mapping[ObjectKind, int]
+
+
+class OpenView:
+    """A view with its arrays: each is read once and checked, then compared on request.
+
+    A *side* is what can be A or B: a run by its number, or the truth by the number after them.
+
+    Parameters
+    ----------
+    view : View
+    names : sequence of str
+        Of the runs, for messages.
+
+    Attributes
+    ----------
+    image : NarrowImage
+    shape : tuple of int
+        (Y, X) or (Z, Y, X).
+    truth : ndarray of int or None
+    sides : list of int
+        The runs that have masks of the image, and the truth if there is one.
+
+    Raises
+    ------
+    BadInput
+        If the image or the truth does not fit the masks; later, the same for the masks of a run.
+    """
+
+    def __init__(self, view: View, names: Sequence[str]):
+        self.view = view
+        self._names = names
+        self._results: dict[str, object] = {}
+        masks = self._read_masks(view.runs_with_masks[0])
+        pixels = _read(view.image)
+        image = np.zeros(masks.shape, np.uint8) if pixels is None else pixels
+        self.shape = image.shape[: masks.ndim]  # a further axis has the channels
+        self.image = NarrowImage.of(_checked_image(image, self.shape))
+        truth = _read(view.truth)
+        self.truth = None if truth is None else _checked_labels(TRUTH, truth, self.shape)
+        self.sides = view.runs_with_masks
+        if self.truth is not None:
+            self.sides.append(len(view.masks))
+
+    @property
+    def n_runs(self) -> int:
+        """How many runs have masks of the image."""
+        return len(self.view.runs_with_masks)
+
+    @property
+    def n_planes(self) -> int:
+        """Planes of a stack; 1 for a flat image."""
+        return self.shape[0] if len(self.shape) == 3 else 1
+
+    def is_truth(self, side: int) -> bool:
+        """Whether a side is the truth and no run."""
+        return side == len(self.view.masks)
+
+    def _once(self, key: str, make: Callable[[], T]) -> T:
+        """Get a result that was made before, or make it; the last ones used stay in memory."""
+        result = cast("T", self._results.pop(key)) if key in self._results else make()
+        self._results[key] = result  # the last one used is the last of the dictionary
+        while len(self._results) > _MOST_RESULTS:
+            self._results.pop(next(iter(self._results)))
+        return result
+
+    def labels(self, side: int) -> np.ndarray:
+        """Get the label image of a side, checked.
+
+        Returns
+        -------
+        ndarray of int, of `shape`
+        """
+        if self.is_truth(side) and self.truth is not None:
+            return self.truth
+        name = f"masks of {self._names[side]}"
+        return self._once(
+            f"labels {side}", lambda: _checked_labels(name, self._read_masks(side), self.shape)
+        )
+
+    def _read_masks(self, run: int) -> np.ndarray:
+        masks = _read(self.view.masks[run])
+        if masks is None:
+            raise BadInput(f"{self._names[run]} has no masks of {self.view.name}")
+        return masks
+
+    def digest(self, side: int) -> str:
+        """Get a digest that is equal where masks are equal."""
+        if self.is_truth(side):
+            return TRUTH
+        recorded = self.view.digests[side] if self.view.digests else None
+        if recorded:
+            return recorded
+        return self._once(
+            f"digest {side}", lambda: array_digest(self.labels(side).astype(np.uint32))
+        )
+
+    def categories(self, a: int, b: int) -> NDArray[np.uint8]:
+        """Get the map of categories of two sides, of `shape`; values are places in `CATEGORIES`."""
+        return self._once(
+            f"categories {a} {b}", lambda: category_map(self.labels(a), self.labels(b))
+        )
+
+    def changes(self, a: int, b: int) -> tuple[ObjectChange, ...]:
+        """Get what became of every object between two sides."""
+        return self._once(
+            f"changes {a} {b}", lambda: object_changes(overlap(self.labels(a), self.labels(b)))
+        )
+
+    def counts(self, a: int, b: int) -> Counts:
+        """Count pixels by category and changes by kind, between two sides."""
+        return self._once(f"counts {a} {b}", lambda: self._counted(a, b))
+
+    def _counted(self, a: int, b: int) -> Counts:
+        categories = self.categories(a, b).ravel()
+        n_pixels = np.bincount(categories, minlength=len(CATEGORIES)).tolist()
+        return Counts(
+            pixels=dict(zip(CATEGORIES, n_pixels, strict=True)),
+            changes=Counter(change.kind for change in self.changes(a, b)),
+        )
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """How far all runs that have masks agree."""
+        runs = self.view.runs_with_masks
+        masks = [partial(self.labels, run) for run in runs]
+        return agree(masks, digests=[self.digest(run) for run in runs])
+
+    def votes(self, vote: str) -> NDArray[np.int64]:
+        """Count for each pixel the runs that agree on it.
+
+        Parameters
+        ----------
+        vote : {"cells", "objects"}
+            That the pixel is a cell, or which object it belongs to.
+
+        Returns
+        -------
+        ndarray of int64, of `shape`
+        """
+        agreement = self.agreement
+        share = agreement.cell_share if vote == "cells" else agreement.same_object_share
+        return np.rint(share * agreement.n_runs).astype(np.int64)
+
+    def story(self, a: int, b: int) -> dict[str, object]:
+        """Get what became of every object between two sides, as columns that JSON can hold.
+
+        Returns
+        -------
+        dict
+            The fields of `ObjectChange` by name, ``moved`` for the displacement in pixels (None
+            where one side lacks the object). Of three runs or more also ``n_runs``, how many there
+            are, and ``runs``, how many of them have each object (None where only the truth does).
+        """
+        changes = self.changes(a, b)
+        story: dict[str, object] = {
+            "kind": [change.kind for change in changes],
+            "labels_a": [change.labels_a for change in changes],
+            "labels_b": [change.labels_b for change in changes],
+            "area_a": [change.area_a for change in changes],
+            "area_b": [change.area_b for change in changes],
+            "iou": [change.iou for change in changes],
+            "position": [change.position for change in changes],
+            "cut_between": [change.cut_between for change in changes],
+            "moved": [
+                None if np.isnan(change.displacement) else change.displacement for change in changes
+            ],
+        }
+        if self.n_runs > 2:
+            story["n_runs"] = self.n_runs
+            story["runs"] = self._n_runs_with_each(a, b)
+        return story
+
+    def _n_runs_with_each(self, a: int, b: int) -> list[int | None]:
+        """How many runs have each object of `changes`; of several objects the smallest number."""
+        counts_a = self._n_runs_with_labels(a)
+        counts_b = self._n_runs_with_labels(b)
+        n_runs: list[int | None] = []
+        for change in self.changes(a, b):
+            of_a = [counts_a[label] for label in change.labels_a if counts_a]
+            of_b = [counts_b[label] for label in change.labels_b if counts_b]
+            n_runs.append(min(of_a or of_b, default=None))
+        return n_runs
+
+    def _n_runs_with_labels(self, side: int) -> dict[int, int]:
+        """How many runs have each object of a run, by its label; empty for the truth."""
+        from pandas import unique
+
+        if self.is_truth(side):
+            return {}
+        objects = self.agreement.objects_of(self.view.runs_with_masks.index(side))
+        labels = unique(self.labels(side).ravel())  # in raster order, as the agreement has them
+        return {
+            label: stability.n_runs_with
+            for label, stability in zip(labels[labels > 0].tolist(), objects, strict=True)
+        }
+
+    def flat(self, array: np.ndarray, z: int) -> np.ndarray:
+        """Get one plane of an array in the shape of the image; of a flat image all of it."""
+        return array[z] if len(self.shape) == 3 else array
+
+    def packed(self, content: str, a: int, b: int, z: int) -> PackedPlane:
+        """Pack what the browser asks for.
+
+        Parameters
+        ----------
+        content : {"image", "truth", "a", "b", "categories", "cells", "objects", "story"}
+        a, b : int
+            The two sides.
+        z : int
+            The plane of a stack.
+
+        Returns
+        -------
+        PackedPlane
+        """
+        match content:
+            case "story":
+                return packed_json(self.story(a, b))
+            case "image":
+                return self.image.packed(self.flat(self.image.stored, z))
+            case "truth":
+                return packed_array(self.flat(self.labels(len(self.view.masks)), z))
+            case "a":
+                return packed_array(self.flat(self.labels(a), z))
+            case "b":
+                return packed_array(self.flat(self.labels(b), z))
+            case "categories":
+                return packed_array(self.flat(self.categories(a, b), z))
+            case _:
+                plane = packed_array(self.flat(self.votes(content), z))
+                plane["n_runs"] = self.n_runs
+                return plane
+
+
+def _read(source: Source | None) -> np.ndarray | None:
+    """Read the array; None if there is none."""
+    array = source() if callable(source) else source
+    return None if array is None else np.asarray(array)
+
+
+def _checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Add the axis of channels that is missing, and refuse what does not fit the masks."""
+    with_channels = image[..., np.newaxis] if image.shape == shape else image
+    fits = with_channels.shape[:-1] == shape and 1 <= with_channels.shape[-1] <= _MOST_CHANNELS
+    is_real = image.dtype.kind in "buif"
+    if not fits or not image.size or not is_real or not np.isfinite(image).all():
+        raise BadInput(
+            f"image has shape {image.shape} and dtype {image.dtype}; expected finite real numbers "
+            f"in the shape of the masks, {shape}, with or without 1 to {_MOST_CHANNELS} channels "
+            "last. Move them with np.moveaxis(image, 0, -1), fill gaps with np.nan_to_num(image)."
+        )
+    return with_channels
+
+
+def _checked_labels(name: str, labels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Refuse what is no label image of that shape; a map of the foreground is one object."""
+    if labels.shape != shape:
+        raise BadInput(
+            f"{name} has shape {labels.shape}; expected {shape}, that of the image. Give the masks "
+            "of this very image, neither cropped nor resized."
+        )
+    return label_image(name, labels.astype(np.uint8) if labels.dtype.kind == "b" else labels)
