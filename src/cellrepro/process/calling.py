@@ -1,47 +1,39 @@
-"""Work in a process of its own, with the profile's environment: both ends of the line.
+"""Work in a process of its own, with the profile's environment: the caller's end.
 
-`in_child` starts a process that calls `serve`, and reads one JSON event a line from its standard
-output, where others may print, too. The work and its answer travel as pickles in a private scratch
-folder. The child's standard input stays open: when it closes, the caller is gone, and the child
-ends.
+`in_child` starts a process that calls `cellrepro.process.serving.serve`, and listens to its events
+until it ends. What travels between the two is in `cellrepro.process.exchange`.
 """
 
 from __future__ import annotations
 
 import functools
 import io
-import json
-import os
-import pickle
 import subprocess
-import sys
 import tempfile
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from cellrepro.errors import CellreproError
 from cellrepro.process.child import Child, Event
 from cellrepro.process.endings import RunError, ended_with, leave_ending
+from cellrepro.process.exchange import (
+    Answer,
+    T,
+    Task,
+    event_in,
+    not_written,
+    read_answer,
+    write_task,
+)
 from cellrepro.process.setup import Setup, interpreter_for
 from cellrepro.progress import Progress, progress
 
-T = TypeVar("T")
-
-Task = Callable[[Child], T]
-"""Work for a child: a function of a module, or a `functools.partial` of one with the rest of its
-arguments; all of it can be pickled."""
-
 # Not run as a script, whose classes would be others.
-_SERVE = "from cellrepro.process.calling import serve; serve()"
-
-_EVENT_MARK = "\x1e"
-"""Before each event, as in RFC 7464 (JSON text sequences): what a ``sitecustomize`` prints before
-this process has its standard output for itself is no event."""
+_SERVE = "from cellrepro.process.serving import serve; serve()"
 
 
 class Children:
@@ -77,23 +69,19 @@ class Children:
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What a child leaves at its end."""
-
-    value: Any = None  # what the work returned
-    refusal: CellreproError | None = None  # that it raised
-    unforeseen: str | None = None  # another error that it raised, as it is written
-
-
-@dataclass(frozen=True)
 class _ProcessEnd:
-    """How a child's process ended."""
+    """How a child's process ended.
 
-    code: int  # below 0: the signal that ended it
-    unanswered: str | None = None  # why it could leave no answer
+    Attributes
+    ----------
+    code : int
+        Its exit code; below 0, the signal that ended it.
+    unanswered : str, optional
+        Why it could leave no answer.
+    """
 
-
-# -- the caller's end ----------------------------------------------------------------------
+    code: int
+    unanswered: str | None = None
 
 
 def in_child(
@@ -210,10 +198,9 @@ def _done_in_process(
     interpreter = interpreter_for(setup)
     with _scratch_folder(label) as (scratch, log):
         try:
-            (scratch / "task").write_bytes(pickle.dumps((task, setup)))
+            write_task(scratch, task, setup)
         except OSError as error:
-            what = _not_written("its task", scratch, error)
-            raise ended_with(what, label=label) from error
+            raise ended_with(not_written("its task", scratch, error), label=label) from error
         # -P: a user's own cellpose.py or random.py in the current folder is not ours to import.
         # The name of the work is for people who look at processes.
         command = [interpreter.python, "-P", "-c", _SERVE, _name_of(task), str(scratch)]
@@ -231,7 +218,7 @@ def _done_in_process(
             raise ended_with(f"no process can be started: {error}", label=label) from error
         with children.having(process):
             end = _followed(process, on_event, label, minutes)
-        answer = _read_answer(scratch / "answer", end)
+        answer = _answer_after(scratch, end)
         if answer.refusal is None and answer.unforeseen is None:
             value: T = answer.value
             return value
@@ -246,7 +233,7 @@ def _name_of(task: Task[Any]) -> str:
     return f"{function.__module__}:{function.__qualname__}"
 
 
-def _refusal_of(answer: _Answer, *, label: str, code: int, log: str) -> CellreproError:
+def _refusal_of(answer: Answer, *, label: str, code: int, log: str) -> CellreproError:
     """The error that an answer without a value stands for."""
     refusal = answer.refusal
     if refusal is None:
@@ -270,21 +257,12 @@ def _scratch_folder(label: str) -> Iterator[tuple[Path, BinaryIO]]:
         yield folder, log
 
 
-def _not_written(what: str, folder: Path, error: OSError) -> str:
-    return f"{what} cannot be written to {folder}, which TMPDIR may name otherwise: {error}"
-
-
-def _read_answer(path: Path, end: _ProcessEnd) -> _Answer:
-    """What a child answered, or why there is no answer."""
+def _answer_after(scratch: Path, end: _ProcessEnd) -> Answer:
+    """Read what a child answered, or say why there is no answer."""
     if end.unanswered is not None:
-        return _Answer(unforeseen=end.unanswered)
-    if end.code < 0 or not path.exists():
-        return _Answer(unforeseen=f"exit code {end.code} and no answer")
-    try:
-        answer: _Answer = pickle.loads(path.read_bytes())
-    except Exception as error:  # of unpickling nearly any
-        return _Answer(unforeseen=f"its answer cannot be read: {error!r}")
-    return answer
+        return Answer(unforeseen=end.unanswered)
+    answer = read_answer(scratch) if end.code >= 0 else None
+    return answer or Answer(unforeseen=f"exit code {end.code} and no answer")
 
 
 def _followed(
@@ -309,7 +287,7 @@ def _followed(
             if minutes is not None:
                 limit.start()
             for line in process.stdout:
-                event = _event_in(line)
+                event = event_in(line)
                 if event is None:
                     continue
                 if event.kind == "unanswered":
@@ -324,75 +302,3 @@ def _followed(
     if is_late.is_set():
         raise RunError("time-limit", f"{minutes:g} minutes", label=label)
     return _ProcessEnd(code, unanswered)
-
-
-def _event_in(line: str) -> Event | None:
-    """The event that a line of a child's output holds; none in what others print."""
-    _, mark, text = line.rpartition(_EVENT_MARK)
-    if not mark or not line.endswith("\n"):  # it was killed while it wrote
-        return None
-    try:
-        return Event(**json.loads(text))
-    except (ValueError, TypeError):  # another program's separator
-        return None
-
-
-# -- the child's end -----------------------------------------------------------------------
-
-
-def serve() -> None:
-    """Do the work in the folder that the command line names, and leave the answer there."""
-    end_with_caller()
-    scratch = Path(sys.argv[-1])
-    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever libraries print goes to the log, not between the events
-
-    def send(event: Event) -> None:
-        content = json.dumps({"kind": event.kind, "text": event.text})
-        events.write(f"{_EVENT_MARK}{content}\n")
-        events.flush()
-
-    answer = _answer_of(scratch / "task", send)
-    _leave(answer, scratch / "answer", send)
-    with suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(0)  # all is written; to take PyTorch apart first takes one to two seconds
-
-
-def _answer_of(task_file: Path, send: Callable[[Event], None]) -> _Answer:
-    """Do the work that a file holds."""
-    try:
-        task, setup = pickle.loads(task_file.read_bytes())
-        return _Answer(value=task(Child(setup, send)))
-    except CellreproError as error:
-        return _Answer(refusal=error)
-    except Exception as error:
-        with suppress(OSError):  # the log may lie on a full disk
-            traceback.print_exc()
-        return _Answer(unforeseen=repr(error))
-
-
-def _leave(answer: _Answer, path: Path, send: Callable[[Event], None]) -> None:
-    """Write the answer, which appears whole or not at all; or tell the caller why it cannot be."""
-    try:
-        content = pickle.dumps(answer)
-    except Exception as error:  # of pickling nearly any
-        content = pickle.dumps(_Answer(unforeseen=f"its answer cannot be sent: {error!r}"))
-    scratch = path.with_suffix(".part")
-    try:
-        scratch.write_bytes(content)
-        scratch.replace(path)
-    except OSError as error:
-        send(Event("unanswered", _not_written("its answer", path.parent, error)))
-
-
-def end_with_caller() -> None:
-    """End this process as soon as the caller's end of standard input is closed."""
-
-    def wait() -> None:
-        while os.read(0, 4096):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()

@@ -152,10 +152,10 @@ class ProgramRequest(WrappedRequest):
         """The program, started for each image; what it says lies in `LOGS`."""
         logs = staged / LOGS
         logs.mkdir(exist_ok=True)
-        return partial(self._written, logs=logs)
+        return partial(self._segment, logs=logs)
 
-    def _written(self, image: LabelledImage, *, logs: Path) -> np.ndarray:
-        """What the program writes for an image."""
+    def _segment(self, image: LabelledImage, *, logs: Path) -> np.ndarray:
+        """Start the program on a copy of one image, and read the masks that it writes."""
         label = self.label_on(image)
         log = logs / f"{image.name}.txt"
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
@@ -163,25 +163,25 @@ class ProgramRequest(WrappedRequest):
             copy = folder / f"image{image.image_path.suffix}"
             shutil.copyfile(image.image_path, copy)  # what it leaves beside it is in nobody's way
             masks = folder / f"masks{self._masks_ending()}"
-            paths = {"image": copy, "masks": masks}
-            words = [
-                _PLACEHOLDER.sub(lambda match: str(paths[match[1]]), word) for word in self.words
-            ]
+            words = self._words_with(image_path=copy, masks_path=masks)
             code = self._exit_code(words, folder, log, label)
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-            last_words = "\n".join(lines[-_N_LAST_LINES:]) or "(none)"
             if code:
                 ending = f"exit code {code}" if code > 0 else f"signal {-code}"
-                raise BadInput(f"{label} ended with {ending}; its last words:\n{last_words}")
+                raise BadInput(f"{label} ended with {ending}; {_last_lines(log)}")
             if not masks.exists():
                 raise BadInput(
                     f"{label} ended well and wrote nothing where {{masks}} stood; expected a label "
-                    f"image there, {masks.suffix}; its last words:\n{last_words}"
+                    f"image there, {masks.suffix}; {_last_lines(log)}"
                 )
             try:
                 return read_labels(masks)
             except BadInput as error:
                 raise BadInput(f"what {label} wrote is no label image: {error}") from error
+
+    def _words_with(self, *, image_path: Path, masks_path: Path) -> list[str]:
+        """The words of the command, with paths where the placeholders stand."""
+        paths = {"image": str(image_path), "masks": str(masks_path)}
+        return [_PLACEHOLDER.sub(lambda match: paths[match[1]], word) for word in self.words]
 
     def _masks_ending(self) -> str:
         """How the name of the file ends that the program writes."""
@@ -227,3 +227,10 @@ class ProgramRequest(WrappedRequest):
             finally:
                 end_tree(process.pid)
                 process.wait()
+
+
+def _last_lines(log: Path) -> str:
+    """Quote the end of what a program said."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    quoted = "\n".join(lines[-_N_LAST_LINES:]) or "(none)"
+    return f"its last words:\n{quoted}"
