@@ -18,7 +18,7 @@ from cellrepro.errors import BadInput
 from cellrepro.grid.grid import planned, run_grid
 from cellrepro.grid.notebooks import find_notebook
 from cellrepro.grid.points import read_grid
-from cellrepro.process.held_repeat import HOLD_VARIABLE
+from cellrepro.process.grid_handover import HANDOVER_FOLDER_VARIABLE
 from cellrepro.run import plan_inputs, repeat_making
 from cellrepro.store.store import Store
 from conftest import options, run_command, write_notebook
@@ -388,7 +388,7 @@ def test_what_has_computed_before_gives_its_work_to_a_worker(write, store, monke
     """Switches of the notebook's own would be in force; so would another environment."""
     (point,) = read_grid(write(), store=store).points
     assert not repeat_making.computes_here(point.plan)  # no grid started this process
-    monkeypatch.setenv(HOLD_VARIABLE, "held")
+    monkeypatch.setenv(HANDOVER_FOLDER_VARIABLE, "held")
     monkeypatch.setattr(repeat_making, "sys", SimpleNamespace(modules={}))
     assert not repeat_making.computes_here(point.plan)  # started without the profile's variables
     monkeypatch.setattr(repeat_making, "require_at_startup", lambda variables: None)

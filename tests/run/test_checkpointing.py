@@ -13,7 +13,7 @@ from cellrepro.determinism import generator_states
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.errors import BadInput
-from cellrepro.run.checkpointing import CHECKPOINTS, Keeper, Keeping
+from cellrepro.run.checkpointing import CHECKPOINTS, RecordingOptions, TrainingRecorder
 from cellrepro.store import checkpoints
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, read_rows
 from cellrepro.trace.operation_ledger import OperationRow
@@ -50,36 +50,36 @@ def test_a_restored_network_is_in_training():
     assert all(module.training for module in other.modules())
 
 
-# -- the keeper ----------------------------------------------------------------------------
+# -- the recorder ----------------------------------------------------------------------------
 
 
 class Killed(Exception):
     pass
 
 
-def kept_training(place, *, name="staged", die=None, level="steps", origin=ORIGIN, **keeping):
+def kept_training(place, *, name="staged", die=None, level="steps", origin=ORIGIN, **recording):
     """A training as the worker does it; it dies after as many steps as ``die`` says."""
     staged = place / name
     staged.mkdir()
-    options = {"unfinished": place / "unfinished", "checkpoint_every": 1, **keeping}
-    keeper = Keeper(Keeping(**options), staged, level=level, seed=3)
+    options = {"unfinished": place / "unfinished", "checkpoint_every": 1, **recording}
+    recorder = TrainingRecorder(RecordingOptions(**options), staged, level=level, seed=3)
 
     def ended(epoch):
-        keeper.epoch_ended(network, loop)
+        recorder.epoch_ended(network, loop)
 
-    network, loop = begun(seed=3, on_epoch=ended, watch=keeper.watch)
+    network, loop = begun(seed=3, on_epoch=ended, watch=recorder.watch)
     if level != "off":
-        keeper.ledger.add("spec", "seed", "aa", detail=3)
-    notes = keeper.begin(origin, network, loop)
+        recorder.ledger.add("spec", "seed", "aa", detail=3)
+    notes = recorder.begin(origin, network, loop)
     while not loop.finished:
         if loop.training.n_steps == die:
             raise Killed
         loop.step()
     if level != "off":
-        keeper.ledger.step = loop.training.n_steps
-        keeper.ledger.add("masks", "a labels", "bb")
-    keeper.finish()
-    return outcome(network, loop), keeper.resumed, notes
+        recorder.ledger.step = loop.training.n_steps
+        recorder.ledger.add("masks", "a labels", "bb")
+    recorder.finish()
+    return outcome(network, loop), recorder.resumed, notes
 
 
 def killed_training(place, *, die=3, name="first", **options):

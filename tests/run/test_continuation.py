@@ -45,7 +45,7 @@ def test_the_plan_is_that_of_one_long_training(finished, small_data):
     planned = plan_training(
         TrainingOptions(small_data, continued_from=short.name, store=root, epochs=100)
     )
-    assert (planned.spec.continued_from, planned.keeping.resume) == (None, True)
+    assert (planned.spec.continued_from, planned.recording.resume) == (None, True)
     same = {name: SHORT[name] for name in ("images_per_epoch", "profile")}
     assert (
         planned.spec.key

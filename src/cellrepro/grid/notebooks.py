@@ -15,7 +15,7 @@ from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import is_litter
 from cellrepro.process.child import Child
 from cellrepro.process.endings import RunError, read_ending
-from cellrepro.process.held_repeat import hold_folder
+from cellrepro.process.grid_handover import handover_folder
 from cellrepro.progress import pass_on
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _connection_by_files(folder: str) -> Config:
 
 def _ending_of(error_name: str, sentence: str) -> CellreproError:
     """The error that ended a notebook, of which the kernel passes on only the text."""
-    folder = hold_folder()
+    folder = handover_folder()
     if folder is None or error_name != RunError.__name__:
         return CellreproError(sentence)
     status = read_ending(folder)

@@ -17,7 +17,11 @@ from cellrepro.grid.notebooks import execute
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Event
 from cellrepro.process.endings import LOST, RunError, as_refusal, reworded
-from cellrepro.process.held_repeat import HELD_REPEAT_VARIABLE, HOLD_VARIABLE, further_runs
+from cellrepro.process.grid_handover import (
+    HANDOVER_FOLDER_VARIABLE,
+    HANDOVER_REPEAT_VARIABLE,
+    further_runs,
+)
 from cellrepro.process.setup import only_gpu
 from cellrepro.progress import FILE_VARIABLE, LINES_VARIABLE
 from cellrepro.store.store import MANIFEST, NOTEBOOK, Repeat
@@ -172,8 +176,8 @@ def _execute(
             )
 
     variables = {
-        HOLD_VARIABLE: str(repeat_folder),
-        HELD_REPEAT_VARIABLE: repeat.name,
+        HANDOVER_FOLDER_VARIABLE: str(repeat_folder),
+        HANDOVER_REPEAT_VARIABLE: repeat.name,
         LINES_VARIABLE: "lines",
         FILE_VARIABLE: str(repeat_folder.with_name("progress.json")),
         **only_gpu(job.gpu),

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from cellrepro.determinism.known_operations import PHRASES
 from cellrepro.errors import CellreproError, NotPossibleHere
-from cellrepro.process.held_repeat import hold_folder
+from cellrepro.process.grid_handover import handover_folder
 
 Status = Literal[
     "out-of-memory",
@@ -177,7 +177,7 @@ def leave_ending(error: CellreproError) -> None:
 
     An error leaves a notebook as text; this is how the grid knows of an `RunError` what it was.
     """
-    folder = hold_folder()
+    folder = handover_folder()
     if folder is None or not isinstance(error, RunError):
         return
     with suppress(OSError):  # a full disk is what it may be about

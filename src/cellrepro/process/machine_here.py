@@ -11,7 +11,7 @@ from cellrepro.determinism.profiles import Profile, require_at_startup
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.process.held_repeat import hold_folder
+from cellrepro.process.grid_handover import handover_folder
 from cellrepro.process.setup import Setup, only_gpu
 from cellrepro.store import this_machine
 from cellrepro.store.manifest import MachineRecord
@@ -47,7 +47,7 @@ def machine_here(
         If the process that looks at the machine ends without an answer.
     """
     was_started_for_it = (
-        hold_folder() is not None and cellpose is None and _was_started_for(profile)
+        handover_folder() is not None and cellpose is None and _was_started_for(profile)
     )
     question = _Question(
         profile_settings=profile.model_dump_json(exclude={"description"}),

@@ -38,7 +38,7 @@ RowType = TypeVar("RowType")
 
 
 @dataclass(frozen=True)
-class Keeping:
+class RecordingOptions:
     """What to keep of a training beside its result; none of it changes the result.
 
     Attributes
@@ -65,14 +65,14 @@ class Keeping:
     operation_steps: tuple[int, ...] | None = None
 
 
-class Keeper:
+class TrainingRecorder:
     """Writes ledgers and checkpoints of a training, and hands them over to the finished repeat.
 
     The worker calls `begin`, `epoch_ended` after every epoch, and `finish`.
 
     Parameters
     ----------
-    keeping : Keeping
+    recording : RecordingOptions
         What is to be kept.
     staged : Path
         The folder of the repeat.
@@ -96,13 +96,13 @@ class Keeper:
     """
 
     def __init__(
-        self, keeping: Keeping, staged: Path, *, level: LedgerKind, seed: int | None
+        self, recording: RecordingOptions, staged: Path, *, level: LedgerKind, seed: int | None
     ) -> None:
-        self._keeping = keeping
+        self._recording = recording
         self._staged = staged
         self._level = level
         self._seed = seed
-        self._unfinished = keeping.unfinished or staged / ".unfinished"
+        self._unfinished = recording.unfinished or staged / ".unfinished"
         self._pieces = growing_ledgers(self._unfinished, level)
         self._operations: OperationWatch | None = None
         self.ledger = Ledger()
@@ -127,7 +127,7 @@ class Keeper:
         from cellrepro.trace.operation_ledger import OperationWatch
 
         if self._operations is None:
-            steps = self._keeping.operation_steps
+            steps = self._recording.operation_steps
             self._operations = OperationWatch(network, steps=steps)
         return self._operations
 
@@ -143,7 +143,7 @@ class Keeper:
     # -- the beginning of a training -------------------------------------------------------
 
     def begin(self, origin: Origin, network: CellposeNetwork, loop: TrainingLoop) -> list[str]:
-        """Take up an unfinished training, if `Keeping` says so; else remove what there is of it.
+        """Take up an unfinished training, if that is asked for; else remove what there is of it.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class Keeper:
             If the checkpoint is another training's, or all that there are cannot be read.
         """
         self.origin = origin
-        if self._keeping.resume:
+        if self._recording.resume:
             checkpoint, passed_over = checkpoints.nearest(self._unfinished)
             if checkpoint is not None:
                 self._go_on(checkpoint, origin, network, loop)
@@ -216,8 +216,8 @@ class Keeper:
 
     def epoch_ended(self, network: CellposeNetwork, loop: TrainingLoop) -> None:
         """Write down what is new, and a checkpoint if it is time."""
-        interval = self._keeping.checkpoint_every
-        to_store = self._keeping.keep_checkpoints
+        interval = self._recording.checkpoint_every
+        to_store = self._recording.keep_checkpoints
         is_stored_end = loop.finished and to_store != "none"
         is_between = interval > 0 and len(loop.training.epochs) % interval > 0
         if is_between and not is_stored_end:
@@ -256,7 +256,7 @@ class Keeper:
     @property
     def checkpoints_to_store(self) -> list[Checkpoint]:
         """The checkpoints that the finished repeat will hold, the earliest first."""
-        if self._keeping.keep_checkpoints == "none":
+        if self._recording.keep_checkpoints == "none":
             return []
         return [checkpoints.read_plain(path) for path in checkpoints.folders(self._unfinished)]
 

@@ -71,7 +71,7 @@ def write_beginning(work: RepeatWork, environment: Environment) -> None:
     """Write down environment, spec, data as decoded, initial weights and seeded generators."""
     from cellrepro.trace.watches import StepWatch
 
-    ledger = work.keeper.ledger
+    ledger = work.recorder.ledger
     for name, value in flattened(environment.by_field()):
         if name.partition(".")[0] in _IN_THE_LEDGER:
             ledger.add("environment", name, value_digest(value), detail=value)

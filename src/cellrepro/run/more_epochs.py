@@ -12,7 +12,7 @@ from cellrepro.errors import BadInput
 from cellrepro.images.axes import FLAT
 from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.model.weight_sources import started_from
-from cellrepro.run.checkpointing import Keeping
+from cellrepro.run.checkpointing import RecordingOptions
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
@@ -66,7 +66,7 @@ def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInpu
     )
     plan = Plan(
         request=request,
-        keeping=Keeping(continued=finished),
+        recording=RecordingOptions(continued=finished),
         n_images=folder.n_segmented,
         store=store,
         notices=notices,

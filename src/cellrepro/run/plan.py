@@ -16,7 +16,7 @@ from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import Setup
-from cellrepro.run.checkpointing import Keeping
+from cellrepro.run.checkpointing import RecordingOptions
 from cellrepro.run.until_found import Goal
 from cellrepro.store.manifest import ModelRecord
 from cellrepro.store.store import Store
@@ -140,7 +140,7 @@ class Plan:
     ----------
     request : Request
         For the process of each repeat.
-    keeping : Keeping
+    recording : RecordingOptions
         What is kept beside the result.
     n_images : int
         To segment.
@@ -151,7 +151,7 @@ class Plan:
     """
 
     request: Request
-    keeping: Keeping
+    recording: RecordingOptions
     n_images: int
     store: Store
     notices: tuple[str, ...]

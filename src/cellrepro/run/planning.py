@@ -17,7 +17,7 @@ from cellrepro.model.encoders import LEARNING_RATES, SMALL, SMALL_DRAWS_PER_EPOC
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.weight_sources import ModelSource
-from cellrepro.run.checkpointing import Keeping
+from cellrepro.run.checkpointing import RecordingOptions
 from cellrepro.run.inputs import axes_of
 from cellrepro.run.more_epochs import plan_continuation
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
@@ -50,8 +50,8 @@ def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None)
     else:
         plan = plan_continuation(options, options.continued_from, known_inputs)
     _refuse_ranks(plan.spec)
-    keeping = replace(
-        plan.keeping,
+    recording = replace(
+        plan.recording,
         resume=options.resume or options.goal is not None or options.continued_from is not None,
         checkpoint_every=_checkpoint_interval(options, plan.request.model, stored_checkpoints),
         keep_checkpoints=stored_checkpoints,
@@ -62,7 +62,7 @@ def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None)
     if why_nothing:
         notices = (*notices, f"this run will be vacuous: {why_nothing}")
     request = replace(plan.request, goal=options.goal)
-    return replace(plan, request=request, keeping=keeping, notices=notices)
+    return replace(plan, request=request, recording=recording, notices=notices)
 
 
 def plan_segmentation(options: SegmentationOptions, *, inputs: PlanInputs | None = None) -> Plan:
@@ -152,7 +152,7 @@ class Basis:
         replaced = self.profile.replaced(request.setup.variables())
         return Plan(
             request=request,
-            keeping=Keeping(),
+            recording=RecordingOptions(),
             n_images=self.folder.n_segmented,
             store=self.store,
             notices=(*self.folder.warnings, *replaced),

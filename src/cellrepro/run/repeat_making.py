@@ -16,10 +16,14 @@ from cellrepro.determinism.profiles import require_at_startup
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Event
-from cellrepro.process.held_repeat import HOLD_VARIABLE, folder_held_for, leave_further_run
+from cellrepro.process.grid_handover import (
+    HANDOVER_FOLDER_VARIABLE,
+    handover_folder_of,
+    leave_further_run,
+)
 from cellrepro.progress import Progress, print_note, progress
 from cellrepro.run import worker
-from cellrepro.run.checkpointing import Keeping
+from cellrepro.run.checkpointing import RecordingOptions
 from cellrepro.run.more_epochs import lay_out
 from cellrepro.run.plan import Plan
 from cellrepro.run.until_found import as_trained
@@ -66,14 +70,14 @@ class RepeatMaking:
             if stored is not None:
                 return stored
             # The grid stores the repeat that it asked for by itself.
-            grid_folder = folder_held_for(plan.spec.key, self.index)
+            grid_folder = handover_folder_of(plan.spec.key, self.index)
             return self._made_and_stored() if grid_folder is None else self._left_in(grid_folder)
 
     def _alone(self) -> AbstractContextManager[None]:
         """Wait while another process makes the same repeat; the grid has waited already."""
         # Further runs of a grid's notebook wait neither: two notebooks could wait for each other's
         # repeats for ever. Of two that make the same repeat at once the first is stored.
-        if HOLD_VARIABLE in os.environ:
+        if HANDOVER_FOLDER_VARIABLE in os.environ:
             return nullcontext()
         plan = self.plan
         waits = _WaitNotice(f"another process is at repeat {self.index} of {plan.spec.key}")
@@ -104,7 +108,7 @@ class RepeatMaking:
         plan = self.plan
         n_steps = plan.spec.epochs + plan.n_images
         with (
-            _keeping_of(plan, self.index, quiet=self.quiet) as keeping,
+            _recording_options(plan, self.index, quiet=self.quiet) as recording,
             progress(n_steps, self.label, quiet=self.quiet) as bar,
         ):
             task = partial(
@@ -112,7 +116,7 @@ class RepeatMaking:
                 request=plan.request,
                 repeat=self.index,
                 staged=folder,
-                keeping=keeping,
+                recording=recording,
             )
             in_child(
                 task,
@@ -168,7 +172,7 @@ def computes_here(plan: Plan) -> bool:
         profile, and nothing was computed in it yet. A worker beside it would then only load PyTorch
         and Cellpose a second time.
     """
-    if HOLD_VARIABLE not in os.environ or sys.modules.keys() & {"torch", "cellpose"}:
+    if HANDOVER_FOLDER_VARIABLE not in os.environ or sys.modules.keys() & {"torch", "cellpose"}:
         return False
     if plan.request.setup.cellpose is not None:
         return False
@@ -183,36 +187,38 @@ def computes_here(plan: Plan) -> bool:
 
 
 @contextmanager
-def _keeping_of(plan: Plan, index: int, *, quiet: bool) -> Iterator[Keeping]:
+def _recording_options(plan: Plan, index: int, *, quiet: bool) -> Iterator[RecordingOptions]:
     """What to keep of a repeat; a training that makes checkpoints has a folder for one block."""
     # A grid that is started again goes on where it was.
-    keeping = replace(plan.keeping, resume=plan.keeping.resume or HOLD_VARIABLE in os.environ)
-    needs_folder = keeping.checkpoint_every > 0 or keeping.resume
+    recording = replace(
+        plan.recording, resume=plan.recording.resume or HANDOVER_FOLDER_VARIABLE in os.environ
+    )
+    needs_folder = recording.checkpoint_every > 0 or recording.resume
     if plan.spec.task != "train" or not needs_folder:
-        yield keeping
+        yield recording
         return
     with plan.store.unfinished(plan.spec, plan.machine, index) as folder:
         if folder is None:
-            yield _keeping_without_folder(plan, index, keeping)
+            yield _without_checkpoints(plan, index, recording)
             return
-        if keeping.continued is not None and not folders(folder):
-            lay_out(keeping.continued, plan.spec, index, folder)
+        if recording.continued is not None and not folders(folder):
+            lay_out(recording.continued, plan.spec, index, folder)
         checkpoints = folders(folder)
         if checkpoints and not quiet:
-            print_note(_how_far(plan, keeping, checkpoints[-1]))
-        yield replace(keeping, unfinished=folder.resolve())
+            print_note(_how_far(plan, recording, checkpoints[-1]))
+        yield replace(recording, unfinished=folder.resolve())
 
 
-def _keeping_without_folder(plan: Plan, index: int, keeping: Keeping) -> Keeping:
+def _without_checkpoints(plan: Plan, index: int, recording: RecordingOptions) -> RecordingOptions:
     """What is kept where another process has the folder of this training: no checkpoints."""
-    if keeping.continued is not None:
+    if recording.continued is not None:
         raise BadInput(f"another process is at {plan.spec.key}; wait until it has ended")
     print_note(f"another process is at repeat {index} of {plan.spec.key}; no checkpoints here")
-    return Keeping(operation_steps=keeping.operation_steps)
+    return RecordingOptions(operation_steps=recording.operation_steps)
 
 
-def _how_far(plan: Plan, keeping: Keeping, last: Path) -> str:
+def _how_far(plan: Plan, recording: RecordingOptions, last: Path) -> str:
     """How far an unfinished training was, and what becomes of it."""
-    goes_on = "goes on" if keeping.resume else "starts anew (with resume it would go on)"
-    ended = "killed" if keeping.continued is None else "ended"
+    goes_on = "goes on" if recording.resume else "starts anew (with resume it would go on)"
+    ended = "killed" if recording.continued is None else "ended"
     return f"this training was {ended} after {last.name} of {plan.spec.epochs}; it {goes_on}"

@@ -10,7 +10,7 @@ from cellrepro.asked.spec import Spec
 from cellrepro.images.folder import ImageFolder
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.process.child import Child
-from cellrepro.run.checkpointing import Keeper
+from cellrepro.run.checkpointing import TrainingRecorder
 from cellrepro.run.plan import Request
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class RepeatWork:
         Cellpose's; none where another segmenter is wrapped.
     folder : ImageFolder
         The images, decoded.
-    keeper : Keeper
+    recorder : TrainingRecorder
         Of ledgers and checkpoints.
     staged : Path
         The folder in which everything is left.
@@ -43,7 +43,7 @@ class RepeatWork:
     device: torch.device
     network: CellposeNetwork
     folder: ImageFolder
-    keeper: Keeper
+    recorder: TrainingRecorder
     staged: Path
 
     @property

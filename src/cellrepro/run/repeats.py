@@ -45,10 +45,10 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     if not quiet:
         for notice in plan.notices:
             print_note(notice)
-    if plan.keeping.resume:
+    if plan.recording.resume:
         _refuse_nothing_to_resume(plan)
     here = computes_here(plan)  # before anything looks at the machine
-    n_repeats = repeats if plan.keeping.continued is None else _n_with_continuation(plan)
+    n_repeats = repeats if plan.recording.continued is None else _n_with_continuation(plan)
     all_repeats = []
     stored_before = []
     for index in range(n_repeats):
@@ -69,8 +69,8 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
 
 def _n_with_continuation(plan: Plan) -> int:
     """How many repeats there are once a continuation, if it is not stored yet, is one of them."""
-    assert plan.keeping.continued is not None
-    name = plan.keeping.continued.name
+    assert plan.recording.continued is not None
+    name = plan.recording.continued.name
     run = plan.store.run(plan.spec.key)
     stored = run.machines.get(plan.machine, {}) if run else {}
     trainings = [repeat.manifest.training for repeat in stored.values()]
@@ -117,14 +117,14 @@ def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_repeats: int) -> str:
 
 def _options_without_effect(plan: Plan, stored: Sequence[Repeat]) -> list[str]:
     """The options that ask for more files than repeats that were stored before have."""
-    keeping = plan.keeping
+    recording = plan.recording
     idle = []
-    if keeping.keep_checkpoints != "none":
+    if recording.keep_checkpoints != "none":
         n_wanted = 1
-        if keeping.keep_checkpoints == "all":
-            n_wanted = -(-plan.spec.epochs // keeping.checkpoint_every)  # rounded up
+        if recording.keep_checkpoints == "all":
+            n_wanted = -(-plan.spec.epochs // recording.checkpoint_every)  # rounded up
         if any(len(folders(repeat.folder / CHECKPOINTS)) < n_wanted for repeat in stored):
             idle.append("keep_checkpoints")
-    if keeping.operation_steps is not None:
+    if recording.operation_steps is not None:
         idle.append("operation_steps")
     return idle

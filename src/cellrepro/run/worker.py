@@ -14,7 +14,7 @@ from cellrepro.asked.spec import Spec
 from cellrepro.determinism import modes
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.process.child import Child
-from cellrepro.run.checkpointing import Keeper, Keeping
+from cellrepro.run.checkpointing import RecordingOptions, TrainingRecorder
 from cellrepro.run.inputs import read_images, scored_for_training
 from cellrepro.run.ledger_beginning import Environment, write_beginning
 from cellrepro.run.plan import Request
@@ -41,7 +41,7 @@ from cellrepro.trace.torch_warnings import WarningLog
 
 
 def make_repeat(
-    child: Child, *, request: Request, repeat: int, staged: Path, keeping: Keeping
+    child: Child, *, request: Request, repeat: int, staged: Path, recording: RecordingOptions
 ) -> None:
     """Train or segment as the spec says and leave everything in one folder.
 
@@ -54,7 +54,7 @@ def make_repeat(
         Its number among the repeats of the spec.
     staged : Path
         The folder; empty.
-    keeping : Keeping
+    recording : RecordingOptions
         What is kept beside the result.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -70,8 +70,8 @@ def make_repeat(
         with phases.phase("model"):
             initial = request.build(device, staged)
         spec = request.spec
-        keeper = Keeper(keeping, staged, level=spec.ledger, seed=spec.seed)
-        work = RepeatWork(child, request, device, initial.network, folder, keeper, staged)
+        recorder = TrainingRecorder(recording, staged, level=spec.ledger, seed=spec.seed)
+        work = RepeatWork(child, request, device, initial.network, folder, recorder, staged)
         child.setup.seed_all()
         if spec.ledger != "off":
             write_beginning(work, environment)
@@ -86,7 +86,7 @@ def make_repeat(
             results = computing.trained_and_segmented(initial.record, origin, stack)
         else:
             results = computing.segmented(initial.record)
-        keeper.finish(results.carried_out)
+        recorder.finish(results.carried_out)
         switches_at_end = modes.switches()
     manifest = _manifest(
         work,
@@ -176,8 +176,8 @@ class _Computing:
             team = stack.enter_context(other_ranks(work))
             training = train_network(work, origin, team)
         carried_out = as_trained(work.spec, training)
-        if work.keeper.origin is not None:  # a training that went on began with other weights
-            initial_weights = work.keeper.origin.initial_weights
+        if work.recorder.origin is not None:  # a training that went on began with other weights
+            initial_weights = work.recorder.origin.initial_weights
             model = model.model_copy(update={"initial_weights": initial_weights})
         weights = save_trained_weights(work, architecture=model.architecture)
         # Only after saving: what was trained is kept.

@@ -52,12 +52,12 @@ def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
     for index, image in enumerate(images):
         stages = Stages()
         watching_stages = stages.watching() if with_stages else nullcontext()
-        with work.keeper.watching_image(work.network, index), watching_stages:
+        with work.recorder.watching_image(work.network, index), watching_stages:
             result = next(results)
         record = _keep_masks(image, result, work.staged)
         records[image.name] = record
         if with_ledger:
-            _write_down(work.keeper.ledger, result, record, stages.digests)
+            _write_down(work.recorder.ledger, result, record, stages.digests)
         work.child.tell("done", f"{image.name}: {record.n_objects} objects")
     return records
 
@@ -120,7 +120,7 @@ def scores_of_checkpoints(work: RepeatWork, carried_out: Spec) -> dict[int, floa
     if not images:
         return {}
     scores: dict[int, float] = {}
-    for checkpoint in work.keeper.checkpoints_to_store:
+    for checkpoint in work.recorder.checkpoints_to_store:
         if checkpoint.epoch >= carried_out.epochs:
             continue
         work.child.phase(f"score after epoch {checkpoint.epoch}")

@@ -50,40 +50,40 @@ def train_network(work: RepeatWork, origin: Origin, team: RankTeam | None) -> Tr
     RunError
         If a rank is lost, or has other weights.
     """
-    keeper = work.keeper
+    recorder = work.recorder
     listener = _EpochListener(work)
     loop = training_loop(
         work.spec,
         work.network,
         work.folder,
         on_epoch=listener.epoch_ended,
-        watch=keeper.watch(work.network),
+        watch=recorder.watch(work.network),
         team=team,
     )
     listener.loop = loop
     if work.spec.ledger != "off":
         for name, array in loop.prepared.items():
-            keeper.ledger.add("data", name, tensor_digest(array))
-    for sentence in keeper.begin(origin, work.network, loop):
+            recorder.ledger.add("data", name, tensor_digest(array))
+    for sentence in recorder.begin(origin, work.network, loop):
         work.child.tell("note", f"note: {sentence}")
     if team is not None:
         is_seeded = work.spec.seed is not None
-        team.begin(work.network, loop, seeded=is_seeded, checkpoint=keeper.goes_on_from)
+        team.begin(work.network, loop, seeded=is_seeded, checkpoint=recorder.goes_on_from)
     for epoch in loop.training.epochs:  # those of a training that goes on
         listener.tell(epoch)
     while not loop.finished:
         loop.step()
     done = loop.training
-    keeper.ledger.step = done.n_steps
-    keeper.ledger.epoch = len(done.epochs)
+    recorder.ledger.step = done.n_steps
+    recorder.ledger.epoch = len(done.epochs)
     return TrainingRecord(
         learning_rates=[epoch.learning_rate for epoch in done.epochs],
         train_losses=[epoch.train_loss for epoch in done.epochs],
         test_losses=[epoch.test_loss for epoch in done.epochs],
         n_steps=done.n_steps,
         n_removed=done.n_removed,
-        resumed_at=keeper.resumed,
-        continued_from=keeper.continued_from,
+        resumed_at=recorder.resumed,
+        continued_from=recorder.continued_from,
         until=None if listener.seeker is None else listener.seeker.record,
     )
 
@@ -109,7 +109,7 @@ class _EpochListener:
         is_enough = self.seeker is not None and self.seeker.is_enough(epoch.index + 1)
         if is_enough and not self.loop.finished:
             self.loop.end_here()
-        self._work.keeper.epoch_ended(self._work.network, self.loop)
+        self._work.recorder.epoch_ended(self._work.network, self.loop)
         self.tell(epoch)
 
     def tell(self, epoch: Epoch) -> None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-HOLD_VARIABLE = "CELLREPRO_HOLD"
+HANDOVER_FOLDER_VARIABLE = "CELLREPRO_HOLD"
 """Names a folder in which to leave the finished repeat instead of storing it; the grid sets it,
 adds the notebook it executed, and stores both together. A process that has it was started with
 the profile's environment."""
 
-HELD_REPEAT_VARIABLE = "CELLREPRO_HELD_REPEAT"
+HANDOVER_REPEAT_VARIABLE = "CELLREPRO_HELD_REPEAT"
 """Names the repeat that the grid holds so, ``KEY/INDEX``; all else that its notebook runs is stored
 as any run is."""
 
@@ -23,13 +23,13 @@ _FURTHER_RUNS = "further_runs.txt"
 """Beside that folder: the names of those others, a line each."""
 
 
-def hold_folder() -> Path | None:
+def handover_folder() -> Path | None:
     """The folder that the grid named, if a grid started this process for a notebook."""
-    named = os.environ.get(HOLD_VARIABLE)
+    named = os.environ.get(HANDOVER_FOLDER_VARIABLE)
     return None if named is None else Path(named)
 
 
-def folder_held_for(key: str, index: int) -> Path | None:
+def handover_folder_of(key: str, index: int) -> Path | None:
     """Where the grid that started this notebook wants a repeat; none for all other runs.
 
     Parameters
@@ -43,14 +43,14 @@ def folder_held_for(key: str, index: int) -> Path | None:
     -------
     Path or None
     """
-    if os.environ.get(HELD_REPEAT_VARIABLE) != f"{key}/{index}":
+    if os.environ.get(HANDOVER_REPEAT_VARIABLE) != f"{key}/{index}":
         return None
-    return hold_folder()
+    return handover_folder()
 
 
 def leave_further_run(name: str) -> None:
     """Leave the name of a further run for the grid that started this notebook, if one did."""
-    folder = hold_folder()
+    folder = handover_folder()
     if folder is None:
         return
     with folder.with_name(_FURTHER_RUNS).open("a", encoding="utf-8") as file:
