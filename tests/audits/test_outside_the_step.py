@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cellrepro.audits import outside_the_step
+from cellrepro.audits import experiments_of_files, outside_the_step
 from cellrepro.determinism.generator_states import capture
 from cellrepro.determinism.modes import switches
 from cellrepro.images.folder import read_folder
@@ -70,9 +70,9 @@ def found(folder, defaults):
         return capture(), switches(), dict(defaults), dict(os.environ), files
 
     before = state()
-    looked = outside_the_step.look(folder.path, quiet=True)
+    sources = outside_the_step.sources_of_difference(folder.path, quiet=True)
     assert state() == before
-    return {source.name: source for source in looked}
+    return {source.name: source for source in sources}
 
 
 # -- what is true of Cellpose 4.2.1.1 ------------------------------------------------------
@@ -169,7 +169,7 @@ def test_listings(tmp_path, listed, names, backwards, expected):
 def test_readings_that_change_in_another_process(folder, monkeypatch):
     other = {"image train/img2": "e" * 64, "img10 flows": "f" * 64}
     monkeypatch.setattr(
-        outside_the_step,
+        experiments_of_files,
         "in_child",
         lambda task, *_, **__: task(None) | other,
     )

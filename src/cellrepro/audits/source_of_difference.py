@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -109,3 +109,20 @@ class Source(Result):
     def rows(self) -> Sequence[Row]:
         """Give one row for each fact."""
         return [{"evidence": fact} for fact in self.evidence]
+
+
+def changed_names(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Compare two readings of the same named values.
+
+    Parameters
+    ----------
+    before, after : mapping of str to object
+        Values by name.
+
+    Returns
+    -------
+    list of str
+        The names whose values differ, sorted; a name that only one side has counts as differing.
+    """
+    names = sorted({*before, *after})
+    return [name for name in names if before.get(name) != after.get(name)]
