@@ -40,6 +40,8 @@ class Result:
 def html_table(rows: Sequence[Row], *, most: int = MOST_ROWS) -> str:
     """Write rows as an HTML table, as Jupyter shows those of pandas.
 
+    A column that is empty in every row is left out.
+
     Parameters
     ----------
     rows : sequence of mapping of str to object
@@ -54,18 +56,21 @@ def html_table(rows: Sequence[Row], *, most: int = MOST_ROWS) -> str:
 
     Examples
     --------
-    >>> html_table([{"image": "a", "cells": 3}])  # doctest: +ELLIPSIS
+    >>> html_table([{"image": "a", "weights": "", "cells": 3}])  # doctest: +ELLIPSIS
     '<table>...<tr><td>a</td><td>3</td></tr></tbody></table>'
     >>> html_table([])
     ''
     """
     if not rows:
         return ""
-    headings = "".join(f"<th>{escape(heading)}</th>" for heading in rows[0])
-    lines = [
-        "<tr>" + "".join(f"<td>{escape(str(value))}</td>" for value in row.values()) + "</tr>"
-        for row in rows[:most]
-    ]
+    headings = [heading for heading in rows[0] if any(row[heading] != "" for row in rows)]
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+    lines = []
+    for row in rows[:most]:
+        cells = "".join(f"<td>{escape(str(row[heading]))}</td>" for heading in headings)
+        lines.append(f"<tr>{cells}</tr>")
     if len(rows) > most:
-        lines.append(f'<tr><td colspan="{len(rows[0])}">and {len(rows) - most} more rows</td></tr>')
-    return f"<table><thead><tr>{headings}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+        lines.append(
+            f'<tr><td colspan="{len(headings)}">and {len(rows) - most} more rows</td></tr>'
+        )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
