@@ -26,7 +26,16 @@ from cellrepro.words import some
 _PANEL = 560  # longer side of a panel of the still picture, pixels
 _STATIC = Path(__file__).with_name("static")
 # The browser can be given one module only; these files, in this order, make it.
-_MODULES = ("explorer_pixels.js", "explorer_parts.js", "explorer.js")
+_MODULES = (
+    "explorer_planes.js",
+    "explorer_pixels.js",
+    "explorer_drawing.js",
+    "explorer_files.js",
+    "explorer_parts.js",
+    "explorer_cells.js",
+    "explorer_listening.js",
+    "explorer.js",
+)
 _CHOICE = ("view", "a", "b", "z")
 # What only some will look at is sent when they do.
 _SENT_AT_ONCE = ("image", "a", "b", "categories", "story", "truth")

@@ -1,20 +1,6 @@
-// From arrays to pixels and files. Nothing here knows of the page; widget.py joins this file,
-// explorer_parts.js and explorer.js into the one module that the browser loads.
+// From arrays to pixels. Nothing here knows of the page or of the explorer's state.
 
 const CATEGORIES = ["background", "agree", "only_a", "only_b", "other_object"];
-const ARRAYS = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array };
-
-async function inflated(bytes) {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).arrayBuffer();
-}
-
-// A plane as `_packed` in planes.py made it: typed array, or the object that a JSON plane holds.
-async function unpacked({ bytes, dtype }) {
-  const content = await inflated(bytes);
-  if (dtype === "json") return JSON.parse(new TextDecoder().decode(content));
-  return new ARRAYS[dtype](content);
-}
 
 // Same rule as `grey_image` in figures/pixels.py.
 function grey(values, { shape, low, high }) {
@@ -73,9 +59,9 @@ function sampling(n, margin, offset, scale, limit) {
   return result;
 }
 
-// Same rule as `outlined` in figures/pixels.py, on labels sampled at screen pixels. The dashes hang on the
-// image (offsetX, offsetY), so that they do not crawl while it is dragged. `only` keeps to some
-// labels, and `add` draws over what the layer already holds.
+// Outlines of labels sampled at screen pixels; the same rule as `outlined` in figures/pixels.py.
+// The dashes belong to the image (offsetX, offsetY), so that they do not move while it is dragged.
+// With `only`, other labels are left out; with `add`, the layer keeps what it already holds.
 function outline(layer, labels, { view, columns, width, height, ...look }) {
   const { thickness: t, colour, dash, only, add } = look;
   const stride = width + 2 * t;
@@ -282,43 +268,4 @@ function imageValue(data, plane, p) {
     plane.exact ? plane.offset + stored : Number((plane.offset + stored * plane.step).toPrecision(4)),
   );
   return values.join(" / ");
-}
-
-// An uncompressed TIFF with one page in one strip, as napari and Fiji open it; written here, so
-// that it can be downloaded without asking the kernel again.
-function tiff(values, rows, columns, description) {
-  const size = values.BYTES_PER_ELEMENT;
-  const text = new TextEncoder().encode(`${description}\0`);
-  const entries = 12;
-  const textAt = 8 + 2 + entries * 12 + 4;
-  const dataAt = Math.ceil((textAt + text.length) / 4) * 4;
-  const bytes = new Uint8Array(dataAt + values.byteLength);
-  const view = new DataView(bytes.buffer);
-  bytes.set([0x49, 0x49, 42, 0, 8, 0, 0, 0]); // little-endian, the directory follows
-  view.setUint16(8, entries, true);
-  let at = 10;
-  const entry = (tag, value, { type = 4, count = 1 } = {}) => {
-    view.setUint16(at, tag, true);
-    view.setUint16(at + 2, type, true);
-    view.setUint32(at + 4, count, true);
-    if (type === 3) view.setUint16(at + 8, value, true);
-    else view.setUint32(at + 8, value, true);
-    at += 12;
-  };
-  const short = { type: 3 };
-  entry(256, columns);
-  entry(257, rows);
-  entry(258, size * 8, short); // bits per sample
-  entry(259, 1, short); // not compressed
-  entry(262, 1, short); // 0 is black
-  entry(270, textAt, { type: 2, count: text.length });
-  entry(273, dataAt); // where the only strip begins
-  entry(277, 1, short); // samples per pixel
-  entry(278, rows); // rows per strip
-  entry(279, values.byteLength);
-  entry(284, 1, short); // planar configuration
-  entry(339, 1, short); // unsigned integers
-  bytes.set(text, textAt);
-  bytes.set(new Uint8Array(values.buffer, values.byteOffset, values.byteLength), dataAt);
-  return new Blob([bytes], { type: "image/tiff" });
 }

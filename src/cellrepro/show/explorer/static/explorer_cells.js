@@ -1,0 +1,274 @@
+// Cells: what became of each between A and B, in words, as a story and as a list.
+//
+// A story `s` is a table by columns, see `OpenView.story` in view.py; each of its rows is a change.
+
+// Each kind of change: its sign for those who see no colours, its colour, and what it says.
+const KINDS = {
+  lost: { sign: "\u2212", colour: "only_a", says: "a cell of A that B does not have" },
+  gained: { sign: "+", colour: "only_b", says: "a cell of B that A does not have" },
+  split: { sign: "1\u2192n", colour: "other_object", says: "one cell of A is several of B" },
+  merged: { sign: "n\u21921", colour: "other_object", says: "several cells of A are one of B" },
+  moved: { sign: "\u2248", colour: "", says: "in both, but its place or outline changed" },
+  kept: { sign: "=", colour: "", says: "the same cell in both" },
+};
+
+// What the words for lost and gained say where A or B is the ground truth.
+const TRUTH_WORDS = {
+  missed: "a cell of the truth that the run does not have",
+  extra: "a cell of the run that the truth does not have",
+};
+
+// What each kind of change is called; compared with the truth, a cell is missed or extra.
+function kindWords(truthIs) {
+  const words = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, kind]));
+  if (truthIs === "a") Object.assign(words, { lost: "missed", gained: "extra" });
+  if (truthIs === "b") Object.assign(words, { lost: "extra", gained: "missed" });
+  return words;
+}
+
+// The columns of the list of cells: the text of row `r` of a story `s`, and by what it is sorted.
+const COLUMNS = [
+  {
+    key: "kind",
+    label: "change",
+    title: "what became of the cell",
+    width: "88px",
+    order: (s, r) => Object.keys(KINDS).indexOf(s.kind[r]) * 2 + s.iou[r],
+    text: (s, r) => badge(s.kind[r], s.words[s.kind[r]]),
+  },
+  {
+    key: "cell",
+    label: "cell",
+    title: "its number in A, or in B",
+    width: "minmax(36px, 1fr)",
+    order: (s, r) => (s.labels_a[r].length ? s.labels_a : s.labels_b)[r][0],
+    text: (s, r) => cellNumbers(s, r),
+  },
+  {
+    key: "iou",
+    label: "IoU",
+    title: "overlap: intersection over union",
+    width: "46px",
+    number: true,
+    order: (s, r) => s.iou[r],
+    text: (s, r) => (s.area_a[r] && s.area_b[r] ? s.iou[r].toFixed(2) : "\u2013"),
+  },
+  {
+    key: "area",
+    label: "area, px",
+    title: "area in A, and how much larger it is in B",
+    width: "88px",
+    number: true,
+    order: (s, r) => s.area_a[r] || s.area_b[r],
+    text: (s, r) => {
+      const [p, q] = [s.area_a[r], s.area_b[r]];
+      return p && q ? `${grouped(p)} ${signed(q - p)}` : grouped(p || q);
+    },
+  },
+  {
+    key: "runs",
+    label: "in runs",
+    title: "how many of all runs have this cell",
+    width: "62px",
+    number: true,
+    where: (s) => s.runs !== undefined,
+    order: (s, r) => s.runs[r] ?? -1,
+    text: (s, r) => (s.runs[r] === null ? "\u2013" : `${s.runs[r]} of ${s.n_runs}`),
+  },
+];
+
+const ROW_CSS = 26; // height of a row of the list
+const SPARE_ROWS = 6; // drawn above and below what is seen
+
+// The story of one cell, as the elements of the page: what became of it, and its numbers.
+// `short` are the names of A and B.
+function storyElements(story, row, short) {
+  const { a, b } = short;
+  const kind = story.kind[row];
+  const sentence = {
+    kept: "the same cell in both",
+    moved: "in both, elsewhere or with another outline",
+    lost: `only ${a} has it`,
+    gained: `only ${b} has it`,
+    split: `one cell of ${a} is ${story.labels_b[row].length} cells of ${b}`,
+    merged: `${story.labels_a[row].length} cells of ${a} are one cell of ${b}`,
+  }[kind];
+  const words = make("span", "", {}, sentence);
+  const title = make("p", "cre-told", {}, badge(kind, story.words[kind]), words);
+  const facts = make("dl", "cre-facts");
+  for (const [name, text] of storyFacts(story, row, short)) {
+    facts.append(make("dt", "", {}, name), make("dd", "", {}, text));
+  }
+  return [title, facts];
+}
+
+// Pairs of name and text.
+function storyFacts(story, row, { a, b }) {
+  const facts = [];
+  const position = story.position[row];
+  const isStack = position.length === 3;
+  const unit = isStack ? "voxels" : "px";
+  const areaA = story.area_a[row];
+  const areaB = story.area_b[row];
+  const cells = (labels, area) => `cell ${labels.join(" + ")}, ${grouped(area)} ${unit}`;
+  if (areaA) facts.push([`in ${a}`, cells(story.labels_a[row], areaA)]);
+  if (areaB) facts.push([`in ${b}`, cells(story.labels_b[row], areaB)]);
+  if (areaA && areaB) {
+    const percent = ((areaB - areaA) / areaA) * 100;
+    const sign = percent < 0 ? "\u2212" : "+";
+    const relative = `${sign}${Math.abs(percent).toFixed(1)} %`;
+    facts.push(["area", `${signed(areaB - areaA)} ${unit} (${relative})`]);
+    facts.push(["IoU", story.iou[row].toFixed(3)]);
+  }
+  const coordinates = position.map((value) => value.toFixed(1)).join(", ");
+  facts.push([`centre (${isStack ? "z, y, x" : "y, x"})`, coordinates]);
+  const cuts = story.cut_between[row].map((planes) => planes.join(" and "));
+  if (cuts.length) facts.push(["cut between", `planes z ${cuts.join("; ")}`]);
+  if (story.moved[row] !== null) facts.push(["moved by", `${story.moved[row].toFixed(2)} px`]);
+  if (story.runs && story.runs[row] !== null) {
+    const n = story.runs[row];
+    const percent = Math.round((n / story.n_runs) * 100);
+    facts.push(["stable in", `${n} of ${story.n_runs} runs (${percent} %)`]);
+  }
+  return facts;
+}
+
+// A sortable list of which only the rows in sight are in the page.
+class CellList {
+  constructor() {
+    this.rows = []; // numbers of changes
+    this.chosen = -1; // position in rows
+    this.sorted = { key: "kind", down: false };
+    this.head = make("div", "cre-head");
+    this.space = make("div", "cre-space");
+    this.window = make("div", "cre-window", {
+      ...KEEP_KEYS,
+      tabindex: "0",
+      role: "listbox",
+      "aria-label": "Changed cells; arrow keys choose one and show it",
+    }, this.space);
+    this.root = make("div", "cre-table", {}, this.head, this.window);
+    this.window.addEventListener("scroll", () => this.paint(), { passive: true });
+    this.window.addEventListener("keydown", (event) => this.key(event));
+    this.window.addEventListener("click", (event) => {
+      const row = event.target.closest("[data-row]");
+      if (row) this.choose(Number(row.dataset.row));
+    });
+  }
+
+  fill(story, rows, chosen) {
+    Object.assign(this, { story, rows });
+    this.columns = COLUMNS.filter(({ where }) => !where || where(story));
+    this.root.style.setProperty("--columns", this.columns.map(({ width }) => width).join(" "));
+    const known = this.columns.some(({ key }) => key === this.sorted.key);
+    this.sort(known ? this.sorted : { key: "kind", down: false }, chosen);
+  }
+
+  sort(sorted, chosen = this.rows[this.chosen]) {
+    const focused = this.head.contains(document.activeElement);
+    this.sorted = sorted;
+    const { order } = this.columns.find(({ key }) => key === sorted.key);
+    const sign = sorted.down ? -1 : 1;
+    const values = new Map(this.rows.map((row) => [row, order(this.story, row)]));
+    this.rows.sort((p, q) => {
+      const [x, y] = [values.get(p), values.get(q)];
+      return (x < y ? -sign : x > y ? sign : 0) || p - q;
+    });
+    this.head.replaceChildren(
+      ...this.columns.map(({ key, label, title, number }) => {
+        const here = key === sorted.key;
+        const element = button(`cre-sort${number ? " cre-number" : ""}`, label, {
+          title,
+          "data-sort": key,
+          "aria-sort": here ? (sorted.down ? "descending" : "ascending") : "none",
+        });
+        const next = { key, down: here && !sorted.down };
+        element.addEventListener("click", () => this.sort(next));
+        return element;
+      }),
+    );
+    if (focused) this.head.querySelector(`[data-sort="${sorted.key}"]`).focus();
+    this.chosen = this.rows.indexOf(chosen);
+    this.space.style.height = `${this.rows.length * ROW_CSS}px`;
+    this.window.scrollTop = 0;
+    this.reveal();
+    this.paint();
+  }
+
+  // Show as chosen the row of a change, without calling `onchoose`.
+  mark(row) {
+    this.chosen = this.rows.indexOf(row);
+    this.reveal();
+    this.paint();
+  }
+
+  choose(position) {
+    if (!this.rows.length) return;
+    this.chosen = Math.min(this.rows.length - 1, Math.max(0, position));
+    this.reveal();
+    this.paint();
+    this.onchoose?.(this.rows[this.chosen]);
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const page = Math.max(1, Math.floor(this.window.clientHeight / ROW_CSS) - 1);
+    const to = {
+      ArrowDown: this.chosen + 1,
+      ArrowUp: this.chosen - 1,
+      PageDown: this.chosen + page,
+      PageUp: this.chosen - page,
+      Home: 0,
+      End: this.rows.length - 1,
+    }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.choose(to);
+  }
+
+  reveal() {
+    if (this.chosen < 0) return;
+    const { scrollTop, clientHeight } = this.window;
+    const top = this.chosen * ROW_CSS;
+    if (top < scrollTop) this.window.scrollTop = top;
+    else if (top + ROW_CSS > scrollTop + clientHeight) {
+      this.window.scrollTop = top + ROW_CSS - clientHeight;
+    }
+  }
+
+  paint() {
+    const { scrollTop, clientHeight } = this.window;
+    const first = Math.max(0, Math.floor(scrollTop / ROW_CSS) - SPARE_ROWS);
+    const seen = Math.ceil((clientHeight || 10 * ROW_CSS) / ROW_CSS) + 2 * SPARE_ROWS;
+    const rows = [];
+    for (let i = first; i < Math.min(this.rows.length, first + seen); i++) {
+      const change = this.rows[i];
+      const row = make("div", "cre-row", {
+        role: "option",
+        "data-row": String(i),
+        "data-kind": this.story.kind[change],
+        "aria-selected": String(i === this.chosen),
+        "aria-posinset": String(i + 1),
+        "aria-setsize": String(this.rows.length),
+      });
+      row.style.top = `${i * ROW_CSS}px`;
+      for (const { number, text } of this.columns) {
+        row.append(make("span", number ? "cre-number" : "", {}, text(this.story, change)));
+      }
+      rows.push(row);
+    }
+    if (!rows.length) rows.push(make("p", "cre-none", {}, "No cell of these kinds."));
+    this.space.replaceChildren(...rows);
+  }
+}
+
+function cellNumbers(story, row) {
+  const [a, b] = [story.labels_a[row], story.labels_b[row]];
+  return (a.length ? a : b).join(" + ");
+}
+
+function badge(kind, word) {
+  const sign = make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, KINDS[kind].sign);
+  return make("span", "cre-badge", {}, sign, word);
+}

@@ -1,0 +1,263 @@
+// The canvas: draws the state of an explorer, and changes nothing of it.
+//
+// Two kinds of canvas. Layers (picture, outlines of A, B and truth, categories, votes, the chosen
+// cell) have the size of the screen canvas and are drawn again only when the view moves: pan,
+// zoom, resize. Everything else (curtain, blinking, opacity, boxes, modes) only composites them.
+
+const LAYERS = ["image", "categories", "votes", "truth", "a", "b", "mark"]; // from the bottom up
+const AREAS = ["agree", "only_a", "only_b", "other_object"];
+const SMALL_CELL_CSS = 14; // radius up to which a chosen cell has a ring around it
+
+class Drawing {
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.canvas = explorer.parts.canvas;
+    this.context = this.canvas.getContext("2d");
+    this.layers = Object.fromEntries(LAYERS.map((name) => [name, new Layer()]));
+    this.marks = new Layer(); // the part of the layer "mark" around the chosen cells
+    this.stale = new Set(LAYERS);
+  }
+
+  // Draw before the next frame. The layers named here are drawn anew, once they are visible.
+  request(...layers) {
+    for (const layer of layers) this.stale.add(layer);
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = undefined;
+      if (this.explorer.fitted) this.draw();
+    });
+  }
+
+  close() {
+    cancelAnimationFrame(this.frame);
+  }
+
+  draw() {
+    const started = performance.now();
+    for (const name of this.stale) {
+      if (!this.isVisible(name)) continue;
+      this.drawLayer(name);
+      this.stale.delete(name);
+    }
+    const layersDone = performance.now();
+    this.composite();
+    this.explorer.report(layersDone - started, performance.now() - layersDone);
+  }
+
+  isVisible(layer) {
+    const { shown, data, chosen, vote } = this.explorer;
+    if (layer === "categories") return AREAS.some((name) => shown[name]);
+    if (layer === "mark") return chosen >= 0;
+    if (layer === "votes") return shown.votes && data[vote] !== undefined;
+    return shown[layer] && data[layer] !== undefined;
+  }
+
+  drawLayer(name) {
+    const { levels } = this.explorer;
+    if (name === "image") paintPicture(this.layers.image, levels, this.placement());
+    else if (name === "categories") this.drawCategories();
+    else if (name === "votes") this.drawVotes();
+    else if (name === "mark") this.drawMark();
+    else this.drawOutline(name);
+  }
+
+  // How the image lies on the canvas, for the functions that paint.
+  placement() {
+    const { view, columns, rows } = this.explorer;
+    const { width, height } = this.canvas;
+    return { view, columns, rows, width, height };
+  }
+
+  // One pixel of the screen where the image is shrunk, two where it is enlarged.
+  lineWidth() {
+    const { view, ratio } = this.explorer;
+    const widthCss = view.scale < ratio ? 1 : 2;
+    return Math.max(1, Math.round(widthCss * ratio));
+  }
+
+  dash(name) {
+    const { style, ratio } = this.explorer;
+    return style.dashes[name]?.map((length) => Math.max(1, Math.round(length * ratio)));
+  }
+
+  drawOutline(name) {
+    const { data, style } = this.explorer;
+    outline(this.layers[name], data[name], {
+      ...this.placement(),
+      thickness: this.lineWidth(),
+      colour: packedColour(style.colours[name]),
+      dash: this.dash(name),
+    });
+  }
+
+  drawCategories() {
+    const { data, differs, shown, style, ratio } = this.explorer;
+    const coloursOf = (brightness) =>
+      CATEGORIES.map((name) => {
+        const alpha = name === "agree" ? style.agree_share : 1;
+        return shown[name] ? packedColour(style.colours[name], alpha, brightness) : 0;
+      });
+    paintCategories(this.layers.categories, data.categories, differs, {
+      ...this.placement(),
+      colours: coloursOf(1),
+      darker: shown.patterns ? coloursOf(style.darker) : undefined,
+      unit: Math.max(1, Math.round(ratio)),
+    });
+  }
+
+  drawVotes() {
+    const { data, vote, nVotes, style } = this.explorer;
+    const alphaOf = (i) => (i === nVotes - 1 ? style.agreed : 1); // what all runs say is faint
+    const ramp = voteColours(style.agreement, nVotes);
+    const colours = [0, ...ramp.map((colour, i) => packedColour(colour, alphaOf(i)))];
+    paintNumbers(this.layers.votes, data[vote], { ...this.placement(), colours });
+  }
+
+  // The chosen cells, and a ring around them where they are small.
+  drawMark() {
+    const layer = this.layers.mark;
+    layer.canvas.width = this.canvas.width; // which clears it
+    layer.canvas.height = this.canvas.height;
+    this.drawChosenCells(layer.context);
+    this.drawRing(layer.context);
+  }
+
+  // Outlines in white on black, A solid and B dashed.
+  drawChosenCells(context) {
+    const { data, chosen, view, columns, ratio } = this.explorer;
+    const { story } = data;
+    const white = this.lineWidth();
+    const black = white + Math.max(1, Math.round(ratio));
+    const sides = [
+      ["a", new Set(story.labels_a[chosen])],
+      ["b", new Set(story.labels_b[chosen])],
+    ].filter(([, labels]) => labels.size);
+    const box = this.screenBox(sides, black);
+    if (!box) return;
+    const { left, top, width, height } = box;
+    this.marks.cleared(width, height);
+    const common = {
+      view: { ...view, offsetX: view.offsetX - left, offsetY: view.offsetY - top },
+      columns,
+      width,
+      height,
+      add: true,
+      unfinished: true,
+    };
+    for (const [side, only] of sides) {
+      const colour = packedColour("#000000");
+      outline(this.marks, data[side], { ...common, only, thickness: black, colour });
+    }
+    for (const [side, only] of [...sides].reverse()) {
+      const line = { thickness: white, colour: packedColour("#ffffff"), dash: this.dash(side) };
+      outline(this.marks, data[side], { ...common, only, ...line });
+    }
+    this.marks.finish();
+    context.drawImage(this.marks.canvas, left, top);
+  }
+
+  drawRing(context) {
+    const { data, chosen, view, ratio } = this.explorer;
+    const { story } = data;
+    const position = story.position[chosen];
+    const area = Math.max(story.area_a[chosen], story.area_b[chosen]);
+    const radius = Math.sqrt(area / Math.PI) * view.scale;
+    const isStack = position.length === 3; // where an area says nothing of one plane
+    if (isStack || radius > SMALL_CELL_CSS * ratio) return;
+    const [row, column] = position;
+    const x = (column + 0.5) * view.scale + view.offsetX;
+    const y = (row + 0.5) * view.scale + view.offsetY;
+    for (const [colour, width] of [["#000000", 4], ["#ffffff", 2]]) {
+      context.strokeStyle = colour;
+      context.lineWidth = width * ratio;
+      context.beginPath();
+      context.arc(x, y, radius + 10 * ratio, 0, 2 * Math.PI);
+      context.stroke();
+    }
+  }
+
+  // The part of the canvas that holds some cells of both sides; none if they are out of sight.
+  screenBox(sides, margin) {
+    const { data, columns, view } = this.explorer;
+    let [top, left, bottom, right] = [Infinity, Infinity, -Infinity, -Infinity];
+    for (const [side, labels] of sides) {
+      const boxes = boxesOf(data[side], columns);
+      for (const label of labels) {
+        const box = boxes.get(label);
+        if (!box) continue; // in another plane
+        top = Math.min(top, box[0]);
+        left = Math.min(left, box[1]);
+        bottom = Math.max(bottom, box[2]);
+        right = Math.max(right, box[3]);
+      }
+    }
+    const { scale, offsetX, offsetY } = view;
+    const { width, height } = this.canvas;
+    const x0 = Math.max(0, Math.floor(left * scale + offsetX) - margin);
+    const y0 = Math.max(0, Math.floor(top * scale + offsetY) - margin);
+    const x1 = Math.min(width, Math.ceil((right + 1) * scale + offsetX) + margin);
+    const y1 = Math.min(height, Math.ceil((bottom + 1) * scale + offsetY) + margin);
+    if (x1 <= x0 || y1 <= y0) return undefined;
+    return { left: x0, top: y0, width: x1 - x0, height: y1 - y0 };
+  }
+
+  composite() {
+    const { context } = this;
+    const { mode, curtain, blink, opacity, cursor, parts } = this.explorer;
+    const { width, height } = this.canvas;
+    context.globalAlpha = 1;
+    context.fillStyle = "#000";
+    context.fillRect(0, 0, width, height);
+    const spans = {}; // columns of the canvas in which a layer is seen; default all
+    if (mode === "curtain") {
+      const split = Math.round(curtain * width);
+      spans.a = [0, split];
+      spans.b = [split, width];
+    }
+    if (mode === "blink") spans[blink.side === "a" ? "b" : "a"] = [0, 0];
+    for (const name of LAYERS) {
+      const [from, to] = spans[name] ?? [0, width];
+      if (!this.isVisible(name) || to <= from) continue;
+      if (name === "image") context.globalAlpha = this.imageBrightness();
+      else context.globalAlpha = name === "mark" ? 1 : opacity[mode];
+      const area = [from, 0, to - from, height];
+      context.drawImage(this.layers[name].canvas, ...area, ...area);
+    }
+    context.globalAlpha = 1;
+    if (cursor) this.drawCursor(cursor);
+    parts.divider.style.left = `${curtain * 100}%`;
+  }
+
+  // Differences stand out on a dimmed image, also on cells as bright as their colours.
+  imageBrightness() {
+    const { mode, style } = this.explorer;
+    return mode === "categories" || mode === "agreement" ? style.dimmed : 1;
+  }
+
+  // A frame around the pixel that is read by keyboard.
+  drawCursor([row, column]) {
+    const { view, ratio } = this.explorer;
+    const size = Math.max(view.scale, 7 * ratio);
+    const left = (column + 0.5) * view.scale + view.offsetX - size / 2;
+    const top = (row + 0.5) * view.scale + view.offsetY - size / 2;
+    for (const [colour, width] of [["#000000", 3], ["#ffffff", 1]]) {
+      this.context.strokeStyle = colour;
+      this.context.lineWidth = width * ratio;
+      this.context.strokeRect(left, top, size, size);
+    }
+  }
+}
+
+// Colours of 1 to n votes, from few runs (bright) to all runs (dark), between the given stops.
+function voteColours(stops, n) {
+  const channels = stops.map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
+  const colours = [];
+  for (let votes = 1; votes <= n; votes++) {
+    const position = n === 1 ? 0 : ((votes - 1) / (n - 1)) * (stops.length - 1);
+    const low = Math.min(stops.length - 2, Math.floor(position));
+    const share = position - low;
+    const mixed = channels[low].map((value, i) => value + (channels[low + 1][i] - value) * share);
+    const digits = mixed.map((value) => Math.round(value).toString(16).padStart(2, "0"));
+    colours.push(`#${digits.join("")}`);
+  }
+  return colours;
+}
