@@ -1,4 +1,4 @@
-"""What differs between the masks of two stored repeats, image by image, each file read seldom."""
+"""What differs between the masks of two stored repeats, image by image."""
 
 from __future__ import annotations
 
@@ -13,83 +13,167 @@ from cellrepro.same.object_changes import ObjectKind
 from cellrepro.same.verdicts import Verdict
 from cellrepro.store.store import Repeat
 
-_MOST_HELD = 2**26  # pixels of label images, as many pairs need the same
+_MOST_PIXELS_KEPT = 2**26
+"""Of label images in memory; many pairs need the same ones."""
 
 
 @dataclass(frozen=True)
 class ImageDifference:
-    """What differs between two label images of one image, without the objects themselves."""
+    """What differs between two label images of one image, without the objects themselves.
+
+    Attributes
+    ----------
+    verdict : Verdict
+        Of this image alone.
+    n_objects : int
+        Of both sides together.
+    n_unmatched : int
+        Objects of either side without a counterpart at IoU 0.5.
+    n_pixels, n_differing : int
+        All pixels, and those that are not the same object, or background, on both sides.
+    ap : float
+        1 - AP, mean over IoU 0.5 to 0.95; NaN where neither side has an object.
+    ap50 : float
+        1 - AP at IoU 0.5; likewise.
+    kinds : mapping of str to int
+        Number of objects by `ObjectKind`.
+    """
 
     verdict: Verdict
-    n_objects: int  # of both sides together
-    n_unmatched: int  # those without a counterpart at IoU 0.5
+    n_objects: int
+    n_unmatched: int
     n_pixels: int
     n_differing: int
-    ap: float  # 1 - AP, mean over IoU 0.5 to 0.95; NaN where neither side found an object
+    ap: float
     ap50: float
     kinds: Mapping[str, int]
 
     def part(self, measure: str) -> tuple[float, float]:
-        """Numerator and denominator of a measure; over several images both add up."""
+        """Get what this image adds to a measure over several images.
+
+        Parameters
+        ----------
+        measure : str
+            One of `cellrepro.same.pairs.MEASURES`.
+
+        Returns
+        -------
+        tuple of two floats
+            Numerator and denominator; over several images both add up.
+        """
         if measure == "changed":
             return self.n_unmatched, self.n_objects
         if measure == "ppm":
             return 1e6 * self.n_differing, self.n_pixels
-        score = getattr(self, measure)
+        score = {"ap": self.ap, "ap50": self.ap50}[measure]
         return (0.0, 0.0) if math.isnan(score) else (score, 1.0)
 
 
 class MaskPairs:
-    """Compares the masks of repeats; each different pair of label images is compared once."""
+    """Compares the masks of stored repeats; each different pair of label images once.
+
+    Attributes
+    ----------
+    n_compared : int
+        Pixels that were compared so far; equal label images cost nothing and do not count.
+    """
 
     def __init__(self) -> None:
-        self.n_compared = 0  # pixels so far
-        self._known: dict[tuple[str, str, str], ImageDifference] = {}
-        self._sizes: dict[str, int] = {}
-        self._held: dict[tuple[str, str], np.ndarray] = {}
+        self.n_compared = 0
+        self._differences: dict[tuple[str, str, str], ImageDifference] = {}
+        self._n_pixels: dict[str, int] = {}
+        self._label_images: dict[tuple[str, str], np.ndarray] = {}
 
     def differences(
         self, a: Repeat, b: Repeat, results: Mapping[str, MaskComparison] | None = None
     ) -> dict[str, ImageDifference]:
-        """By image that both segmented; ``results`` where the files were compared already."""
+        """Compare the masks of two repeats.
+
+        Parameters
+        ----------
+        a, b : Repeat
+            Over the same images.
+        results : mapping of str to MaskComparison, optional
+            By image, where the files were compared already.
+
+        Returns
+        -------
+        dict of str to ImageDifference
+            By image, of those that both segmented.
+
+        Raises
+        ------
+        Damaged
+            If a stored file does not have its digest any more.
+        """
         for repeat in (a, b):
             repeat.refuse_damage()
-        shared = [name for name in a.manifest.masks if name in b.manifest.masks]
+        shared_images = [name for name in a.manifest.masks if name in b.manifest.masks]
         if results is not None:
-            return {name: difference_of(results[name]) for name in shared}
-        return {name: self._difference(name, a, b) for name in shared}
+            return {name: difference_of(results[name]) for name in shared_images}
+        return {name: self._difference(name, a, b) for name in shared_images}
 
     def _difference(self, image: str, a: Repeat, b: Repeat) -> ImageDifference:
-        one, other = a.manifest.masks[image], b.manifest.masks[image]
-        key = (image, one.canonical_digest, other.canonical_digest)
-        if one.canonical_digest == other.canonical_digest:
-            return self._equal(image, a, one.digest == other.digest)
-        if key not in self._known:
-            found = difference_of(compare_masks(self._masks(a, image), self._masks(b, image)))
-            self._known[key] = found
-            self.n_compared += found.n_pixels
-        return self._known[key]
+        record_a = a.manifest.masks[image]
+        record_b = b.manifest.masks[image]
+        if record_a.canonical_digest == record_b.canonical_digest:
+            return self._same_objects(image, a, same_bits=record_a.digest == record_b.digest)
+        key = (image, record_a.canonical_digest, record_b.canonical_digest)
+        if key not in self._differences:
+            result = compare_masks(self._masks(a, image), self._masks(b, image))
+            self._differences[key] = difference_of(result)
+            self.n_compared += result.n_pixels
+        return self._differences[key]
 
     def _masks(self, repeat: Repeat, image: str) -> np.ndarray:
+        """The label image of a repeat, from memory if it was read lately."""
         key = (image, repeat.manifest.masks[image].digest)
-        if key not in self._held:
-            if sum(masks.size for masks in self._held.values()) > _MOST_HELD:
-                self._held.clear()
-            self._held[key] = repeat.masks(image)
-        return self._held[key]
+        if key not in self._label_images:
+            n_pixels_kept = sum(masks.size for masks in self._label_images.values())
+            if n_pixels_kept > _MOST_PIXELS_KEPT:
+                self._label_images.clear()
+            self._label_images[key] = repeat.masks(image)
+        return self._label_images[key]
 
-    def _equal(self, image: str, repeat: Repeat, same_bits: bool) -> ImageDifference:
-        if image not in self._sizes:
-            self._sizes[image] = self._masks(repeat, image).size
-        n = repeat.manifest.masks[image].n_objects
-        verdict = Verdict.IDENTICAL if same_bits else Verdict.SAME_OBJECTS
-        verdict, score = (verdict, 0.0) if n else (Verdict.VACUOUS, math.nan)
-        kinds = {**dict.fromkeys(map(str, ObjectKind), 0), "kept": n}
-        return ImageDifference(verdict, 2 * n, 0, self._sizes[image], 0, score, score, kinds)
+    def _same_objects(self, image: str, repeat: Repeat, *, same_bits: bool) -> ImageDifference:
+        """What differs where both sides have the outlines of one repeat: at most the numbers."""
+        if image not in self._n_pixels:
+            self._n_pixels[image] = self._masks(repeat, image).size
+        n_objects = repeat.manifest.masks[image].n_objects
+        if not n_objects:
+            verdict = Verdict.VACUOUS
+        elif same_bits:
+            verdict = Verdict.IDENTICAL
+        else:
+            verdict = Verdict.SAME_OBJECTS
+        no_difference = 0.0 if n_objects else math.nan
+        kinds = {str(kind): 0 for kind in ObjectKind}
+        kinds[str(ObjectKind.KEPT)] = n_objects
+        return ImageDifference(
+            verdict=verdict,
+            n_objects=2 * n_objects,
+            n_unmatched=0,
+            n_pixels=self._n_pixels[image],
+            n_differing=0,
+            ap=no_difference,
+            ap50=no_difference,
+            kinds=kinds,
+        )
 
 
 def difference_of(result: MaskComparison) -> ImageDifference:
-    """What differs, without the objects themselves."""
+    """Keep of a comparison what adds up over many images.
+
+    Parameters
+    ----------
+    result : MaskComparison
+        Of two label images of one image.
+
+    Returns
+    -------
+    ImageDifference
+        Without the objects and arrays.
+    """
     return ImageDifference(
         verdict=result.verdict,
         n_objects=result.n_objects_a + result.n_objects_b,

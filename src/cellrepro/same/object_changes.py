@@ -20,12 +20,22 @@ from numpy.typing import NDArray
 
 from cellrepro.same.matching import Overlap, partners
 
-FAINTEST = 0.1  # IoU of an object and its counterpart: below, two that touch would have moved
-KEPT_IOU = 0.5  # least IoU of an object that counts as kept
-KEPT_WITHIN = 1.0  # pixels; an object whose centroid went farther counts as moved
-_INSIDE = 0.5  # share of a piece that lies in the whole
-_PIECE = 0.1  # share of the whole that a piece covers
-_COVERED = 0.5  # share of the whole that the pieces cover together
+LEAST_IOU = 0.1
+"""IoU of an object and its counterpart; below, two that merely touch would count as moved."""
+KEPT_IOU = 0.5
+"""IoU with its counterpart at which an object can count as kept."""
+KEPT_WITHIN = 1.0
+"""Pixels; an object whose centroid is farther from that of its counterpart counts as moved."""
+
+_LEAST_INSIDE = 0.5
+"""Share of a part's pixels that lie in the whole."""
+_LEAST_PIECE = 0.1
+"""Share of the whole that a part covers."""
+_LEAST_COVERED = 0.5
+"""Share of the whole that all its parts cover together."""
+
+_Positions = NDArray[np.int64]
+"""Objects of one side, as positions in the arrays of an `Overlap`."""
 
 
 class ObjectKind(StrEnum):
@@ -40,19 +50,38 @@ class ObjectKind(StrEnum):
 
 
 class ObjectChange(NamedTuple):
-    """What became of one object, or of the objects that one split into or was merged from."""
+    """What became of one object, or of the objects that one split into or was merged from.
+
+    Attributes
+    ----------
+    kind : ObjectKind
+        What became of it.
+    labels_a, labels_b : tuple of int
+        Several for the parts of a split or merge; empty where the side has no such object.
+    iou : float
+        Intersection over union, of all parts together; 0 for lost and gained.
+    position : tuple of float
+        Centroid in a, of gained ones in b; pixels, (y, x) or (z, y, x).
+    position_b : tuple of float or None
+        Centroid in b; None for lost ones.
+    area_a, area_b : int
+        Pixels, of all parts together.
+    displacement : float
+        Pixels between the two centroids; NaN for lost and gained.
+    cut_between : tuple of (int, int)
+        Of a split or merge in a stack: planes (z, z + 1) where one part ends and the next begins,
+        as where planes were stitched on one side only.
+    """
 
     kind: ObjectKind
-    labels_a: tuple[int, ...]  # several for the parts of a split or merge, none where missing
+    labels_a: tuple[int, ...]
     labels_b: tuple[int, ...]
-    iou: float  # of all parts together; 0 for lost and gained
-    position: tuple[float, ...]  # centroid in a, in b for gained; pixels, (y, x) or (z, y, x)
-    position_b: tuple[float, ...] | None  # in b
-    area_a: int  # pixels, of all parts together
+    iou: float
+    position: tuple[float, ...]
+    position_b: tuple[float, ...] | None
+    area_a: int
     area_b: int
-    displacement: float  # pixels between the centroids; NaN for lost and gained
-    # Of a split or merge in a stack: (z, z + 1) where one part ends and the next begins, as
-    # where planes were stitched on one side only.
+    displacement: float
     cut_between: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -67,130 +96,222 @@ class ObjectChange(NamedTuple):
 
 
 def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
-    """What became of every object, in raster order of first appearance, in a if a has it."""
-    events = _events(table)
-    free_a, free_b = np.ones(table.n_a, bool), np.ones(table.n_b, bool)
-    for event in events:
-        free_a[event.of_a] = False
-        free_b[event.of_b] = False
-    open_pairs = free_a[table.rows] & free_b[table.columns] & (table.iou >= FAINTEST)
-    pairs = partners(table, open_pairs)
+    """Find out what became of every object.
+
+    Parameters
+    ----------
+    table : Overlap
+        Of two label images.
+
+    Returns
+    -------
+    tuple of ObjectChange
+        In raster order of first appearance, in a if a has the object. Each object is in exactly
+        one change.
+    """
+    cut_changes = _splits_and_merges(table)
+    free_a = np.ones(table.n_a, bool)
+    free_b = np.ones(table.n_b, bool)
+    for change in cut_changes:
+        free_a[change.objects_a] = False
+        free_b[change.objects_b] = False
+    may_be_paired = free_a[table.rows] & free_b[table.columns] & (table.iou >= LEAST_IOU)
+    pairs = partners(table, may_be_paired)
     free_a[table.rows[pairs]] = False
     free_b[table.columns[pairs]] = False
-    none = np.zeros(0, np.int64)
-    events += [_Event(ObjectKind.LOST, i, none, 0) for i in np.argwhere(free_a)]
-    events += [_Event(ObjectKind.GAINED, none, i, 0) for i in np.argwhere(free_b)]
-    found = [(event.first(table), event.change(table)) for event in events]
-    first = table.first_a[table.rows[pairs]].tolist()
-    found += zip(first, _of_counterparts(table, pairs), strict=True)
+    changes = [
+        *(change.placed(table) for change in (*cut_changes, *_lost_and_gained(free_a, free_b))),
+        *_counterparts(table, pairs),
+    ]
     # Nothing but position settles the order. A gained object can begin at the pixel of another's
     # first one; then what a has comes first.
-    found.sort(key=lambda each: (each[0], each[1].kind == ObjectKind.GAINED))
-    return tuple(change for _, change in found)
+    changes.sort(key=lambda each: (each.first_pixel, each.change.kind == ObjectKind.GAINED))
+    return tuple(each.change for each in changes)
+
+
+class _PlacedChange(NamedTuple):
+    """A change, and the position of its first pixel in the flat image."""
+
+    first_pixel: int
+    change: ObjectChange
 
 
 @dataclass(frozen=True, eq=False)
-class _Event:
-    """One object without a counterpart, or one and the parts that it fell into or came of."""
+class _UnpairedObjects:
+    """One object without a counterpart, or one and the parts that it split into or came of."""
 
     kind: ObjectKind
-    of_a: NDArray[np.int64]
-    of_b: NDArray[np.int64]
-    pixels: int  # shared
+    objects_a: _Positions
+    objects_b: _Positions
+    n_shared: int
+    """Pixels that both sides share."""
 
     @property
     def weight(self) -> tuple[int, int]:
-        return self.pixels, len(self.of_a) + len(self.of_b)
+        """What settles which of several goes first: shared pixels, then number of objects."""
+        return self.n_shared, len(self.objects_a) + len(self.objects_b)
 
     @cached_property
     def objects(self) -> set[tuple[str, int]]:
-        return {("a", i) for i in self.of_a.tolist()} | {("b", j) for j in self.of_b.tolist()}
+        """Side and position of every object."""
+        of_a = {("a", position) for position in self.objects_a.tolist()}
+        of_b = {("b", position) for position in self.objects_b.tolist()}
+        return of_a | of_b
 
-    def first(self, table: Overlap) -> int:
-        """Its first pixel."""
-        of_a, of_b = table.first_a[self.of_a], table.first_b[self.of_b]
-        return int(of_a.min() if len(of_a) else of_b.min())
-
-    def change(self, table: Overlap) -> ObjectChange:
-        areas_a, areas_b = table.areas_a[self.of_a], table.areas_b[self.of_b]
-        area_a, area_b = int(areas_a.sum()), int(areas_b.sum())
-        at_a = tuple((areas_a @ table.centroids_a[self.of_a] / max(1, area_a)).tolist())
-        at_b = tuple((areas_b @ table.centroids_b[self.of_b] / max(1, area_b)).tolist())
-        return ObjectChange(
-            self.kind,
-            tuple(table.labels_a[self.of_a].tolist()),
-            tuple(table.labels_b[self.of_b].tolist()),
-            self.pixels / (area_a + area_b - self.pixels),
-            at_a if area_a else at_b,
-            at_b if area_b else None,
-            area_a,
-            area_b,
-            math.dist(at_a, at_b) if area_a and area_b else math.nan,
-            _cuts(table.planes_a[self.of_a]) + _cuts(table.planes_b[self.of_b]),
+    def placed(self, table: Overlap) -> _PlacedChange:
+        """Describe it, with its areas and centroids."""
+        first_a = table.first_a[self.objects_a]
+        first_b = table.first_b[self.objects_b]
+        areas_a = table.areas_a[self.objects_a]
+        areas_b = table.areas_b[self.objects_b]
+        area_a = int(areas_a.sum())
+        area_b = int(areas_b.sum())
+        centroid_a = _joint_centroid(table.centroids_a[self.objects_a], areas_a)
+        centroid_b = _joint_centroid(table.centroids_b[self.objects_b], areas_b)
+        on_both_sides = area_a > 0 and area_b > 0
+        cuts_a = _cuts(table.planes_a[self.objects_a])
+        cuts_b = _cuts(table.planes_b[self.objects_b])
+        change = ObjectChange(
+            kind=self.kind,
+            labels_a=tuple(table.labels_a[self.objects_a].tolist()),
+            labels_b=tuple(table.labels_b[self.objects_b].tolist()),
+            iou=self.n_shared / (area_a + area_b - self.n_shared),
+            position=centroid_a if area_a else centroid_b,
+            position_b=centroid_b if area_b else None,
+            area_a=area_a,
+            area_b=area_b,
+            displacement=math.dist(centroid_a, centroid_b) if on_both_sides else math.nan,
+            cut_between=cuts_a + cuts_b,
         )
+        return _PlacedChange(int(first_a.min() if area_a else first_b.min()), change)
 
 
-def _cuts(planes: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+def _joint_centroid(centroids: NDArray[np.float64], areas: _Positions) -> tuple[float, ...]:
+    """The centroid of some objects together; the origin of none."""
+    return tuple((areas @ centroids / max(1, int(areas.sum()))).tolist())
+
+
+def _cuts(planes: _Positions) -> tuple[tuple[int, int], ...]:
     """Between which planes one part ends and another begins; none for a single part."""
     ends = np.intersect1d(planes[:, 1], planes[:, 0] - 1).tolist()
     return tuple((z, z + 1) for z in ends)
 
 
-def _events(table: Overlap) -> list[_Event]:
+def _lost_and_gained(
+    free_a: NDArray[np.bool_], free_b: NDArray[np.bool_]
+) -> Iterator[_UnpairedObjects]:
+    none = np.zeros(0, np.int64)
+    for position in np.argwhere(free_a):
+        yield _UnpairedObjects(ObjectKind.LOST, objects_a=position, objects_b=none, n_shared=0)
+    for position in np.argwhere(free_b):
+        yield _UnpairedObjects(ObjectKind.GAINED, objects_a=none, objects_b=position, n_shared=0)
+
+
+# -- splits and merges -------------------------------------------------------------------------
+
+
+def _splits_and_merges(table: Overlap) -> list[_UnpairedObjects]:
     """Splits and merges that share no object, those with more shared pixels first."""
-    wholes = _wholes(table.pixels, table.rows, table.columns, table.areas_a, table.areas_b)
-    candidates = [_Event(ObjectKind.SPLIT, one, parts, n) for one, parts, n in wholes]
-    wholes = _wholes(table.pixels, table.columns, table.rows, table.areas_b, table.areas_a)
-    candidates += [_Event(ObjectKind.MERGED, parts, one, n) for one, parts, n in wholes]
-    candidates.sort(key=lambda event: event.weight, reverse=True)
+    of_a = _Side(table.rows, table.areas_a)
+    of_b = _Side(table.columns, table.areas_b)
+    candidates = [
+        _UnpairedObjects(ObjectKind.SPLIT, cut.whole, cut.parts, cut.n_covered)
+        for cut in _wholes_with_parts(table.pixels, wholes=of_a, parts=of_b)
+    ]
+    candidates += [
+        _UnpairedObjects(ObjectKind.MERGED, cut.parts, cut.whole, cut.n_covered)
+        for cut in _wholes_with_parts(table.pixels, wholes=of_b, parts=of_a)
+    ]
+    candidates.sort(key=lambda candidate: candidate.weight, reverse=True)
     taken: set[tuple[str, int]] = set()
     chosen = []
-    for _, alike in itertools.groupby(candidates, key=lambda event: event.weight):
-        free = [event for event in alike if not event.objects & taken]
-        claims = Counter(part for event in free for part in event.objects)
-        # Of two alike nothing says which it was, and swapping a and b must not decide it.
-        alone = [event for event in free if all(claims[part] == 1 for part in event.objects)]
-        chosen += alone
-        taken.update(part for event in alone for part in event.objects)
+    for _, of_one_weight in itertools.groupby(candidates, key=lambda candidate: candidate.weight):
+        free = [candidate for candidate in of_one_weight if not candidate.objects & taken]
+        claims = Counter(part for candidate in free for part in candidate.objects)
+        # Of two with one weight nothing says which it was, and swapping a and b must not decide it.
+        unrivalled = [each for each in free if all(claims[part] == 1 for part in each.objects)]
+        chosen += unrivalled
+        taken.update(part for each in unrivalled for part in each.objects)
     return chosen
 
 
-def _wholes(
-    pixels: NDArray[np.int64],
-    wholes: NDArray[np.int64],
-    parts: NDArray[np.int64],
-    areas: NDArray[np.int64],
-    areas_of_parts: NDArray[np.int64],
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
-    """Objects whose place several others share, these others, and the pixels they cover."""
+class _Side(NamedTuple):
+    """One side of the overlapping pairs."""
+
+    objects: _Positions
+    """Shape (P,): the object of each pair."""
+    areas: NDArray[np.int64]
+    """Pixels of every object of this side."""
+
+
+class _CutObject(NamedTuple):
+    """An object of one side whose pixels several objects of the other side share."""
+
+    whole: _Positions
+    """Shape (1,)."""
+    parts: _Positions
+    n_covered: int
+    """Pixels of the whole that the parts cover."""
+
+
+def _wholes_with_parts(
+    pixels: NDArray[np.int64], *, wholes: _Side, parts: _Side
+) -> Iterator[_CutObject]:
+    """Every object of one side that at least two objects of the other side share."""
     # Divided, not multiplied: 0.1 * 70 is more than 7, and 7 / 70 is 0.1.
-    inside = pixels / areas_of_parts[parts] >= _INSIDE
-    at = np.flatnonzero(inside & (pixels / areas[wholes] >= _PIECE))
-    n_pieces = np.bincount(wholes[at], minlength=len(areas))
-    covered = np.bincount(wholes[at], pixels[at], minlength=len(areas))
-    for whole in np.flatnonzero((n_pieces >= 2) & (covered >= _COVERED * areas)):
-        of_whole = at[wholes[at] == whole]
-        yield np.array([whole]), np.sort(parts[of_whole]), int(covered[whole])
+    is_inside = pixels / parts.areas[parts.objects] >= _LEAST_INSIDE
+    is_piece = pixels / wholes.areas[wholes.objects] >= _LEAST_PIECE
+    pairs = np.flatnonzero(is_inside & is_piece)
+    n_wholes = len(wholes.areas)
+    n_parts = np.bincount(wholes.objects[pairs], minlength=n_wholes)
+    n_covered = np.bincount(wholes.objects[pairs], pixels[pairs], minlength=n_wholes)
+    is_cut = (n_parts >= 2) & (n_covered >= _LEAST_COVERED * wholes.areas)
+    for whole in np.flatnonzero(is_cut):
+        of_whole = pairs[wholes.objects[pairs] == whole]
+        yield _CutObject(
+            whole=np.array([whole]),
+            parts=np.sort(parts.objects[of_whole]),
+            n_covered=int(n_covered[whole]),
+        )
 
 
-def _of_counterparts(table: Overlap, pairs: NDArray[np.intp]) -> list[ObjectChange]:
-    rows, columns, iou = table.rows[pairs], table.columns[pairs], table.iou[pairs]
-    centroids_a, centroids_b = table.centroids_a[rows], table.centroids_b[columns]
+# -- counterparts ------------------------------------------------------------------------------
+
+
+def _counterparts(table: Overlap, pairs: NDArray[np.intp]) -> Iterator[_PlacedChange]:
+    """The kept and moved objects: every pair of an object and its counterpart."""
+    rows = table.rows[pairs]
+    columns = table.columns[pairs]
+    iou = table.iou[pairs]
+    centroids_a = table.centroids_a[rows]
+    centroids_b = table.centroids_b[columns]
     displacement = np.sqrt(((centroids_a - centroids_b) ** 2).sum(1))
     # A centroid is rounded: one pixel further must not look like less than one pixel.
-    kept = (iou >= KEPT_IOU) & (displacement < KEPT_WITHIN * (1 - 1e-9))
-    return [
-        ObjectChange(ObjectKind.KEPT if is_kept else ObjectKind.MOVED, (a,), (b,), *rest)
-        for is_kept, a, b, *rest in zip(
-            kept.tolist(),
-            table.labels_a[rows].tolist(),
-            table.labels_b[columns].tolist(),
-            iou.tolist(),
-            map(tuple, centroids_a.tolist()),
-            map(tuple, centroids_b.tolist()),
-            table.areas_a[rows].tolist(),
-            table.areas_b[columns].tolist(),
-            displacement.tolist(),
-            strict=True,
+    is_kept = (iou >= KEPT_IOU) & (displacement < KEPT_WITHIN * (1 - 1e-9))
+    # As lists, which are read one by one much faster than arrays.
+    rows_of_pairs = zip(
+        table.first_a[rows].tolist(),
+        is_kept.tolist(),
+        table.labels_a[rows].tolist(),
+        table.labels_b[columns].tolist(),
+        iou.tolist(),
+        centroids_a.tolist(),
+        centroids_b.tolist(),
+        table.areas_a[rows].tolist(),
+        table.areas_b[columns].tolist(),
+        displacement.tolist(),
+        strict=True,
+    )
+    for first, kept, label_a, label_b, overlap, at_a, at_b, area_a, area_b, apart in rows_of_pairs:
+        change = ObjectChange(
+            kind=ObjectKind.KEPT if kept else ObjectKind.MOVED,
+            labels_a=(label_a,),
+            labels_b=(label_b,),
+            iou=overlap,
+            position=tuple(at_a),
+            position_b=tuple(at_b),
+            area_a=area_a,
+            area_b=area_b,
+            displacement=apart,
         )
-    ]
+        yield _PlacedChange(first, change)
