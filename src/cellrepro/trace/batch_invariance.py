@@ -1,8 +1,8 @@
 """Which operations give an item other bits in a batch than alone, from equal inputs.
 
 A matrix product of another height may be cut into other blocks and add in another order. Every
-operation of a forward pass over a batch is executed again on the slices of single items, laid out
-in memory as when the item is alone.
+operation of a forward pass over a batch is executed again on single items of its arguments, laid
+out in memory as when the item is alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -19,32 +18,56 @@ from cellrepro.bits.site import Site
 from cellrepro.errors import BadInput
 from cellrepro.results import Result
 from cellrepro.trace.observer import Call, Observer
-from cellrepro.trace.reexecution import leaves_of, plan_of
+from cellrepro.trace.reexecution import inputs_of, plan_of
 
 
 @dataclass(frozen=True)
 class BatchDependent:
-    """An operation whose result for one item depends on the batch."""
+    """An operation whose result for one item depends on the batch.
+
+    Attributes
+    ----------
+    op, module, source : str or None
+        As in `cellrepro.bits.site.Site`.
+    calls : int
+        Those in which an item, of the items looked at, had other bits than alone.
+    n_elements : int
+        Elements that differ, at most in one item of one call.
+    max_abs : float
+        Largest difference, in the units of the output.
+    """
 
     op: str
     module: str | None
     source: str | None
-    calls: int  # in which an item, of those looked at, came out otherwise
-    n_elements: int  # differing, at most in one call
+    calls: int
+    n_elements: int
     max_abs: float
 
 
 @dataclass(frozen=True, repr=False)
 class BatchInvariance(Result):
-    """What one batch showed."""
+    """Which operations depended on the batch, for one batch.
 
-    ops: tuple[BatchDependent, ...]  # most calls first
+    Attributes
+    ----------
+    ops : tuple of BatchDependent
+        Most calls first.
+    n_items : int
+        Items of the batch.
+    n_compared : int
+        Calls of operations that were compared.
+    not_compared : dict of str to int
+        Calls that could not be divided into items, by operation.
+    """
+
+    ops: tuple[BatchDependent, ...]
     n_items: int
-    n_compared: int  # calls
-    not_compared: dict[str, int]  # calls that could not be cut into items, by operation
+    n_compared: int
+    not_compared: dict[str, int]
 
     def sentence(self) -> str:
-        """What was found, over how much."""
+        """Say which operations depend on the batch, and how many were compared."""
         over = f"over {self.n_compared} operations on batches of {self.n_items} and of 1"
         if self.not_compared:
             over += f"; {sum(self.not_compared.values())} that are other ones alone were left out"
@@ -57,12 +80,14 @@ class BatchInvariance(Result):
 
 
 def batch_invariance(
-    forward: Callable[[torch.Tensor], Any],
+    forward: Callable[[torch.Tensor], object],
     batch: torch.Tensor,
     *,
     model: torch.nn.Module | None = None,
 ) -> BatchInvariance:
     """Compare every operation of a forward pass over a batch with the same on single items.
+
+    Of the items the first, one in the middle and the last are looked at.
 
     Parameters
     ----------
@@ -73,11 +98,21 @@ def batch_invariance(
     model : torch.nn.Module, optional
         Modules are named by their path in it.
 
+    Returns
+    -------
+    BatchInvariance
+
+    Raises
+    ------
+    BadInput
+        If the batch has fewer than two items.
+
     Examples
     --------
     >>> _ = torch.manual_seed(0)
     >>> layer = torch.nn.Linear(512, 512)
-    >>> {one.op for one in batch_invariance(layer, torch.randn(16, 512)).ops} <= {
+    >>> dependent = batch_invariance(layer, torch.randn(16, 512)).ops
+    >>> {operation.op for operation in dependent} <= {
     ...     "aten.addmm.default", "aten.linear.default"}
     True
     >>> batch_invariance(torch.relu, torch.randn(16, 512)).ops
@@ -87,174 +122,209 @@ def batch_invariance(
         raise BadInput(f"the batch has {len(batch)} items; expected 2 or more")
     item = batch[:1].clone()
     with torch.no_grad():
-        with _Alone(model) as alone:
+        with _Recorder(model) as alone:
             forward(item)
-        with _Batch(alone.calls, len(batch), model) as watched:
+        with _Comparison(alone.calls, len(batch), model) as comparison:
             forward(batch)
-    dependent = []
-    for site, n_calls in watched.n_differing.most_common():
-        n_elements, max_abs = watched.largest[site]
-        dependent.append(
-            BatchDependent(
-                op=site.op,
-                module=site.module,
-                source=site.source,
-                calls=n_calls,
-                n_elements=n_elements,
-                max_abs=max_abs,
-            )
-        )
-    return BatchInvariance(
-        ops=tuple(dependent),
-        n_items=len(batch),
-        n_compared=watched.n_compared,
-        not_compared=dict(watched.not_compared),
-    )
+    return comparison.result()
 
 
 @dataclass(frozen=True)
-class _Laid:
-    """How a tensor lies when an item is alone."""
+class _Layout:
+    """How a tensor lies in memory when an item is alone."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> _Laid:
+    def of(cls, tensor: torch.Tensor) -> _Layout:
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
-    def axis_in(self, tensor: torch.Tensor, n: int) -> int | None:
-        """The axis along which a tensor holds n of them; -1 if it is as large; none if neither."""
-        if tuple(tensor.shape) == self.shape:
-            return -1
-        if tensor.ndim != len(self.shape):
-            return None
-        sizes = enumerate(zip(tensor.shape, self.shape, strict=True))
-        axes = [axis for axis, (many, one) in sizes if many != one]
-        fits = len(axes) == 1 and tensor.shape[axes[0]] == n * self.shape[axes[0]]
-        return axes[0] if fits else None
+    def is_as_large_as(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor does not grow with the batch, as weights do not."""
+        return tuple(tensor.shape) == self.shape
 
-    def cut(self, tensor: torch.Tensor, axis: int, item: int) -> torch.Tensor:
-        """The part of one item, laid out as when it is alone."""
-        if axis < 0:
+    def part_of(self, tensor: torch.Tensor, n_items: int, item: int) -> torch.Tensor:
+        """The part of one item, laid out as when the item is alone.
+
+        Raises
+        ------
+        _NotDivisible
+            If the tensor does not hold ``n_items`` of them along one axis.
+        """
+        if self.is_as_large_as(tensor):
             return tensor
+        axis = self._axis_of_items(tensor, n_items)
         size = self.shape[axis]
         part = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=tensor.device)
         return part.copy_(tensor.narrow(axis, item * size, size))
 
+    def _axis_of_items(self, tensor: torch.Tensor, n_items: int) -> int:
+        """The one axis in which a tensor is ``n_items`` times as long as of one item."""
+        if tensor.ndim != len(self.shape):
+            raise _NotDivisible
+        longer = [axis for axis in range(tensor.ndim) if tensor.shape[axis] != self.shape[axis]]
+        if len(longer) != 1 or tensor.shape[longer[0]] != n_items * self.shape[longer[0]]:
+            raise _NotDivisible
+        return longer[0]
+
+
+class _NotDivisible(Exception):
+    """A tensor that does not hold the items of the batch one after the other."""
+
 
 @dataclass(frozen=True)
-class _Seen:
-    """One operation on a single item."""
+class _Arguments:
+    """What an operation is given; in it, tensors may stand as their `_Layout`."""
 
-    args: Any  # tensors as `_Laid`
-    kwargs: Any
-    outputs: list[Any]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+
+    def mapped(self, function: Callable[[object], object]) -> _Arguments:
+        """The same with a function applied to every value, also within lists."""
+        args = tuple(_mapped(value, function) for value in self.args)
+        kwargs = {name: _mapped(value, function) for name, value in self.kwargs.items()}
+        return _Arguments(args, kwargs)
 
 
-def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(_mapped(item, function) for item in value)
-    if isinstance(value, dict):
-        return {name: _mapped(item, function) for name, item in value.items()}
+@dataclass(frozen=True)
+class _CallAlone:
+    """One operation on a single item, every tensor as its `_Layout`."""
+
+    arguments: _Arguments
+    outputs: list[object]
+
+
+def _mapped(value: object, function: Callable[[object], object]) -> object:
+    if isinstance(value, list):
+        return [_mapped(item, function) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_mapped(item, function) for item in value)
     return function(value)
 
 
-def _laid(value: Any) -> Any:
-    return _Laid.of(value) if isinstance(value, torch.Tensor) else value
+def _layout_or_value(value: object) -> object:
+    return _Layout.of(value) if isinstance(value, torch.Tensor) else value
 
 
-class _Alone(Observer):
-    """Writes down how everything lies."""
+class _Recorder(Observer):
+    """Records how every tensor lies in memory in a pass over one item."""
 
     def __init__(self, model: torch.nn.Module | None) -> None:
         super().__init__(model)
-        self.calls: dict[Site, deque[_Seen]] = defaultdict(deque)
+        self.calls: dict[Site, deque[_CallAlone]] = defaultdict(deque)
 
-    def observe(self, call: Call) -> Any:
-        args = _mapped(call.args, _laid)
-        kwargs = _mapped(call.kwargs, _laid)
+    def observe(self, call: Call) -> object:
+        arguments = _Arguments(call.args, call.kwargs).mapped(_layout_or_value)
         returned = call.run()
         outputs = plan_of(call.func).outputs(call.args, call.kwargs, returned)
-        self.calls[call.place].append(_Seen(args, kwargs, _mapped(outputs, _laid)))
+        layouts = [_layout_or_value(output) for output in outputs]
+        self.calls[call.place].append(_CallAlone(arguments, layouts))
         return returned
 
 
-class _Batch(Observer):
-    """Executes each operation again on single items, and compares."""
+class _Comparison(Observer):
+    """Executes each operation of a batch again on single items, and compares."""
 
     def __init__(
-        self, alone: dict[Site, deque[_Seen]], n: int, model: torch.nn.Module | None
+        self,
+        alone: dict[Site, deque[_CallAlone]],
+        n_items: int,
+        model: torch.nn.Module | None,
     ) -> None:
         super().__init__(model)
-        self.n_compared = 0
-        self.n_differing: Counter[Site] = Counter()  # calls
-        self.largest: dict[Site, tuple[int, float]] = {}
-        self.not_compared: Counter[str] = Counter()
         self._alone = alone
-        self._n = n
-        self._items = sorted({0, n // 2, n - 1})  # the first, one in the middle, the last
+        self._n_items = n_items
+        self._items = sorted({0, n_items // 2, n_items - 1})
+        self._n_compared = 0
+        self._n_differing: Counter[Site] = Counter()  # calls
+        self._n_elements: dict[Site, int] = defaultdict(int)  # most in one item of one call
+        self._max_abs: dict[Site, float] = defaultdict(float)
+        self._not_compared: Counter[str] = Counter()
 
-    def observe(self, call: Call) -> Any:
+    def result(self) -> BatchInvariance:
+        dependent = [
+            BatchDependent(
+                op=site.op,
+                module=site.module,
+                source=site.source,
+                calls=n_calls,
+                n_elements=self._n_elements[site],
+                max_abs=self._max_abs[site],
+            )
+            for site, n_calls in self._n_differing.most_common()
+        ]
+        return BatchInvariance(
+            ops=tuple(dependent),
+            n_items=self._n_items,
+            n_compared=self._n_compared,
+            not_compared=dict(self._not_compared),
+        )
+
+    def observe(self, call: Call) -> object:
         plan = plan_of(call.func)
-        calls_alone = self._alone.get(call.place)
         if not plan.computes or plan.draws:
             return call.run()
+        calls_alone = self._alone.get(call.place)
         if not calls_alone:  # alone, another operation stands there: a view where a batch is copied
-            self.not_compared[call.place.op] += 1
+            self._not_compared[call.place.op] += 1
             return call.run()
-        seen = calls_alone.popleft()
-        try:
-            items = [self._item(seen, call, item) for item in self._items]
-        except _NotCut:
-            self.not_compared[call.place.op] += 1
+        alone = calls_alone.popleft()
+        try:  # before the call: it may overwrite its arguments
+            of_items = [self._arguments_of(item, alone, call) for item in self._items]
+        except _NotDivisible:
+            self._not_compared[call.place.op] += 1
             return call.run()
         returned = call.run()
-        expected = leaves_of(plan.outputs(call.args, call.kwargs, returned))
-        laid = leaves_of(seen.outputs)
+        outputs = plan.outputs(call.args, call.kwargs, returned)
         differs = False
-        for item, (args, kwargs) in zip(self._items, items, strict=True):
-            again = leaves_of(plan.outputs(args, kwargs, call.func(*args, **kwargs)))
-            differs |= self._item_differs(call.place, laid, expected, again, item)
-        self.n_compared += 1
+        for item, arguments in zip(self._items, of_items, strict=True):
+            args, kwargs = arguments.args, arguments.kwargs
+            outputs_alone = plan.outputs(args, kwargs, call.func(*args, **kwargs))
+            differs |= self._item_differs(item, call.place, alone.outputs, outputs, outputs_alone)
+        self._n_compared += 1
         if differs:
-            self.n_differing[call.place] += 1
+            self._n_differing[call.place] += 1
         return returned
 
-    def _item(self, seen: _Seen, call: Call, item: int) -> tuple[Any, Any]:
-        """The arguments of the operation on one item alone."""
-        given = iter(leaves_of([*call.args, *call.kwargs.values()]))
+    def _arguments_of(self, item: int, alone: _CallAlone, call: Call) -> _Arguments:
+        """The arguments of the operation, of one item alone."""
+        values = iter(inputs_of(call))
 
-        def cut(as_alone: Any) -> Any:
-            value = next(given)
-            if not isinstance(as_alone, _Laid):
-                return as_alone
-            axis = as_alone.axis_in(value, self._n) if isinstance(value, torch.Tensor) else None
-            if axis is None:
-                raise _NotCut
-            return as_alone.cut(value, axis, item)
+        def part(layout: object) -> object:
+            value = next(values)
+            if not isinstance(layout, _Layout):
+                return layout
+            if not isinstance(value, torch.Tensor):
+                raise _NotDivisible
+            return layout.part_of(value, self._n_items, item)
 
-        return _mapped(seen.args, cut), _mapped(seen.kwargs, cut)
+        return alone.arguments.mapped(part)
 
     def _item_differs(
-        self, place: Site, laid: list[Any], expected: list[Any], again: list[Any], item: int
+        self,
+        item: int,
+        site: Site,
+        layouts: list[object],
+        outputs: list[object],
+        outputs_alone: list[object],
     ) -> bool:
-        """Whether one item came out otherwise than alone, in any output of one call."""
+        """Whether one item came out with other bits than alone, in any output of one call."""
         differs = False
-        for as_alone, many, alone in zip(laid, expected, again, strict=False):
-            axis = as_alone.axis_in(many, self._n) if isinstance(as_alone, _Laid) else None
-            if axis is None or axis < 0:
+        for layout, output, alone in zip(layouts, outputs, outputs_alone, strict=False):
+            if not isinstance(layout, _Layout) or not isinstance(output, torch.Tensor):
                 continue
-            part = as_alone.cut(many, axis, item)
+            if layout.is_as_large_as(output):
+                continue
+            try:
+                part = layout.part_of(output, self._n_items, item)
+            except _NotDivisible:
+                continue
             if same_bits(part, alone):
                 continue
             differs = True
-            n_elements, largest = difference(part, alone)
-            most_elements, largest_so_far = self.largest.get(place, (0, 0.0))
-            self.largest[place] = max(most_elements, n_elements), max(largest_so_far, largest)
+            n_elements, max_abs = difference(part, alone)
+            self._n_elements[site] = max(self._n_elements[site], n_elements)
+            self._max_abs[site] = max(self._max_abs[site], max_abs)
         return differs
-
-
-class _NotCut(Exception):
-    """An argument that does not hold items one after the other."""
