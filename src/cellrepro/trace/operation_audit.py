@@ -31,7 +31,7 @@ from cellrepro.trace.reexecution import (
     plan_of,
     without_warnings,
 )
-from cellrepro.trace.unwritten import Unwritten
+from cellrepro.trace.unwritten import UnwrittenMemory
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,7 +150,7 @@ class Auditor(Observer):
         self._spots: dict[Site, _Spot] = {}
         self._kinds: Counter[str] = Counter()  # calls replayed, by operation
         self._not_replayed: Counter[str] = Counter()  # others, by operation and what went wrong
-        self._unwritten = Unwritten(self._not_replayed)
+        self._unwritten = UnwrittenMemory(self._not_replayed)
         # The backward passes of several GPUs run at once, and share the processor's generator.
         self._lock = threading.RLock()
 
@@ -206,7 +206,7 @@ class Auditor(Observer):
             replays[spot.place.op] += spot.n_replays
             group = "what is documented to race" if spot.suspected else "all others"
             least[group] = min(spot.n_replays, least.get(group, spot.n_replays))
-        found = [spot.found() for spot in spots if spot.flips] + self._unwritten.found()
+        found = [spot.found() for spot in spots if spot.flips] + self._unwritten.operations()
         return Audit(
             ops=tuple(sorted(found, key=lambda op: -op.flips)),
             n_steps=n_steps,

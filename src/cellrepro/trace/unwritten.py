@@ -1,8 +1,9 @@
 """Memory that nobody has written: which operation computed from it.
 
-A result computed from it changes from run to run though every operation repeats. Beside the
-training, which is not touched, such memory holds a pattern: what is given it is run with that, too,
-and where its result differs it was computed from the pattern.
+A result that is computed from such memory changes from run to run, though every operation repeats.
+The training itself is not touched. Beside it, a copy of the memory holds a pattern. An operation
+that is given the memory is executed again on that copy. Where its result differs, it was computed
+from what nobody has written.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -31,81 +31,158 @@ from cellrepro.trace.reexecution import (
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Memory:
-    """A storage of which something is unwritten."""
+    """A storage of which something is unwritten.
 
-    place: Site  # of what handed it out
-    storage: StorageWeakRef  # while it is held no other storage has its number
-    real: torch.Tensor  # what it holds in the training: bytes
-    shadow: torch.Tensor  # and with the pattern
+    Attributes
+    ----------
+    site : Site
+        Of the operation that handed it out.
+    storage : StorageWeakRef
+        While it is referred to, no other storage has its number.
+    real : torch.Tensor
+        Its content in the training: uint8, one axis.
+    shadow : torch.Tensor
+        Its content with the pattern, likewise.
+    """
+
+    site: Site
+    storage: StorageWeakRef
+    real: torch.Tensor
+    shadow: torch.Tensor
 
 
 @dataclass(frozen=True)
 class _Read:
-    """An operation that computed from unwritten memory."""
+    """An operation that computed from unwritten memory.
+
+    Attributes
+    ----------
+    reader : Site
+    n_elements : int
+        Elements of one of its results that changed with the pattern.
+    max_abs : float
+        By how much at most.
+    """
 
     reader: Site
-    n_elements: int  # of its results that changed with the pattern
-    max_abs: float  # by how much at most
+    n_elements: int
+    max_abs: float
 
 
-class Unwritten:
-    """Follows the unwritten memory of one audit to the first operation that computes from it."""
+@dataclass(frozen=True)
+class _Write:
+    """Contents of a storage that an operation wrote into, as bytes: uint8, one axis.
+
+    Attributes
+    ----------
+    view : torch.Tensor
+        The argument through which it was written.
+    real, real_before : torch.Tensor
+        In the training, after the operation and before it.
+    shadow, shadow_before : torch.Tensor
+        With the pattern, likewise.
+    """
+
+    view: torch.Tensor
+    real: torch.Tensor
+    real_before: torch.Tensor
+    shadow: torch.Tensor
+    shadow_before: torch.Tensor
+
+    @property
+    def is_resized(self) -> bool:
+        return len(self.real) != len(self.real_before)
+
+    def n_differing(self) -> int:
+        """How many elements of the view have been written and differ with the pattern."""
+        real = self._bits(self.real)
+        shadow = self._bits(self.shadow)
+        written = (real != self._bits(self.real_before)) | (
+            shadow != self._bits(self.shadow_before)
+        )
+        return int(((real != shadow) & written).sum())
+
+    def _bits(self, content: torch.Tensor) -> torch.Tensor:
+        return as_integers(seen_on(self.view, content))
+
+
+class UnwrittenMemory:
+    """Follows the unwritten memory of one audit to the first operation that computes from it.
+
+    Parameters
+    ----------
+    problems : collections.Counter of str
+        Counts calls whose memory could not be followed, by operation and reason.
+
+    Attributes
+    ----------
+    n_followed : collections.Counter of Site
+        Memories, by the operation that handed them out.
+    """
 
     def __init__(self, problems: Counter[str]) -> None:
-        self.n_followed: Counter[Site] = Counter()  # memories, by what handed them out
-        self._problems = problems  # calls whose memory could not be followed, by why
-        self._memories: dict[int, _Memory] = {}  # by storage
-        self._reads: dict[Site, list[_Read]] = {}  # by what handed the memory out
+        self.n_followed: Counter[Site] = Counter()
+        self._problems = problems
+        self._memories: dict[int, _Memory] = {}  # by the number of their storage
+        self._reads: dict[Site, list[_Read]] = {}  # by the operation that handed the memory out
 
-    def found(self) -> list[NondeterministicOperation]:
+    def operations(self) -> list[NondeterministicOperation]:
         """The operations that handed out memory from which something was computed."""
-        operations = []
-        for site, reads in self._reads.items():
-            readers = dict.fromkeys(f"{read.reader.op}, {read.reader}" for read in reads)
-            read_by = ", ".join(readers)
-            operations.append(
-                NondeterministicOperation(
-                    op=site.op,
-                    module=site.module,
-                    source=site.source,
-                    phase=site.phase,
-                    flips=len(reads),
-                    replays=self.n_followed[site],
-                    max_abs=max(read.max_abs for read in reads),
-                    n_elements=max(read.n_elements for read in reads),
-                    calls=self.n_followed[site],
-                    reason="It hands out memory that nobody has written, and what that holds "
-                    f"changes from run to run; read by {read_by}.",
-                    remedy="Write all of it before it is read: torch.zeros, fill_ or copy_.",
-                    read_by=read_by,
-                )
-            )
-        return operations
+        return [self._operation(site, reads) for site, reads in self._reads.items()]
 
-    def run(self, call: Call, plan: ReplayPlan, run: Callable[[], Any]) -> Any:
-        """Carry out an operation: follow what it hands out, see what it computes from."""
-        given = self._given(call) if plan.computes and self._memories else {}
-        if not given and not plan.allocates:
+    def _operation(self, site: Site, reads: list[_Read]) -> NondeterministicOperation:
+        readers = dict.fromkeys(f"{read.reader.op}, {read.reader}" for read in reads)
+        read_by = ", ".join(readers)
+        return NondeterministicOperation(
+            op=site.op,
+            module=site.module,
+            source=site.source,
+            phase=site.phase,
+            flips=len(reads),
+            replays=self.n_followed[site],
+            max_abs=max(read.max_abs for read in reads),
+            n_elements=max(read.n_elements for read in reads),
+            calls=self.n_followed[site],
+            reason="It hands out memory that nobody has written, and what that holds "
+            f"changes from run to run; read by {read_by}.",
+            remedy="Write all of it before it is read: torch.zeros, fill_ or copy_.",
+            read_by=read_by,
+        )
+
+    def run(self, call: Call, plan: ReplayPlan, run: Callable[[], object]) -> object:
+        """Carry out an operation; follow the memory that it hands out, or see whether it reads one.
+
+        Parameters
+        ----------
+        call : Call
+            The operation.
+        plan : ReplayPlan
+            What its schema says.
+        run : callable
+            Carries it out, without arguments.
+
+        Returns
+        -------
+        object
+            What ``run`` returns.
+        """
+        memories = self._memories_given_to(call) if plan.computes and self._memories else {}
+        if not memories and not plan.allocates:
             return run()
-        shadows = {key: memory.shadow for key, memory in given.items()}
+        shadows = {number: memory.shadow for number, memory in memories.items()}
         before = Before(call, plan, shadows)
-        blamed = self._blamed(call, plan, given)
+        sources = self._sites_read(call, plan, memories)
         returned = run()
         try:
             if plan.allocates:
-                self._hand_out(call.place, returned)
+                self._follow(call.place, returned)
             else:
-                differences = self._apart(call, plan, before, given, returned)
-                if differences:
-                    read = _Read(
-                        reader=call.place,
-                        n_elements=max(n_elements for n_elements, _ in differences),
-                        max_abs=max(max_abs for _, max_abs in differences),
-                    )
-                    for memory in blamed:
-                        self._reads.setdefault(memory.place, []).append(read)
+                read = self._compared(call, plan, before, memories, returned)
+                if read is not None:
+                    for site in sources:
+                        self._reads.setdefault(site, []).append(read)
         except Exception as error:  # a kind of tensor unknown here: the step goes on
             why = f"{call.place.op}: its memory was not followed, {type(error).__name__}"
             self._problems[why] += 1
@@ -113,92 +190,113 @@ class Unwritten:
             before.finish()
         return returned
 
-    def _given(self, call: Call) -> dict[int, _Memory]:
-        """The memories that an operation is given."""
-        given = {}
-        for storage in (view.untyped_storage() for view in filter(is_plain, inputs_of(call))):
+    def _memories_given_to(self, call: Call) -> dict[int, _Memory]:
+        """The memories among the arguments of an operation, by the number of their storage."""
+        memories = {}
+        for view in filter(is_plain, inputs_of(call)):
+            storage = view.untyped_storage()
             memory = self._memories.get(storage._cdata)
             if memory is not None and torch.equal(memory.real, bytes_of(storage)):
-                given[storage._cdata] = memory
+                memories[storage._cdata] = memory
             else:  # written by what PyTorch does not dispatch: NumPy, Triton, another library
                 self._memories.pop(storage._cdata, None)
-        return given
+        return memories
 
     @staticmethod
-    def _blamed(call: Call, plan: ReplayPlan, given: dict[int, _Memory]) -> list[_Memory]:
-        """Whose pattern it is given; what it only writes into counts where it reads no other."""
-        read = {}
+    def _sites_read(call: Call, plan: ReplayPlan, memories: dict[int, _Memory]) -> list[Site]:
+        """Who handed out the memories whose pattern lies in a view that the operation is given.
+
+        A memory that it writes into counts only where it is given no other one.
+        """
+        given = {}
         for view in filter(is_plain, inputs_of(call)):
-            key = view.untyped_storage()._cdata
-            memory = given.get(key)
+            number = view.untyped_storage()._cdata
+            memory = memories.get(number)
             if memory and not same_bits(seen_on(view, memory.real), seen_on(view, memory.shadow)):
-                read[key] = memory
+                given[number] = memory.site
         written = filter(is_plain, plan.overwritten(call.args, call.kwargs))
-        only_read = read.keys() - {view.untyped_storage()._cdata for view in written}
-        return [read[key] for key in only_read or read]
+        only_read = given.keys() - {view.untyped_storage()._cdata for view in written}
+        return [given[number] for number in only_read or given]
 
-    def _apart(
-        self, call: Call, plan: ReplayPlan, before: Before, given: dict[int, _Memory], returned: Any
-    ) -> list[tuple[int, float]]:
-        """Elements of each result that differ with the pattern, and by how much; none if equal."""
-        for key in given:
-            del self._memories[key]
+    def _compared(
+        self,
+        call: Call,
+        plan: ReplayPlan,
+        before: Before,
+        memories: dict[int, _Memory],
+        returned: object,
+    ) -> _Read | None:
+        """Execute an operation again on the pattern; what of its results differs, none if nothing.
+
+        Memories from which nothing was computed are followed on, with what was written into them.
+        """
+        for number in memories:
+            del self._memories[number]
         args, kwargs = before.again()
-        other: Any = without_warnings(lambda: call.func(*args, **kwargs))
-        both = zip_longest(plan.new_values(returned), plan.new_values(other))
-        apart = [difference(x, y) for x, y in both if not same_bits(x, y)]
-        left = dict(given)
+        replayed: object = without_warnings(lambda: call.func(*args, **kwargs))
+        reads = []
+        results = zip_longest(plan.new_values(returned), plan.new_values(replayed))
+        for result, with_pattern in results:
+            if not same_bits(result, with_pattern):
+                n_differing, distance = difference(result, with_pattern)
+                reads.append(_Read(call.place, n_differing, distance))
+        followed = dict(memories)
         for view in filter(is_plain, plan.overwritten(call.args, call.kwargs)):
-            key = view.untyped_storage()._cdata
-            real = bytes_of(view.untyped_storage())
-            shadow = before.copies[key]
-            shadow_before = before.kept[key]
-            real_before = given[key].real if key in given else shadow_before
-            if len(real) != len(real_before):  # resized
-                left.pop(key, None)
+            number = view.untyped_storage()._cdata
+            write = _write_into(view, before, memories.get(number))
+            if write.is_resized:
+                followed.pop(number, None)
                 continue
-            n_apart = _n_apart(
-                seen_on(view, real),
-                seen_on(view, shadow),
-                seen_on(view, real_before),
-                seen_on(view, shadow_before),
+            n_differing = write.n_differing()
+            if n_differing:
+                reads.append(_Read(call.place, n_differing, float("inf")))
+            if number in followed:
+                followed[number] = replace(
+                    followed[number], real=write.real.clone(), shadow=write.shadow.clone()
+                )
+        if reads:
+            return _Read(
+                reader=call.place,
+                n_elements=max(read.n_elements for read in reads),
+                max_abs=max(read.max_abs for read in reads),
             )
-            if n_apart:
-                apart.append((n_apart, float("inf")))
-            if key in left:
-                left[key] = replace(left[key], real=real.clone(), shadow=shadow.clone())
-        if not apart:
-            self._memories |= {
-                key: memory
-                for key, memory in left.items()
-                if not torch.equal(memory.real, memory.shadow)  # else it has been overwritten
-            }
-        return apart
+        for number, memory in followed.items():
+            if not torch.equal(memory.real, memory.shadow):  # else all of it has been overwritten
+                self._memories[number] = memory
+        return None
 
-    def _hand_out(self, place: Site, tensor: Any) -> None:
+    def _follow(self, site: Site, tensor: object) -> None:
+        """Follow the memory of a tensor that an operation handed out, unless PyTorch fills it."""
         fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-        filled = torch.are_deterministic_algorithms_enabled() and fills  # the same every time
-        if filled or not is_plain(tensor) or not tensor.untyped_storage().nbytes():
+        is_filled = torch.are_deterministic_algorithms_enabled() and fills  # the same every time
+        if is_filled or not isinstance(tensor, torch.Tensor) or not is_plain(tensor):
+            return
+        storage = tensor.untyped_storage()
+        if not storage.nbytes():
             return
         self._memories = {
-            key: memory for key, memory in self._memories.items() if not memory.storage.expired()
+            number: memory
+            for number, memory in self._memories.items()
+            if not memory.storage.expired()
         }
-        self.n_followed[place] += 1
-        storage = tensor.untyped_storage()
+        self.n_followed[site] += 1
         real = bytes_of(storage).clone()
         shadow = bytes_of(storage).clone()
         _fill(shadow.view(tensor.dtype.to_real()), self.n_followed.total())
-        self._memories[storage._cdata] = _Memory(place, StorageWeakRef(storage), real, shadow)
+        self._memories[storage._cdata] = _Memory(site, StorageWeakRef(storage), real, shadow)
 
 
-def _n_apart(
-    a: torch.Tensor, b: torch.Tensor, a_before: torch.Tensor, b_before: torch.Tensor
-) -> int:
-    """How many elements have been written and differ."""
-    bits_a = as_integers(a)
-    bits_b = as_integers(b)
-    written = (bits_a != as_integers(a_before)) | (bits_b != as_integers(b_before))
-    return int(((bits_a != bits_b) & written).sum())
+def _write_into(view: torch.Tensor, before: Before, memory: _Memory | None) -> _Write:
+    """What an operation wrote through a view, in the training and on the copies of ``before``."""
+    storage = view.untyped_storage()
+    shadow_before = before.kept[storage._cdata]
+    return _Write(
+        view=view,
+        real=bytes_of(storage),
+        real_before=shadow_before if memory is None else memory.real,
+        shadow=before.copies[storage._cdata],
+        shadow_before=shadow_before,
+    )
 
 
 def _fill(values: torch.Tensor, number: int) -> None:
