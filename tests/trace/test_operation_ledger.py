@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.store.ledger import read_rows, write_rows
-from cellrepro.trace import operation_ledger
+from cellrepro.trace import remembered_digests
 from cellrepro.trace.operation_ledger import OperationLedger, OperationRow, OperationWatch
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
@@ -70,7 +70,7 @@ def test_rows_in_order_with_module_line_and_phase(tmp_path):
     tanh = [row.op for row in rows].index("aten.tanh.default")
     again = logged(prepared()[1], step=7, wanted=[tanh])
     assert again.rows == rows
-    (kept,) = again.kept[tanh]
+    (kept,) = again.outputs[tanh]
     assert kept.norm().item() == pytest.approx(rows[tanh].norm)
     write_rows(tmp_path / "rows.parquet", rows, OperationRow)
     assert read_rows(tmp_path / "rows.parquet", OperationRow) == rows
@@ -165,7 +165,7 @@ def test_what_was_written_into_is_digested_again(write):
 
 
 def test_memory_that_was_freed_and_given_again_is_digested_anew(monkeypatch):
-    monkeypatch.setattr(operation_ledger, "MOST_REMEMBERED", 4)
+    monkeypatch.setattr(remembered_digests, "MOST_REMEMBERED", 4)
 
     def run():
         for index in range(60):

@@ -210,7 +210,7 @@ def step_beside_another(
         stepper.go_back(before)
         with OperationLedger(stepper.network, step=step, wanted=wanted) as again:
             stepper.loop.step()
-        for index, tensors in again.kept.items():
+        for index, tensors in again.outputs.items():
             seen.kept[index] = [tensor.cpu().contiguous() for tensor in tensors]
     return seen
 

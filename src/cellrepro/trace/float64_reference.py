@@ -20,7 +20,9 @@ float32 has an ulp of 8, and the sum is off by 1/8 ulp, where sums of three term
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 
@@ -67,7 +69,8 @@ _JUMPS = (
 )
 
 
-class _Limit(NamedTuple):
+@dataclass(frozen=True)
+class _Limit:
     """How far a class of operations may be from the exact result, in ulp."""
 
     of_one_term: float
@@ -95,102 +98,183 @@ _NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _FLUSHED = frozenset({torch.float32, torch.bfloat16})  # their subnormals may be taken for zero
 
 
+@dataclass(frozen=True)
+class RoundingError:
+    """How far an operation is from the exact result of its inputs, and how far it may be.
+
+    Attributes
+    ----------
+    ulp : float
+        The largest error; infinite where a shape is another, or NaN or infinity is where it should
+        not be.
+    limit : float
+        What its class of operation may err, in ulp.
+    """
+
+    ulp: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """What the error of one output is counted in.
+
+    Attributes
+    ----------
+    size : torch.Tensor
+        An ulp is that of this size: float64, one for each element or one for all.
+    reach : torch.Tensor
+        Sums on the way may be as large as this, and overflow: float64, likewise.
+    eps : float
+        Distance from 1 to the next number of the dtype that it rounds to.
+    """
+
+    size: torch.Tensor
+    reach: torch.Tensor
+    eps: float
+
+
 class Reference:
-    """One operation about to run, with float64 copies of its inputs; made by `of`."""
+    """One operation about to run, with float64 copies of its inputs; made by `of`.
+
+    Attributes
+    ----------
+    problem : str or None
+        Why it could not be executed in float64, where it could not.
+    """
 
     def __init__(self, call: Call, plan: ReplayPlan) -> None:
+        self.problem: str | None = None
         self._call = call
         self._plan = plan
         self._base = _base(call.place.op)
+        self._kind = _CLASS_OF.get(self._base, "function")
         tensors = [leaf for leaf in inputs_of(call) if isinstance(leaf, torch.Tensor)]
         floating = [tensor for tensor in tensors if tensor.is_floating_point()]
-        self._eps = max((torch.finfo(tensor.dtype).eps for tensor in floating), default=0.0)
+        self._input_eps = max((torch.finfo(tensor.dtype).eps for tensor in floating), default=0.0)
         copies: dict[int, torch.Tensor] = {}
         self._args = tuple(_in_float64(value, copies) for value in call.args)
         self._kwargs = {name: _in_float64(value, copies) for name, value in call.kwargs.items()}
-        self._kinds = {a.name: str(a.type) for a in call.func._schema.arguments}
-        self.problem: str | None = None  # why it could not be had in float64, where it could not
+        self._types = {a.name: str(a.type) for a in call.func._schema.arguments}
 
     @classmethod
     def of(cls, call: Call, plan: ReplayPlan) -> Reference | None:
         """Copy an operation's inputs, before it may overwrite them.
 
-        None where nothing more exact can be had: views, uninitialised memory, random draws,
-        operations nobody vouches for, results that jump, and inputs that are no plain numbers.
+        Parameters
+        ----------
+        call : Call
+            The operation, not yet carried out.
+        plan : ReplayPlan
+            What its schema says.
+
+        Returns
+        -------
+        Reference or None
+            None where nothing more exact can be had: views, uninitialised memory, random draws,
+            operations nobody vouches for, results that jump, and inputs that are no plain numbers.
         """
         jumps = _base(call.place.op).startswith(_JUMPS) or call.kwargs.get("rounding_mode")
         if not plan.replayable or plan.guarded or plan.draws or jumps:
             return None
         return cls(call, plan) if all(map(_plain, inputs_of(call))) else None
 
-    def error(self, outputs: list[Any]) -> tuple[float, float] | None:
-        """How far the operation is from the exact result of its inputs, and how far it may be.
+    def error(self, outputs: list[object]) -> RoundingError | None:
+        """Compare what the operation gave with the exact result of its inputs.
 
-        Both in ulp; the first is infinite where a shape is another, or NaN or infinity is where it
-        should not be. None where no output is narrower than float64, or for a `problem`.
+        To be called once: the operation may overwrite the copies of its inputs.
+
+        Parameters
+        ----------
+        outputs : list
+            What it computed and wrote, as `ReplayPlan.outputs` lists it.
+
+        Returns
+        -------
+        RoundingError or None
+            None where no output is narrower than float64, or for a `problem`.
         """
         if not any(map(_judged, outputs)):
             return None
-        kind = _CLASS_OF.get(self._base, "function")
-        by_magnitudes = kind in ("elementwise", "reduction") or self._base in _CANCEL_INSIDE
-        others: list[Any] = []  # on magnitudes, or on inputs that were moved a little
         try:
             with torch.no_grad():
-                if by_magnitudes:
-                    others = self._run(*self._magnitudes())
-                elif kind == "function":
-                    others = self._run(*self._changed(_nudged, _nudged_number))
+                others = self._run_otherwise()
                 exact = self._run(self._args, self._kwargs)  # last: it may overwrite the copies
         except Exception as error:  # whatever it is, the step goes on, and the row says it
             self.problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return None
         n_terms = _n_terms(self._call, outputs)
-        largest = None
+        errors = []
         for actual, precise, other in zip(outputs, exact, others or exact, strict=False):
-            if not _judged(actual) or precise.dtype != torch.float64:
-                continue
-            scale = precise.abs()
-            reach = scale
-            eps = torch.finfo(actual.dtype).eps
-            if by_magnitudes:
-                reach = scale.maximum(_finite(other))
-                scale = scale.maximum(reach / math.sqrt(n_terms))
-            elif kind == "function" and scale.numel():
-                moves = _finite((other - precise) * (4 / _STEP))  # by a few parts, not by one
-                scale = _finite(scale).maximum(moves).max()
-                reach = scale
-                eps = max(eps, self._eps)  # it may round to its inputs' dtype on the way
-            largest = max(largest or 0.0, _error(actual, precise, scale, reach, eps))
-        if largest is None:
+            if _judged(actual) and precise.dtype == torch.float64:
+                scale = self._scale(actual.dtype, precise, other, n_terms)
+                errors.append(_error(actual, precise, scale))
+        if not errors:
             return None
-        return largest, _LIMITS[kind].for_terms(n_terms)
+        return RoundingError(ulp=max(0.0, *errors), limit=_LIMITS[self._kind].for_terms(n_terms))
 
-    def _run(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
-        returned = without_warnings(lambda: self._call.func(*args, **kwargs))
+    @property
+    def _is_sum(self) -> bool:
+        """Whether it is judged by the rule for sums, see the head of this file."""
+        return self._kind in ("elementwise", "reduction") or self._base in _CANCEL_INSIDE
+
+    def _run_otherwise(self) -> list[torch.Tensor]:
+        """What a sum gives on magnitudes, a function on inputs that were moved a little."""
+        if self._is_sum:
+            return self._run(*self._magnitudes())
+        if self._kind == "function":
+            return self._run(*self._changed(_nudged, _nudged_number))
+        return []
+
+    def _scale(
+        self, dtype: torch.dtype, exact: torch.Tensor, other: torch.Tensor, n_terms: int
+    ) -> _Scale:
+        """What the error of an output is counted in, by the rule for its kind of operation."""
+        size = exact.abs()
+        eps = torch.finfo(dtype).eps
+        if self._is_sum:
+            reach = size.maximum(_finite(other))
+            return _Scale(size.maximum(reach / math.sqrt(n_terms)), reach, eps)
+        if self._kind == "function" and size.numel():
+            moves = _finite((other - exact) * (4 / _STEP))  # by a few parts, not by one
+            largest = _finite(size).maximum(moves).max()
+            # It may round to its inputs' dtype on the way.
+            return _Scale(largest, largest, max(eps, self._input_eps))
+        return _Scale(size, size, eps)
+
+    def _run(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[torch.Tensor]:
+        returned: object = without_warnings(lambda: self._call.func(*args, **kwargs))
         return self._plan.outputs(args, kwargs, returned)
 
-    def _magnitudes(self) -> tuple[tuple, dict[str, Any]]:
+    def _magnitudes(self) -> tuple[tuple[object, ...], dict[str, object]]:
+        """The arguments without their signs."""
         args, kwargs = self._changed(torch.abs, abs)
         if self._base in ("sub", "rsub"):  # the magnitude of what is subtracted is added
             at = 1 if self._base == "sub" else 0
-            less = [-item for item in args[at]] if isinstance(args[at], list) else -args[at]
-            args = *args[:at], less, *args[at + 1 :]
+            args = *args[:at], _negative(args[at]), *args[at + 1 :]
         return args, kwargs
 
-    def _changed(self, change: Any, number: Any) -> tuple[tuple, dict[str, Any]]:
+    def _changed(
+        self,
+        change: Callable[[torch.Tensor], torch.Tensor],
+        change_number: Callable[[float], float],
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
         """The arguments, with every tensor and number that is calculated with changed."""
 
-        def changed(value: Any, kind: str) -> Any:
+        def changed(value: object, kind: str) -> object:
             if isinstance(value, list | tuple):
                 return [changed(item, kind) for item in value]
             if isinstance(value, torch.Tensor):
                 return change(value) if value.is_floating_point() else value.clone()
             # A dimension or a flag is not calculated with.
-            calculated = "number" in kind and type(value) in (int, float)
-            return type(value)(number(value)) if calculated else value
+            if "number" not in kind or isinstance(value, bool):
+                return value
+            if isinstance(value, int):
+                return int(change_number(value))
+            return change_number(value) if isinstance(value, float) else value
 
-        args = zip(self._args, self._kinds.values(), strict=False)
-        kwargs = {name: changed(value, self._kinds[name]) for name, value in self._kwargs.items()}
+        args = zip(self._args, self._types.values(), strict=False)
+        kwargs = {name: changed(value, self._types[name]) for name, value in self._kwargs.items()}
         return tuple(changed(value, kind) for value, kind in args), kwargs
 
 
@@ -201,16 +285,17 @@ def _base(op: str) -> str:
     return base_name(op).removeprefix("foreach_")
 
 
-def _plain(leaf: Any) -> bool:
+def _plain(leaf: object) -> bool:
     """Whether a leaf of the arguments is no tensor, or one of plain real numbers."""
     return not isinstance(leaf, torch.Tensor) or (is_plain(leaf) and not leaf.is_complex())
 
 
-def _judged(output: Any) -> bool:
+def _judged(output: object) -> TypeGuard[torch.Tensor]:
+    """Whether an output is a tensor narrower than float64."""
     return isinstance(output, torch.Tensor) and output.dtype in _NARROW and _plain(output)
 
 
-def _n_terms(call: Call, outputs: list[Any]) -> int:
+def _n_terms(call: Call, outputs: list[object]) -> int:
     """About how many terms are added for one element, from the sizes.
 
     Of the product of an m x k and a k x n matrix it is the root of mk * kn / mn, which is k.
@@ -220,11 +305,15 @@ def _n_terms(call: Call, outputs: list[Any]) -> int:
     if kind in ("exact", "elementwise"):
         return 1
     inputs = [leaf for leaf in inputs_of(call) if isinstance(leaf, torch.Tensor)]
-    *_, second, largest = [0, 0, *sorted(t.numel() for t in inputs if t.is_floating_point())]
+    sizes = sorted(tensor.numel() for tensor in inputs if tensor.is_floating_point())
+    largest = sizes[-1] if sizes else 0
+    second = sizes[-2] if len(sizes) > 1 else 0
     results = [output for output in outputs if _judged(output)]
     fewest = max(1, min(result.numel() for result in results))
-    in_pairs = kind == "reduction" and second
-    n = math.isqrt(largest * second // fewest) if in_pairs else largest // fewest
+    if kind == "reduction" and second:  # products of pairs
+        n = math.isqrt(largest * second // fewest)
+    else:
+        n = largest // fewest
     if "convolution" in base:
         backward = base.endswith("backward")
         weight = inputs[2 if backward else 1]
@@ -239,21 +328,32 @@ def _n_terms(call: Call, outputs: list[Any]) -> int:
 # -- arithmetic ----------------------------------------------------------------------------
 
 
-def _in_float64(value: Any, copies: dict[int, torch.Tensor]) -> Any:
+def _in_float64(value: object, copies: dict[int, torch.Tensor]) -> object:
     """A copy for the replay; one tensor given twice stays one."""
     if isinstance(value, list | tuple):
         return [_in_float64(item, copies) for item in value]
     if isinstance(value, torch.dtype):
         return torch.float64 if value.is_floating_point else value
     if isinstance(value, torch.device):
-        return torch.device("cpu") if value.type == "mps" else value  # which has no float64
+        return _device_of_copy(value)
     if not isinstance(value, torch.Tensor):
         return value
     if id(value) not in copies:
         dtype = torch.float64 if value.is_floating_point() else value.dtype
-        device = _in_float64(value.device, copies)
+        device = _device_of_copy(value.device)
         copies[id(value)] = value.detach().to(device, copy=True).to(dtype)
     return copies[id(value)]
+
+
+def _device_of_copy(device: torch.device) -> torch.device:
+    return torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
+
+
+def _negative(value: object) -> object:
+    """A number, a tensor or a list of them, with the other sign."""
+    if isinstance(value, list):
+        return [_negative(item) for item in value]
+    return -value if isinstance(value, int | float | torch.Tensor) else value
 
 
 def _nudged(tensor: torch.Tensor) -> torch.Tensor:
@@ -271,10 +371,8 @@ def _finite(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.abs().nan_to_num(nan=0.0)  # infinity becomes the largest number there is
 
 
-def _error(
-    actual: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor, reach: torch.Tensor, eps: float
-) -> float:
-    """Largest error of one output in ulp of ``scale``; sums up to ``reach`` may overflow."""
+def _error(actual: torch.Tensor, exact: torch.Tensor, scale: _Scale) -> float:
+    """Largest error of one output in ulp of its scale."""
     if actual.shape != exact.shape:
         return math.inf
     if actual.numel() == 0:
@@ -284,10 +382,11 @@ def _error(
     computed = actual.detach().to(exact.device)
     finite = rounded.isfinite() & computed.isfinite()
     same = (computed == rounded) | (computed.isnan() & rounded.isnan())
-    if not bool((finite | same | (reach >= limits.max)).all()):
+    may_overflow = scale.reach >= limits.max
+    if not bool((finite | same | may_overflow).all()):
         return math.inf
     difference = torch.where(finite, (computed.double() - exact).abs(), 0.0)
     if actual.dtype in _FLUSHED:
         difference = torch.where(difference <= limits.tiny, 0.0, difference)
-    _, exponent = torch.frexp(scale.clamp(min=limits.tiny, max=limits.max))
-    return float((difference / torch.exp2(exponent.double()) / (eps / 2)).max())
+    _, exponent = torch.frexp(scale.size.clamp(min=limits.tiny, max=limits.max))
+    return float((difference / torch.exp2(exponent.double()) / (scale.eps / 2)).max())

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -174,11 +174,11 @@ def _add_leaves(values: Iterable[Any], leaves: list[Any]) -> None:
 _ORDINARY = (torch.Tensor, torch.nn.Parameter)  # and no class that stands for several tensors
 
 
-def is_plain(tensor: Any) -> bool:
+def is_plain(tensor: object) -> TypeGuard[torch.Tensor]:
     """Whether a value is a tensor that is a plain view of memory."""
-    if type(tensor) not in _ORDINARY and (
-        not isinstance(tensor, torch.Tensor) or is_traceable_wrapper_subclass(tensor)
-    ):
+    if not isinstance(tensor, torch.Tensor):
+        return False
+    if type(tensor) not in _ORDINARY and is_traceable_wrapper_subclass(tensor):
         return False
     return (
         tensor.layout is torch.strided

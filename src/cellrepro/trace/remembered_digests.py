@@ -1,0 +1,245 @@
+"""Digests of what operations are given and compute, remembered while the memory is unchanged.
+
+A tensor that one operation computes is an input of others. Its digest is remembered by the memory
+it lies in, as long as that memory lives and no operation wrote into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+import xxhash
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from cellrepro.bits.digests import memory_digest, tensor_digest
+from cellrepro.bits.same import in_one_stretch
+from cellrepro.trace.reexecution import is_plain
+
+MOST_REMEMBERED = 4096  # storages, before those that are gone are forgotten
+_SMALL = 1 << 14  # bytes, up to which a digest is cheaper than remembering it
+_MOST_KINDS = 4096
+
+# Types whose text is their value; of other things it may hold an address.
+_SAID_BY_THEIR_TEXT = (
+    int,
+    float,
+    complex,
+    str,
+    type(None),
+    torch.dtype,
+    torch.layout,
+    torch.memory_format,
+)
+_ORDINARY = (torch.Tensor, torch.nn.Parameter)  # and no class that stands for several tensors
+
+
+class Digested(NamedTuple):
+    """Several values together. A tuple, for it is made twice for each operation.
+
+    Attributes
+    ----------
+    digest : str
+        Of all but devices, in order: 32 hex digits.
+    shapes, dtypes : str
+        Of the tensors among them: ``2x3, 4``.
+    """
+
+    digest: str
+    shapes: str
+    dtypes: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Storage:
+    """A storage whose digests are remembered.
+
+    Attributes
+    ----------
+    alive : StorageWeakRef
+        While it is referred to, no other storage has its number.
+    digests : dict of hashable to bytes
+        Of stretches of it, by first byte and length, or by all that makes a view.
+    """
+
+    alive: StorageWeakRef
+    digests: dict[Hashable, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unwritten:
+    """A storage of which ``n_bytes`` have not been written yet."""
+
+    alive: StorageWeakRef
+    n_bytes: int
+
+
+class RememberedDigests:
+    """Digests of the values of one step, each made once while its memory is unchanged."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, _Storage] = {}  # by the number of the storage
+        self._unwritten: dict[int, _Unwritten] = {}  # likewise
+
+    def forget(self, values: Iterable[object]) -> None:
+        """Forget the digests of memory that an operation wrote into.
+
+        Parameters
+        ----------
+        values : iterable
+            What it wrote into; values that are no plain tensors do not count.
+        """
+        for value in filter(is_plain, values):
+            number = value.untyped_storage()._cdata
+            self._storages.pop(number, None)
+            unwritten = self._unwritten.pop(number, None)
+            if unwritten is not None and unwritten.n_bytes > value.nbytes:
+                n_left = unwritten.n_bytes - value.nbytes
+                self._unwritten[number] = _Unwritten(unwritten.alive, n_left)
+
+    def mark_unwritten(self, values: Iterable[object], n_written: int) -> None:
+        """Remember memory that nobody has written into: its content is not digested.
+
+        Parameters
+        ----------
+        values : iterable
+            What an operation handed out; values that are no plain tensors do not count.
+        n_written : int
+            Bytes of it that have been written before.
+        """
+        for value in filter(is_plain, values):
+            storage = value.untyped_storage()
+            before = self._unwritten.get(storage._cdata)
+            n_bytes = storage.nbytes() - n_written
+            if before is not None:
+                n_bytes += before.n_bytes
+            if n_bytes > 0:
+                self._unwritten[storage._cdata] = _Unwritten(StorageWeakRef(storage), n_bytes)
+
+    def of(self, values: list[object], *, computed: bool = False) -> Digested:
+        """Digest several values, in order.
+
+        Parameters
+        ----------
+        values : list
+            Tensors, and what else an operation is given.
+        computed : bool
+            Whether an operation just computed them: then they have been written, also where the
+            memory around them has not.
+
+        Returns
+        -------
+        Digested
+        """
+        parts: list[bytes] = []
+        shapes: list[str] = []
+        dtypes: list[str] = []
+        for value in values:
+            if not isinstance(value, torch.Tensor):
+                if not isinstance(value, torch.device):  # where it runs is no input
+                    is_said = isinstance(value, _SAID_BY_THEIR_TEXT)
+                    text = repr(value) if is_said else type(value).__name__
+                    parts.append(text.encode())
+                continue
+            kind = _kind_of(value)
+            shapes.append(kind.shape)
+            dtypes.append(kind.dtype)
+            parts.append(kind.header)
+            if self._unwritten and not computed and self._is_unwritten(value):
+                parts.append(b"unwritten")
+            elif not value.is_meta:
+                parts.append(self._content(value, kind.dense))
+        return Digested(
+            xxhash.xxh3_128_hexdigest(b";".join(parts)), ", ".join(shapes), ", ".join(dtypes)
+        )
+
+    def _is_unwritten(self, tensor: torch.Tensor) -> bool:
+        return is_plain(tensor) and tensor.untyped_storage()._cdata in self._unwritten
+
+    def _content(self, tensor: torch.Tensor, dense: bool) -> bytes:
+        """Digest of the memory of a tensor, or of its values where there are gaps in it."""
+        if not (dense or is_plain(tensor)):  # in parts, which have no size together
+            return _digest(tensor, dense)
+        n_bytes = tensor.nbytes
+        if n_bytes <= _SMALL:
+            return _digest(tensor, dense)
+        storage = tensor.untyped_storage()
+        view: tuple[Hashable, ...] = (tensor.data_ptr() - storage.data_ptr(), n_bytes)
+        if not dense:
+            view += tensor.shape, tensor.stride(), tensor.dtype, tensor.is_neg(), tensor.is_conj()
+        digests = self._remembered(storage).digests
+        if view not in digests:
+            digests[view] = _digest(tensor, dense)
+        return digests[view]
+
+    def _remembered(self, storage: torch.UntypedStorage) -> _Storage:
+        """What is remembered of a storage; where there are many, those that are gone go first."""
+        remembered = self._storages.get(storage._cdata)
+        if remembered is None:
+            if len(self._storages) >= MOST_REMEMBERED:
+                self._storages = {
+                    number: other
+                    for number, other in self._storages.items()
+                    if not other.alive.expired()
+                }
+            remembered = self._storages[storage._cdata] = _Storage(StorageWeakRef(storage))
+        return remembered
+
+
+def _digest(tensor: torch.Tensor, dense: bool) -> bytes:
+    if not dense:
+        return tensor_digest(tensor).encode()
+    return memory_digest(tensor.data_ptr(), tensor.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Tensors of one dtype, shape and layout.
+
+    Attributes
+    ----------
+    header : bytes
+        What they add to a digest beside their content.
+    shape, dtype : str
+        In words: ``2x3``, ``float32``.
+    dense : bool
+        Whether their elements fill one stretch of the processor's memory.
+    """
+
+    header: bytes
+    shape: str
+    dtype: str
+    dense: bool
+
+
+_KINDS: dict[tuple[Hashable, ...], _Kind] = {}
+
+
+def _kind_of(tensor: torch.Tensor) -> _Kind:
+    """The kind of a tensor, made once for each dtype, shape and layout."""
+    size: tuple[int, ...] = () if tensor.is_nested else tensor.shape
+    strides = tensor.stride() if _lies_in_memory_as_it_is(tensor) else None
+    key = (tensor.dtype, size, strides)
+    kind = _KINDS.get(key)
+    if kind is None:
+        if len(_KINDS) >= _MOST_KINDS:
+            _KINDS.clear()
+        dense = in_one_stretch(tensor)
+        name = str(tensor.dtype).removeprefix("torch.")
+        header = f"{name}{tuple(size)}{strides if dense else None}".encode()
+        kind = _KINDS[key] = _Kind(header, "x".join(map(str, size)) or "1", name, dense)
+    return kind
+
+
+def _lies_in_memory_as_it_is(tensor: torch.Tensor) -> bool:
+    """Whether the values of a tensor lie in the processor's memory, in places and with signs."""
+    return (
+        not tensor.is_nested
+        and type(tensor) in _ORDINARY
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not tensor.is_neg()
+        and tensor.data_ptr() != 0
+    )
