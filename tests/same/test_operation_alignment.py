@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.same.operation_alignment import align, first_divergence, judge_round_off
+from cellrepro.same.operation_alignment import align
+from cellrepro.same.operation_divergence import first_divergence
+from cellrepro.same.operation_round_off import judge_round_off
 from cellrepro.trace.operation_ledger import OperationRow
 
 ROW = OperationRow(

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from cellrepro.bits.digests import tensor_digest
 from cellrepro.determinism.substitutes import stands_in
-from cellrepro.same.operation_alignment import Alignment, align, first_divergence
+from cellrepro.same.operation_alignment import Alignment, align
+from cellrepro.same.operation_divergence import first_divergence
 from cellrepro.store.store import Repeat
 from cellrepro.trace.operation_ledger import OperationRow
 

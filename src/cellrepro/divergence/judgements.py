@@ -34,7 +34,7 @@ its class, or one that gave other bits and does not when it is repeated where no
 
 
 def of_round_off(verdict: str) -> Judgement:
-    """Give the judgement for a verdict of `cellrepro.same.operation_alignment.judge_round_off`."""
+    """Give the judgement for a verdict of `cellrepro.same.operation_round_off.judge_round_off`."""
     return cast(Judgement, "unexplained" if verdict == "unknown" else verdict)
 
 

@@ -10,7 +10,8 @@ from typing import NamedTuple, TypeVar
 from cellrepro.divergence.alignment import aligned
 from cellrepro.divergence.judgements import Judgement, may_explain, of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt
-from cellrepro.same.operation_alignment import first_divergence, judge_round_off
+from cellrepro.same.operation_divergence import first_divergence
+from cellrepro.same.operation_round_off import judge_round_off
 from cellrepro.store.ledger import read_rows
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.operation_ledger import OperationRow

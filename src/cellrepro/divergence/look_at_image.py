@@ -23,7 +23,8 @@ from cellrepro.process.child import Child, Event
 from cellrepro.progress import progress
 from cellrepro.run.plan import Request
 from cellrepro.same.metrics import compare_masks
-from cellrepro.same.operation_alignment import first_divergence, judge_round_off
+from cellrepro.same.operation_divergence import first_divergence
+from cellrepro.same.operation_round_off import judge_round_off
 from cellrepro.store.ledger import LEDGER, OPERATIONS, SEGMENTATION_STAGES, LedgerRow, read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.operation_ledger import OperationRow

@@ -23,7 +23,8 @@ from cellrepro.images.folder import folder_digest
 from cellrepro.model.weight_sources import started_from
 from cellrepro.run.checkpointing import CHECKPOINTS
 from cellrepro.run.plan import Request
-from cellrepro.same.operation_alignment import first_divergence, judge_round_off
+from cellrepro.same.operation_divergence import first_divergence
+from cellrepro.same.operation_round_off import judge_round_off
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place, read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
