@@ -25,7 +25,7 @@ from cellrepro.divergence.find import diverge
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.child import Child
-from cellrepro.run.checkpointing import Keeping
+from cellrepro.run.checkpointing import RecordingOptions
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.planning import plan_training
 from cellrepro.run.worker import make_repeat
@@ -51,7 +51,7 @@ class Bench:
         write_folder(self.data, n_train=2, n_test=1, shape=(160, 160))
         shutil.copyfile(weights, self.model)
 
-    def run(self, *plants, keeping=None, **asked):
+    def run(self, *plants, recording=None, **asked):
         """Train with the plants in force; the result is the next repeat of what was asked for."""
         given = {**ASKED, "model": str(self.model), "store": self.store.root, **asked}
         plan = plan_training(TrainingOptions(given.pop("data", self.data), **given))
@@ -67,8 +67,13 @@ class Bench:
             folder = area / "repeat"
             folder.mkdir()
             child = Child(plan.request.setup, lambda event: None)
-            index, keeping = len(done.repeats) if done else 0, keeping or Keeping()
-            make_repeat(child, request=plan.request, repeat=index, staged=folder, keeping=keeping)
+            make_repeat(
+                child,
+                request=plan.request,
+                repeat=len(done.repeats) if done else 0,
+                staged=folder,
+                recording=recording or RecordingOptions(),
+            )
             return self.store.commit(folder, plan.spec)
 
     @cached_property

@@ -23,7 +23,7 @@ from cellrepro.divergence.result import OperationAt
 from cellrepro.errors import Damaged
 from cellrepro.model import inference
 from cellrepro.process import calling
-from cellrepro.run.checkpointing import Keeping
+from cellrepro.run.checkpointing import RecordingOptions
 from cellrepro.store.ledger import LEDGER
 from cellrepro.store.this_machine import MACHINE_VARIABLE
 from cellrepro.trace.watches import Watches, layer_group
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 STEP = 3  # where a fault lies, if its test does not say otherwise; the first epoch ends at 2
 IMAGE = "synth_002"  # the only test image
-KEPT = {"ledger": "ops", "keeping": Keeping(operation_steps=(STEP - 1, STEP))}
+KEPT = {"ledger": "ops", "recording": RecordingOptions(operation_steps=(STEP - 1, STEP))}
 """Write down the operations of that step and of the one before it; all take twice as long."""
 
 

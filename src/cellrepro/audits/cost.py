@@ -28,7 +28,7 @@ _MOST_IMAGES = 4
 
 @dataclass(frozen=True)
 class CostRow:
-    """One way of training; ratios are to ``plain``, of the medians of each round.
+    """What one way of training costs, beside ``plain`` Cellpose.
 
     Attributes
     ----------
@@ -37,11 +37,22 @@ class CostRow:
     what : str
         The same in words.
     seconds : float
-        Of one step, median over all rounds.
-    ratio, lowest, highest : float
-        Seconds beside those of ``plain``: median, smallest and largest of the rounds.
+        Of one step, median over the steps of all rounds.
+    ratio : float
+        How many times as long as ``plain`` a step takes. Each round gives one ratio, of the median
+        seconds of its steps; this is the median of the rounds.
+    lowest : float
+        The smallest ratio of a round.
+    highest : float
+        The largest ratio of a round.
     peak_memory : float
-        Bytes held at a time, median over all rounds; 0 where unknown.
+        The most bytes held at a time, median over all rounds; 0 where unknown.
+
+    Notes
+    -----
+    Both ways run in turns and are divided round by round, so that a load on the machine meets
+    both, and a median is not moved by one slow round. Kalibera and Jones (ISMM 2013) compare
+    systems by a ratio over repeated runs as well, there of means.
     """
 
     name: str
@@ -80,13 +91,13 @@ class Cost(Result):
 
     def sentence(self) -> str:
         """Say how long a step takes in each way, beside Cellpose as it is."""
-        plain, *others = self.table
-        ratios = [f"{row.name} {row.ratio:.2f} times" for row in others]
-        beside = f"; beside it {', '.join(ratios)}" if ratios else ""
+        plain, *other_rows = self.table
+        ratios = [f"{row.name} {row.ratio:.2f} times" for row in other_rows]
+        comparison = f"; beside it {', '.join(ratios)}" if ratios else ""
         return (
             f"a step of {self.encoder} on {self.device} takes plain Cellpose {plain.seconds:.2g} "
-            f"s{beside}, over {amount(self.rounds, 'round')} of {amount(self.steps, 'step')} at "
-            f"{amount(self.threads, 'thread')}"
+            f"s{comparison}, over {amount(self.rounds, 'round')} of {amount(self.steps, 'step')} "
+            f"at {amount(self.threads, 'thread')}"
         )
 
     def rows(self) -> Sequence[Row]:
@@ -120,8 +131,8 @@ def summarise(
     tuple of CostRow
         ``plain`` first, the others in their order.
     """
-    others = [name for name in rounds[0] if name != "plain"]
-    return tuple(_cost_row(name, rounds, peaks[name]) for name in ("plain", *others))
+    other_names = [name for name in rounds[0] if name != "plain"]
+    return tuple(_cost_row(name, rounds, peaks[name]) for name in ("plain", *other_names))
 
 
 def _cost_row(
@@ -230,8 +241,26 @@ def time_steps(
         The process, and its line to the caller.
     data : Path or None
         Folder of images; none for synthetic ones.
-    encoder, steps, rounds, variants
-        As for `measure_cost`.
+    encoder : str
+        A name of `cellrepro.model.encoders.ENCODERS`.
+    steps : int
+        Timed steps of each run.
+    rounds : int
+        How often every variant is run.
+    variants : sequence of str
+        Names in `cellrepro.model.step_timing.VARIANTS`, ``plain`` among them.
+
+    Returns
+    -------
+    Cost
+        Of this process's device and threads.
+
+    Raises
+    ------
+    BadInput
+        If the folder holds no image that can be trained on.
+    NotPossibleHere
+        If this machine lacks what the profile asks for.
     """
     import torch
 

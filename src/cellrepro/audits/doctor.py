@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cellrepro.asked import defaults
 from cellrepro.audits.double_run import DoubleRun, run_twice
@@ -44,7 +43,7 @@ class Diagnosis(Result):
     """
 
     setup: Setup
-    hardware: Mapping[str, Any]
+    hardware: Mapping[str, object]
     versions: Mapping[str, str]
     double_run: DoubleRun | None
     findings: tuple[Finding, ...]
@@ -140,6 +139,7 @@ def diagnose(
 
 
 def _exit_code(findings: Sequence[Finding], *, possible_here: bool) -> int:
+    """3 where this machine cannot run the profile, 1 where an error was found, else 0."""
     if not possible_here:
         return NotPossibleHere.exit_code
     return int(any(finding.level == "error" for finding in findings))

@@ -38,7 +38,7 @@ class ShortRun:
 
 @dataclass(frozen=True)
 class DoubleRun:
-    """Two of them, which should be equal.
+    """The same short training in two processes; both should end in equal weights.
 
     Attributes
     ----------
@@ -50,7 +50,14 @@ class DoubleRun:
     second: ShortRun
 
     def findings(self) -> Iterator[Finding]:
-        """Say what the two show."""
+        """Say what the two show.
+
+        Yields
+        ------
+        Finding
+            An error if the weights differ or were not changed; a warning for several OpenMP
+            libraries.
+        """
         if self.first.weights == self.first.weights_before:
             yield Finding(
                 level="error",
@@ -89,6 +96,10 @@ def run_twice(setup: Setup, *, quiet: bool) -> DoubleRun:
     quiet : bool
         Show no progress.
 
+    Returns
+    -------
+    DoubleRun
+
     Raises
     ------
     CellreproError
@@ -101,7 +112,17 @@ def run_twice(setup: Setup, *, quiet: bool) -> DoubleRun:
 
 
 def train_briefly(child: Child) -> ShortRun:
-    """Inside the child: train `tiny` on synthetic images, and say what came of it, and where."""
+    """Inside the child: train `tiny` on synthetic images.
+
+    Parameters
+    ----------
+    child : Child
+        The process, and its line to the caller.
+
+    Returns
+    -------
+    ShortRun
+    """
     from cellrepro.bits.digests import tensors_digest
     from cellrepro.model.encoders import TINY
     from cellrepro.model.weight_sources import ModelSource

@@ -92,10 +92,18 @@ def measure_effect(
     quiet : bool
         Show neither progress nor notices.
 
+    Returns
+    -------
+    Effect
+
     Raises
     ------
     BadInput
         If mode ``strict`` does not hold the operation.
+    NotPossibleHere
+        If this machine lacks what the profile asks for.
+    RunError
+        If a process ends without finishing.
     """
     loose = train_with(replace(options, loose=op), repeats=repeats, quiet=quiet)
     fixed = train_with(options, repeats=repeats, quiet=quiet)
@@ -111,6 +119,16 @@ def effect_between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
         The operation.
     fixed, loose : Outcome
         Of as many repeats each.
+
+    Returns
+    -------
+    Effect
+        The largest difference of any two of the loose repeats.
+
+    Raises
+    ------
+    BadInput
+        If a stored file cannot be read.
     """
     weights_files = _different_weights(loose.repeats)
     by_masks = _different_masks(loose.repeats)

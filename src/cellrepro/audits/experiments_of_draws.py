@@ -25,8 +25,18 @@ from cellrepro.trace.watches import StepWatch
 
 
 def augmentation(folder: ImageFolder) -> Source:
-    """Whether Cellpose's augmentation shows an image otherwise, and what it draws from."""
+    """Try whether Cellpose's augmentation shows an image otherwise, and what it draws from.
 
+    Parameters
+    ----------
+    folder : ImageFolder
+        With training images, of which the first few are used.
+
+    Returns
+    -------
+    Source
+        ``augmentation``.
+    """
     images = few_images(folder)
     prepared = list(one_epoch(images).prepared.values())  # pixels and flows in turns
     with generators_kept():
@@ -71,11 +81,21 @@ def _torch() -> ModuleType:
 
 @dataclass(frozen=True)
 class _Shown:
-    """Digests of the same augmented images."""
+    """Digests of the same images, augmented three times.
 
-    first: str  # from a state of the generators
-    going_on: str  # from where that left them
-    again: str  # from the first state
+    Attributes
+    ----------
+    first : str
+        From one state of the generators.
+    going_on : str
+        From the state in which the first augmentation left them.
+    again : str
+        From the first state once more.
+    """
+
+    first: str
+    going_on: str
+    again: str
 
 
 def _shown_again(prepared: Sequence[np.ndarray]) -> _Shown:
@@ -111,7 +131,20 @@ def _epoch_batches(
 
 
 def loader(folder: ImageFolder, *, workers: Sequence[int] = (0, 2)) -> Source:
-    """Whether a shuffling DataLoader gives another order or other crops after another draw."""
+    """Try whether a shuffling DataLoader gives another order or other crops after another draw.
+
+    Parameters
+    ----------
+    folder : ImageFolder
+        With training images.
+    workers : sequence of int
+        Numbers of worker processes to try.
+
+    Returns
+    -------
+    Source
+        ``loader``.
+    """
     images = [image.image for image in folder.train]
     passes: dict[_LoaderKind, list[_Pass]] = {}
     with generators_kept():

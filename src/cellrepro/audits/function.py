@@ -97,6 +97,18 @@ def audit_calls(child: Child, *, request: Request, options: AuditOptions) -> Seg
         Of the function and its images.
     options : AuditOptions
         How much is audited.
+
+    Returns
+    -------
+    SegmentationAudit
+        Without batches.
+
+    Raises
+    ------
+    BadInput
+        If the folder cannot be read any more.
+    NotPossibleHere
+        If this machine lacks what the profile asks for.
     """
     from cellrepro.trace.operation_audit import audit
 

@@ -20,7 +20,18 @@ _MOST_IMAGES = 6
 
 
 def few_images(folder: ImageFolder) -> Sequence[LabelledImage]:
-    """The first images of a folder that can be trained on, with flows."""
+    """Take the first images of a folder that can be trained on.
+
+    Parameters
+    ----------
+    folder : ImageFolder
+        With masks for its training images.
+
+    Returns
+    -------
+    sequence of LabelledImage
+        At most six, with flows.
+    """
     import torch
 
     with contextlib.redirect_stderr(io.StringIO()):  # of Cellpose's bars
@@ -33,7 +44,22 @@ def one_epoch(
     data_seed: int | Literal["cellpose"] = "cellpose",
     watch: StepWatch | None = None,
 ) -> TrainingLoop:
-    """An epoch of `tiny` over images, one a step, about to begin."""
+    """Prepare an epoch of `tiny`, one image a step, with a learning rate of 0.
+
+    Parameters
+    ----------
+    images : sequence of LabelledImage
+        With flows, as `few_images` gives them.
+    data_seed : int or "cellpose"
+        For image order and augmentation.
+    watch : StepWatch, optional
+        Of every step.
+
+    Returns
+    -------
+    TrainingLoop
+        Before its first step.
+    """
     network = seeded_network(TINY, seed=0)
     with contextlib.redirect_stderr(io.StringIO()), generators_kept():
         return TrainingLoop(

@@ -33,7 +33,7 @@ class AuditOptions:
 def checked_options(
     *, steps: int, replays: int, suspects: int, threads: int | None
 ) -> AuditOptions:
-    """Make the record of an audit's numbers.
+    """Check how much an audit is asked to look at.
 
     Parameters
     ----------
@@ -42,12 +42,16 @@ def checked_options(
     suspects : int
         0 or more.
     threads : int or None
-        1 or more.
+        1 or more; None for those of the profile.
+
+    Returns
+    -------
+    AuditOptions
 
     Raises
     ------
     BadInput
-        If one is no whole number, or a smaller one.
+        If a number is no whole number, or below its least.
     """
     return AuditOptions(
         steps=whole("steps", steps, least=1),

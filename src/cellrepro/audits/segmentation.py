@@ -27,6 +27,7 @@ from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from cellrepro.model.inference import Evaluator
     from cellrepro.trace.batch_invariance import BatchInvariance
@@ -39,8 +40,9 @@ _MOST_TILES = 8
 """In the batch whose operations are compared."""
 
 _FEW_TILES = 4
-"""An image with fewer is given some more, moved by so many pixels:"""
+"""An image with fewer is given moved copies of them."""
 _SHIFTS = (16, 48, 80)
+"""Pixels by which the copies are moved."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,11 @@ class BatchResult:
     batch_size : int
         Tiles at a time.
     n_differing : int
-        Of the values of flows and cell probability.
+        Values of flows and cell probability that differ.
     max_abs : float
         Their largest difference.
     n_pixels : int
-        Of the masks that differ.
+        Pixels of the masks that differ.
     n_changed : int
         Cells of both sides without a counterpart at IoU 0.5.
     n_cells : int
@@ -84,7 +86,7 @@ class BatchAudit:
     image : str
         The image that was segmented at each batch size.
     n_tiles : int
-        It has.
+        Tiles of that image.
     """
 
     invariance: BatchInvariance
@@ -236,6 +238,18 @@ def audit_images(child: Child, *, request: Request, options: AuditOptions) -> Se
         Of the segmentation.
     options : AuditOptions
         How much is audited.
+
+    Returns
+    -------
+    SegmentationAudit
+        With the batches of the first image.
+
+    Raises
+    ------
+    BadInput
+        If the folder cannot be read any more.
+    NotPossibleHere
+        If this machine lacks what the profile asks for.
     """
     from cellrepro.model.inference import evaluator
     from cellrepro.model.network import build
@@ -272,15 +286,23 @@ def audit_images(child: Child, *, request: Request, options: AuditOptions) -> Se
 
 @dataclass(frozen=True)
 class _Segmented:
-    """What Cellpose made of an image: labels (Y, X), 0 is background, and what the network gave."""
+    """What Cellpose made of an image.
+
+    Attributes
+    ----------
+    masks : ndarray of int, shape (Y, X)
+        0 is background.
+    outputs : sequence of ndarray of float32
+        Flows and cell probability, as the network gave them.
+    """
 
     masks: np.ndarray
-    outputs: Sequence[np.ndarray]  # flows and cell probability, float32
+    outputs: Sequence[np.ndarray]
 
 
 def _audit_batches(
     child: Child,
-    network: Any,
+    network: nn.Module,
     evaluate: Evaluator,
     image: LabelledImage,
     arguments: Mapping[str, Any],
@@ -322,7 +344,7 @@ def _batch_result(batch_size: int, tile_by_tile: _Segmented, in_batch: _Segmente
 
 
 def _tiles(
-    network: Any, evaluate: Evaluator, image: LabelledImage, arguments: Mapping[str, Any]
+    network: nn.Module, evaluate: Evaluator, image: LabelledImage, arguments: Mapping[str, Any]
 ) -> torch.Tensor:
     """What the network is given for an image, all tiles together: (N, C, Y, X)."""
     import torch

@@ -208,6 +208,18 @@ def audit_steps(child: Child, *, request: Request, options: AuditOptions) -> Tra
         Of the training.
     options : AuditOptions
         How much is audited.
+
+    Returns
+    -------
+    TrainingAudit
+        Of the steps after the first epoch.
+
+    Raises
+    ------
+    BadInput
+        If the folder cannot be read any more.
+    NotPossibleHere
+        If this machine lacks what the profile asks for.
     """
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build
