@@ -19,13 +19,12 @@ from typing import Literal
 
 import numpy as np
 import tifffile
+from made_up_records import made_up_machine, made_up_manifest, mask_record
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from cellrepro.asked.spec import Spec, make_spec
-from cellrepro.bits.digests import array_digest, file_digest, value_digest
-from cellrepro.same.labels import canonical
-from cellrepro.same.metrics import average_precision
+from cellrepro.bits.digests import file_digest, value_digest
 from cellrepro.store import manifest as records
 from cellrepro.store.store import Repeat, Store
 
@@ -224,15 +223,7 @@ def _draw(drawing: _Drawing) -> _Masks:
     if drawing.nuance:
         for square, _ in _squares(labels, _some_cells([*on_device, drawing.nuance], 2)):
             square[:] = np.roll(square, 3, axis=0)
-    record = records.MaskRecord(
-        file=f"masks/{_IMAGES[drawing.image]}.tif",
-        digest=array_digest(labels.astype(np.uint32)),
-        canonical_digest=array_digest(canonical(labels)),
-        n_objects=len(np.unique(labels[labels > 0])),
-        seconds=0.25,
-        ap50=float(average_precision(truth, labels)[0]),
-        n_true=_CELLS**2,
-    )
+    record = mask_record(_IMAGES[drawing.image], labels, truth=truth)
     return _Masks(labels, record)
 
 
@@ -267,22 +258,21 @@ def _write_images(folder: Path) -> None:
 def _manifest(
     point: GridPoint, spec: Spec, masks: dict[str, records.MaskRecord], *, weights_digest: str
 ) -> records.Manifest:
+    """As large as a real one."""
     machine = point.machine
     driver = "550.54" if machine.has_gpu else None
-    return records.Manifest(
-        key=spec.key,
+    return made_up_manifest(
+        spec,
+        masks,
         repeat=point.repeat,
-        vacuous=[],
-        machine=records.MachineRecord(
-            label=machine.label,
-            identity=machine.label,
+        machine=made_up_machine(
+            machine.label,
             device=machine.processor,
             driver=driver,
             cuda="12.4" if machine.has_gpu else None,
             numeric_class=machine.label,
             versions={"torch": "2.15.0", "numpy": "2.4.6", "cellpose": "4.2.1.1"},
         ),
-        started="2026-11-01T12:00:00+00:00",
         seconds={
             "import": 6.0,
             "data": 0.1,
@@ -296,16 +286,8 @@ def _manifest(
         distributions=_DISTRIBUTIONS,
         cuda={"driver": driver, "runtime": "12.4", "cudnn": "9.1"},
         device=machine.device,
-        threads=2,
-        cpu_capability="AVX2",
         numeric_libraries=[{"user_api": "blas", "internal_api": "openblas", "version": "0.3.30"}],
-        numeric_class={
-            "name": machine.label,
-            "probes": {
-                f"probe-{number}/float32": value_digest([machine.label, number])
-                for number in range(24)
-            },
-        },
+        numeric_class=_numeric_class(machine),
         variables={"OMP_NUM_THREADS": "2", "PYTHONHASHSEED": "0"},
         switches=_switches(spec),
         seeds={"python": spec.seed, "numpy": spec.seed, "torch": spec.seed},
@@ -318,10 +300,15 @@ def _manifest(
         ),
         training=_training_record(spec),
         weights=records.WeightsRecord(digest=weights_digest, n_changed=512),
-        masks=masks,
         train_scores={f"image_{number:03}": 0.9 for number in range(3)},
-        warnings=[],
     )
+
+
+def _numeric_class(machine: Machine) -> dict[str, object]:
+    probes = {
+        f"probe-{number}/float32": value_digest([machine.label, number]) for number in range(24)
+    }
+    return {"name": machine.label, "probes": probes}
 
 
 def _switches(spec: Spec) -> dict[str, bool]:

@@ -2,12 +2,11 @@
 
 import numpy as np
 import tifffile
+from made_up_records import made_up_machine, made_up_manifest, mask_record
 from safetensors.numpy import save_file
 
 from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import array_digest, file_digest
-from cellrepro.same.labels import canonical
-from cellrepro.same.metrics import average_precision
+from cellrepro.bits.digests import file_digest
 from cellrepro.store import manifest as records
 from cellrepro.store.store import Store
 
@@ -26,17 +25,18 @@ def some_spec(**changes):
     return Spec(**{**fields, **changes})
 
 
-def some_machine(label="abacus", **changes):
-    """A machine that nobody has; what is changed makes another one."""
-    fields = {"identity": label, "device": "Abacus 9", "numeric_class": "0a"}
-    return records.MachineRecord(
-        label=label, **{**fields, "versions": {"torch": "2.15.0"}, **changes}
-    )
+some_machine = made_up_machine
 
 
 def some_training(last_loss):
-    losses = {"train_losses": [2.0, 1.5, last_loss], "test_losses": [1.9, None, None]}
-    return records.TrainingRecord(learning_rates=[0.0, 0.5, 1.0], **losses, n_steps=9, n_removed=0)
+    """Three epochs, the last of which ends with this loss."""
+    return records.TrainingRecord(
+        learning_rates=[0.0, 0.5, 1.0],
+        train_losses=[2.0, 1.5, last_loss],
+        test_losses=[1.9, None, None],
+        n_steps=9,
+        n_removed=0,
+    )
 
 
 def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, **changes):
@@ -44,49 +44,21 @@ def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, 
 
     ``masks`` maps an image to (digest, canonical digest, number of objects).
     """
-    spec = spec or some_spec()
     masks = {"cell": ("b", "c", 3)} if masks is None else masks
-    images = {"path": "/somewhere", "digest": spec.data_digest, "files": {}, "segmented": "test"}
-    fields = {
-        "key": spec.key,
-        "repeat": repeat,
-        "machine": some_machine(),
-        "vacuous": [],
-        "started": "2026-11-01T12:00:00+00:00",
-        "seconds": {"import": 2.0, "data": 0.1, "model": 0.1, "train": 5.0, "segment": 1.0},
-        "peak_memory": {"process": 2**30, "gpu": None},
-        "distributions": {"torch": "2.15.0"},
-        "cuda": {"driver": None, "runtime": None, "cudnn": None},
-        "host": {"processor": "Abacus 9", "memory": 2**34, "gpus": []},
-        "versions": {"python": "3.11.7", "torch": "2.6"},
-        "device": "cpu",
-        "threads": 2,
-        "cpu_capability": "AVX2",
-        "numeric_libraries": [],
-        "variables": {"OMP_NUM_THREADS": "2"},
-        "switches": {"deterministic_algorithms": True},
-        "seeds": {"python": spec.seed},
-        "data": records.DataRecord(**images, n_train=3, n_test=len(masks), warnings=[]),
-        "model": records.ModelRecord(
-            architecture="tiny", n_parameters=84, dtype="float32", initial_weights="e" * 64
-        ),
-        "training": some_training(1.0),
-        "weights": records.WeightsRecord(digest=weights * 64, n_changed=n_changed)
-        if isinstance(weights, str)
-        else weights,
-        "masks": {
-            name: _mask(name, digest * 64, canonical_digest * 64, n_objects)
-            for name, (digest, canonical_digest, n_objects) in masks.items()
-        },
-        "warnings": [],
+    mask_records = {
+        name: records.MaskRecord(
+            file=f"masks/{name}.tif",
+            digest=digest * 64,
+            canonical_digest=canonical_digest * 64,
+            n_objects=n_objects,
+            seconds=0.25,
+        )
+        for name, (digest, canonical_digest, n_objects) in masks.items()
     }
-    return records.Manifest(**{**fields, **changes})
-
-
-def _mask(name, digest, canonical_digest, n_objects, **truth):
-    digests = {"digest": digest, "canonical_digest": canonical_digest}
-    file = f"masks/{name}.tif"
-    return records.MaskRecord(file=file, **digests, n_objects=n_objects, seconds=0.25, **truth)
+    if isinstance(weights, str):
+        weights = records.WeightsRecord(digest=weights * 64, n_changed=n_changed)
+    usual = {"repeat": repeat, "training": some_training(1.0), "weights": weights}
+    return made_up_manifest(spec or some_spec(), mask_records, **{**usual, **changes})
 
 
 SIZE = 48
@@ -112,33 +84,48 @@ def three(first=TRUTH, **others):
 
 
 def add_run(store, outcomes, *, truth=True, manifest=None, **fields):
-    """Store one spec; every repeat has one value in its weights (or none), and its masks."""
-    given = {"data": "cells", "learning_rate": 0.001, "profile": "cpu", **fields}
-    threads = 1 if given["profile"] == "cpu-1thread" else 2
-    settings = {"name": given["profile"], "threads": threads}
-    spec = some_spec(**{"profile_settings": settings, **given})
+    """Store one spec; every repeat has one value in its weights (or none), and its masks.
+
+    ``fields`` are of the spec, ``manifest`` holds fields of every manifest.
+    """
+    profile = fields.get("profile", "cpu")
+    threads = 1 if profile == "cpu-1thread" else 2
+    usual = {
+        "data": "cells",
+        "learning_rate": 0.001,
+        "profile": profile,
+        "profile_settings": {"name": profile, "threads": threads},
+    }
+    spec = some_spec(**{**usual, **fields})
     for index, (weight, masks) in enumerate(outcomes):
         with store.staging() as area:
             folder = area / "repeat"
-            (folder / "masks").mkdir(parents=True)
-            (folder / "data").mkdir()
-            found = {name: _masks(folder, name, m, truth) for name, m in masks.items()}
-            changes = {
-                "threads": spec.profile_settings.get("threads", 2),
-                "switches": {"deterministic_algorithms": spec.mode != "fast"},
-                "weights": None if weight is None else _weights(folder, weight),
-                "training": None if weight is None else some_training(weight),
-                **(manifest or {}),
-            }
-            if not any(record.n_objects for record in found.values()):
-                changes["vacuous"] = [f"no object was found in any of the {len(found)} images"]
-            written = some_manifest(spec, repeat=index, **changes)
-            written.masks, written.data.n_test = found, len(found)
-            if "machine" not in changes:
-                written.machine = _machine(written)
-            (folder / "manifest.json").write_text(written.model_dump_json())
+            _write_repeat(folder, spec, index, weight, masks, truth=truth, changes=manifest or {})
             store.commit(folder, spec)
     return store.run(spec.key)
+
+
+def _write_repeat(folder, spec, index, weight, masks, *, truth, changes):
+    (folder / "masks").mkdir(parents=True)
+    (folder / "data").mkdir()
+    mask_records = {
+        name: _write_masks(folder, name, labels, truth) for name, labels in masks.items()
+    }
+    n_images = len(mask_records)
+    has_objects = any(record.n_objects for record in mask_records.values())
+    vacuous = [] if has_objects else [f"no object was found in any of the {n_images} images"]
+    usual = {
+        "repeat": index,
+        "threads": spec.profile_settings.get("threads", 2),
+        "switches": {"deterministic_algorithms": spec.mode != "fast"},
+        "weights": None if weight is None else _write_weights(folder, weight),
+        "training": None if weight is None else some_training(weight),
+        "vacuous": vacuous,
+    }
+    manifest = made_up_manifest(spec, mask_records, **{**usual, **changes})
+    if "machine" not in changes:
+        manifest.machine = _machine(manifest)
+    (folder / "manifest.json").write_text(manifest.model_dump_json())
 
 
 def reseal(folder):
@@ -159,7 +146,7 @@ def short(name):
     return f"{key}/{index}"
 
 
-def _weights(folder, weight):
+def _write_weights(folder, weight):
     path = folder / "weights.safetensors"
     values = np.linspace(-1, 1, 64, dtype=np.float32)
     tensors = {
@@ -170,20 +157,19 @@ def _weights(folder, weight):
     return records.WeightsRecord(digest=file_digest(path), n_changed=64)
 
 
-def _masks(folder, name, masks, truth):
-    tifffile.imwrite(folder / "masks" / f"{name}.tif", masks.astype(np.uint16))
-    image = np.random.default_rng(0).integers(0, 200, masks.shape, np.uint16)
+def _write_masks(folder, name, labels, has_truth):
+    tifffile.imwrite(folder / "masks" / f"{name}.tif", labels.astype(np.uint16))
+    image = np.random.default_rng(0).integers(0, 200, labels.shape, np.uint16)
     tifffile.imwrite(folder / "data" / f"{name}.tif", image)
-    if truth:
+    if has_truth:
         tifffile.imwrite(folder / "data" / f"{name}_masks.tif", TRUTH)
-    scores = {"ap50": float(average_precision(TRUTH, masks)[0]), "n_true": 2} if truth else {}
-    digests = array_digest(masks.astype(np.uint32)), array_digest(canonical(masks))
-    return _mask(name, *digests, len(np.unique(masks[masks > 0])), **scores)
+    return mask_record(name, labels, truth=TRUTH if has_truth else None)
 
 
 def _machine(manifest):
     """The machine on which all that a manifest says would be so."""
-    processor, gpus = manifest.host["processor"], manifest.host.get("gpus", [])
+    processor = manifest.host["processor"]
+    gpus = manifest.host.get("gpus", [])
     return some_machine(
         processor.lower().replace(" ", "-"),
         identity=processor,
@@ -206,8 +192,10 @@ def planted(root):
         phase="train",
         count=4,
     )
-    grown, renumbered = three(img_b=squares(grown=8)), three(img_c=squares(numbers=(7, 3)))
-    empty, fast = dict.fromkeys(three(), NOTHING), {"mode": "fast"}
+    grown = three(img_b=squares(grown=8))
+    renumbered = three(img_c=squares(numbers=(7, 3)))
+    empty = dict.fromkeys(three(), NOTHING)
+    fast = {"mode": "fast"}
     warns = {"warnings": [warned]}
     one_thread = {"profile": "cpu-1thread"}
     runs = {

@@ -174,7 +174,7 @@ def test_files_agree_with_the_page(page):
 def test_a_page_over_many_runs_says_what_it_leaves_out(tmp_path, monkeypatch):
     planted(tmp_path)
     monkeypatch.setattr(build, "MOST_ROWS", 1)
-    monkeypatch.setattr(section_spread, "_MOST_OF_ONE", 2 * SIZE**2)
+    monkeypatch.setattr(section_spread, "_MOST_OF_IMAGE", 2 * SIZE**2)
     parsed = written_page(tmp_path)
     assert_self_contained(parsed, beside=tmp_path / "report")
     listed = parsed.html[parsed.html.index("<summary>List of runs") :].partition("</table>")[0]

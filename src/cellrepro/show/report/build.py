@@ -26,11 +26,17 @@ from cellrepro.show.report import (
     section_spread,
     section_warnings,
     section_weights,
-    summary,
 )
 from cellrepro.show.report.mask_pictures import CHANGES, counts_text
 from cellrepro.show.report.page import MOST_ROWS, links_to, runs_folder
-from cellrepro.show.report.summary import Chapter, Summary
+from cellrepro.show.report.summary import (
+    PLACES,
+    Chapter,
+    Summary,
+    group_documents,
+    run_documents,
+    summarise,
+)
 from cellrepro.store.store import Store
 from cellrepro.store.whole_files import write_whole
 from cellrepro.words import grouped, ppm_text, share_text
@@ -138,8 +144,8 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
     """
     store = store if isinstance(store, Store) else Store(store)
     target = _target(store.root / "report" if html is None else Path(html))
-    found = summary.summarise(store)
-    page = _page(found, runs_folder(target, store))
+    summary = summarise(store)
+    page = _page(summary, runs_folder(target, store))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, page)
@@ -148,8 +154,12 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
             f"the report cannot be written to {target} ({error.strerror or error}); name a .html "
             "file or a folder in which you may write"
         ) from error
-    groups = [group for chapter in found.chapters for group in summary.group_documents(chapter)]
-    return Report(target, summary.run_documents(found.chapters), groups, found.sentence)
+    return Report(
+        html=target,
+        runs=run_documents(summary.chapters),
+        groups=[group for chapter in summary.chapters for group in group_documents(chapter)],
+        headline=summary.sentence,
+    )
 
 
 def _target(path: Path) -> Path:
@@ -166,7 +176,7 @@ def _target(path: Path) -> Path:
     return path / "index.html"
 
 
-def _page(found: Summary, folder: str | None) -> str:
+def _page(summary: Summary, folder: str | None) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from cellrepro.version import __version__
@@ -180,18 +190,18 @@ def _page(found: Summary, folder: str | None) -> str:
         finalize=_unbroken,
     )
     environment.filters |= {"ppm": ppm_text, "share": share_text, "grouped": grouped}
-    axes = [(chapter, axis) for chapter in found.chapters for axis in chapter.spread.axes]
+    axes = [(chapter, axis) for chapter in summary.chapters for axis in chapter.spread.axes]
     worst = section_cells.worst_image(axes)
     return environment.get_template("report.html.j2").render(
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
-        found=found,
-        alone=len(found.chapters) == 1,
-        views=[_view(chapter, worst) for chapter in found.chapters],
+        summary=summary,
+        alone=len(summary.chapters) == 1,
+        views=[_view(chapter, worst) for chapter in summary.chapters],
         worst=worst,
-        warnings=section_warnings.warnings_section(found.chapters),
-        environment=section_environment.environment_section(found.chapters),
-        rates=section_environment.rates_section(found.chapters),
+        warnings=section_warnings.warnings_section(summary.chapters),
+        environment=section_environment.environment_section(summary.chapters),
+        rates=section_environment.rates_section(summary.chapters),
         linked=folder is not None,
         links_to=partial(links_to, runs=folder),
         signs=VERDICT_SIGNS,
@@ -199,7 +209,7 @@ def _page(found: Summary, folder: str | None) -> str:
         changes=CHANGES,
         counts_text=counts_text,
         axis_verdict=section_spread.axis_verdict,
-        places=summary.PLACES,
+        places=PLACES,
         grid=GRID,
         most=MOST_ROWS,
     )

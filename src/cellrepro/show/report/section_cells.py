@@ -68,11 +68,11 @@ class _Candidate:
         """
         in_a = self.pair.a.manifest.masks[self.image]
         in_b = self.pair.b.manifest.masks[self.image]
-        found = self.pair.images[self.image]
+        comparison = self.pair.images[self.image]
         return (
             bool(in_a.n_objects and in_b.n_objects),
-            found.n_unmatched / max(1, found.n_objects),
-            found.n_differing / max(1, found.n_pixels),
+            comparison.n_unmatched / max(1, comparison.n_objects),
+            comparison.n_differing / max(1, comparison.n_pixels),
         )
 
 
@@ -224,12 +224,15 @@ def truth_section(chapter: Chapter) -> TruthSection | None:
     ]
     if not scores:
         return None
-    drawn = scores_of_runs([Run(one.spec, one.repeats) for one in chapter.results[:_MOST_LINES]])
-    rows = [{"run": s.repeat.name, "image": s.image, "ap50": s.value} for s in scores]
+    runs = [Run(result.spec, result.repeats) for result in chapter.results[:_MOST_LINES]]
+    drawn = scores_of_runs(runs)
+    rows = [
+        {"run": score.repeat.name, "image": score.image, "ap50": score.value} for score in scores
+    ]
     for repeat in chapter.repeats:
-        for image, score in repeat.manifest.train_scores.items():
+        for image, ap50 in repeat.manifest.train_scores.items():
             name = f"{image} (training image)"
-            rows.append({"run": repeat.name, "image": name, "ap50": score})
+            rows.append({"run": repeat.name, "image": name, "ap50": ap50})
     return TruthSection(
         n_images=len({score.image for score in scores}),
         n_results=len(scores),

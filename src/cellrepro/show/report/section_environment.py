@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ def cost_section(chapter: Chapter) -> CostSection:
     """Get what the runs took, and what strict takes beside fast for the same spec."""
     from pandas import DataFrame
 
-    repeats = [repeat for one in chapter.every for repeat in one.repeats]
+    repeats = [repeat for judged in chapter.judged for repeat in judged.repeats]
     each = DataFrame([repeat.manifest.seconds for repeat in repeats]).fillna(0.0)
     each = each[[phase for phase in _PHASES if phase in each]]
     seconds = each.groupby([place_of(repeat) for repeat in repeats], sort=False).mean()
@@ -107,8 +107,8 @@ class RatesSection:
 
 def rates_section(chapters: Sequence[Chapter]) -> RatesSection | None:
     """Get how fast the runs that only segmented did so, over all chapters; none where none did."""
-    every = [Run(one.spec, one.repeats) for chapter in chapters for one in chapter.every]
-    rates = inference_rates(every)
+    runs = [Run(judged.spec, judged.repeats) for chapter in chapters for judged in chapter.judged]
+    rates = inference_rates(runs)
     if not rates:
         return None
     rows = rate_table(rates).reset_index().to_dict("records")
@@ -135,26 +135,31 @@ def environment_section(chapters: Sequence[Chapter]) -> EnvironmentSection:
     """Get what differs between the environments of all repeats, and what does not."""
     from pandas import DataFrame
 
-    every = [(c, repeat) for c in chapters for one in c.every for repeat in one.repeats]
-    known: dict[str, dict[str, str]] = {}  # most runs share their environment with others
-    fields = DataFrame([_fields(repeat.manifest, known) for _, repeat in every]).fillna("–")
+    repeats = [
+        (chapter, repeat)
+        for chapter in chapters
+        for judged in chapter.judged
+        for repeat in judged.repeats
+    ]
+    texts: dict[str, dict[str, str]] = {}  # most runs share their environment with others
+    fields = DataFrame([_fields(repeat.manifest, texts) for _, repeat in repeats]).fillna("–")
     differing = [name for name in fields if fields[name].nunique() > 1]
     environments: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    each = fields[differing].itertuples(index=False, name=None)
-    for (chapter, repeat), values in zip(every, each, strict=True):
+    rows_of_fields = fields[differing].itertuples(index=False, name=None)
+    for (chapter, repeat), values in zip(repeats, rows_of_fields, strict=True):
         environments[values].append(_setting(chapter, repeat))
     rows: list[dict[str, Any]] = [{"field": name} for name in differing]
-    usual = next(iter(environments), ())
-    for number, (values, several) in enumerate(environments.items(), start=1):
-        settings = "; ".join(dict.fromkeys(several))
-        title = f"{number}: {settings} ({amount(len(several), 'run')})"
-        for row, value, first in zip(rows, values, usual, strict=True):
+    first_environment = next(iter(environments), ())
+    for number, (values, settings) in enumerate(environments.items(), start=1):
+        distinct_settings = "; ".join(dict.fromkeys(settings))
+        title = f"{number}: {distinct_settings} ({amount(len(settings), 'run')})"
+        for row, value, first in zip(rows, values, first_environment, strict=True):
             row[title] = Cell(value, marked=value != first)
-    equal = [{"field": n, "value": fields[n][0]} for n in fields if n not in differing]
-    fields.insert(0, "run", [repeat.name for _, repeat in every])
+    equal = [{"field": name, "value": fields[name][0]} for name in fields if name not in differing]
+    fields.insert(0, "run", [repeat.name for _, repeat in repeats])
     return EnvironmentSection(
         n=len(environments),
-        n_runs=len(every),
+        n_runs=len(repeats),
         differing=table(rows, dict.fromkeys(rows[0], "value") if rows else {}),
         equal=table(equal, {"value": "value"}),
         data=table_file("environment", fields.to_dict("records")),
@@ -169,22 +174,30 @@ def _setting(chapter: Chapter, repeat: Repeat) -> str:
     return ", ".join(filter(None, [*machine, *names.column(place)]))
 
 
-def _fields(manifest: Manifest, known: dict[str, dict[str, str]]) -> dict[str, str]:
-    """The environment as texts by name."""
+def _fields(manifest: Manifest, texts: dict[str, dict[str, str]]) -> dict[str, str]:
+    """Get the environment as texts by name, from those that were made before if it is there."""
+    content = manifest.model_dump_json(include=_FIELDS)
+    if content not in texts:
+        texts[content] = _texts(manifest)
+    return texts[content]
+
+
+def _texts(manifest: Manifest) -> dict[str, str]:
     from pandas import json_normalize
 
-    content = manifest.model_dump_json(include=_FIELDS)
-    if content in known:
-        return known[content]
     fields = manifest.model_dump(include=_FIELDS)
-    fields["library"] = {
-        f"{one.get('internal_api') or one.get('user_api')} {one.get('version') or ''}".strip(): {
-            name: one[name] for name in ("architecture", "num_threads") if one.get(name)
-        }
-        for one in fields.pop("numeric_libraries")
-    }
+    libraries = fields.pop("numeric_libraries")
+    fields["library"] = {_library_name(library): _library_facts(library) for library in libraries}
     flat = json_normalize(fields, sep=": ").iloc[0].to_dict()
     if isinstance(flat.get("host: memory"), int):
         flat["host: memory"] = f"{flat['host: memory'] / 2**30:.1f} GiB"
-    known[content] = {name: _PLAIN.get(str(value), str(value)) for name, value in flat.items()}
-    return known[content]
+    return {name: _PLAIN.get(str(value), str(value)) for name, value in flat.items()}
+
+
+def _library_name(library: Mapping[str, object]) -> str:
+    name = library.get("internal_api") or library.get("user_api")
+    return f"{name} {library.get('version') or ''}".strip()
+
+
+def _library_facts(library: Mapping[str, object]) -> dict[str, object]:
+    return {name: library[name] for name in ("architecture", "num_threads") if library.get(name)}

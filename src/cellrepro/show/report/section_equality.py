@@ -14,7 +14,7 @@ from cellrepro.bits.digests import value_digest
 from cellrepro.same.names import sort_key, value_in_words
 from cellrepro.same.verdicts import Verdict
 from cellrepro.show.report.page import TableFile, table_file, which
-from cellrepro.show.report.summary import OF_MACHINE, Chapter, Judged
+from cellrepro.show.report.summary import OF_MACHINE, Chapter, JudgedSpec
 from cellrepro.store.store import Repeat
 from cellrepro.words import amount
 
@@ -49,7 +49,7 @@ class Equality:
 
     def __init__(self, chapter: Chapter):
         self.chapter = chapter
-        self._by_place = {one.place: one for one in chapter.results}
+        self._by_place = {result.place: result for result in chapter.results}
         outlines: dict[str, list[Repeat]] = defaultdict(list)
         weights: dict[str, int] = {}
         self.networks: dict[str, int] = {}
@@ -75,7 +75,12 @@ class Equality:
         """Profile and mode."""
         names = self.chapter.names
         columns = {names.column(place) for place in names.shown}
-        return sorted(columns, key=lambda c: (sort_key("profile", c[0]), sort_key("mode", c[1])))
+
+        def order(column: tuple[str, str]) -> tuple[object, object]:
+            profile, mode = column
+            return sort_key("profile", profile), sort_key("mode", mode)
+
+        return sorted(columns, key=order)
 
     @property
     def rows(self) -> dict[str, list[list[SpecCell]]]:
@@ -111,8 +116,9 @@ class Equality:
         """What every spec has in common, in one line."""
         names = self.chapter.names
         facts = names.values[self.chapter.results[0].place]
-        telling = self.chapter.results[0].spec.shown_parameters()
-        fields = [f for f in (*telling, "machine") if f not in (*names.varying, "ledger")]
+        shown = self.chapter.results[0].spec.shown_parameters()
+        not_common = {*names.varying, "ledger"}
+        fields = [name for name in (*shown, "machine") if name not in not_common]
         labels = {name: f"{name} " for name in ("profile", "mode", "machine")}
         return ", ".join(
             labels.get(name, "") + value_in_words(name, facts[name]) for name in fields
@@ -121,7 +127,9 @@ class Equality:
     @property
     def usual(self) -> str:
         """What short names do not mention."""
-        return ", ".join(value_in_words(*item) for item in self.chapter.names.usual.items())
+        return ", ".join(
+            value_in_words(name, value) for name, value in self.chapter.names.usual.items()
+        )
 
     @property
     def remarks(self) -> dict[str, str]:
@@ -130,27 +138,28 @@ class Equality:
         for result in self.chapter.results:
             for reason in result.judgement.reasons:
                 specs_by_remark[reason].append(self.chapter.names.of_spec(result.place))
-        by_key: dict[str, list[Judged]] = defaultdict(list)
+        by_key: dict[str, list[JudgedSpec]] = defaultdict(list)
         for result in self.chapter.results:
             by_key[result.repeats[0].manifest.key].append(result)
-        for key, several in by_key.items():
-            if len(several) > 1:
-                spec = self.chapter.names.without(several[0].place, OF_MACHINE) or key[:8]
-                specs_by_remark[self._across(several)].append(spec)
+        for key, results in by_key.items():
+            if len(results) > 1:
+                spec = self.chapter.names.without(results[0].place, OF_MACHINE) or key[:8]
+                specs_by_remark[self._across(results)].append(spec)
         n_specs = len(self.chapter.results)
         return {remark: which(specs, n_specs, "spec") for remark, specs in specs_by_remark.items()}
 
-    def _across(self, several: Sequence[Judged]) -> str:
+    def _across(self, results: Sequence[JudgedSpec]) -> str:
         """Which machines agree with themselves, and with each other."""
         parts: list[str] = []
-        alike: dict[frozenset, list[str]] = defaultdict(list)  # machines by their results
-        for one in several:
-            facts = self.chapter.names.values[one.place]
+        names_by_results: dict[frozenset[str], list[str]] = defaultdict(list)
+        for result in results:
+            facts = self.chapter.names.values[result.place]
             name = ", ".join(facts[field] for field in OF_MACHINE if facts[field])
-            counts = Counter(map(self.of, one.repeats))
-            parts.append(f"{name} {max(counts.values())} of {len(one.repeats)} equal")
-            alike[frozenset(counts)].append(name)
-        return "; ".join([*parts, " ≠ ".join(" = ".join(names) for names in alike.values())])
+            counts = Counter(map(self.of, result.repeats))
+            parts.append(f"{name} {max(counts.values())} of {len(result.repeats)} equal")
+            names_by_results[frozenset(counts)].append(name)
+        equal = [" = ".join(names) for names in names_by_results.values()]
+        return "; ".join([*parts, " ≠ ".join(equal)])
 
     @property
     def data(self) -> TableFile | None:
@@ -160,14 +169,14 @@ class Equality:
         rows = [
             {
                 "run": repeat.name,
-                **{name: values[one.place][name] for name in fields},
+                **{name: values[result.place][name] for name in fields},
                 "masks": self.masks[repeat.name],
                 "network": self.networks.get(repeat.name),
-                "verdict": one.verdict,
+                "verdict": result.verdict,
                 "cells": repeat.manifest.n_objects,
                 "weights": repeat.manifest.weights and repeat.manifest.weights.digest,
             }
-            for one in self.chapter.results
-            for repeat in one.repeats
+            for result in self.chapter.results
+            for repeat in result.repeats
         ]
         return table_file(f"equal-results-{self.chapter.data}", rows)

@@ -19,8 +19,8 @@ from cellrepro.show.report.page import Figure, figure, table_file, which
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat
 
-_MOST_PIXELS = 3e7  # of different results, whose agreement is looked at
-_MOST_OF_ONE = 5e7  # of one image; of more results some runs are drawn
+_MOST_PIXELS = 3e7  # of different results, whose agreement is computed
+_MOST_OF_IMAGE = 5e7  # of one image; of more results a sample of the runs is taken
 _MOST_CELLS = 8  # of those least stable
 _MOST_NAMES = 20  # of runs without a cell
 
@@ -56,9 +56,9 @@ class AgreementSection:
 
     agreements: Sequence[Agreement]
     n_left_out: int
-    """Images on which runs differ, and that were not looked at."""
+    """Images on which runs differ, and of which agreement was not computed."""
     drawn: Sequence[tuple[str, Agreement]]
-    """Images of which not all runs were looked at."""
+    """Images of which a sample of the runs was taken."""
     n_having: Mapping[str, int]
     """By image, how many runs have masks of it."""
     image: str
@@ -69,11 +69,11 @@ class AgreementSection:
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """An image that was looked at."""
+class _ImageAgreement:
+    """How far runs agree on one image."""
 
     repeats: list[Repeat]
-    """All that have masks of it, or those that were drawn of them."""
+    """All that have masks of it, or a sample of them."""
     agreement: Agreement
 
     @property
@@ -85,14 +85,14 @@ class _Looked:
 def agreement_section(chapter: Chapter) -> AgreementSection | None:
     """Find where all runs agree; none where every image came out alike in all runs."""
     digests = _digests_by_image(chapter)
-    looked = _looked_at(digests)
-    if not looked:
+    agreements = _agreements(digests)
+    if not agreements:
         return None
     n_differing = sum(_n_results(of_image) > 1 for of_image in digests.values())
-    n_having = {image: len(digests[image]) for image in looked}
-    image = min(looked, key=lambda name: looked[name].stable_share)
-    repeats = looked[image].repeats
-    worst = looked[image].agreement
+    n_having = {image: len(digests[image]) for image in agreements}
+    image = min(agreements, key=lambda name: agreements[name].stable_share)
+    repeats = agreements[image].repeats
+    worst = agreements[image].agreement
     rows = _rows(chapter, repeats, worst)
     readers: list[Callable[[], np.ndarray]] = [partial(each.masks, image) for each in repeats]
     pixels = chapter.store.image(chapter.images_digest, image)
@@ -108,12 +108,12 @@ def agreement_section(chapter: Chapter) -> AgreementSection | None:
         data = table_file(f"least-stable-{image}", rows[:n_shown])
         unstable = figure(least_stable(pixels, worst, readers, n=n_shown), data)
     return AgreementSection(
-        agreements=[one.agreement for one in looked.values()],
-        n_left_out=n_differing - len(looked),
+        agreements=[of_image.agreement for of_image in agreements.values()],
+        n_left_out=n_differing - len(agreements),
         drawn=[
-            (name, one.agreement)
-            for name, one in looked.items()
-            if one.agreement.n_runs < n_having[name]
+            (name, of_image.agreement)
+            for name, of_image in agreements.items()
+            if of_image.agreement.n_runs < n_having[name]
         ],
         n_having=n_having,
         image=image,
@@ -169,34 +169,34 @@ def _n_results(digests: Mapping[Repeat, str]) -> int:
     return len(set(digests.values()))
 
 
-def _looked_at(digests: Mapping[str, Mapping[Repeat, str]]) -> dict[str, _Looked]:
-    """Look at images on which runs differ: most results first, as far as time allows."""
+def _agreements(digests: Mapping[str, Mapping[Repeat, str]]) -> dict[str, _ImageAgreement]:
+    """Compute it for images on which runs differ: most results first, as far as time allows."""
     differing = [image for image in digests if _n_results(digests[image]) > 1]
-    looked: dict[str, _Looked] = {}
+    agreements: dict[str, _ImageAgreement] = {}
     n_pixels = 0
     for image in sorted(differing, key=lambda name: -_n_results(digests[name])):
         if n_pixels > _MOST_PIXELS:
             break
-        repeats = _drawn(image, digests[image])
+        repeats = _sample(image, digests[image])
         readers = [partial(repeat.masks, image) for repeat in repeats]
         agreement = agree(readers, digests=[digests[image][repeat] for repeat in repeats])
-        looked[image] = _Looked(repeats, agreement)
+        agreements[image] = _ImageAgreement(repeats, agreement)
         n_pixels += agreement.n_distinct * agreement.consensus.size
-    return looked
+    return agreements
 
 
-def _drawn(image: str, digests: Mapping[Repeat, str]) -> list[Repeat]:
-    """Give all runs; or, where they have too many different results, some of them.
+def _sample(image: str, digests: Mapping[Repeat, str]) -> list[Repeat]:
+    """Give all runs; or, where they have too many different results, a sample of them.
 
-    They are drawn by a digest of their names, so that nothing about a run decides.
+    It is taken by a digest of their names, so that nothing about a run decides.
     """
     size = next(iter(digests)).masks(image).size
-    most_results = max(2, int(_MOST_OF_ONE / size))
+    most_results = max(2, int(_MOST_OF_IMAGE / size))
     results: set[str] = set()
-    drawn: set[Repeat] = set()
+    sample: set[Repeat] = set()
     for repeat in sorted(digests, key=lambda each: value_digest(each.name)):
         results.add(digests[repeat])
         if len(results) > most_results:
             break
-        drawn.add(repeat)
-    return [repeat for repeat in digests if repeat in drawn]
+        sample.add(repeat)
+    return [repeat for repeat in digests if repeat in sample]

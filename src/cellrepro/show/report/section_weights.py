@@ -109,17 +109,17 @@ def weights_section(chapter: Chapter, same: Equality) -> WeightsSection | None:
         return None
     n_parameters = networks[0].members[0].manifest.model.n_parameters
     chosen = _chosen(networks, n_parameters)
-    found = similarity([one.path for one in chosen])
-    distant = _distant(chapter, found, chosen)
+    distances = similarity([network.path for network in chosen])
+    distant = _distant(chapter, distances, chosen)
     overlaid = [distant.base, *distant.others] if distant else chosen[:_MOST_OVERLAID]
-    drawn = weights.weight_histograms({one.name: one.path for one in overlaid})
+    drawn = weights.weight_histograms({network.name: network.path for network in overlaid})
     curves = _curves(chapter)
     return WeightsSection(
         networks=networks,
         chosen=chosen,
-        n_missing=len(trained) - sum(len(one.members) for one in networks),
+        n_missing=len(trained) - sum(len(network.members) for network in networks),
         n_parameters=n_parameters,
-        matrices=_matrices(chapter, found, chosen) if len(chosen) > 1 else [],
+        matrices=_matrices(chapter, distances, chosen) if len(chosen) > 1 else [],
         statistics=_statistics(chapter, chosen, by_layer=False),
         layers=_statistics(chapter, chosen, by_layer=True),
         distant=distant,
@@ -139,14 +139,16 @@ def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> li
             number = same.networks[repeat.name]
             groups[number].append(repeat)
             paths.setdefault(number, repeat.weights)
-    n_at = Counter(place for members in groups.values() for place in {*map(place_of, members)})
+    n_networks_of = Counter(
+        place for members in groups.values() for place in {*map(place_of, members)}
+    )
     networks = []
     names = chapter.names
     for number, members in groups.items():
         first = members[0]
         place = place_of(first)
         n_others = len({place_of(repeat) for repeat in members}) - 1
-        is_only = n_at[place] == 1
+        is_only = n_networks_of[place] == 1
         name = names.of_spec(place) if is_only else names.of_repeat(first)
         more = f" (and {n_others} more)" if n_others else ""
         network = Network(
@@ -162,13 +164,13 @@ def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> li
 def _chosen(networks: Sequence[Network], n_parameters: int) -> list[Network]:
     """As many different networks as a page shows and time allows; the first of each spec first."""
     afforded = max(2, int((2 * _MOST_WORK / n_parameters) ** 0.5))
-    in_turn = sorted(networks, key=lambda one: one.members[0].index)
-    return sorted(in_turn[: min(_MOST_NETWORKS, afforded)], key=lambda one: one.number)
+    in_turn = sorted(networks, key=lambda network: network.members[0].index)
+    return sorted(in_turn[: min(_MOST_NETWORKS, afforded)], key=lambda network: network.number)
 
 
 def _statistics(chapter: Chapter, networks: Sequence[Network], *, by_layer: bool) -> Table:
     """The file of each network, and its parameters in numbers; or these of its layers."""
-    files = {one.name: one.path for one in networks}
+    files = {network.name: network.path for network in networks}
     kinds = dict.fromkeys((field.name for field in fields(WeightStatistics)), "{:.6g}")
     kinds |= dict.fromkeys(("file, bytes", "parameters"), "count")
     rows = statistics_table(files, by_layer=by_layer).reset_index().to_dict("records")
@@ -187,7 +189,7 @@ def _matrices(chapter: Chapter, similar: Similarity, networks: Sequence[Network]
         ("Largest difference of one parameter", "largest-difference", similar.max_abs),
     )
     data = chapter.data
-    return [_matrix(title, f"{file}-{data}", found, networks) for title, file, found in kinds]
+    return [_matrix(title, f"{file}-{data}", matrix, networks) for title, file, matrix in kinds]
 
 
 def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[Network]) -> Matrix:
@@ -201,46 +203,59 @@ def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[Networ
     def cell(value: float) -> Cell:
         if not 0 < value < np.inf:
             return Cell("–" if np.isnan(value) else f"{value:.0f}", value=value)
-        place = float(norm(value)) if low < high else 1.0
-        colour = to_hex(colormaps["cividis"](0.95 - 0.83 * place))
-        colours = f"background: {colour}; color: {'#fff' if place > 0.6 else '#000'}"
+        share = float(norm(value)) if low < high else 1.0
+        colour = to_hex(colormaps["cividis"](0.95 - 0.83 * share))
+        colours = f"background: {colour}; color: {'#fff' if share > 0.6 else '#000'}"
         return Cell(f"{value:.2g}", colours=colours, value=value)
 
-    numbers = [str(one.number) for one in networks]
+    numbers = [str(network.number) for network in networks]
     rows = [
-        {"network": one.name, **dict(zip(numbers, map(cell, values), strict=True))}
-        for one, values in zip(networks, matrix.tolist(), strict=True)
+        {"network": network.name, **dict(zip(numbers, map(cell, values), strict=True))}
+        for network, values in zip(networks, matrix.tolist(), strict=True)
     ]
     shades = table(rows, dict.fromkeys(numbers, "number"), file=file)
     return Matrix(title=title, least=low, most=high, table=shades)
 
 
-def _distant(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -> Distant | None:
+def _distant(
+    chapter: Chapter, distances: Similarity, networks: Sequence[Network]
+) -> Distant | None:
     """What there is to see where networks differ: layers, and how the nearest, the middle one and
     the farthest differ from one of the two that are most distant. None where no two are apart."""
-    distances = np.triu(np.nan_to_num(found.l2), 1)
-    if not distances.any():
+    upper = np.triu(np.nan_to_num(distances.l2), 1)
+    if not upper.any():
         return None
-    first, second = map(int, np.unravel_index(distances.argmax(), distances.shape))
-    others = [i for i in np.argsort(found.l2[first]).tolist() if found.l2[first][i] > 0]
-    near = [networks[i] for i in dict.fromkeys((others[0], others[(len(others) - 1) // 2], second))]
-    base, labels = networks[first], [one.name for one in networks]
-    shown = [base, *near]
-    differences = difference_distributions([one.path for one in shown])
-    drawn = weights.difference_histograms(differences, labels=[one.name for one in shown])
-    layers = [
-        {name: getattr(row, name) for name in ("layer", "least", "median", "most")}
-        | {"furthest": " and ".join(labels[i] for i in row.furthest)}
-        for row in layers_by_distance(found)
+    base_index, farthest_index = map(int, np.unravel_index(upper.argmax(), upper.shape))
+    from_base = distances.l2[base_index]
+    by_distance = [i for i in np.argsort(from_base).tolist() if from_base[i] > 0]
+    middle_index = by_distance[(len(by_distance) - 1) // 2]
+    near_to_far = dict.fromkeys((by_distance[0], middle_index, farthest_index))
+    base = networks[base_index]
+    others = [networks[i] for i in near_to_far]
+    shown = [base, *others]
+    differences = difference_distributions([network.path for network in shown])
+    shown_names = [network.name for network in shown]
+    drawn_differences = weights.difference_histograms(differences, labels=shown_names)
+    names = [network.name for network in networks]
+    drawn_layers = weights.layer_distances(distances, labels=names)
+    rows = [
+        {
+            "layer": row.layer,
+            "least": row.least,
+            "median": row.median,
+            "most": row.most,
+            "furthest": " and ".join(names[i] for i in row.furthest),
+        }
+        for row in layers_by_distance(distances)
     ]
-    drawn_layers = weights.layer_distances(found, labels=labels)
+    farthest = networks[farthest_index]
     return Distant(
-        layers=figure(drawn_layers, table_file(f"layers-{chapter.data}", layers)),
-        differences=figure(drawn),
+        layers=figure(drawn_layers, table_file(f"layers-{chapter.data}", rows)),
+        differences=figure(drawn_differences),
         base=base,
-        others=near,
-        pair=(base, networks[second]),
-        comparison=compare_weights(base.path, networks[second].path),
+        others=others,
+        pair=(base, farthest),
+        comparison=compare_weights(base.path, farthest.path),
     )
 
 

@@ -39,7 +39,7 @@ _OUTCOMES = {
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedSpec:
     """A spec on one machine: its repeats there, and how they came out."""
 
     place: str
@@ -76,7 +76,8 @@ class Chapter:
     task: str
     data: str
     images_digest: str
-    every: list[Judged]
+    judged: list[JudgedSpec]
+    """In the order of their names."""
     failures: list[Failure]
 
     @property
@@ -85,33 +86,36 @@ class Chapter:
         return f"{self.data}: {value_in_words('task', self.task)}"
 
     @cached_property
-    def results(self) -> list[Judged]:
+    def results(self) -> list[JudgedSpec]:
         """Without those that others were trained from."""
-        return [one for one in self.every if not self.names.is_start(one.place)]
+        return [result for result in self.judged if not self.names.is_start(result.place)]
 
     @property
     def n_specs(self) -> int:
         """Of the results."""
-        return len({one.spec.key for one in self.results})
+        return len({result.spec.key for result in self.results})
 
     @property
     def repeats(self) -> list[Repeat]:
         """Of all results."""
-        return [repeat for one in self.results for repeat in one.repeats]
+        return [repeat for result in self.results for repeat in result.repeats]
 
     @cached_property
     def names(self) -> Names:
         """Of all specs, also of those that only failed."""
-        failed = {one.place: one.spec for one in self.failures if one.spec is not None}
-        return Names((repeat for one in self.every for repeat in one.repeats), failed)
+        failed = {
+            failure.place: failure.spec for failure in self.failures if failure.spec is not None
+        }
+        repeats = (repeat for judged in self.judged for repeat in judged.repeats)
+        return Names(repeats, failed)
 
     @cached_property
     def spread(self) -> Spread:
         """How far the masks differ along every axis; reads those that differ, once."""
         fields = set(PARAMETERS) - {OBSERVING}
-        others = [name for name in self.names.varying if name in fields]
-        axes = list(dict.fromkeys(("repeats", *PLACES, *AXES, *others)))
-        runs = [Run(one.spec, one.repeats) for one in self.every]
+        further = [name for name in self.names.varying if name in fields]
+        axes = list(dict.fromkeys(("repeats", *PLACES, *AXES, *further)))
+        runs = [Run(judged.spec, judged.repeats) for judged in self.judged]
         return measure_spread(runs, axes=axes, names=self.names)
 
     @cached_property
@@ -136,87 +140,132 @@ class Summary:
     @property
     def sentence(self) -> str:
         """The headline."""
-        parts = [f"{one.data}: {'; '.join(one.clauses)}" for one in self.chapters]
+        parts = [f"{chapter.data}: {'; '.join(chapter.clauses)}" for chapter in self.chapters]
         if self.failures:
             parts.append(f"{amount(len(self.failures), 'repeat')} failed")
         return ". ".join(parts) + "."
 
 
 def summarise(store: Store) -> Summary:
-    """Read a store and compare what it holds; it is refused if it holds no finished run."""
-    runs, failures = store.runs(), [_failure(kept) for kept in store.failures()]
+    """Read a store and compare what it holds.
+
+    Raises
+    ------
+    BadInput
+        If it holds no finished run, or one of its files is missing or damaged.
+    """
+    runs = store.runs()
+    failures = [_failure(kept_failure) for kept_failure in store.failures()]
     if not runs:
         raise BadInput(
             f"the store {store.root} holds no finished run, and {len(failures)} that failed; run "
             "`cellrepro train DATA` or `cellrepro grid FILE` first, or name another folder with "
             "--store"
         )
-    by_data: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    chapters = [
+        _chapter(store, task, digest, judged, failures)
+        for (task, digest), judged in _judged_by_images(runs).items()
+    ]
+    chapters.sort(
+        key=lambda chapter: (chapter.task != "train", chapter.data, chapter.images_digest)
+    )
+    return Summary(chapters, failures)
+
+
+def _judged_by_images(runs: Sequence[Run]) -> dict[tuple[str, str], list[JudgedSpec]]:
+    """Judge every spec on every machine, by its task and the digest of its images."""
+    judged: dict[tuple[str, str], list[JudgedSpec]] = defaultdict(list)
     for run in runs:
         for machine in run.machines.values():
             repeats = tuple(machine.values())
             for repeat in repeats:
                 repeat.refuse_damage()
             judgement = judge([repeat.manifest for repeat in repeats])
-            one = Judged(place_of(repeats[0]), run.spec, repeats, judgement)
-            by_data[run.spec.task, run.spec.images_digest].append(one)
-    chapters = []
-    for kind, every in by_data.items():
-        failed = [f for f in failures if f.spec and (f.spec.task, f.spec.images_digest) == kind]
-        chapter = Chapter(store, kind[0], every[0].spec.data, kind[1], every, failed)
-        names = chapter.names
-        every.sort(key=lambda one: names.order(one.place))
-        chapters.append(chapter)
-    chapters.sort(key=lambda one: (one.task != "train", one.data, one.images_digest))
-    return Summary(chapters, failures)
+            result = JudgedSpec(place_of(repeats[0]), run.spec, repeats, judgement)
+            judged[run.spec.task, run.spec.images_digest].append(result)
+    return judged
 
 
-def _failure(kept: KeptFailure) -> Failure:
+def _chapter(
+    store: Store,
+    task: str,
+    images_digest: str,
+    judged: list[JudgedSpec],
+    failures: Sequence[Failure],
+) -> Chapter:
+    failed = [
+        failure
+        for failure in failures
+        if failure.spec
+        and failure.spec.task == task
+        and failure.spec.images_digest == images_digest
+    ]
+    chapter = Chapter(store, task, judged[0].spec.data, images_digest, judged, failed)
+    names = chapter.names
+    judged.sort(key=lambda result: names.order(result.place))
+    return chapter
+
+
+def _failure(kept_failure: KeptFailure) -> Failure:
     try:
-        spec = Spec.model_validate(kept.spec)
-    except ValidationError:  # kept by another version: listed, but in no table
+        spec = Spec.model_validate(kept_failure.spec)
+    except ValidationError:  # another version stored it: listed, but in no table
         spec = None
-    return Failure(f"{kept.key}/{kept.machine}", kept.repeat, kept.reason, spec)
+    place = f"{kept_failure.key}/{kept_failure.machine}"
+    return Failure(place, kept_failure.repeat, kept_failure.reason, spec)
 
 
 # -- the headline --------------------------------------------------------------------------
 
 
 def _outcomes(chapter: Chapter) -> str:
+    """How the runs came out."""
     verb = "trained" if chapter.task == "train" else "segmented"
-    n, n_specs = len(chapter.results), chapter.n_specs
-    head = f"{amount(n_specs, 'spec')} {verb} in {amount(len(chapter.repeats), 'run')}"
-    if n > n_specs:
-        head += f", judged machine by machine ({n} in all)"
-    n_masks = sum(one.judgement.masks == Verdict.DIFFERENT for one in chapter.results)
-    counts = Counter(one.judgement.overall for one in chapter.results)
-    parts = [f"{counts[of]} {words}" for of, words in _OUTCOMES.items() if counts[of]]
-    n_different = counts[Verdict.DIFFERENT]
-    of_these = "all" if n_masks == n_different else str(n_masks) if n_masks else "none"
-    if n_different == 1:
-        of_these = "also" if n_masks else "not"
+    n_results = len(chapter.results)
+    specs = amount(chapter.n_specs, "spec")
+    head = f"{specs} {verb} in {amount(len(chapter.repeats), 'run')}"
+    if n_results > chapter.n_specs:
+        head += f", judged machine by machine ({n_results} in all)"
+    counts = Counter(result.judgement.overall for result in chapter.results)
+    parts = [
+        f"{counts[verdict]} {words}" for verdict, words in _OUTCOMES.items() if counts[verdict]
+    ]
+    n_masks = sum(result.judgement.masks == Verdict.DIFFERENT for result in chapter.results)
+    of_these = _how_many(n_masks, counts[Verdict.DIFFERENT])
     return f"{head}: {', '.join(parts)}".format(of_these=of_these)
+
+
+def _how_many(n: int, n_all: int) -> str:
+    """Of results that are different, those with different masks, as a word or a number."""
+    if n_all == 1:
+        return "also" if n else "not"
+    if n == n_all:
+        return "all"
+    return str(n) if n else "none"
 
 
 def _between(axis: Axis) -> str:
     """In how many comparisons along an axis the masks differ."""
     n_differing = len(axis.differing)
-    over = amount(len(axis.told), "comparison")
+    comparisons = amount(len(axis.told), "comparison")
     if not n_differing:
-        return f"between {axis.title} the masks agree in {over}"
-    by = ppm_text(axis.largest_ppm)
+        return f"between {axis.title} the masks agree in {comparisons}"
+    largest = ppm_text(axis.largest_ppm)
     if len(axis.told) == 1:
-        return f"between {axis.title} the masks differ in the only comparison, by {by}"
-    most = f"by {'up to ' if n_differing > 1 else ''}{by}"
-    return f"between {axis.title} the masks differ in {n_differing} of {over}, {most}"
+        return f"between {axis.title} the masks differ in the only comparison, by {largest}"
+    by = f"by up to {largest}" if n_differing > 1 else f"by {largest}"
+    return f"between {axis.title} the masks differ in {n_differing} of {comparisons}, {by}"
 
 
 def _score(chapter: Chapter) -> list[str]:
-    values = [r.manifest.ap50 for r in chapter.repeats if r.manifest.ap50 is not None]
+    """The mean score, and from where to where; nothing without ground truth."""
+    scores = [repeat.manifest.ap50 for repeat in chapter.repeats]
+    values = [score for score in scores if score is not None]
     if not values:
         return []
     mean = sum(values) / len(values)
-    low, high = f"{min(values):.3f}", f"{max(values):.3f}"
+    low = f"{min(values):.3f}"
+    high = f"{max(values):.3f}"
     spread = "" if low == high else f" on average ({span(low, high)})"
     return [f"AP@0.5 against the ground truth is {mean:.3f}{spread}"]
 
@@ -228,21 +277,21 @@ def run_documents(chapters: Sequence[Chapter]) -> list[dict[str, Any]]:
     """Every spec and machine, as described in `cellrepro.show.report.build.Report`."""
     return [
         {
-            "key": one.spec.key,
-            "machine": one.repeats[0].machine,
-            "start": chapter.names.is_start(one.place),
-            "spec": one.spec.model_dump(mode="json"),
-            "repeats": [repeat.index for repeat in one.repeats],
-            "verdict": one.judgement.overall,
-            "weights": one.judgement.weights,
-            "masks": one.judgement.masks,
-            "reasons": list(one.judgement.reasons),
-            "images": one.judgement.n_images,
-            "ap50": one.ap50,
-            "ap50_train": mean_score(repeat.manifest.ap50_train for repeat in one.repeats),
+            "key": judged.spec.key,
+            "machine": judged.repeats[0].machine,
+            "start": chapter.names.is_start(judged.place),
+            "spec": judged.spec.model_dump(mode="json"),
+            "repeats": [repeat.index for repeat in judged.repeats],
+            "verdict": judged.judgement.overall,
+            "weights": judged.judgement.weights,
+            "masks": judged.judgement.masks,
+            "reasons": list(judged.judgement.reasons),
+            "images": judged.judgement.n_images,
+            "ap50": judged.ap50,
+            "ap50_train": mean_score(repeat.manifest.ap50_train for repeat in judged.repeats),
         }
         for chapter in chapters
-        for one in chapter.every
+        for judged in chapter.judged
     ]
 
 
