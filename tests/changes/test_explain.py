@@ -42,7 +42,7 @@ def made(small_store, tmp_path_factory):
         network = build(source, seed=0, device=torch.device("cpu"), dtype=dtype)
         image = as_read(images[of], read or {})
         with mode_in_force("strict", device="cpu"):
-            masks, *_ = evaluator(network)(image, **Settings(**settings).arguments())
+            masks = evaluator(network)(image, **Settings(**settings).arguments()).masks
         masks = masks.astype(np.uint16)
         path = folder / f"{name}.tif"
         tifffile.imwrite(path, masks if edit is None else edit(masks))

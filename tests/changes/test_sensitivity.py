@@ -35,7 +35,7 @@ def test_every_variant_is_what_eval_gives(small_store, invoke, tmp_path):
         ("diameter", 20),
     }
     for (name, value), one in found.items():
-        sides = [[evaluate(i.image, **kw)[0] for i in images] for kw in ({}, {name: value})]
+        sides = [[evaluate(i.image, **kw).masks for i in images] for kw in ({}, {name: value})]
         pairs = [compare_masks(a, b) for a, b in zip(*sides, strict=True)]
         n_cells = sum(pair.n_objects_a + pair.n_objects_b for pair in pairs)
         assert (one["n_changed"], one["n_cells"]) == (sum(p.n_unmatched for p in pairs), n_cells)

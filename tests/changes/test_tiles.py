@@ -67,17 +67,17 @@ def test_masks_drawn_by_people_have_no_cuts():
 def by_threshold(image, *, normalize=None, **_):
     """A segmenter that sees each pixel alone; intensities scaled as it is told, or by the image."""
     low, high = normalize["lowhigh"][0] if normalize else np.percentile(image, (1, 99))
-    return [ndimage.label((image - low) / (high - low) > 0.5)[0].astype(np.uint32)]
+    return ndimage.label((image - low) / (high - low) > 0.5)[0].astype(np.uint32)
 
 
 def that_finds_nothing(image, **_):
-    return [np.zeros(image.shape, np.uint32)]
+    return np.zeros(image.shape, np.uint32)
 
 
 def by_tiles(image, **given):
     """The same, with cells cut where the image's tiles end."""
-    (masks,) = by_threshold(image, **given)
-    return [cut(masks, min(210, len(masks) - 10))]
+    masks = by_threshold(image, **given)
+    return cut(masks, min(210, len(masks) - 10))
 
 
 def bright_corner(shape):
@@ -102,11 +102,11 @@ def test_what_is_to_blame():
 
 def by_tiles_with_one_more(image, *, tile_overlap=0.1, **options):
     """The same, and wherever tiles lie elsewhere one cell more, at one place of the image."""
-    (masks,) = by_threshold(image, **options)
+    masks = by_threshold(image, **options)
     n_rows, n_columns = (400 - n for n in masks.shape)
     if (n_rows, n_columns) != (0, 0) or tile_overlap > 0.1:
         masks[200 - n_rows : 215 - n_rows, 165 - n_columns : 180 - n_columns] = 999
-    return [masks]
+    return masks
 
 
 def test_a_cell_that_several_variants_gain_counts_once():
@@ -120,10 +120,10 @@ def test_a_cell_at_the_edge_of_the_whole_image_counts():
     """Only a crop cuts cells off."""
 
     def without_the_first(image, *, tile_overlap=0.1, **options):
-        (masks,) = by_threshold(image, **options)
+        masks = by_threshold(image, **options)
         if tile_overlap > 0.1:
             masks[:10, :10] = 0
-        return [masks]
+        return masks
 
     flat = np.full((400, 400), 10.0)
     flat[:10, :10] = 100

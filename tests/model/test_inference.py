@@ -96,7 +96,7 @@ def test_strict_does_not_depend_on_the_batch(network, image):
 
     def results(sizes):
         found = (evaluate(large, batch_size=size) for size in sizes)
-        return {tuple(array_digest(part) for part in parts) for parts in found}
+        return {tuple(map(array_digest, vars(output).values())) for output in found}
 
     with mode_in_force("strict", device="cpu"):
         assert len(results((1, 2, 3, 5, 8, 16))) == 1
@@ -161,7 +161,7 @@ def as_cellpose_takes_them(asked):
 
 @pytest.fixture(scope="module")
 def usual_masks(network, field_of_view):
-    return evaluator(network)(field_of_view, **Settings().arguments())[0]
+    return evaluator(network)(field_of_view, **Settings().arguments()).masks
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_settings_do_what_they_do_in_eval(
     network, cellpose_model, field_of_view, usual_masks, asked, changes
 ):
     arguments = as_cellpose_takes_them(asked)
-    masks, *_ = evaluator(network)(field_of_view, **Settings(**asked).arguments())
+    masks = evaluator(network)(field_of_view, **Settings(**asked).arguments()).masks
     expected, *_ = cellpose_model.eval(field_of_view, **arguments)
     np.testing.assert_array_equal(masks, expected)
     assert np.array_equal(masks, usual_masks) is not changes
@@ -216,13 +216,14 @@ def test_stacks_are_segmented_as_by_eval(network, cellpose_model, stack, asked):
     evaluate = evaluator(network)
     evaluate(stack, stack=True)
     assert shared_defaults() == PRISTINE
-    masks, flows, probability = evaluate(stack, stack=True, **Settings(**asked).arguments())
+    output = evaluate(stack, stack=True, **Settings(**asked).arguments())
+    masks = output.masks
     fields = {**PRISTINE, **arguments.pop("normalize", {})}
     expected, (_, own_flows, own_probability), _ = cellpose_model.eval(
         given, normalize=fields, **places, **arguments
     )
-    np.testing.assert_array_equal(flows, own_flows)
-    np.testing.assert_array_equal(probability, own_probability)
+    np.testing.assert_array_equal(output.flows, own_flows)
+    np.testing.assert_array_equal(output.probability, own_probability)
     if together:
         np.testing.assert_array_equal(masks, expected)
         return

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from cellrepro.model.inference import Evaluator
+    from cellrepro.model.inference import EvalOutput, Evaluator
     from cellrepro.trace.batch_invariance import BatchInvariance
     from cellrepro.trace.operation_audit import Audit
 
@@ -284,22 +284,6 @@ def audit_images(child: Child, *, request: Request, options: AuditOptions) -> Se
 # -- batches -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Segmented:
-    """What Cellpose made of an image.
-
-    Attributes
-    ----------
-    masks : ndarray of int, shape (Y, X)
-        0 is background.
-    outputs : sequence of ndarray of float32
-        Flows and cell probability, as the network gave them.
-    """
-
-    masks: np.ndarray
-    outputs: Sequence[np.ndarray]
-
-
 def _audit_batches(
     child: Child,
     network: nn.Module,
@@ -313,8 +297,7 @@ def _audit_batches(
     segmented = {}
     for batch_size in BATCH_SIZES:
         of_batch = {**arguments, "batch_size": batch_size}
-        masks, *outputs = evaluate(image.image, stack=image.stack, **of_batch)
-        segmented[batch_size] = _Segmented(masks, outputs)
+        segmented[batch_size] = evaluate(image.image, stack=image.stack, **of_batch)
         child.tell("done", f"batch size {batch_size}")
     tiles = _tiles(network, evaluate, image, arguments)
     batch = _at_least_two(tiles)[:_MOST_TILES]
@@ -330,8 +313,11 @@ def _audit_batches(
     )
 
 
-def _batch_result(batch_size: int, tile_by_tile: _Segmented, in_batch: _Segmented) -> BatchResult:
-    pairs = list(zip(tile_by_tile.outputs, in_batch.outputs, strict=True))
+def _batch_result(batch_size: int, tile_by_tile: EvalOutput, in_batch: EvalOutput) -> BatchResult:
+    pairs = [
+        (tile_by_tile.flows, in_batch.flows),
+        (tile_by_tile.probability, in_batch.probability),
+    ]
     masks = compare_masks(tile_by_tile.masks, in_batch.masks)
     return BatchResult(
         batch_size=batch_size,

@@ -153,11 +153,12 @@ def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -
         images = segmented_part(read_images(request))
         for image in images:
             with generators_kept():
-                usual, *_ = evaluate(image.image, stack=image.stack, **base.arguments())
+                usual = evaluate(image.image, stack=image.stack, **base.arguments()).masks
                 usual_tally.add(usual, _score(image.masks, usual))
                 for tally in tallies:
                     settings = tally.variation.of(base)
-                    masks, *_ = evaluate(image.image, stack=image.stack, **settings.arguments())
+                    output = evaluate(image.image, stack=image.stack, **settings.arguments())
+                    masks = output.masks
                     tally.add(masks, _score(image.masks, masks))
                     difference = difference_of(compare_masks(usual, masks))
                     tally.add_difference(image.name, difference)

@@ -33,8 +33,8 @@ OVERLAP = 0.4
 _NEAR_CUT = 16  # pixels from where a crop begins: cells there are cut off
 
 
-Segmenter = Callable[..., Sequence[np.ndarray]]
-"""Takes an image and arguments of ``CellposeModel.eval``; gives masks (Y, X) first."""
+Segmenter = Callable[..., np.ndarray]
+"""Takes an image and arguments of ``CellposeModel.eval``; gives masks (Y, X)."""
 
 
 def tiles(
@@ -115,11 +115,16 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
         from cellrepro.model.inference import evaluator
 
         evaluate = evaluator(network)
+
+        def segment(image: np.ndarray, **arguments: object) -> np.ndarray:
+            """The masks alone; the arguments are those of ``CellposeModel.eval``."""
+            return evaluate(image, **arguments).masks  # type: ignore[arg-type]
+
         for image in segmented_part(read_images(request)):
             if image.stack:
                 raise BadInput(f"{image.name} is a stack; tiles looks at flat images")
             with generators_kept():
-                followed.append(follow(evaluate, image.name, image.image, request.spec.settings))
+                followed.append(follow(segment, image.name, image.image, request.spec.settings))
             child.tell("done", image.name)
     return tuple(followed)
 
@@ -145,23 +150,23 @@ def follow(segment: Segmenter, name: str, image: np.ndarray, settings: Settings)
     """
     own_scale = settings.arguments()
     scale_of_whole = {**own_scale, "normalize": {"lowhigh": _low_and_high(image)}}
-    usual, *_ = segment(image, **scale_of_whole)
+    usual = segment(image, **scale_of_whole)
     lost_labels: set[int] = set()
     gained = _DistinctCells(usual.shape)
     lost_by_normalisation = _DistinctCells(usual.shape)
     gained_by_normalisation = _DistinctCells(usual.shape)
     for crop in _crops_that_fit(image.shape):
         pixels = np.ascontiguousarray(crop.of(image))
-        cropped, *_ = segment(pixels, **scale_of_whole)
+        cropped = segment(pixels, **scale_of_whole)
         by_tiling = _unmatched(crop.of(usual), cropped, near_cut=_NEAR_CUT)
         lost_labels |= by_tiling.lost
         gained.add(cropped, by_tiling.gained, crop)
-        normalised_by_itself, *_ = segment(pixels, **own_scale)
+        normalised_by_itself = segment(pixels, **own_scale)
         by_normalisation = _unmatched(cropped, normalised_by_itself, near_cut=_NEAR_CUT)
         lost_by_normalisation.add(cropped, by_normalisation.lost, crop)
         gained_by_normalisation.add(normalised_by_itself, by_normalisation.gained, crop)
     if not settings.augment and settings.tile_overlap < OVERLAP:
-        overlapping, *_ = segment(image, **{**scale_of_whole, "tile_overlap": OVERLAP})
+        overlapping = segment(image, **{**scale_of_whole, "tile_overlap": OVERLAP})
         by_overlap = _unmatched(usual, overlapping)
         lost_labels |= by_overlap.lost
         gained.add(overlapping, by_overlap.gained, _Crop(0, 0))

@@ -164,7 +164,7 @@ class Trials:
         chosen = {name: value for name, value in condition.items() if name in NAMES}
         settings = Settings().replaced(**chosen)
         evaluate = self._evaluator(condition)
-        masks, *_ = evaluate(as_read(self.image, condition), **settings.arguments())
+        masks = evaluate(as_read(self.image, condition), **settings.arguments()).masks
         labels: np.ndarray = masks.astype(np.uint32)
         return labels
 

@@ -22,11 +22,8 @@ import psutil
 import tifffile
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.images.file_endings import FORMATS, OTHER_ENDINGS
 from cellrepro.words import some
-
-FORMATS = {".tif": "TIFF", ".tiff": "TIFF", ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
-"""The formats by the ending of a file's name, in lower case."""
-OTHER_ENDINGS = ", ".join(ending for ending in FORMATS if ending != ".tif")
 
 _SIGNATURES = {
     "TIFF": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),

@@ -21,7 +21,8 @@ from natsort import natsorted
 from cellrepro.bits.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.axes import FLAT, Axes
-from cellrepro.images.decoding import FORMATS, OTHER_ENDINGS, read_bytes, why_unreadable
+from cellrepro.images.decoding import read_bytes, why_unreadable
+from cellrepro.images.file_endings import FORMATS, OTHER_ENDINGS
 from cellrepro.images.image_file import Checked, check_image, check_masks
 from cellrepro.results import Result, Row
 from cellrepro.words import amount, some
@@ -39,17 +40,26 @@ _MOST_PROBLEMS = 10  # listed in one `BadInput`
 
 @dataclass(frozen=True, eq=False)
 class LabelledImage:
-    """One image and, where there is one, its label image."""
+    """One image and, where there is one, its label image.
+
+    Attributes
+    ----------
+    name : str
+        Name of the file without extension; unique within a part of the folder.
+    image : ndarray, shape (Y, X) or (Y, X, C), C 2 or 3; of a stack with Z first
+        The dtype as stored.
+    masks : ndarray of int32, shape (Y, X), of a stack (Z, Y, X), or None
+        0 is background.
+    image_path : Path
+    stack : bool
+        Whether the first axis counts planes.
+    """
 
     name: str
-    """The file's, without extension; unique within a part of the folder."""
     image: np.ndarray = field(repr=False)
-    """Shape (Y, X) or (Y, X, C), C 2 or 3; of a stack with Z first. The dtype as stored."""
     masks: np.ndarray | None = field(repr=False)
-    """int32, shape (Y, X), of a stack (Z, Y, X); 0 is background."""
     image_path: Path
     stack: bool = False
-    """Whether planes come first."""
 
     @property
     def n_objects(self) -> int:
@@ -61,19 +71,26 @@ class LabelledImage:
 class ImageFolder(Result):
     """A folder that can be trained on or segmented.
 
-    Images stand in natural order of their file names, ``img_2`` before ``img_10``, as Cellpose
-    sorts them.
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    files : dict of str to str
+        SHA-256 of each file that was read, by its path relative to the folder.
+    digest : str
+        SHA-256 over ``files``: equal ones mean the same files under the same names.
+    train, test : tuple of LabelledImage
+        In natural order of their file names, ``img_2`` before ``img_10``, as Cellpose sorts them.
+    warnings : tuple of str
+        What can be used but deserves a look.
     """
 
     path: Path
-    files: dict[str, str] = field(repr=False)
-    """SHA-256 by path relative to the folder."""
+    files: dict[str, str]
     digest: str
-    """Equal ones mean the same files under the same names."""
     train: tuple[LabelledImage, ...]
     test: tuple[LabelledImage, ...]
     warnings: tuple[str, ...]
-    """What can be used but deserves a look."""
 
     def sentence(self) -> str:
         """Say how many images there are, and what of them deserves a look."""
@@ -136,9 +153,16 @@ def read_folder(
             "is nothing to learn; check that the right masks were exported, and images to train on "
             "lie in train/ where the folder has a test/"
         )
-    digest = survey.digest()
+    survey.refuse_problems()
     survey.warnings += _leaks(train, test, survey)
-    return ImageFolder(survey.folder, survey.files, digest, train, test, tuple(survey.warnings))
+    return ImageFolder(
+        path=survey.folder,
+        files=survey.files,
+        digest=survey.digest(),
+        train=train,
+        test=test,
+        warnings=tuple(survey.warnings),
+    )
 
 
 def _leaks(
@@ -179,6 +203,7 @@ def folder_digest(path: str | os.PathLike[str], *, to_train: bool = True) -> str
         survey.read(pair.image)
         if pair.masks is not None:
             survey.read(pair.masks)
+    survey.refuse_problems()
     return survey.digest()
 
 
@@ -220,13 +245,16 @@ class _Survey:
         self.files[self.relative(file)] = hashlib.sha256(data).hexdigest()
         return data
 
-    def digest(self) -> str:
-        """The digest of what was read; one `BadInput` for all problems, if there are any."""
+    def refuse_problems(self) -> None:
+        """Raise one `BadInput` for all problems, if there are any."""
         if len(self.problems) == 1:
             raise BadInput(self.problems[0])
         if self.problems:
             head = f"{self.folder} has {len(self.problems)} problems:"
             raise BadInput("\n- ".join([head, *self.problems[:_MOST_PROBLEMS]]))
+
+    def digest(self) -> str:
+        """The digest of the files that were read."""
         lines = sorted(f"{digest}  {name}\n" for name, digest in self.files.items())
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 

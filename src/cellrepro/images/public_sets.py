@@ -128,18 +128,6 @@ def provide_data(
     return target
 
 
-def _fetch(name: str, target: Path, record: Path, mirror: str | None) -> None:
-    """Download and convert a set, with a record of what it became."""
-    public_set = registry()[name]
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{name}-") as scratch:
-        unpacked = _download(public_set, Path(scratch), mirror)
-        files = _convert(Path(scratch, name), _LAYOUTS[name](unpacked))
-        # The record first: a crash in between leaves no folder that nothing vouches for.
-        known = {"name": name, **public_set.model_dump(), "files": files}
-        write_whole(record, json.dumps(known, indent=2))
-        Path(scratch, name).rename(target)  # same file system, so whole or absent
-
-
 def write_benchmark(
     data: Path, *, images: int | None = None, size: int | None = None, cells: int | None = None
 ) -> Path:
@@ -174,6 +162,18 @@ def write_benchmark(
         folder, n_train=n_images, n_test=0, shape=(edge, edge), n_cells=cells
     )
     return folder
+
+
+def _fetch(name: str, target: Path, record: Path, mirror: str | None) -> None:
+    """Download and convert a set, with a record of what it became."""
+    public_set = registry()[name]
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{name}-") as scratch:
+        unpacked = _download(public_set, Path(scratch), mirror)
+        files = _convert(Path(scratch, name), _LAYOUTS[name](unpacked))
+        # The record first: a crash in between leaves no folder that nothing vouches for.
+        known = {"name": name, **public_set.model_dump(), "files": files}
+        write_whole(record, json.dumps(known, indent=2))
+        Path(scratch, name).rename(target)  # same file system, so whole or absent
 
 
 def _verify(target: Path, record: Path) -> None:

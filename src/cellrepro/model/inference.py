@@ -56,6 +56,25 @@ class Segmentation:
     flows: dict[str, np.ndarray] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class EvalOutput:
+    """What ``CellposeModel.eval`` gives for one image; of a stack with an axis Z for its planes.
+
+    Attributes
+    ----------
+    masks : ndarray of int, shape (Y, X)
+        0 is background; of planes that were segmented by themselves, no two share a number.
+    flows : ndarray of float32, shape (2, Y, X)
+        In y and x.
+    probability : ndarray of float32, shape (Y, X)
+        Of being cell, as a logit.
+    """
+
+    masks: np.ndarray
+    flows: np.ndarray
+    probability: np.ndarray
+
+
 def segment(
     network: CellposeNetwork, images: tuple[LabelledImage, ...], **options: Any
 ) -> Iterator[Segmentation]:
@@ -69,18 +88,28 @@ def segment(
         Flat ones or stacks.
     **options
         Those of ``CellposeModel.eval``, which documents them.
+
+    Yields
+    ------
+    Segmentation
+        Of each image, in order.
+
+    Raises
+    ------
+    BadInput
+        For what Cellpose cannot do with an image.
     """
     evaluate = evaluator(network)
     for image in images:
         with generators_kept():
             started = time.perf_counter()
-            masks, flows, probability = evaluate(image.image, stack=image.stack, **options)
+            output = evaluate(image.image, stack=image.stack, **options)
             seconds = time.perf_counter() - started
         yield Segmentation(
             name=image.name,
-            masks=masks.astype(np.uint32),
+            masks=output.masks.astype(np.uint32),
             seconds=seconds,
-            flows={"flows": flows, "probability": probability},
+            flows={"flows": output.flows, "probability": output.probability},
         )
 
 
@@ -100,6 +129,10 @@ def evaluator(
         Whether the network sees one tile at a time, whatever the batch: a product of another
         height may add in another order, so that a tile's bits would depend on the others. By
         default where mode ``strict`` is in force at the call.
+
+    Returns
+    -------
+    Evaluator
     """
     from cellpose.models import CellposeModel
 
@@ -182,7 +215,7 @@ class Evaluator:
         stack: bool = False,
         normalize: Mapping[str, Any] | None = None,
         **options: Any,
-    ) -> list[np.ndarray]:
+    ) -> EvalOutput:
         """Segment one image.
 
         Parameters
@@ -198,9 +231,7 @@ class Evaluator:
 
         Returns
         -------
-        list of ndarray
-            Masks (Y, X), flows (2, Y, X) and probability (Y, X), of a stack with an axis for its
-            planes.
+        EvalOutput
 
         Raises
         ------
@@ -227,7 +258,7 @@ class Evaluator:
         if stack and not planes_together:
             masks = _with_numbers_of_their_own(masks)
         _picture, flows, probability, *_ = network_output
-        return [masks, np.asarray(flows), np.asarray(probability)]
+        return EvalOutput(masks, np.asarray(flows), np.asarray(probability))
 
     def _share(self, borrowed: ExitStack) -> None:
         """Take passes and steps from memory where they have been made."""
@@ -262,7 +293,18 @@ def _usual_normalisation() -> dict[str, Any]:
 
 
 def listed(folder: Path) -> list[Path]:
-    """The images of a folder as Cellpose lists them, which knows fewer endings than the lab."""
+    """List the images of a folder as Cellpose does, which knows fewer endings than the lab.
+
+    Parameters
+    ----------
+    folder : Path
+        Subfolders are not looked into.
+
+    Returns
+    -------
+    list of Path
+        Empty where Cellpose finds none.
+    """
     from cellpose.io import get_image_files
 
     try:

@@ -1,4 +1,4 @@
-"""Networks that Cellpose loads by itself, held to be whole."""
+"""Networks that Cellpose loads by itself, and that must be whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.words import some
@@ -25,6 +25,11 @@ def load_pretrained(source: ModelSource) -> CellposeNetwork:
     source : ModelSource
         A file in Cellpose's format or in safetensors, or the name of one of Cellpose's networks.
 
+    Returns
+    -------
+    CellposeNetwork
+        On the CPU, in float32.
+
     Raises
     ------
     BadInput
@@ -33,48 +38,77 @@ def load_pretrained(source: ModelSource) -> CellposeNetwork:
     NotPossibleHere
         If the weights would have to be downloaded, and cannot be.
     """
-    import torch
-    from cellpose import models
-    from safetensors.torch import load_file
-
-    path = source.path
-    wanted = str(source.path or source.label)
     try:
+        if source.path is None:
+            _refuse_unknown_name(source.label)
+            return _load(source.label, source.label)
+        if zipfile.is_zipfile(source.path):
+            return _load(str(source.path), str(source.path))
         with tempfile.TemporaryDirectory() as scratch:
-            if path is not None and not zipfile.is_zipfile(path):  # into the format Cellpose reads
-                path = Path(scratch, "weights.pth")
-                torch.save(load_file(wanted), path)
-            if path is None and wanted not in models.MODEL_NAMES:  # it would take another one
-                raise BadInput(
-                    f"this Cellpose knows no model {wanted!r}; expected {some(models.MODEL_NAMES)}"
-                )
-            options: dict[str, Any] = {"device": torch.device("cpu")}
-            if "use_bfloat16" in inspect.signature(models.CellposeModel).parameters:
-                options["use_bfloat16"] = False
-            model = models.CellposeModel(pretrained_model=str(path or wanted), **options)
-            if not options.keys() & {"use_bfloat16"}:  # Cellpose 3: another network, another `eval`
-                model.net.loaded_by = model
-            _refuse_incomplete(model.net, model.pretrained_model, wanted)
+            converted = _in_cellpose_format(source.path, Path(scratch))
+            return _load(str(converted), str(source.path))
     except BadInput:
         raise
     except Exception as error:  # what unpickling another file ends in can be nearly any
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        if source.path is None and isinstance(error, OSError | http.client.HTTPException):
-            raise NotPossibleHere(
-                f"the weights of {wanted!r} are not on this machine and cannot be downloaded "
-                f"({reason}); download them elsewhere and put them into Cellpose's folder of "
-                "models, or name the file"
-            ) from error
-        cached = models.MODEL_DIR / source.label
-        remedy = f"; remove {cached} to have it downloaded again" if source.path is None else ""
+        raise _cannot_load(source, error) from error
+
+
+def _refuse_unknown_name(name: str) -> None:
+    """Refuse a name that Cellpose does not know: it would take another network (4.2.1.1)."""
+    from cellpose import models
+
+    if name not in models.MODEL_NAMES:
         raise BadInput(
-            f"Cellpose cannot load {wanted!r}: {reason}; expected weights of a Cellpose 4 "
-            f"network, whole{remedy}"
-        ) from error
+            f"this Cellpose knows no model {name!r}; expected {some(models.MODEL_NAMES)}"
+        )
+
+
+def _in_cellpose_format(path: Path, scratch: Path) -> Path:
+    """Write the parameters of a safetensors file in the format that Cellpose reads."""
+    import torch
+    from safetensors.torch import load_file
+
+    converted = scratch / "weights.pth"
+    torch.save(load_file(path), converted)
+    return converted
+
+
+def _load(name_or_path: str, asked_for: str) -> CellposeNetwork:
+    """Load a network by its name or a file in Cellpose's format; messages say ``asked_for``."""
+    import torch
+    from cellpose import models
+
+    cpu = torch.device("cpu")
+    if "use_bfloat16" in inspect.signature(models.CellposeModel).parameters:
+        model = models.CellposeModel(pretrained_model=name_or_path, device=cpu, use_bfloat16=False)
+    else:  # Cellpose 3: another network, another `eval`
+        model = models.CellposeModel(pretrained_model=name_or_path, device=cpu)
+        model.net.loaded_by = model
+    _refuse_incomplete(model.net, model.pretrained_model, asked_for)
     return model.net
 
 
-def _refuse_incomplete(network: CellposeNetwork, path: str, wanted: str) -> None:
+def _cannot_load(source: ModelSource, error: Exception) -> BadInput | NotPossibleHere:
+    """What to raise where Cellpose failed to load a network."""
+    from cellpose import models
+
+    reason = (str(error).strip() or repr(error)).splitlines()[0]
+    is_named = source.path is None
+    if is_named and isinstance(error, OSError | http.client.HTTPException):
+        return NotPossibleHere(
+            f"the weights of {source.label!r} are not on this machine and cannot be downloaded "
+            f"({reason}); download them elsewhere and put them into Cellpose's folder of "
+            "models, or name the file"
+        )
+    cached = models.MODEL_DIR / source.label
+    remedy = f"; remove {cached} to have it downloaded again" if is_named else ""
+    return BadInput(
+        f"Cellpose cannot load {str(source.path or source.label)!r}: {reason}; expected weights of "
+        f"a Cellpose 4 network, whole{remedy}"
+    )
+
+
+def _refuse_incomplete(network: CellposeNetwork, path: str, asked_for: str) -> None:
     """Refuse weights that lack a parameter: Cellpose leaves it at random (4.2.1.1, ``vit.py``)."""
     import torch
 
@@ -84,7 +118,7 @@ def _refuse_incomplete(network: CellposeNetwork, path: str, wanted: str) -> None
     missing = [name for name in network.state_dict() if name not in names | fixed]
     if missing:
         raise BadInput(
-            f"{wanted!r} lacks {len(missing)} parameters of Cellpose's network, among them "
+            f"{asked_for!r} lacks {len(missing)} parameters of Cellpose's network, among them "
             f"{missing[0]}, which Cellpose would fill with random numbers; expected weights of a "
             "Cellpose 4 network, whole"
         )

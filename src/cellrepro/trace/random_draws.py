@@ -200,7 +200,7 @@ class _Seen(NamedTuple):
 
 def _seen_now() -> dict[str, _Seen]:
     """Every global generator, read from where no replaced function is in the way."""
-    python = random._inst.getstate()
+    python = random.getstate()
     found = {"python": _Seen(python, python[1][-1], _BLOCK)}
     numpy = torch_internals.numpy_global_state()
     # Another bit generator, put in its place by somebody, has no position.
