@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
@@ -108,7 +107,7 @@ class _Candidate:
     """A repeat that may be compared: what it is, field by field, and what it found."""
 
     repeat: Repeat
-    facts: Mapping[str, Any]
+    facts: Mapping[str, object]
     masks: tuple[str, ...]
     """Canonical digests, which do not depend on the numbers of objects."""
 
@@ -118,7 +117,7 @@ class _Candidate:
         masks = tuple(record.canonical_digest for record in records)
         return cls(repeat, names.values[place_of(repeat)], masks)
 
-    def values(self, fields: Iterable[str]) -> tuple[Any, ...]:
+    def values(self, fields: Iterable[str]) -> tuple[object, ...]:
         return tuple(self.facts[field] for field in fields)
 
 
@@ -218,7 +217,7 @@ def _grouped(
     candidates: Iterable[_Candidate], fields: Sequence[str]
 ) -> Collection[list[_Candidate]]:
     """Group those that have the same values of some fields."""
-    groups: dict[tuple[Any, ...], list[_Candidate]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[_Candidate]] = defaultdict(list)
     for candidate in candidates:
         groups[candidate.values(fields)].append(candidate)
     return groups.values()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
@@ -75,12 +74,12 @@ def best_network(store: Store, data: str | Path) -> Repeat:
 
 def asked_alike(runs: Iterable[Run]) -> list[Run]:
     """Get the most runs with the same settings but for seeds, profile and mode, by seed."""
-    groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         groups[_question(run.spec)].append(run)
     most: list[Run] = max(groups.values(), key=len, default=[])
 
-    def order(run: Run) -> tuple[Any, ...]:
+    def order(run: Run) -> tuple[object, ...]:
         spec = run.spec
         return sort_key("seed", spec.seed), spec.profile, spec.mode_in_words, run.key
 
@@ -107,7 +106,7 @@ def same_question(store: Store, first: Repeat) -> list[Repeat]:
     return sorted(repeats, key=lambda repeat: repeat.manifest.key != first.manifest.key)
 
 
-def _question(spec: Spec) -> tuple[Any, ...]:
+def _question(spec: Spec) -> tuple[object, ...]:
     parameters = {**dict(spec), **spec.parameters()}
     return (spec.model_digest or spec.model, *(parameters[name] for name in _QUESTION))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.show.answers.answer import Answer
 from cellrepro.words import amount, grouped
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class TrainingAuditDocument:
     """What ``cellrepro audit --json`` prints of a training."""
 
-    ops: Sequence[Mapping[str, Any]]
+    ops: Sequence[Mapping[str, object]]
     """Operations whose bits flip, most flips first: the fields of `NondeterministicOperation`,
     with ``seen``, how often in words, and ``effect_sentence``, what that does to the cells."""
-    warnings: Sequence[Mapping[str, Any]]
+    warnings: Sequence[Mapping[str, object]]
     """Of which PyTorch warns, in the same form."""
     n_steps: int
     n_replays: int
@@ -34,7 +34,7 @@ class TrainingAuditDocument:
     replays: Mapping[str, int]
     """How many were run again, by kind."""
     sentence: str
-    suspects: Sequence[Mapping[str, Any]]
+    suspects: Sequence[Mapping[str, object]]
     """Operations that are known to flip and did not here, in the same form."""
     mode: Mode
     profile: str
@@ -44,7 +44,7 @@ class TrainingAuditDocument:
 class SegmentationAuditDocument:
     """What ``cellrepro audit --task segment --json`` prints."""
 
-    ops: Sequence[Mapping[str, Any]]
+    ops: Sequence[Mapping[str, object]]
     """As of a training, without ``effect_sentence``."""
     n_steps: int
     """Images."""
@@ -126,11 +126,11 @@ def segmentation_audit_answer(audit: SegmentationAudit) -> Answer[SegmentationAu
     return Answer(document, lines)
 
 
-def _with_seen(operation: NondeterministicOperation) -> dict[str, Any]:
+def _with_seen(operation: NondeterministicOperation) -> dict[str, object]:
     return {**asdict(operation), "seen": operation.seen}
 
 
-def _with_effect(operation: NondeterministicOperation) -> dict[str, Any]:
+def _with_effect(operation: NondeterministicOperation) -> dict[str, object]:
     sentence = operation.effect.sentence() if operation.effect else None
     return {**_with_seen(operation), "effect_sentence": sentence}
 

@@ -23,7 +23,7 @@ class HiddenDocument:
     """Cells that could vanish within the limits: how many, and the smallest."""
 
     n: int
-    smallest: Mapping[str, Any] | None
+    smallest: Mapping[str, object] | None
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class BaselineCheckDocument:
     broken: Sequence[str]
     """A sentence for each limit that is broken."""
     limits: Mapping[str, float]
-    cells: Sequence[Mapping[str, Any]]
+    cells: Sequence[Mapping[str, object]]
     """What became of each cell that changed, with its image."""
     hidden: HiddenDocument
 
 
-def saved_baseline_answer(record: Mapping[str, Any], file: str | Path) -> Answer[dict[str, Any]]:
+def saved_baseline_answer(record: Mapping[str, Any], file: str | Path) -> Answer[dict[str, object]]:
     """Answer with the limits that a new baseline holds.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.show.answers.answer import Answer
 from cellrepro.words import some
@@ -59,7 +59,7 @@ class FilesDocument:
     sizes: tuple[int, int]
     """Bytes."""
     equal: bool
-    differing: Sequence[Mapping[str, Any]]
+    differing: Sequence[Mapping[str, object]]
     """The parts that differ, how many bytes of each, and why."""
 
 
@@ -70,17 +70,17 @@ class ComparisonDocument:
     verdict: Verdict
     differs: Sequence[str]
     """What differs: environment, spec, data, weights-init, weights, masks, truth."""
-    weights: Mapping[str, Any] | None
+    weights: Mapping[str, object] | None
     """The fields of `WeightsComparison`, of whose tensors those that differ; of two files also
     ``files``, a `FilesDocument`. None where there are no weights."""
-    masks: Mapping[str, Mapping[str, Any]]
+    masks: Mapping[str, Mapping[str, object]]
     """Figures by image."""
-    objects: Mapping[str, Any]
+    objects: Mapping[str, object]
     """How many each side has, and ``changes``, an `ObjectChangeDocument` of each object."""
     ppm: float | None
     """Differing pixels per million."""
-    environment: Mapping[str, tuple[Any, Any]]
-    spec: Mapping[str, tuple[Any, Any]]
+    environment: Mapping[str, tuple[object, object]]
+    spec: Mapping[str, tuple[object, object]]
     ap50: tuple[float | None, float | None] | None
     ap50_train: tuple[float | None, float | None] | None
     notes: Sequence[str]
@@ -112,7 +112,7 @@ def _object_changes(masks: Mapping[str, MaskComparison]) -> list[tuple[str, Obje
     return [(name, change) for name, result in masks.items() for change in result.objects]
 
 
-def _weights_document(comparison: Comparison) -> dict[str, Any] | None:
+def _weights_document(comparison: Comparison) -> dict[str, object] | None:
     if comparison.weights is None:
         return None
     weights = asdict(comparison.weights)
@@ -146,7 +146,7 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield f"  note: {note}"
 
 
-def _pair_lines(title: str, pairs: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
+def _pair_lines(title: str, pairs: Mapping[str, tuple[object, object]]) -> Iterator[str]:
     for name, (a, b) in pairs.items():
         yield f"  {title} {name}: {a!r} and {b!r}"
 

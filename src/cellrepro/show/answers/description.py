@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.show.answers.answer import Answer
 from cellrepro.words import grouped
@@ -29,7 +29,7 @@ def _description_lines(description: Description) -> Iterator[str]:
         yield f"  note: {description.note}"
 
 
-def _shown(description: Description) -> dict[str, Any]:
+def _shown(description: Description) -> dict[str, object]:
     """What has a line, by its name; None has none."""
     n_parameters = description.n_parameters
     of_network = n_parameters is not None or description.kind == "name"

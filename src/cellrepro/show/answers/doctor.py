@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.show.answers.answer import Answer
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class DiagnosisDocument:
     """What ``cellrepro doctor --json`` prints."""
 
-    host: Mapping[str, Any]
+    host: Mapping[str, object]
     """The machine, its libraries and its numeric class."""
-    profile: Mapping[str, Any]
+    profile: Mapping[str, object]
     """With mode and seed."""
     findings: Sequence[Finding]
     """Errors first."""
@@ -48,7 +48,7 @@ def diagnosis_answer(diagnosis: Diagnosis) -> Answer[DiagnosisDocument]:
     return Answer(document, lines)
 
 
-def _host(diagnosis: Diagnosis) -> dict[str, Any]:
+def _host(diagnosis: Diagnosis) -> dict[str, object]:
     """The machine, its packages, and what the double run met there."""
     double_run = diagnosis.double_run
     return {

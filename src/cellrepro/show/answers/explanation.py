@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.explanation_lines import explanation_lines
@@ -25,7 +25,7 @@ class SideDocument:
     name: str
     kind: str
     """Stored run, _seg.npy, label image with or without its record."""
-    recorded: Mapping[str, Any]
+    recorded: Mapping[str, object]
     """What it records and cannot be varied: versions, restoration, changes by hand."""
 
 
@@ -34,8 +34,8 @@ class SettingDocument:
     """A setting as each side has it; ``?`` where nobody recorded it."""
 
     name: str
-    a: Any
-    b: Any
+    a: object
+    b: object
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class CauseDocument:
     """A change that makes the two differ, and how many cells it changes by itself."""
 
     name: str
-    a: Any
-    b: Any
+    a: object
+    b: object
     changed: float
     """Share of the cells of both sides."""
     cells: int
@@ -56,7 +56,7 @@ class EmptyDocument:
     """A change of a setting with which nothing is found."""
 
     name: str
-    value: Any
+    value: object
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ReproducedDocument:
     """Settings."""
     stopped: bool
     """Whether time was up before everything was tried."""
-    nearest: Mapping[str, Any]
+    nearest: Mapping[str, object]
     empty_with: Sequence[EmptyDocument]
 
 

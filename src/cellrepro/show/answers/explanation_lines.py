@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.words import amount, ppm_text, share_text, some
 
@@ -52,7 +52,7 @@ def _fits(replayed: Replayed) -> list[tuple[str, Fit]]:
     return [("A", replayed.a), ("B", replayed.b)]
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     return "none" if value is None else str(value)
 
 

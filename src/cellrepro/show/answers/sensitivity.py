@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.asked.setting_in_words import setting_in_words
 from cellrepro.show.answers.answer import Answer
@@ -20,9 +20,9 @@ class SensitivityDocument:
     """What ``cellrepro sensitivity --json`` prints."""
 
     model: str
-    base: Mapping[str, Any]
+    base: Mapping[str, object]
     """The settings beside which each is varied, where they are not the usual ones."""
-    settings: Sequence[Mapping[str, Any]]
+    settings: Sequence[Mapping[str, object]]
     """The fields of each `Variant`, and what became of the cells each as a key of its own."""
     images: int
     objects: int
@@ -79,13 +79,13 @@ def sensitivity_answer(
     return Answer(document, lines)
 
 
-def _variant_document(variant: Variant) -> dict[str, Any]:
+def _variant_document(variant: Variant) -> dict[str, object]:
     """Its fields as they are, since `asdict` would copy the counts wrongly, and each count."""
     values = {field.name: getattr(variant, field.name) for field in fields(variant)}
     return {**values, **variant.kinds}
 
 
-def _setting(name: str, value: Any) -> str:
+def _setting(name: str, value: object) -> str:
     return setting_in_words(f"settings.{name}", value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.show.answers.answer import Answer
@@ -27,7 +27,7 @@ class StoredRunDocument:
     key: str
     label: str
     machine: str
-    spec: Mapping[str, Any]
+    spec: Mapping[str, object]
     repeats: Sequence[int]
     """Their indices."""
     verdict: str | None
@@ -52,7 +52,7 @@ class StoredRunsDocument:
 
 
 def stored_runs_answer(
-    store: Store, wanted: Mapping[str, Any] | None = None
+    store: Store, wanted: Mapping[str, object] | None = None
 ) -> Answer[StoredRunsDocument]:
     """Answer with what a store holds, or what of it has certain values.
 
@@ -98,7 +98,7 @@ def stored_runs_answer(
     return Answer(document, lines)
 
 
-def _rows_of(run: Run, wanted: Mapping[str, Any], reading: Reading) -> list[StoredRunDocument]:
+def _rows_of(run: Run, wanted: Mapping[str, object], reading: Reading) -> list[StoredRunDocument]:
     """A row for each machine of a run that has the wanted values."""
     from cellrepro.same.verdicts import judge
 
@@ -147,7 +147,7 @@ def _damage(repeats: Iterable[Repeat], reading: Reading) -> list[str]:
     return messages
 
 
-def _has(fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def _has(fields: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
     """Whether fields, those of fields with dots between, have certain values.
 
     A value counts as equal if it is written in the same way: ``0.2`` and ``"0.2"``.
@@ -159,9 +159,9 @@ def _has(fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return True
 
 
-def _field(fields: Mapping[str, Any], name: str) -> Any:
+def _field(fields: Mapping[str, object], name: str) -> object:
     """The value of a field, or of a field of one with dots between."""
-    value: Any = fields
+    value: object = fields
     path = [name] if name in fields else name.split(".")
     for part in path:
         if not isinstance(value, Mapping) or part not in value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -110,7 +110,7 @@ def _caption(shown: Sequence[Axis]) -> str:
     )
 
 
-def spread_rows(spread: Spread) -> list[dict[str, Any]]:
+def spread_rows(spread: Spread) -> list[dict[str, object]]:
     """List what the figure shows, one row per pair; plain values for CSV."""
     return [
         {

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
@@ -32,6 +31,7 @@ from cellrepro.show.report.page import MOST_ROWS, links_to, runs_folder
 from cellrepro.show.report.summary import (
     PLACES,
     Chapter,
+    RunDocument,
     Summary,
     group_documents,
     run_documents,
@@ -52,11 +52,8 @@ class Report(Result):
     ----------
     html : Path
         The page.
-    runs : list of dict
-        Per spec and machine ``key``, ``machine``, ``start`` (whether others were trained from it),
-        ``spec``, ``repeats`` (indices), ``verdict`` (None for one repeat), ``weights`` and
-        ``masks`` (their verdicts), ``reasons``, ``images``, ``ap50`` (mean average precision at IoU
-        0.5, or None) and ``ap50_train`` (the same on training images).
+    runs : list of RunDocument
+        Every spec on every machine.
     groups : list of dict
         Bit-equal results: ``{"weights": digest, "members": ["KEY/REPEAT", ...]}``, then the same
         with ``masks`` (one digest over all images, as numbered by Cellpose) and ``n_objects``.
@@ -65,8 +62,8 @@ class Report(Result):
     """
 
     html: Path
-    runs: list[dict[str, Any]]
-    groups: list[dict[str, Any]]
+    runs: list[RunDocument]
+    groups: list[dict[str, object]]
     headline: str
 
     def sentence(self) -> str:
@@ -215,6 +212,6 @@ def _page(summary: Summary, folder: str | None) -> str:
     )
 
 
-def _unbroken(value: Any) -> Any:
+def _unbroken(value: object) -> object:
     """A number stays on one line with its digits and its unit; markup stays as it is."""
     return _NUMBER_GAP.sub("\u00a0", value) if type(value) is str else value

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -84,13 +83,13 @@ def _changed(comparison: MaskComparison) -> list[ObjectChange]:
     return sorted(changed, key=lambda change: -max(change.area_a, change.area_b))
 
 
-def _rows_of_cells(name: str, comparison: MaskComparison) -> list[dict[str, Any]]:
+def _rows_of_cells(name: str, comparison: MaskComparison) -> list[dict[str, object]]:
     """Say what became of every cell of both sides, those that are not kept first."""
     same = [change for change in comparison.objects if change.kind == ObjectKind.KEPT]
     return [_row_of_cell(name, change) for change in [*_changed(comparison), *same]]
 
 
-def _row_of_cell(name: str, change: ObjectChange) -> dict[str, Any]:
+def _row_of_cell(name: str, change: ObjectChange) -> dict[str, object]:
     y, x = change.position[-2:]
     return {
         "image": name,

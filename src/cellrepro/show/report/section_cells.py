@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -156,11 +155,11 @@ def axis_section(chapter: Chapter, axis: Axis, shown: WorstImage | None) -> Axis
     )
 
 
-def _row(pair: Pair) -> dict[str, Any]:
+def _row(pair: Pair) -> dict[str, object]:
     ap50_a = pair.a.manifest.ap50
     ap50_b = pair.b.manifest.ap50
     apart = None if ap50_a is None or ap50_b is None else abs(ap50_a - ap50_b)
-    row = {
+    row: dict[str, object] = {
         "with": pair.context or None,
         "between": pair.name_a,
         "and": pair.name_b,

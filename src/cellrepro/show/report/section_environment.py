@@ -39,7 +39,7 @@ class CostSection:
     phases: Sequence[str]
     longest: float
     """Of all specs, seconds of all phases."""
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[object]]
     """For each spec its name, then the mean seconds of each phase."""
     phase: str
     """Of which strict and fast are compared."""
@@ -62,7 +62,16 @@ def cost_section(chapter: Chapter) -> CostSection:
     phase = "train" if chapter.task == "train" else "segment"
     pairs = _strict_beside_fast(chapter, seconds.get(phase, {}))
     kinds = {"strict": "{:.1f}", "fast": "{:.1f}", "times as long": "{:.2f}"}
-    ratios = [pair["times as long"] for pair in pairs]
+    ratios = [pair.ratio for pair in pairs]
+    rows = [
+        {
+            "spec": pair.spec,
+            "strict": pair.strict,
+            "fast": pair.fast,
+            "times as long": pair.ratio,
+        }
+        for pair in pairs
+    ]
     seconds.insert(0, "spec", [chapter.names.of_spec(place) for place in seconds.index])
     return CostSection(
         n_runs=len(repeats),
@@ -72,29 +81,36 @@ def cost_section(chapter: Chapter) -> CostSection:
         phase=phase,
         ratios=ratios,
         median=statistics.median(ratios or [0.0]),
-        strict=table(pairs, kinds, file=f"strict-beside-fast-{chapter.data}"),
+        strict=table(rows, kinds, file=f"strict-beside-fast-{chapter.data}"),
         data=table_file(f"seconds-{chapter.data}", seconds.to_dict("records")),
     )
 
 
-def _strict_beside_fast(chapter: Chapter, seconds: Any) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class _ModePair:
+    """A spec in mode strict and in mode fast; seconds of one phase."""
+
+    spec: str
+    strict: float
+    fast: float
+
+    @property
+    def ratio(self) -> float:
+        return self.strict / self.fast
+
+
+def _strict_beside_fast(chapter: Chapter, seconds: Mapping[str, float]) -> list[_ModePair]:
     """Specs that differ in nothing but the mode, on one machine."""
     axis = chapter.spread.axis("mode")
-    rows = []
+    mode_pairs = []
     for pair in axis.pairs if axis else []:
         sides = (pair.a, pair.b)
         by_mode = {side.spec.mode_in_words: seconds.get(place_of(side)) for side in sides}
         strict = by_mode.get("strict")
         fast = by_mode.get("fast")
         if strict and fast:
-            row = {
-                "spec": pair.context or "the only setting",
-                "strict": strict,
-                "fast": fast,
-                "times as long": strict / fast,
-            }
-            rows.append(row)
-    return rows
+            mode_pairs.append(_ModePair(pair.context or "the only setting", strict, fast))
+    return mode_pairs
 
 
 @dataclass(frozen=True)
@@ -148,7 +164,7 @@ def environment_section(chapters: Sequence[Chapter]) -> EnvironmentSection:
     rows_of_fields = fields[differing].itertuples(index=False, name=None)
     for (chapter, repeat), values in zip(repeats, rows_of_fields, strict=True):
         environments[values].append(_setting(chapter, repeat))
-    rows: list[dict[str, Any]] = [{"field": name} for name in differing]
+    rows: list[dict[str, object]] = [{"field": name} for name in differing]
     first_environment = next(iter(environments), ())
     for number, (values, settings) in enumerate(environments.items(), start=1):
         distinct_settings = "; ".join(dict.fromkeys(settings))

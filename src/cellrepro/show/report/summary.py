@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypedDict
 
 from pydantic import ValidationError
 
@@ -273,38 +273,78 @@ def _score(chapter: Chapter) -> list[str]:
 # -- plain documents -----------------------------------------------------------------------
 
 
-def run_documents(chapters: Sequence[Chapter]) -> list[dict[str, Any]]:
-    """Every spec and machine, as described in `cellrepro.show.report.build.Report`."""
-    return [
-        {
-            "key": judged.spec.key,
-            "machine": judged.repeats[0].machine,
-            "start": chapter.names.is_start(judged.place),
-            "spec": judged.spec.model_dump(mode="json"),
-            "repeats": [repeat.index for repeat in judged.repeats],
-            "verdict": judged.judgement.overall,
-            "weights": judged.judgement.weights,
-            "masks": judged.judgement.masks,
-            "reasons": list(judged.judgement.reasons),
-            "images": judged.judgement.n_images,
-            "ap50": judged.ap50,
-            "ap50_train": mean_score(repeat.manifest.ap50_train for repeat in judged.repeats),
-        }
-        for chapter in chapters
-        for judged in chapter.judged
-    ]
+class RunDocument(TypedDict):
+    """A spec on one machine, in plain values.
+
+    Attributes
+    ----------
+    key, machine : str
+    start : bool
+        Whether other networks were trained from it.
+    spec : dict
+    repeats : list of int
+        Their numbers.
+    verdict : str or None
+        Over its repeats; None of one repeat.
+    weights, masks : str or None
+        The verdicts over each of them.
+    reasons : list of str
+        Why there is no verdict, or what limits it.
+    images : int
+        How many were segmented.
+    ap50, ap50_train : float or None
+        Mean average precision at IoU 0.5, of test and of training images.
+    """
+
+    key: str
+    machine: str
+    start: bool
+    spec: dict[str, object]
+    repeats: list[int]
+    verdict: str | None
+    weights: str | None
+    masks: str | None
+    reasons: list[str]
+    images: int
+    ap50: float | None
+    ap50_train: float | None
 
 
-def group_documents(chapter: Chapter) -> list[dict[str, Any]]:
-    """Bit-equal results, by weights and by masks."""
-    weights: dict[str, list[str]] = defaultdict(list)
-    masks: dict[tuple[str, int], list[str]] = defaultdict(list)
+def run_documents(chapters: Sequence[Chapter]) -> list[RunDocument]:
+    """Every spec and machine in plain values, chapter by chapter."""
+    return [_run_document(chapter, judged) for chapter in chapters for judged in chapter.judged]
+
+
+def _run_document(chapter: Chapter, judged: JudgedSpec) -> RunDocument:
+    judgement = judged.judgement
+    return {
+        "key": judged.spec.key,
+        "machine": judged.repeats[0].machine,
+        "start": chapter.names.is_start(judged.place),
+        "spec": judged.spec.model_dump(mode="json"),
+        "repeats": [repeat.index for repeat in judged.repeats],
+        "verdict": judgement.overall,
+        "weights": judgement.weights,
+        "masks": judgement.masks,
+        "reasons": list(judgement.reasons),
+        "images": judgement.n_images,
+        "ap50": judged.ap50,
+        "ap50_train": mean_score(repeat.manifest.ap50_train for repeat in judged.repeats),
+    }
+
+
+def group_documents(chapter: Chapter) -> list[dict[str, object]]:
+    """Bit-equal results in plain values, by weights, then by masks."""
+    names_by_weights: dict[str, list[str]] = defaultdict(list)
+    names_by_masks: dict[tuple[str, int], list[str]] = defaultdict(list)
     for repeat in chapter.repeats:
         manifest = repeat.manifest
         if manifest.weights is not None:
-            weights[manifest.weights.digest].append(repeat.name)
-        masks[manifest.masks_digest, manifest.n_objects].append(repeat.name)
-    return [{"weights": digest, "members": members} for digest, members in weights.items()] + [
-        {"masks": digest, "members": members, "n_objects": n}
-        for (digest, n), members in masks.items()
-    ]
+            names_by_weights[manifest.weights.digest].append(repeat.name)
+        names_by_masks[manifest.masks_digest, manifest.n_objects].append(repeat.name)
+    groups: list[dict[str, object]] = []
+    for digest, names in names_by_weights.items():
+        groups.append({"weights": digest, "members": names})
+    for (digest, n_objects), names in names_by_masks.items():
+        groups.append({"masks": digest, "members": names, "n_objects": n_objects})
+    return groups

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.same.names import Names, place_of
 from cellrepro.show.tables.frames import frame
@@ -90,7 +90,7 @@ def result_table(runs: Sequence[Run]) -> pd.DataFrame:
     return frame(rows, "weights")
 
 
-def difference_table(fields: Mapping[str, tuple[Any, Any]], a: str, b: str) -> pd.DataFrame:
+def difference_table(fields: Mapping[str, tuple[object, object]], a: str, b: str) -> pd.DataFrame:
     """List the fields in which two runs differ, side by side.
 
     Parameters
