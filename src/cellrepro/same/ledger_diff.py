@@ -57,11 +57,11 @@ class LedgerComparison:
     @property
     def first_computed(self) -> Difference | None:
         """The first difference in what a step computed."""
-        return next((found for found in self.differences if found.step is not None), None)
+        return next((each for each in self.differences if each.step is not None), None)
 
     def of_stage(self, stage: str) -> list[Difference]:
         """All differences of one stage."""
-        return [found for found in self.differences if found.stage == stage]
+        return [each for each in self.differences if each.stage == stage]
 
 
 def compare_ledgers(

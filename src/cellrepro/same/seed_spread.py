@@ -40,22 +40,32 @@ from cellrepro.same.within_spread import (
 from cellrepro.store.store import Repeat, Run
 from cellrepro.words import amount, share_text, span
 
+
+class _AxisWords(NamedTuple):
+    """What differs along an axis, and what is done along it."""
+
+    title: str
+    doing: str
+
+
 _WORDS = {
-    "repeats": ("repeats of one spec", "repeating the same spec"),
-    "threads": ("threads and instruction sets", "changing threads or instruction set"),
-    "profile": (
+    "repeats": _AxisWords("repeats of one spec", "repeating the same spec"),
+    "threads": _AxisWords("threads and instruction sets", "changing threads or instruction set"),
+    "profile": _AxisWords(
         "profiles that differ in several settings",
         "changing several settings of the profile at once",
     ),
-    "version": ("versions of libraries", "changing a library's version"),
-    "ranks": ("numbers of ranks", "changing the number of ranks"),
-    "cellpose": ("versions of Cellpose", "changing the version of Cellpose"),
-    "epochs": ("numbers of epochs", "changing the epochs"),
-    "images_per_epoch": ("images per epoch", "changing the images per epoch"),
+    "version": _AxisWords("versions of libraries", "changing a library's version"),
+    "ranks": _AxisWords("numbers of ranks", "changing the number of ranks"),
+    "cellpose": _AxisWords("versions of Cellpose", "changing the version of Cellpose"),
+    "epochs": _AxisWords("numbers of epochs", "changing the epochs"),
+    "images_per_epoch": _AxisWords("images per epoch", "changing the images per epoch"),
 }
-"""What differs along an axis, and what is done along it."""
-MOST_PAIRS = 150  # of runs along one axis
-MOST_PIXELS = 2e8  # compared along one axis: some 20 seconds
+"""Of the axes whose words do not follow from their names."""
+MOST_PAIRS = 150
+"""Of runs that are compared along one axis."""
+MOST_PIXELS = 2e8
+"""That are compared along one axis: some 20 seconds."""
 
 
 class Interval(NamedTuple):
@@ -78,19 +88,57 @@ class Distribution(NamedTuple):
     """None from fewer than three images that show an object."""
 
 
+def _words_of(axis: str) -> _AxisWords:
+    if axis in _WORDS:
+        return _WORDS[axis]
+    if axis.startswith("settings."):  # by Cellpose's own name
+        setting = axis.removeprefix("settings.")
+        return _AxisWords(f"values of {setting}", f"changing {setting}")
+    words = axis.replace("_", " ")
+    return _AxisWords(f"{words}s", f"changing the {words}")
+
+
 class Axis:
-    """All pairs of repeats that differ along one axis only: one of `AXES`, or a field of a spec."""
+    """All pairs of repeats that differ along one axis only.
+
+    Parameters
+    ----------
+    name : str
+        One of `AXES`, or a field of a spec.
+    pairs : list of Pair
+        That were compared.
+    n_left_out : int
+        Pairs that were not compared because there are too many.
+
+    Attributes
+    ----------
+    title, doing : str
+        What differs along it ("seeds"), and what is done along it ("changing the seed").
+    note : str
+        What has to be known to read its figures; mostly empty.
+    told : list of Pair
+        The pairs whose masks say something.
+    differing : list of Pair
+        Those of them whose masks differ.
+    largest_ppm : float
+        The most differing pixels per million of a pair.
+    evidence : list of Pair
+        The pairs that figures are computed from.
+    equal : bool
+        Whether there is evidence, and nothing differs.
+    n_images, n_values : int
+        Images of the evidence, and different values on the axis.
+    """
 
     def __init__(self, name: str, pairs: list[Pair], n_left_out: int = 0):
-        self.name, self.pairs = name, pairs
-        self.n_left_out = n_left_out  # pairs that were not compared because there are too many
-        words, setting = name.replace("_", " "), name.removeprefix("settings.")
-        usual = f"{words}s", f"changing the {words}"
-        if setting != name:  # by Cellpose's own name
-            usual = f"values of {setting}", f"changing {setting}"
-        self.title, self.doing = _WORDS.get(name, usual)
+        self.name = name
+        self.pairs = pairs
+        self.n_left_out = n_left_out
+        words = _words_of(name)
+        self.title = words.title
+        self.doing = words.doing
         self.note = RANKS_DIFFER if name == "ranks" else ""
-        self.told = [pair for pair in pairs if not pair.vacuous]  # whose masks say something
+        self.told = [pair for pair in pairs if not pair.vacuous]
         self.differing = [pair for pair in self.told if pair.verdict == Verdict.DIFFERENT]
         self.largest_ppm = max((pair.ppm for pair in self.told), default=0.0)
         # A seed with which nothing was found would make the spread of seeds large, and everything
@@ -98,10 +146,26 @@ class Axis:
         self.evidence = [p for p in self.told if not (name in DRAWN and p.one_sided)]
         self.equal = bool(self.evidence) and not self.differing
         self.n_images = len(images_of(self.evidence))
-        self.n_values = len(units_of(self.evidence))  # different ones on the axis
+        self.n_values = len(units_of(self.evidence))
 
     def distribution(self, measure: str = "changed") -> Distribution:
-        """One of `MEASURES` over the pairs that are evidence, with its interval."""
+        """Get one measure over the pairs that are evidence.
+
+        Parameters
+        ----------
+        measure : str
+            One of `MEASURES`.
+
+        Returns
+        -------
+        Distribution
+            With its interval, where there are enough images.
+
+        Raises
+        ------
+        BadInput
+            If the measure is none of these.
+        """
         if measure not in MEASURES:
             raise BadInput(f"measure is {measure!r}; expected one of {', '.join(MEASURES)}")
         values = np.array([pair.mean(measure) for pair in self.evidence])
@@ -109,24 +173,37 @@ class Axis:
         return Distribution(values, mean, self._interval(measure))
 
     def _interval(self, measure: str) -> Interval | None:
-        pairs, images = self.evidence, images_of(self.evidence)
-        n_cells = parts_of(pairs, "changed", images)[1].sum(axis=0)
+        pairs = self.evidence
+        images = images_of(pairs)
+        _, cells = parts_of(pairs, "changed", images)
+        n_cells = cells.sum(axis=0)
         if np.count_nonzero(n_cells) < FEWEST_IMAGES:
             return None
-        one_place = len({pair.surroundings for pair in pairs}) == 1
-        by_runs = self.name in DRAWN or (self.name == "repeats" and one_place)
-        units = [pair.units if by_runs else (pair.surroundings,) for pair in pairs]
-        names = sorted({name for unit in units for name in unit})
-        over, weights = "images", None
-        if len(names) >= FEWEST_SEEDS:  # how often each pair counts in each resample, shape (B, P)
-            drawn = draws(len(names), 1)
-            columns = [[names.index(name) for name in unit] for unit in units]
-            weights = np.stack([drawn[:, column].prod(axis=1) for column in columns], 1)
-            kind = self.title if self.name in DRAWN else "repeats"
-            over = f"images and {kind if by_runs else 'surroundings'}"
+        in_one_surrounding = len({pair.surroundings for pair in pairs}) == 1
+        if self.name in DRAWN:
+            drawn_things = self.title
+        elif self.name == "repeats" and in_one_surrounding:
+            drawn_things = "repeats"
+        else:
+            drawn_things = "surroundings"
+        by_surroundings = drawn_things == "surroundings"
+        units = [(pair.surroundings,) if by_surroundings else pair.units for pair in pairs]
+        weights = None
+        over = "images"
+        if len({name for unit in units for name in unit}) >= FEWEST_SEEDS:
+            weights = _pair_counts(units)
+            over = f"images and {drawn_things}"
         means = resampled_means(pairs, measure, images, weights)
         low, high = np.nanquantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
         return Interval(float(low), float(high), over)
+
+
+def _pair_counts(units: Sequence[tuple[str, ...]]) -> Values:
+    """How often each of P pairs counts in each of B resamples of their units, shape (B, P)."""
+    names = sorted({name for unit in units for name in unit})
+    drawn = draws(len(names), 1)
+    columns = [[names.index(name) for name in unit] for unit in units]
+    return np.stack([drawn[:, column].prod(axis=1) for column in columns], 1)
 
 
 def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[list[Pair]]:
@@ -168,7 +245,8 @@ def measure_spread(
         If the runs have several tasks or data sets, or an axis is none.
     """
     samples = [Sample(repeat) for run in runs for repeat in run.repeats]
-    kinds = {(one.repeat.spec.task, one.repeat.spec.data_digest) for one in samples}
+    specs = [sample.repeat.spec for sample in samples]
+    kinds = {(spec.task, spec.data_digest) for spec in specs}
     if len(kinds) > 1:
         raise BadInput(
             f"the runs are of {len(kinds)} kinds, as they have another task or other images; "
@@ -216,7 +294,22 @@ class Spread(Result):
         return next((axis for axis in self.axes if axis.name == name), None)
 
     def decide(self, name: str) -> Decision:
-        """Whether what an axis does is less than what seeds do, by its worst contrast."""
+        """Decide whether what an axis does is less than what seeds do, by its worst contrast.
+
+        Parameters
+        ----------
+        name : str
+            Of an axis that was compared, other than the seed.
+
+        Returns
+        -------
+        Decision
+
+        Raises
+        ------
+        BadInput
+            If nothing was compared along it.
+        """
         if name not in self._decisions:
             raise BadInput(
                 f"{name!r} is no axis to be held against seeds; expected one of "
@@ -283,8 +376,9 @@ class Spread(Result):
 
     def sentence(self) -> str:
         """What each axis does to the cells, beside what seeds do."""
-        others = [axis for axis in self.axes if axis.name != "seed"]
-        clauses = [_clause(axis, self.decide(axis.name)) for axis in others]
+        clauses = [
+            _clause(axis, self.decide(axis.name)) for axis in self.axes if axis.name != "seed"
+        ]
         text = "; ".join([*clauses, _seed_clause(self)])
         return text[:1].upper() + text[1:] + "."
 
@@ -305,13 +399,17 @@ def _objection(decision: Decision) -> tuple[bool, bool, float]:
     return (not decision.within, known, 0.0 if math.isnan(size) else size)
 
 
-def _contrast(one: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
-    """What tells it from the others, as in "between cpu and cuda, for strict"; else nothing."""
+def _contrast(pair: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
+    """What tells a pair's contrast from the others, as in "between cpu and cuda, for strict"."""
     if len(contrasts) == 1:
         return ""
     values = {group[0].contrast[1] for group in contrasts}
-    between = f"between {one.name_a} and {one.name_b}" if len(values) > 1 else ""
-    return ", ".join(filter(None, [between, one.setting and f"for {one.setting}"]))
+    words = []
+    if len(values) > 1:
+        words.append(f"between {pair.name_a} and {pair.name_b}")
+    if pair.setting:
+        words.append(f"for {pair.setting}")
+    return ", ".join(words)
 
 
 def _clause(axis: Axis, decision: Decision) -> str:

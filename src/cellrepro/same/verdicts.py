@@ -34,8 +34,8 @@ _STRONGEST_FIRST = (
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:
     """Get the verdict of the least equal of many comparisons; ``vacuous`` of none."""
-    found = {Verdict(word) for word in verdicts}
-    return next((verdict for verdict in _STRONGEST_FIRST if verdict in found), Verdict.VACUOUS)
+    distinct = {Verdict(word) for word in verdicts}
+    return next((verdict for verdict in _STRONGEST_FIRST if verdict in distinct), Verdict.VACUOUS)
 
 
 # -- repeats of one spec, from their manifests alone -----------------------------------------
@@ -116,8 +116,10 @@ def judge(repeats: Sequence[ResultSummary]) -> Judgement:
     Judgement
         Without a verdict for fewer than two repeats.
     """
-    each = [reason for one in repeats for reason in (*one.vacuous, *one.switches_that_moved)]
-    reasons = tuple(dict.fromkeys(each))
+    reasons_of_each = [
+        reason for repeat in repeats for reason in (*repeat.vacuous, *repeat.switches_that_moved)
+    ]
+    reasons = tuple(dict.fromkeys(reasons_of_each))
     agreement = _equal_repeats(repeats)
     n_images = len(repeats[0].masks) if repeats else 0
     if len(repeats) < 2:
@@ -144,14 +146,17 @@ def judge(repeats: Sequence[ResultSummary]) -> Judgement:
 
 
 def _equal_repeats(repeats: Sequence[ResultSummary]) -> EqualRepeats:
-    weights = [(one.repeat, one.weights.digest) for one in repeats if one.weights is not None]
+    weights = []
     masks = []
     outlines = []
-    for one in repeats:
-        records = sorted(one.masks.items())
-        masks.append((one.repeat, str([(name, record.digest) for name, record in records])))
-        canonical = str([(name, record.canonical_digest) for name, record in records])
-        outlines.append((one.repeat, canonical))
+    for summary in repeats:
+        if summary.weights is not None:
+            weights.append((summary.repeat, summary.weights.digest))
+        records = sorted(summary.masks.items())
+        digests = [(name, record.digest) for name, record in records]
+        canonical_digests = [(name, record.canonical_digest) for name, record in records]
+        masks.append((summary.repeat, str(digests)))
+        outlines.append((summary.repeat, str(canonical_digests)))
     return EqualRepeats(
         weights=_groups(weights) or None, masks=_groups(masks), outlines=_groups(outlines)
     )
@@ -173,13 +178,13 @@ def _verdict_on_weights(
         return None
     if len(agreement.weights) > 1:
         return Verdict.DIFFERENT
-    trained = [one.weights for one in repeats if one.weights is not None]
+    trained = [summary.weights for summary in repeats if summary.weights is not None]
     changed = all(weights.n_changed for weights in trained)
     return Verdict.IDENTICAL if changed else Verdict.VACUOUS
 
 
 def _verdict_on_masks(repeats: Sequence[ResultSummary], agreement: EqualRepeats) -> Verdict:
-    if not any(one.n_objects for one in repeats):
+    if not any(summary.n_objects for summary in repeats):
         return Verdict.VACUOUS
     if len(agreement.masks) == 1:
         return Verdict.IDENTICAL
