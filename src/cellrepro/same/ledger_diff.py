@@ -13,15 +13,29 @@ from cellrepro.store.ledger import BEFORE, STAGES, LedgerRow
 
 @dataclass(frozen=True)
 class Difference:
-    """One entry in which two ledgers differ."""
+    """One entry in which two ledgers differ.
+
+    Attributes
+    ----------
+    step : int or None
+        None before the first step and after the last.
+    epoch : int or None
+        Of the step; None likewise.
+    stage : str
+        One of `STAGES`.
+    name : str
+        Of the entry.
+    a : LedgerRow or None
+        The entry of the first ledger; None where only the other has it.
+    b : LedgerRow or None
+        The entry of the second ledger; likewise.
+    """
 
     step: int | None
-    """None before the first step and after the last."""
     epoch: int | None
     stage: str
-    """One of `STAGES`."""
     name: str
-    a: LedgerRow | None  # None where only the other ledger has it
+    a: LedgerRow | None
     b: LedgerRow | None
 
     def said(self) -> str:
@@ -41,13 +55,24 @@ def _said(entry: LedgerRow | None) -> str:
 
 @dataclass(frozen=True)
 class LedgerComparison:
-    """What two ledgers have in common and in what they differ."""
+    """What two ledgers have in common and in what they differ.
 
-    differences: tuple[Difference, ...]  # in the order in which the runs passed them
-    compared: Counter[str]  # entries of each stage that both have in digests of one kind
-    not_comparable: Counter[str]  # that one has of a processor, the other of a GPU
+    Attributes
+    ----------
+    differences : tuple of Difference
+        In the order in which the runs passed them.
+    compared : Counter of str
+        By stage, the entries that both have in digests of one kind.
+    not_comparable : Counter of str
+        By stage, the entries that one has of a processor and the other of a GPU.
+    n_steps : tuple of two ints
+        Steps of a and of b.
+    """
+
+    differences: tuple[Difference, ...]
+    compared: Counter[str]
+    not_comparable: Counter[str]
     n_steps: tuple[int, int]
-    """Of a and of b."""
 
     @property
     def first(self) -> Difference | None:

@@ -23,12 +23,24 @@ Integers = NDArray[np.int64]
 
 
 class Runs(NamedTuple):
-    """The runs of some whole rows of two label images, in raster order; R runs."""
+    """The runs of some whole rows of two label images, in raster order; R runs.
+
+    Attributes
+    ----------
+    labels_a : ndarray of int, shape (R,)
+        The label of each run in the first image.
+    labels_b : ndarray of int, shape (R,)
+        The label of each run in the second image.
+    starts : ndarray of int64, shape (R,)
+        Position of the first pixel in the flat image.
+    lengths : ndarray of int64, shape (R,)
+        Pixels; no run crosses the end of a row.
+    """
 
     labels_a: NDArray[np.integer]
     labels_b: NDArray[np.integer]
-    starts: Integers  # position of the first pixel in the flat image
-    lengths: Integers  # pixels; no run crosses the end of a row
+    starts: Integers
+    lengths: Integers
 
 
 def runs(a: NDArray[np.integer], b: NDArray[np.integer]) -> Iterator[Runs]:
@@ -55,24 +67,59 @@ class Overlap:
 
     The A objects of a and B of b count from 0 in raster order of first appearance, so that nothing
     computed from this depends on their labels. The P pairs are sorted by (row, column).
+
+    Attributes
+    ----------
+    labels_a : ndarray of int64, shape (A,)
+        Labels of the objects of a, as given.
+    labels_b : ndarray of int64, shape (B,)
+        Labels of the objects of b, as given.
+    areas_a : ndarray of int64, shape (A,)
+        Pixels of each object of a.
+    areas_b : ndarray of int64, shape (B,)
+        Pixels of each object of b.
+    centroids_a : ndarray of float64, shape (A, D)
+        Pixels, in the order of the axes; D of them.
+    centroids_b : ndarray of float64, shape (B, D)
+        The same of b.
+    first_a : ndarray of int64, shape (A,)
+        Position of an object's first pixel in the flat image.
+    first_b : ndarray of int64, shape (B,)
+        The same of b.
+    planes_a : ndarray of int64, shape (A, 2)
+        First and last plane of a stack; zeros of a flat image.
+    planes_b : ndarray of int64, shape (B, 2)
+        The same of b.
+    rows : ndarray of int64, shape (P,)
+        The object of a in each pair, from 0.
+    columns : ndarray of int64, shape (P,)
+        The object of b in each pair, from 0.
+    pixels : ndarray of int64, shape (P,)
+        Pixels that the two share, at least 1.
+    iou : ndarray of float64, shape (P,)
+        Intersection over union of the two.
+    n_background : int
+        Pixels that are background in both.
+    equal_labels : bool
+        Whether a and b have the same label in every pixel.
     """
 
-    labels_a: Integers  # (A,), as given
+    labels_a: Integers
     labels_b: Integers
-    areas_a: Integers  # (A,), pixels
+    areas_a: Integers
     areas_b: Integers
-    centroids_a: NDArray[np.float64]  # (A, D), pixels, in the order of the axes
+    centroids_a: NDArray[np.float64]
     centroids_b: NDArray[np.float64]
-    first_a: Integers  # (A,), position of an object's first pixel in the flat image
+    first_a: Integers
     first_b: Integers
-    planes_a: Integers  # (A, 2), first and last plane of a stack; zeros of a flat image
+    planes_a: Integers
     planes_b: Integers
-    rows: Integers  # (P,), an object of a ...
-    columns: Integers  # ... and one of b that share pixels
-    pixels: Integers  # (P,), how many
-    iou: NDArray[np.float64]  # (P,), intersection over union
-    n_background: int  # pixels that are background in both
-    equal_labels: bool  # in every pixel
+    rows: Integers
+    columns: Integers
+    pixels: Integers
+    iou: NDArray[np.float64]
+    n_background: int
+    equal_labels: bool
 
     @property
     def n_a(self) -> int:

@@ -138,13 +138,24 @@ class _PlacedChange(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _UnpairedObjects:
-    """One object without a counterpart, or one and the parts that it split into or came of."""
+    """One object without a counterpart, or one and the parts that it split into or came of.
+
+    Attributes
+    ----------
+    kind : ObjectKind
+        What became of them.
+    objects_a : ndarray of int64
+        Objects of a, as positions in an `Overlap`.
+    objects_b : ndarray of int64
+        Objects of b, likewise.
+    n_shared : int
+        Pixels that both sides share.
+    """
 
     kind: ObjectKind
     objects_a: _Positions
     objects_b: _Positions
     n_shared: int
-    """Pixels that both sides share."""
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -236,22 +247,36 @@ def _splits_and_merges(table: Overlap) -> list[_UnpairedObjects]:
 
 
 class _Side(NamedTuple):
-    """One side of the overlapping pairs."""
+    """One side of the overlapping pairs.
+
+    Attributes
+    ----------
+    objects : ndarray of int64, shape (P,)
+        The object of each pair.
+    areas : ndarray of int64
+        Pixels of every object of this side.
+    """
 
     objects: _Positions
-    """Shape (P,): the object of each pair."""
     areas: NDArray[np.int64]
-    """Pixels of every object of this side."""
 
 
 class _CutObject(NamedTuple):
-    """An object of one side whose pixels several objects of the other side share."""
+    """An object of one side whose pixels several objects of the other side share.
+
+    Attributes
+    ----------
+    whole : ndarray of int64, shape (1,)
+        The object.
+    parts : ndarray of int64
+        The objects of the other side.
+    n_covered : int
+        Pixels of the whole that the parts cover.
+    """
 
     whole: _Positions
-    """Shape (1,)."""
     parts: _Positions
     n_covered: int
-    """Pixels of the whole that the parts cover."""
 
 
 def _wholes_with_parts(

@@ -26,26 +26,45 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two repeats that differ along one axis only."""
+    """Two repeats that differ along one axis only.
+
+    Attributes
+    ----------
+    axis : str
+        Its name.
+    context : str
+        In which context the two differ, where this varies.
+    name_a : str
+        What a has on the axis, as it is shown.
+    name_b : str
+        What b has on the axis.
+    a : Repeat
+        The first repeat.
+    b : Repeat
+        The second repeat.
+    units : (str, str)
+        What a and b are on the axis, as the bootstrap draws it.
+    surroundings : str
+        Equal for pairs that are alike in all but the axis.
+    settings : str
+        Equal for pairs that are alike in all but the axis and `DRAWN`.
+    setting : str
+        What of these settings varies among the runs, in words.
+    images : mapping of str to ImageDifference
+        What differs on each image, once they were compared.
+    """
 
     axis: str
     context: str
-    """In which context it differs, where this varies."""
     name_a: str
-    """What each side has on the axis."""
     name_b: str
     a: Repeat
     b: Repeat
     units: tuple[str, str]
-    """What a and b are on the axis, as the bootstrap draws it."""
     surroundings: str = ""
-    """The same for pairs that are alike in all but the axis."""
     settings: str = ""
-    """The same for pairs that are alike in all but the axis and `DRAWN`."""
     setting: str = ""
-    """What of these settings varies among the runs, in words."""
     images: Mapping[str, ImageDifference] = field(default_factory=dict)
-    """What differs on each image, once they were compared."""
 
     @property
     def contrast(self) -> tuple:

@@ -70,14 +70,21 @@ def aggregated_jaccard_index(table: Overlap) -> float:
 
 
 class SharedPixels(NamedTuple):
-    """Every pair of an object of a and one of b that share pixels, background being one of them."""
+    """Every pair of an object of a and one of b that share pixels, background being one of them.
+
+    Attributes
+    ----------
+    in_a : ndarray of int64, shape (P,)
+        The object of a, from 1; 0 is background.
+    in_b : ndarray of int64, shape (P,)
+        The object of b, likewise.
+    pixels : ndarray of int64, shape (P,)
+        How many both hold, at least 1.
+    """
 
     in_a: Integers
-    """Shape (P,): the object of a, from 1; 0 is background."""
     in_b: Integers
-    """The same of b."""
     pixels: Integers
-    """Shape (P,): how many both hold, at least 1."""
 
 
 def shared_pixels(table: Overlap) -> SharedPixels:

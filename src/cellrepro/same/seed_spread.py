@@ -69,23 +69,39 @@ MOST_PIXELS = 2e8
 
 
 class Interval(NamedTuple):
-    """Where the mean of an axis lies, from 95 % of the resamples."""
+    """Where the mean of an axis lies, from 95 % of the resamples.
+
+    Attributes
+    ----------
+    low : float
+        Lower end.
+    high : float
+        Upper end.
+    over : str
+        What was resampled.
+    """
 
     low: float
     high: float
     over: str
-    """What was resampled."""
 
 
 class Distribution(NamedTuple):
-    """One of `MEASURES` along one axis."""
+    """One of `MEASURES` along one axis.
+
+    Attributes
+    ----------
+    values : ndarray of float64, shape (P,)
+        Of each pair that is evidence, over all its images.
+    mean : float
+        Mean over the pairs; NaN over none.
+    interval : Interval or None
+        None from fewer than three images that show an object.
+    """
 
     values: Values
-    """Of each pair that is evidence, over all its images; shape (P,)."""
     mean: float
-    """Of the pairs; NaN over none."""
     interval: Interval | None
-    """None from fewer than three images that show an object."""
 
 
 def _words_of(axis: str) -> _AxisWords:

@@ -27,31 +27,52 @@ _AXES = ("y", "x")
 
 @dataclass(frozen=True)
 class StraightBorder:
-    """A row or column at which cells end straight."""
+    """A row or column at which cells end straight.
+
+    Attributes
+    ----------
+    axis : str
+        ``y`` for a border between two rows, ``x`` for one between two columns.
+    at : int
+        The first row or column behind it, pixels.
+    length : int
+        Pixels along which cells end there.
+    n_objects : int
+        Cells that end there.
+    chance : float
+        Probability of as many straight ends at any line of this image.
+    """
 
     axis: str
-    """``y`` for a border between two rows, ``x`` for one between two columns."""
     at: int
-    """The first row or column behind it, pixels."""
     length: int
-    """Pixels along which cells end there."""
     n_objects: int
     chance: float
-    """Of as many straight ends at any line of this image."""
 
 
 @dataclass(frozen=True)
 class Seam:
-    """Straight ends at some lines, beside those at all others."""
+    """Straight ends at some lines, beside those at all others.
+
+    Attributes
+    ----------
+    n_at : int
+        Straight ends at these lines.
+    n_lines : int
+        How many lines these are.
+    n_elsewhere : int
+        Straight ends at all other lines.
+    n_other_lines : int
+        How many other lines there are.
+    chance : float
+        Probability of as many or more ends at these lines, if all lines were alike.
+    """
 
     n_at: int
-    """Straight ends at these lines."""
     n_lines: int
     n_elsewhere: int
-    """Straight ends at all other lines."""
     n_other_lines: int
     chance: float
-    """Of as many or more at them, if lines were alike."""
 
     @property
     def stands_out(self) -> bool:

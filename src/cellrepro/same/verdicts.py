@@ -46,14 +46,21 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class EqualRepeats:
-    """Which repeats are equal, in the three senses of the word."""
+    """Which repeats are equal, in the three senses of the word.
+
+    Attributes
+    ----------
+    weights : tuple of tuple of int, or None
+        Equal in every bit of their weights; None where none were trained.
+    masks : tuple of tuple of int
+        Equal in every bit of all masks.
+    outlines : tuple of tuple of int
+        Equal in the outlines of all objects, under any numbers.
+    """
 
     weights: Groups | None
-    """In every bit of their weights; None where none were trained."""
     masks: Groups
-    """In every bit of all masks."""
     outlines: Groups
-    """In the outlines of all objects, under any numbers."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,6 +68,23 @@ class Judgement(Result):
     """Whether repeats came out the same, and over what that was seen.
 
     The verdicts are None where nothing was compared: a single repeat, or no weights were trained.
+
+    Attributes
+    ----------
+    weights : Verdict or None
+        On the weights.
+    masks : Verdict or None
+        On the masks.
+    overall : Verdict or None
+        On both together.
+    n_repeats : int
+        Repeats that were compared.
+    n_images : int
+        Images of each repeat.
+    reasons : tuple of str
+        Why a verdict is ``vacuous``, why there is none, and which switches changed.
+    agreement : EqualRepeats
+        Which repeats are equal.
     """
 
     weights: Verdict | None
@@ -69,7 +93,6 @@ class Judgement(Result):
     n_repeats: int
     n_images: int
     reasons: tuple[str, ...]
-    """Why vacuous, or why no verdict; which switches changed."""
     agreement: EqualRepeats
 
     def detail(self) -> str:

@@ -36,18 +36,30 @@ _N_SIZES = 1024 - _LEAST  # of numbers on one side of zero, each twice as large 
 
 @dataclass(frozen=True, repr=False)
 class WeightStatistics(Result):
-    """Numbers about some parameters."""
+    """Numbers about some parameters.
+
+    Attributes
+    ----------
+    parameters : int
+        How many there are.
+    mean : float
+        Of their values.
+    std : float
+        Standard deviation of exactly these parameters: divided by their number.
+    l1 : float
+        Sum of their magnitudes.
+    l2 : float
+        Length of them as one vector.
+    largest : float
+        Largest magnitude.
+    """
 
     parameters: int
     mean: float
     std: float
-    """Of these parameters, divided by their number."""
     l1: float
-    """Sum of magnitudes."""
     l2: float
-    """Length."""
     largest: float
-    """Magnitude."""
 
     def sentence(self) -> str:
         """Say how many there are, and how large."""
@@ -87,12 +99,27 @@ def weight_statistics(path: str | Path) -> dict[str, WeightStatistics]:
 
 
 class _Moments(NamedTuple):
-    """Of one tensor."""
+    """Of one tensor.
+
+    Attributes
+    ----------
+    n : float
+        Number of values.
+    mean : float
+        Of the values.
+    squared_distances : float
+        Sum of the squared distances from the mean.
+    l1 : float
+        Sum of magnitudes.
+    l2 : float
+        Length.
+    largest : float
+        Largest magnitude.
+    """
 
     n: float
     mean: float
     squared_distances: float
-    """From the mean, summed."""
     l1: float
     l2: float
     largest: float
@@ -133,12 +160,18 @@ def _statistics(moments: Sequence[_Moments]) -> WeightStatistics:
 
 
 class Histogram(NamedTuple):
-    """Of the finite weights of one layer, over B intervals."""
+    """Of the finite weights of one layer, over B intervals.
+
+    Attributes
+    ----------
+    counts : ndarray of int64, shape (B,)
+        Values in each interval.
+    edges : ndarray of float64, shape (B + 1,)
+        Ends of the intervals, rising.
+    """
 
     counts: NDArray[np.int64]
-    """Shape (B,)."""
     edges: Values
-    """Shape (B + 1,)."""
 
 
 def distributions(
@@ -199,17 +232,27 @@ def _finite_values(tensor: Tensor) -> Iterator[Values]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DifferenceDistributions(Result):
-    """How N - 1 networks differ from the first, in L layers, over B intervals common to all."""
+    """How N - 1 networks differ from the first, in L layers, over B intervals common to all.
+
+    Attributes
+    ----------
+    paths : tuple of Path
+        The files, N of them.
+    layers : tuple of str
+        L layers in natural order.
+    edges : ndarray of float64, shape (B + 1,)
+        Powers of two on both sides of zero.
+    counts : ndarray of int64, shape (N - 1, L, B)
+        Parameters in each interval; in the middle one those of equal value alone.
+    n_undefined : ndarray of int64, shape (N - 1, L)
+        Parameters whose difference is NaN or infinite, in no interval.
+    """
 
     paths: tuple[Path, ...]
     layers: tuple[str, ...]
-    """In natural order."""
     edges: Values
-    """Shape (B + 1,): powers of two on both sides of zero."""
     counts: NDArray[np.int64]
-    """Shape (N - 1, L, B); in the middle those of equal value alone."""
     n_undefined: NDArray[np.int64]
-    """Shape (N - 1, L): NaN or infinite, in no interval."""
 
     @property
     def n_zero(self) -> NDArray[np.int64]:

@@ -38,24 +38,40 @@ _DEVICE = re.compile(r"cpu|meta|(cuda|mps|xpu|hpu)(:\d+)?")
 
 
 class DifferingPart(NamedTuple):
-    """A part of two files, with all places that belong to it, that differs."""
+    """A part of two files, with all places that belong to it, that differs.
+
+    Attributes
+    ----------
+    part : str
+        Its name: ``data.pkl``, ``entry names``.
+    n_a : int
+        Bytes of the first file that differ; where a piece has two lengths, all of it.
+    n_b : int
+        The same of the second file.
+    why : str
+        In words.
+    """
 
     part: str
-    """``data.pkl``, ``entry names`` …"""
     n_a: int
-    """Bytes that differ; of a place that has two lengths, all."""
     n_b: int
     why: str
 
 
 @dataclass(frozen=True)
 class FileComparison:
-    """Two files as bytes."""
+    """Two files as bytes.
+
+    Attributes
+    ----------
+    sizes : (int, int)
+        Bytes of the two files.
+    parts : tuple of DifferingPart
+        Those that differ; empty for files that are equal byte for byte.
+    """
 
     sizes: tuple[int, int]
-    """Bytes."""
     parts: tuple[DifferingPart, ...]
-    """None of files that are equal byte for byte."""
 
     def sentences(self) -> Iterator[str]:
         """The sizes, and a line for every part that differs."""

@@ -37,17 +37,28 @@ _PARAMETER_KINDS = {"weight", "bias", "running_mean", "running_var", "num_batche
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a file, of which nothing was read yet."""
+    """One tensor of a file, of which nothing was read yet.
+
+    Attributes
+    ----------
+    dtype : str
+        One of `NUMPY_TYPES`.
+    shape : tuple of int
+        As stored.
+    read : callable
+        Gives the bits of the parameters from start to stop; fewer where the tensor ends
+        before.
+    stored_as : str
+        The name in the file, where `open_weights` gives another.
+    under : str
+        The key of a checkpoint that holds the network beside other things.
+    """
 
     dtype: str
-    """One of `NUMPY_TYPES`."""
     shape: tuple[int, ...]
     read: Callable[[int, int], Bits]
-    """Give the bits of the parameters from start to stop; fewer where the tensor ends before."""
     stored_as: str = ""
-    """The name in the file, where `open_weights` gives another."""
     under: str = ""
-    """The key of a checkpoint that holds the network beside other things."""
 
     @property
     def n(self) -> int:

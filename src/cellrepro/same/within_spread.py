@@ -33,25 +33,45 @@ _FURTHEST = 700.0  # exp of more overflows
 
 @dataclass(frozen=True, repr=False)
 class Decision(Result):
-    """Whether a difference is less than what seeds do, and on what that was decided."""
+    """Whether a difference is less than what seeds do, and on what that was decided.
+
+    Attributes
+    ----------
+    within : bool
+        Whether it is less; never without three seeds, three images, and a spread to be
+        within.
+    reason : str
+        The decision with its numbers, or why there is none.
+    n_seeds : int
+        Seeds that were compared.
+    n_seed_pairs : int
+        Pairs of them.
+    n_images : int
+        Images that every pair has, and that show an object.
+    changed : (float, float)
+        Share of cells without a counterpart: of the pairs in question, and of those of
+        seeds.
+    ppm : (float, float)
+        Differing pixels per million, likewise.
+    changed_ratio : float
+        Upper end of the one-sided 95 % interval of the ratio of the two shares; NaN without
+        a decision by the rule.
+    ppm_ratio : float
+        The same of the two ppm.
+    contrast : str
+        Of several the least favourable one, as in "between cpu and cuda".
+    """
 
     within: bool
-    """Never without three seeds, three images, and a spread to be within."""
     reason: str
-    """The decision with its numbers, or why there is none."""
     n_seeds: int = 0
     n_seed_pairs: int = 0
     n_images: int = 0
     changed: tuple[float, float] = (math.nan, math.nan)
-    """Share of cells without a counterpart: of the pairs in question, and of those of seeds."""
     ppm: tuple[float, float] = (math.nan, math.nan)
-    """Differing pixels per million: likewise."""
     changed_ratio: float = math.nan
-    """Upper end of the one-sided 95 % interval of the ratio of the two shares; NaN: no rule."""
     ppm_ratio: float = math.nan
-    """The same of pixels."""
     contrast: str = ""
-    """Of several the least favourable one, as in "between cpu and cuda"."""
 
     def sentence(self) -> str:
         """Say what was decided, with its numbers, or why nothing was."""
