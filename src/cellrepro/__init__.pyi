@@ -7,7 +7,7 @@
 from .changes.compare import compare as compare
 from .changes.compare_repeats import compare_repeats as compare_repeats
 from .changes.baseline import check_baseline as check_baseline
-from .changes.baseline import save_baseline as save_baseline
+from .changes.baseline_saving import save_baseline as save_baseline
 from .run.train import train as train
 from .run.train import segment as segment
 from .run.wrap import wrap as wrap

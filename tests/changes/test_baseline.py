@@ -9,7 +9,8 @@ import pytest
 import tifffile
 import yaml
 
-from cellrepro.changes.baseline import check_baseline, save_baseline
+from cellrepro.changes.baseline import check_baseline
+from cellrepro.changes.baseline_saving import save_baseline
 from cellrepro.changes.describe import describe
 from cellrepro.errors import BadInput
 from cellrepro.store.store import Store

@@ -10,7 +10,8 @@ import tifffile
 from safetensors.numpy import load_file, save_file
 
 from cellrepro.bits.digests import array_digest, file_digest
-from cellrepro.changes.baseline import check_baseline, save_baseline
+from cellrepro.changes.baseline import check_baseline
+from cellrepro.changes.baseline_saving import save_baseline
 from cellrepro.changes.compare import compare
 from cellrepro.changes.compare_repeats import compare_repeats
 from cellrepro.errors import BadInput

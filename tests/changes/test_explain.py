@@ -8,7 +8,7 @@ import tifffile
 import torch
 
 from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.changes.conditions import as_read
+from cellrepro.changes.image_readings import as_read
 from cellrepro.changes.search import Search
 from cellrepro.changes.settings_file import write_sidecar
 from cellrepro.changes.trials import Trials, Usual

@@ -213,7 +213,7 @@ def test_a_dry_run_does_nothing(write, store, no_child, invoke):
     assert answer.json["runs"][0]["folder"].startswith(str(store))
     with pytest.raises(BadInput, match="workers"):
         run_grid(read_grid(path, store=store), workers=0)
-    with pytest.raises(BadInput, match="--time-limit is 0; expected minutes, more than 0"):
+    with pytest.raises(BadInput, match=r"minutes \(--time-limit\) is 0; expected a number above 0"):
         run_grid(read_grid(path, store=store), minutes=0)
     assert not store.exists()
 

@@ -8,7 +8,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
-from cellrepro.grid.status import GridStatus, Row
+from cellrepro.grid.status import GridStatus, JobRow
 from cellrepro.show import live
 from cellrepro.store.locks import locked
 from conftest import MAIN
@@ -17,7 +17,7 @@ NOW = 1_800_000_000.0
 
 
 def row(label, status, **fields):
-    return Row(key="0123456789abcdef", label=label, n_repeats=2, status=status, **fields)
+    return JobRow(key="0123456789abcdef", label=label, n_repeats=2, status=status, **fields)
 
 
 ROWS = [

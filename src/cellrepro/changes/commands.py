@@ -40,14 +40,21 @@ _LOADED_BY_CELLPOSE = ("cellpose", "vit-l")
 
 @dataclass(frozen=True)
 class Commands:
-    """How to make a result again."""
+    """How to make a result again.
+
+    Attributes
+    ----------
+    shell : str
+        Cellpose's command line; after it, what that cannot say.
+    python : str
+        The call of Cellpose in Python.
+    lab : str
+        This lab's command line, which takes every network and every setting.
+    """
 
     shell: str
-    """Cellpose's command line; after it, what that cannot say."""
     python: str
-    """The call of Cellpose in Python."""
     lab: str
-    """This lab's command line, which takes every network and every setting."""
 
 
 def commands_for(
@@ -63,19 +70,37 @@ def commands_for(
         With ``model`` and ``precision`` among its names.
     sources : mapping of str to ModelSource
         The networks by name.
+
+    Returns
+    -------
+    Commands
     """
     source = sources.get(condition[MODEL])
-    usual = Settings().by_name()
-    changed = {
-        name: value for name, value in condition.items() if name in NAMES and value != usual[name]
-    }
-    model = str(source.path if source and source.path else condition[MODEL])
-    file = f"{Path(model).parent.parent.parent.name}.pth" if _is_of_a_run(source) else model
+    changed = _changed_settings(condition)
+    model = str(condition[MODEL])
+    file_for_cellpose = model
+    if source is not None and source.path is not None:
+        model = str(source.path)
+        file_for_cellpose = _exported_file(source.path) if _is_of_a_run(source) else model
     return Commands(
-        shell=_shell_command(image, condition, changed, source=source, file=file),
-        python=_python_call(condition, changed, file=file),
+        shell=_shell_command(image, condition, changed, source=source, file=file_for_cellpose),
+        python=_python_call(condition, changed, file=file_for_cellpose),
         lab=_lab_command(image, condition, changed, model=model),
     )
+
+
+def _changed_settings(condition: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a condition that are not Cellpose's usual ones, by name."""
+    usual = Settings().by_name()
+    return {
+        name: value for name, value in condition.items() if name in NAMES and value != usual[name]
+    }
+
+
+def _exported_file(weights: Path) -> str:
+    """The file to which weights of a store, ``KEY/MACHINE/REPEAT/NAME``, are to be exported."""
+    key = weights.parents[2].name
+    return f"{key}.pth"
 
 
 def _shell_command(
@@ -152,7 +177,7 @@ def _notes(condition: Mapping[str, Any], source: ModelSource | None, file: str) 
 
 
 def _image_in_python(condition: Mapping[str, Any]) -> str:
-    """The image as Python gives it to Cellpose, as `cellrepro.changes.conditions.as_read` does."""
+    """The image as Python gives it to Cellpose; `image_readings.as_read` does the same."""
     expression = "image"
     depth = condition.get(DEPTH)
     if depth == "8 bit":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -67,44 +68,39 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         if spread.within:
             verdict = Verdict.WITHIN_SPREAD
         spread_notes.append(f"beside seeds: {spread.sentence()}")
-    differs: list[Differs] = []
-    if environment:
-        differs.append("environment")
-    if spec:
-        differs.append("spec")
-    if not _same_data(a, b):
-        differs.append("data")
-    if a.manifest.model.initial_weights != b.manifest.model.initial_weights:
-        differs.append("weights-init")
-    if weights is not None and not weights.equal:
-        differs.append("weights")
-    if masks_differ(verdict_over(masks.values())):
-        differs.append("masks")
-    if a.manifest.ap50 != b.manifest.ap50:
-        differs.append("truth")
-    notes = [
-        *compared.notes,
-        *(_probe_notes(a.manifest, b.manifest) if "numeric_class" in environment else ()),
-        *spread_notes,
-        *_precision_notes(a, b),
-        *([RANKS_DIFFER] if "ranks" in spec else ()),
-        *stitching_notes(masks),
-        *a.manifest.switches_that_moved,
-        *b.manifest.switches_that_moved,
-        *_vacuous_notes(a.manifest, b.manifest),
-        *not_finite_notes(weights),
-    ]
-    return Comparison(
+    comparison = Comparison(
         verdict=verdict,
-        differs=tuple(differs),
+        differs=(),
         masks=masks,
         weights=weights,
         environment=environment,
         spec=spec,
         ap50=TwoValues(a.manifest.ap50, b.manifest.ap50),
         ap50_train=TwoValues(a.manifest.ap50_train, b.manifest.ap50_train),
-        notes=tuple(notes),
     )
+    return replace(
+        comparison,
+        differs=tuple(_differing_parts(comparison, a, b)),
+        notes=(*compared.notes, *_notes(comparison, spread_notes, a, b)),
+    )
+
+
+def _differing_parts(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[Differs]:
+    """In what two repeats differ, in the order of a run."""
+    if comparison.environment:
+        yield "environment"
+    if comparison.spec:
+        yield "spec"
+    if not _same_data(a, b):
+        yield "data"
+    if a.manifest.model.initial_weights != b.manifest.model.initial_weights:
+        yield "weights-init"
+    if comparison.weights is not None and not comparison.weights.equal:
+        yield "weights"
+    if masks_differ(verdict_over(comparison.masks.values())):
+        yield "masks"
+    if a.manifest.ap50 != b.manifest.ap50:
+        yield "truth"
 
 
 def compare_masks_of(a: Repeat, b: Repeat) -> Comparison:
@@ -179,12 +175,29 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, TwoValue
 # -- notes -----------------------------------------------------------------------------------
 
 
-def _probe_notes(a: Manifest, b: Manifest) -> list[str]:
+def _notes(
+    comparison: Comparison, spread_notes: Sequence[str], a: Repeat, b: Repeat
+) -> Iterator[str]:
+    """What the numbers alone do not say of two repeats."""
+    if "numeric_class" in comparison.environment:
+        yield _probe_note(a.manifest, b.manifest)
+    yield from spread_notes
+    yield from _precision_notes(a, b)
+    if "ranks" in comparison.spec:
+        yield RANKS_DIFFER
+    yield from stitching_notes(comparison.masks)
+    yield from a.manifest.switches_that_moved
+    yield from b.manifest.switches_that_moved
+    yield from _vacuous_notes(a.manifest, b.manifest)
+    yield from not_finite_notes(comparison.weights)
+
+
+def _probe_note(a: Manifest, b: Manifest) -> str:
     """In which probes two numeric classes compute other bits."""
     probes = differing_probes(
         (a.numeric_class or {}).get("probes", {}), (b.numeric_class or {}).get("probes", {})
     )
-    return [f"the machines compute other bits in {len(probes)} probes: {some(probes)}"]
+    return f"the machines compute other bits in {len(probes)} probes: {some(probes)}"
 
 
 def _precision_notes(a: Repeat, b: Repeat) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from cellrepro.model.known_weights import (
 from cellrepro.results import Result, Row
 from cellrepro.same.labels import canonical
 from cellrepro.same.weight_reading import open_weights
+from cellrepro.same.weight_tensors import Tensor
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Repeat, Store
 
@@ -35,20 +36,37 @@ DescribedKind = Literal["weights", "_seg.npy", "label image", "baseline", "run",
 
 @dataclass(frozen=True, repr=False)
 class Description(Result):
-    """What a file is; what does not apply is None."""
+    """What a file is; what does not apply is None.
+
+    Attributes
+    ----------
+    kind : str
+    generation : str or None
+        Of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``.
+    dtype : str or None
+        Of the weights, or of the label image.
+    n_parameters : int or None
+        Numbers in all tensors of the weights.
+    digest : str or None
+        SHA-256 of the file; of a run, of its weights.
+    loads_as : str or None
+        As what the installed Cellpose would load it: ``itself``, the name of another network that
+        it takes without a word, ``a partly random network``, or None where it refuses it.
+    official_name : str or None
+        Of Cellpose's published weights, by their digest.
+    details : mapping of str to object
+        What else is known of this kind, by name.
+    note : str
+        Why it does not load, or what deserves attention.
+    """
 
     kind: DescribedKind
     generation: str | None = None
-    """Of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``."""
     dtype: str | None = None
     n_parameters: int | None = None
     digest: str | None = None
-    """SHA-256 of the file; of a run, of its weights."""
     loads_as: str | None = None
-    """As what the installed Cellpose would load it: ``itself``, the name of another network that it
-    takes without a word, ``a partly random network``, or None where it refuses it."""
     official_name: str | None = None
-    """Of Cellpose's published weights, by their digest."""
     details: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
 
@@ -113,21 +131,19 @@ def describe(reference: str, *, store: str | Path = defaults.STORE) -> Descripti
 
 def _of_weights(path: Path) -> Description:
     tensors = open_weights(path)
-    with path.open("rb") as stream:
-        saved_by_torch = stream.read(2) in (b"PK", b"\x80\x02")
+    saved_by_torch = _is_saved_by_torch(path)
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     network = recognise(shapes, saved_by_torch=saved_by_torch)
-    loads_as = network.loads_as
-    note = network.note
-    if loads_as and any(tensor.stored_as.startswith("module.") for tensor in tensors.values()):
-        loads_as = None
-        note = OF_SEVERAL_GPUS
     details = {"format": "PyTorch" if saved_by_torch else "safetensors", "network": network.network}
     under = next((tensor.under for tensor in tensors.values()), "")
     if under:
         details["found_under"] = under
+    loads_as = network.loads_as
+    note = network.note
+    obstacle = _obstacle(tensors.values(), under, loads_as)
+    if obstacle is not None:
         loads_as = None
-        note = CHECKPOINT.format(key=under)
+        note = obstacle
     digest = file_digest(path)
     return Description(
         "weights",
@@ -140,6 +156,21 @@ def _of_weights(path: Path) -> Description:
         details=details,
         note=note,
     )
+
+
+def _is_saved_by_torch(path: Path) -> bool:
+    """Whether a file begins as a zip or a pickle, which ``torch.save`` writes or used to write."""
+    with path.open("rb") as stream:
+        return stream.read(2) in (b"PK", b"\x80\x02")
+
+
+def _obstacle(tensors: Iterable[Tensor], under: str, loads_as: str | None) -> str | None:
+    """Why Cellpose refuses a file whose network it would take; None where it does not."""
+    if under:
+        return CHECKPOINT.format(key=under)
+    if loads_as and any(tensor.stored_as.startswith("module.") for tensor in tensors):
+        return OF_SEVERAL_GPUS
+    return None
 
 
 def _of_masks(path: Path) -> Description:

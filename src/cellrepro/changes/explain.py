@@ -169,13 +169,13 @@ def explain(
         raise BadInput(f"minutes is {minutes}; expected how long a search may take, above 0")
     opened_store = Store(store)
     name = Path(image).stem
-    side_a = read_side(a, image=name, store=opened_store)
-    side_b = read_side(b, image=name, store=opened_store)
+    side_a = read_side(a, image=name, store=opened_store).with_cellpose_provided()
+    side_b = read_side(b, image=name, store=opened_store).with_cellpose_provided()
     if side_a.masks.ndim != 2 or side_b.masks.ndim != 2:
         return _of_stacks(side_a, side_b, image)
     pixels = read_image(image)
-    side_a = side_a.beside(pixels)
-    side_b = side_b.beside(pixels)
+    side_a = side_a.with_reading_of(pixels)
+    side_b = side_b.with_reading_of(pixels)
     shape = pixels.shape[:2]
     side_a = placed(side_a, side_b, shape)
     side_b = placed(side_b, side_a, shape)

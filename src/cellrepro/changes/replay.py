@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
@@ -20,7 +20,7 @@ from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 
-_TELL_SECONDS = 5.0  # between two notes of how far a search is
+_NOTE_SECONDS = 5.0  # between two notes of how far a search is
 
 
 class Known(NamedTuple):
@@ -33,30 +33,48 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """One change from A's condition to B's, and what it does by itself."""
+    """One change from A's condition to B's, and what it does by itself.
+
+    Attributes
+    ----------
+    name : str
+        Of a condition.
+    a, b : object
+        Its values.
+    gap : Gap
+        Between A and A with this change alone.
+    n_cells : int
+        Of these two.
+    """
 
     name: str
     a: Any
-    """Its value in A."""
     b: Any
     gap: Gap
-    """Between A and A with this change alone."""
     n_cells: int
-    """Of these two."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What replaying two results from one condition to the other has shown."""
+    """What replaying two results from one condition to the other has shown.
+
+    Attributes
+    ----------
+    a, b : Fit
+        How each result was made.
+    causes : tuple of Change
+        The fewest changes that leave no more than all together, those of most cells first.
+    left : Gap
+        Between B and A with these.
+    n_cells : int
+        Of these two.
+    """
 
     a: Fit
     b: Fit
     causes: tuple[Change, ...]
-    """The fewest changes that leave no more than all together, those of most cells first."""
     left: Gap
-    """Between B and A with these."""
     n_cells: int
-    """Of these two."""
 
 
 def replay(
@@ -79,6 +97,15 @@ def replay(
         A and B.
     search_minutes : float
         For both searches together.
+
+    Returns
+    -------
+    Replayed
+
+    Raises
+    ------
+    CellreproError
+        If what is recorded of a result cannot be carried out at all.
     """
     notes = _SearchNotes(child)
     known_a, known_b = sides
@@ -92,21 +119,22 @@ def replay(
             elsewhere=partial(_with_another_version, child=child, sources=sources, image=image),
             tell=notes.one_more,
         )
-        minutes = search_minutes / 2
+        search = partial(_searched, trials, minutes=search_minutes / 2)
         with generators_kept():
-            a = Search(
-                trials, known_a.masks, known=known_a.condition, near={}, minutes=minutes
-            ).fit()
+            a = search(known_a, near={})
             child.tell("done", "A")
             notes.begin("B")
-            near = without(a.believed, CROP)
-            b = Search(
-                trials, known_b.masks, known=known_b.condition, near=near, minutes=minutes
-            ).fit()
+            b = search(known_b, near=without(a.believed, CROP))
             child.tell("done", "B")
             replayed = _Causes(trials, a, b, known_a, known_b).replayed()
             child.tell("done", "causes")
             return replayed
+
+
+def _searched(trials: Trials, result: Known, *, near: Condition, minutes: float) -> Fit:
+    """The condition that comes closest to a result."""
+    search = Search(trials, result.masks, known=result.condition, near=near, minutes=minutes)
+    return search.fit()
 
 
 def masks_under(
@@ -123,7 +151,7 @@ class _SearchNotes:
 
     def __init__(self, child: Child) -> None:
         self._child = child
-        self._told_at = time.monotonic()
+        self._last_note = time.monotonic()
         self._side = "A"
         self._n_tried = 0
 
@@ -133,8 +161,8 @@ class _SearchNotes:
 
     def one_more(self) -> None:
         self._n_tried += 1
-        if time.monotonic() - self._told_at > _TELL_SECONDS:
-            self._told_at = time.monotonic()
+        if time.monotonic() - self._last_note > _NOTE_SECONDS:
+            self._last_note = time.monotonic()
             self._child.tell("note", f"{self._side}: {self._n_tried} settings tried")
 
 
@@ -167,11 +195,15 @@ def _with_another_version(
 # -- the changes between the two -------------------------------------------------------------
 
 
-class _Chosen(NamedTuple):
+class _ChangeSet(NamedTuple):
     """Some changes of A, by name, and the gap that they leave to B."""
 
     gap: Gap
     names: tuple[str, ...]
+
+
+def _n_differing(changes: _ChangeSet) -> int:
+    return changes.gap.n_differing
 
 
 class _Causes:
@@ -203,28 +235,29 @@ class _Causes:
             n_cells=n_cells_in(final) + n_cells_in(self._masks_b),
         )
 
-    def _smallest_set(self) -> _Chosen:
+    def _smallest_set(self) -> _ChangeSet:
+        """The fewest changes that leave no more than all of them together."""
         names = self._differing_names()
-        everything = _Chosen(self._trials.gap(self._with_changes(names), self._masks_b), names)
-        cropped = tuple(name for name in names if name == CROP)
-        free = [name for name in names if name != CROP]
-        for n_changes in range(min(len(free), MOST_CHANGES + 1)):
-            sets = self._possible(
-                (*cropped, *chosen) for chosen in itertools.combinations(free, n_changes)
-            )
-            smallest = min(sets, key=lambda chosen: chosen.gap.n_differing, default=None)
+        everything = _ChangeSet(self._gap_with(names), names)
+        # Where one side shows a part of the other, every set has that change.
+        always = tuple(name for name in names if name == CROP)
+        optional = [name for name in names if name != CROP]
+        for n_changes in range(min(len(optional), MOST_CHANGES + 1)):
+            sets = [(*always, *chosen) for chosen in itertools.combinations(optional, n_changes)]
+            smallest = min(self._possible(sets), key=_n_differing, default=None)
             if smallest is not None and smallest.gap.n_differing <= everything.gap.n_differing:
                 return smallest
         return everything
 
-    def _possible(self, sets: Iterable[tuple[str, ...]]) -> list[_Chosen]:
+    def _gap_with(self, names: Iterable[str]) -> Gap:
+        return self._trials.gap(self._with_changes(names), self._masks_b)
+
+    def _possible(self, sets: Iterable[tuple[str, ...]]) -> Iterator[_ChangeSet]:
         """Those sets of changes that can be carried out, with the gap that each leaves."""
-        possible = []
         for names in sets:
             gap = self._trials.gap_if_possible(self._with_changes(names), self._masks_b)
             if gap is not None:
-                possible.append(_Chosen(gap, names))
-        return possible
+                yield _ChangeSet(gap, names)
 
     def _differing_names(self) -> tuple[str, ...]:
         """What the two have otherwise, and is settled on both sides."""

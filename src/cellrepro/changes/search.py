@@ -11,24 +11,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cellrepro.changes.conditions import (
+from cellrepro.changes.conditions import CROP, Condition, Crop, changed_names, without
+from cellrepro.changes.image_readings import applies
+from cellrepro.changes.trials import Gap, Trial, Trials, is_elsewhere, n_differing, nearest
+from cellrepro.changes.tried_values import (
     COARSE,
-    CROP,
     FEW,
     NUMBERS,
     PAIRS,
     STEPS,
     TRIED,
-    Condition,
-    Crop,
-    applies,
     around,
-    changed_names,
     multiples,
     neighbours,
-    without,
 )
-from cellrepro.changes.trials import Gap, Trial, Trials, is_elsewhere, n_differing, nearest
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.same.matching import overlap
 
@@ -64,26 +60,41 @@ class ValueTried(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """The condition that comes closest to a result, and what it leaves."""
+    """The condition that comes closest to a result, and what it leaves.
+
+    Attributes
+    ----------
+    condition : Condition
+    start : Condition
+        What is recorded; the rest was searched.
+    gap : Gap
+        Between the result and what the condition makes.
+    n_cells : int
+        Of the result and of what the condition makes, together.
+    n_target : int
+        Cells of the result.
+    n_exact : int
+        Of these the ones that were made again pixel for pixel.
+    n_pixels : int
+        Of the result's cells.
+    n_tried : int
+        Conditions.
+    stopped : bool
+        Whether time was up before everything was tried.
+    empty_with : tuple of ValueTried
+        Changes with which no cell is found.
+    """
 
     condition: Condition
     start: Condition
-    """What is recorded, beside which the rest was searched."""
     gap: Gap
     n_cells: int
-    """Of the result and of what the condition makes, together."""
     n_target: int
-    """Cells of the result."""
     n_exact: int
-    """Of these made again pixel for pixel."""
     n_pixels: int
-    """Of the result's cells."""
     n_tried: int
-    """Conditions."""
     stopped: bool = False
-    """Before everything was tried, since time was up."""
     empty_with: tuple[ValueTried, ...] = ()
-    """Changes with which nothing is found."""
 
     @property
     def reproduced(self) -> Reproduced:
@@ -252,13 +263,11 @@ class Search:
         return self._best([{**start.condition, **change, second: value} for value in values])
 
     def _with_crop_moved(self, best: Trial) -> Trial:
-        """With a crop that lies a few pixels elsewhere: its masks told only about where it lies."""
+        """With a crop moved by a few pixels: its masks show only about where it lies."""
         for axis in (0, 1, 0):
             crops = [_shifted(best.condition[CROP], axis, by) for by in _SHIFTS]
             within = [crop for crop in crops if self._is_within(crop)]
-            best = self._best(
-                [best.condition, *({**best.condition, CROP: crop} for crop in within)]
-            )
+            best = self._best_with_values(best, CROP, within)
         return best
 
     def _is_within(self, crop: Crop) -> bool:
@@ -271,10 +280,7 @@ class Search:
             before = best
             searched = [name for name in best.condition if name not in self._known]
             for name in searched:
-                values = TRIED.get(name, ())
-                best = self._best(
-                    [best.condition, *({**best.condition, name: value} for value in values)]
-                )
+                best = self._best_with_values(best, name, TRIED.get(name, ()))
                 best = self._refined(best, name)
                 best = self._best([without(best.condition, name), best.condition])
             if best.exact or best.gap.n_differing >= before.gap.n_differing:
@@ -289,18 +295,26 @@ class Search:
         for step in STEPS[name]:
             if best.exact:
                 break
-            values = multiples(low, high, step)
-            best = self._best(
-                [best.condition, *({**best.condition, name: value} for value in values)]
-            )
+            best = self._best_with_values(best, name, multiples(low, high, step))
             low = max(low, best.condition[name] - step)
             high = min(high, best.condition[name] + step)
         return best
 
+    def _best_with_values(self, best: Trial, name: str, values: Iterable[object]) -> Trial:
+        """With that of some values of a name which leaves least; as it was, if none helps."""
+        changed = [{**best.condition, name: value} for value in values]
+        return self._best([best.condition, *changed])
+
     # -- what it is made of
 
     def _best(self, conditions: Iterable[Condition]) -> Trial:
-        """The nearest of some conditions, as far as time allows; at least one is tried."""
+        """The nearest of some conditions, as far as time allows; at least one is tried.
+
+        Raises
+        ------
+        CellreproError
+            If every one of them is refused.
+        """
         trials: list[Trial] = []
         refusal: CellreproError = BadInput("no condition was given")
         for condition in conditions:

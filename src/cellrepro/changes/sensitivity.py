@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import NAMES, Settings
@@ -19,6 +21,7 @@ from cellrepro.changes.varied_settings import (
 )
 from cellrepro.determinism.choices import Mode
 from cellrepro.errors import BadInput
+from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.run.inputs import read_images, segmented_part
@@ -27,6 +30,9 @@ from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.same.image_differences import difference_of
 from cellrepro.same.metrics import average_precision, compare_masks
+
+if TYPE_CHECKING:
+    from cellrepro.model.inference import Evaluator
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.8),
@@ -139,62 +145,107 @@ def _variations(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> lis
     return sorted(variations, key=lambda variation: variation.name not in RECONSTRUCTION)
 
 
+# -- inside the child ------------------------------------------------------------------------
+
+
 def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -> Sensitivity:
-    """Inside the child: segment every image with every variation, and compare."""
-    base = request.spec.settings
-    usual_tally = Tally()
-    tallies = [VariationTally(variation) for variation in variations]
-    examples: dict[str, Example] = {}
+    """Inside the child: segment every image with every variation, and compare.
+
+    Parameters
+    ----------
+    child : Child
+    request : Request
+        Of the segmentation with the usual settings.
+    variations : sequence of Variation
+
+    Returns
+    -------
+    Sensitivity
+    """
     with child.opened(request.model) as (network, _):
         from cellrepro.determinism.generator_states import generators_kept
         from cellrepro.model.inference import evaluator
 
         evaluate = evaluator(network, sharing=True)
         images = segmented_part(read_images(request))
+        comparison = _VariedImages(evaluate, request.spec.settings, variations)
         for image in images:
             with generators_kept():
-                usual = evaluate(image.image, stack=image.stack, **base.arguments()).masks
-                usual_tally.add(usual, _score(image.masks, usual))
-                for tally in tallies:
-                    settings = tally.variation.of(base)
-                    output = evaluate(image.image, stack=image.stack, **settings.arguments())
-                    masks = output.masks
-                    tally.add(masks, _score(image.masks, masks))
-                    difference = difference_of(compare_masks(usual, masks))
-                    tally.add_difference(image.name, difference)
-                    example = Example(
-                        name=tally.variation.name,
-                        value=tally.variation.value,
-                        image=image.name,
-                        pixels=image.image,
-                        usual=usual,
-                        masks=masks,
-                        share=share_changed([difference]),
-                    )
-                    _keep_worst(examples, example)
+                comparison.add(image)
             child.tell("done", image.name)
-    variants = [tally.variant() for tally in tallies]
-    variants.sort(key=lambda variant: (-variant.changed, -variant.ppm))
-    names = dict.fromkeys(variant.name for variant in variants)
-    return Sensitivity(
-        model=request.spec.model,
-        base=base,
-        variants=tuple(variants),
-        examples={name: examples[name] for name in names if examples[name].share},
-        n_images=len(images),
-        n_objects=usual_tally.n_objects,
-        ap50=usual_tally.ap50,
-        n_passes=evaluate.n_passes,
+    return comparison.sensitivity(
+        model=request.spec.model, n_images=len(images), n_passes=evaluate.n_passes
     )
 
 
-def _score(truth: Any, masks: Any) -> float | None:
+class _VariedImages:
+    """Compares each image with the usual settings and with every variation of them.
+
+    Parameters
+    ----------
+    evaluate : Evaluator
+    base : Settings
+        The usual ones.
+    variations : sequence of Variation
+    """
+
+    def __init__(
+        self, evaluate: Evaluator, base: Settings, variations: Sequence[Variation]
+    ) -> None:
+        self._evaluate = evaluate
+        self._base = base
+        self._usual_tally = Tally()
+        self._tallies = [VariationTally(variation) for variation in variations]
+        self._examples: dict[str, Example] = {}
+
+    def add(self, image: LabelledImage) -> None:
+        """Segment an image with all settings, and count its cells."""
+        usual = self._segmented(image, self._base)
+        self._usual_tally.add(usual, _score(image.masks, usual))
+        for tally in self._tallies:
+            masks = self._segmented(image, tally.variation.of(self._base))
+            tally.add(masks, _score(image.masks, masks))
+            difference = difference_of(compare_masks(usual, masks))
+            tally.add_difference(image.name, difference)
+            example = Example(
+                name=tally.variation.name,
+                value=tally.variation.value,
+                image=image.name,
+                pixels=image.image,
+                usual=usual,
+                masks=masks,
+                share=share_changed([difference]),
+            )
+            self._keep_if_worst(example)
+
+    def _segmented(self, image: LabelledImage, settings: Settings) -> np.ndarray:
+        output = self._evaluate(image.image, stack=image.stack, **settings.arguments())
+        return output.masks
+
+    def _keep_if_worst(self, example: Example) -> None:
+        """Keep for each setting the image that it changes most, at whichever value."""
+        worst = self._examples.get(example.name)
+        if worst is None or example.share > worst.share:
+            self._examples[example.name] = example
+
+    def sensitivity(self, *, model: str, n_images: int, n_passes: int) -> Sensitivity:
+        """Give the result over all images, with the settings that change most first."""
+        variants = [tally.variant() for tally in self._tallies]
+        variants.sort(key=lambda variant: (-variant.changed, -variant.ppm))
+        names = dict.fromkeys(variant.name for variant in variants)
+        examples = {name: self._examples[name] for name in names}
+        return Sensitivity(
+            model=model,
+            base=self._base,
+            variants=tuple(variants),
+            examples={name: example for name, example in examples.items() if example.share},
+            n_images=n_images,
+            n_objects=self._usual_tally.n_objects,
+            ap50=self._usual_tally.ap50,
+            n_passes=n_passes,
+        )
+
+
+def _score(truth: np.ndarray | None, masks: np.ndarray) -> float | None:
     """Average precision at IoU 0.5 of one image; None where there is no truth."""
     return None if truth is None else float(average_precision(truth, masks)[0])
-
-
-def _keep_worst(examples: dict[str, Example], example: Example) -> None:
-    """Keep for each setting the image that it changes most, at whichever value."""
-    other = examples.get(example.name)
-    if other is None or example.share > other.share:
-        examples[example.name] = example

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.changes.conditions import (
     CHANNELS,
@@ -18,9 +17,8 @@ from cellrepro.changes.conditions import (
     PRECISION,
     VERSION,
     Condition,
-    as_read,
-    readings,
 )
+from cellrepro.changes.image_readings import as_read, readings
 from cellrepro.changes.settings_file import read_sidecar
 from cellrepro.changes.trials import n_cells_in
 from cellrepro.errors import BadInput, CellreproError
@@ -47,28 +45,60 @@ _RECORDED_BY_THE_GUI = (
 
 @dataclass(frozen=True)
 class Side:
-    """One of two results of an image."""
+    """One of two results of an image.
+
+    Attributes
+    ----------
+    name : str
+        Its path, or ``KEY/MACHINE/REPEAT``.
+    kind : str
+        What it was read from.
+    masks : ndarray of uint, shape (Y, X) or (Z, Y, X)
+        0 is background.
+    known : Condition
+        By name; what is not in it nobody recorded.
+    recorded : mapping of str to object
+        What is recorded and cannot be varied: restoration, changes by hand, the machine, and the
+        version of Cellpose as long as that is not provided.
+    model : ModelSource or None
+        The network that made it, where that is recorded.
+    pixels_read : ndarray or None
+        The image as a stored run read it.
+    """
 
     name: str
     kind: SideKind
     masks: np.ndarray = field(repr=False)
-    """uint (Y, X) or (Z, Y, X), 0 is background."""
     known: Condition
-    """By name; what is not in it nobody recorded."""
     recorded: Mapping[str, Any]
-    """What cannot be varied: versions, restoration, changes by hand."""
     model: ModelSource | None = None
-    read: np.ndarray | None = field(default=None, repr=False)
-    """The image as a stored run read it."""
+    pixels_read: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def n_cells(self) -> int:
         """How many cells it has."""
         return n_cells_in(self.masks)
 
-    def beside(self, image: np.ndarray) -> Side:
-        """The side, with how a run read this image, (Y, X) or (Y, X, C), among what is known."""
-        return replace(self, known={**self.known, **_reading(self.read, image)})
+    def with_reading_of(self, image: np.ndarray) -> Side:
+        """Add how a stored run read this image, (Y, X) or (Y, X, C), to what is known."""
+        return replace(self, known={**self.known, **_reading(self.pixels_read, image)})
+
+    def with_cellpose_provided(self) -> Side:
+        """Install the Cellpose that made it, if that is not here; its version is then known.
+
+        Each version gets an environment of its own. Where it cannot be had, the version stays a
+        record that cannot be varied.
+        """
+        version = self.recorded.get(VERSION)
+        if version is None:
+            return self
+        try:
+            if not is_installed(version):
+                python_of(version)
+        except CellreproError:
+            return self
+        recorded = {name: value for name, value in self.recorded.items() if name != VERSION}
+        return replace(self, known={**self.known, VERSION: version}, recorded=recorded)
 
     def condition(self, sources: Mapping[str, ModelSource]) -> Condition:
         """What is known, with its network where that is one of several."""
@@ -88,6 +118,10 @@ def read_side(reference: str, *, image: str, store: Store) -> Side:
         Its name in a stored run.
     store : Store
 
+    Returns
+    -------
+    Side
+
     Raises
     ------
     BadInput
@@ -97,12 +131,24 @@ def read_side(reference: str, *, image: str, store: Store) -> Side:
     if not path.exists():
         return _of_run(reference, image, store)
     if reference.endswith(SEG_ENDING):
-        return _of_seg(path)
+        return _of_seg(path, store)
     return _of_label_image(path)
 
 
 def networks(sides: Sequence[Side], model: str | None, store: Store) -> dict[str, ModelSource]:
-    """Find the networks by name: the one that is given, or that of each side.
+    """Find the networks with which two sides are made again.
+
+    Parameters
+    ----------
+    sides : sequence of Side
+    model : str or None
+        As for `cellrepro.segment`; None for the network that each side records.
+    store : Store
+
+    Returns
+    -------
+    dict of str to ModelSource
+        By label; the first is the usual one.
 
     Raises
     ------
@@ -134,12 +180,13 @@ def _of_label_image(path: Path) -> Side:
         name: value for name, value in record.items() if name not in ("settings", PRECISION)
     }
     version = record.get("versions", {}).get("cellpose")
-    _add_version(version, known=known, recorded=recorded)
+    if version is not None:
+        recorded[VERSION] = version
     return Side(str(path), "label image with its record", masks, known=known, recorded=recorded)
 
 
-def _of_seg(path: Path) -> Side:
-    """What the GUI records is known; what it does not, nobody knows."""
+def _of_seg(path: Path, store: Store) -> Side:
+    """A file of the GUI, with what that records; the rest nobody knows."""
     seg = read_seg(path)
     known: Condition = {}
     for name in _OF_THE_GUI:
@@ -153,7 +200,7 @@ def _of_seg(path: Path) -> Side:
             known[setting] = tuple(value) if isinstance(value, list) else value
     recorded = {name: seg.settings[name] for name in _RECORDED_BY_THE_GUI if seg.settings.get(name)}
     weights = Path(str(seg.settings.get("model_path") or ""))
-    model = find_model(str(weights), Store(defaults.STORE)) if weights.is_file() else None
+    model = find_model(str(weights), store) if weights.is_file() else None
     return Side(str(path), "_seg.npy", seg.masks, known=known, recorded=recorded, model=model)
 
 
@@ -168,7 +215,9 @@ def _of_run(reference: str, image: str, store: Store) -> Side:
         )
     known: Condition = {**spec.settings.by_name(), PRECISION: spec.profile_settings.get("dtype")}
     recorded: dict[str, Any] = {"machine": repeat.machine}
-    _add_version(manifest.versions.get("cellpose"), known=known, recorded=recorded)
+    version = manifest.versions.get("cellpose")
+    if version is not None:
+        recorded[VERSION] = version
     trained = manifest.weights is not None
     return Side(
         repeat.name,
@@ -177,34 +226,17 @@ def _of_run(reference: str, image: str, store: Store) -> Side:
         known=known,
         recorded=recorded,
         model=find_model(repeat.name, store) if trained else started_from(repeat, store),
-        read=store.image(spec.images_digest, image),
+        pixels_read=store.image(spec.images_digest, image),
     )
 
 
-def _add_version(version: str | None, *, known: Condition, recorded: dict[str, Any]) -> None:
-    """The version of Cellpose is known where it can be had here; else it is recorded alone."""
-    if version is None:
-        return
-    try:
-        if not is_installed(version):
-            python_of(version)
-    except CellreproError:
-        recorded[VERSION] = version
-    else:
-        known[VERSION] = version
-
-
-def _reading(kept: np.ndarray | None, image: np.ndarray) -> Condition:
+def _reading(pixels_read: np.ndarray | None, image: np.ndarray) -> Condition:
     """How a run read the image, where that is known."""
-    as_given = {DEPTH: None, CHANNELS: None}
-    if kept is None:
-        return {}
-    if np.array_equal(kept, image) and kept.dtype == image.dtype:
-        return as_given
-    if kept.shape[:2] != image.shape[:2]:
-        return {}  # a crop, which its masks show
-    for reading in readings(image):
+    if pixels_read is None or pixels_read.shape[:2] != image.shape[:2]:
+        return {}  # of a crop its masks show where it lies
+    unchanged: Condition = {DEPTH: None, CHANNELS: None}
+    for reading in ({}, *readings(image)):
         pixels = as_read(image, reading)
-        if pixels.dtype == kept.dtype and np.array_equal(pixels, kept):
-            return as_given | reading
+        if pixels.dtype == pixels_read.dtype and np.array_equal(pixels, pixels_read):
+            return {**unchanged, **reading}
     return {}

@@ -10,7 +10,8 @@ import numpy as np
 
 from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.bits.digests import value_digest
-from cellrepro.changes.conditions import MODEL, PRECISION, VERSION, Condition, as_read
+from cellrepro.changes.conditions import MODEL, PRECISION, VERSION, Condition
+from cellrepro.changes.image_readings import as_read
 from cellrepro.errors import CellreproError
 from cellrepro.model.shared_steps import RecentResults
 from cellrepro.process.cellpose_versions import is_installed

@@ -169,8 +169,8 @@ def save_baseline(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Save masks, settings and digests as one small file."""
-    record = cellrepro.save_baseline(run, file, propose=propose, store=store)
-    return Reply(saved_baseline_answer(record, file))
+    saved = cellrepro.save_baseline(run, file, propose=propose, store=store)
+    return Reply(saved_baseline_answer(saved.record, file))
 
 
 @verb("check", group=baseline)

@@ -24,7 +24,7 @@ from cellrepro.bits.digests import value_digest
 from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.listener import JobProgress, Listener
-from cellrepro.grid.status import FOLDER, GridStatus, Row
+from cellrepro.grid.status import FOLDER, GridStatus, JobRow
 from cellrepro.process.calling import Children
 from cellrepro.progress import Progress
 from cellrepro.store import locks
@@ -68,7 +68,7 @@ class Board:
             started=started,
             updated=started,
             dashboard=dashboard,
-            rows=[Row(key=job.key, label=job.label, n_repeats=grid.repeats) for job in jobs],
+            rows=[JobRow(key=job.key, label=job.label, n_repeats=grid.repeats) for job in jobs],
         )
         self.children = Children()
         self.stopped = False
@@ -108,7 +108,7 @@ class Board:
             row = self.status.rows[number]
             self._show(number, row.model_copy(update=ending))
 
-    def _show(self, number: int, row: Row) -> None:
+    def _show(self, number: int, row: JobRow) -> None:
         """Put a row in its place, and let the bar count the repeats that are over with it."""
         self.status.rows[number] = row
         is_over = row.status in ("present", *BAD_ENDINGS)
@@ -128,7 +128,7 @@ class Board:
             )
 
 
-def _interrupted(row: Row) -> Row:
+def _interrupted(row: JobRow) -> JobRow:
     return row.model_copy(update={"status": "interrupted"})
 
 

@@ -44,7 +44,7 @@ _SCHEDULER_LOST = (
     "stored is not made again"
 )
 _LOST_SECONDS = 10
-"""Without an answer of the scheduler, after which it is taken for lost."""
+"""Time without an answer of the scheduler after which it counts as lost."""
 
 
 class DaskPool:
@@ -124,7 +124,7 @@ class DaskPool:
         self._board = board
         self._futures = [Future() for _ in jobs]
         self._client.subscribe_topic(self._topic, self._hear)
-        at_hand = {identity for worker in self._workers() for identity in worker.identities}
+        at_hand = {identity for worker in self._workers() for identity in worker.identities.all()}
         for number, job in enumerate(jobs):
             run = job.grid.store.run(job.key)
             finished_on = None if run is None else _machine_with_all(run, job)
@@ -179,7 +179,7 @@ class DaskPool:
         for number, answer in tuple(self._at_workers.items()):
             if answer.done():
                 del self._at_workers[number]
-                self._end(number, self._run_of(self._jobs[number], answer))
+                self._end(number, self._ended_run(self._jobs[number], answer))
 
     def _check_scheduler(self) -> None:
         if self._client.status == "running":
@@ -191,8 +191,8 @@ class DaskPool:
         if now - self._unanswered_since > _LOST_SECONDS:
             raise NotPossibleHere(_SCHEDULER_LOST)
 
-    def _run_of(self, job: Job, answer: Any) -> GridRun:
-        """How a job has ended, by Dask's future of it; what a worker sent back is stored."""
+    def _ended_run(self, job: Job, answer: Any) -> GridRun:
+        """How a job has ended, by Dask's future of it; stores what a worker sent back."""
         try:
             returned: WorkerAnswer = answer.result()
         except CancelledError:
@@ -255,14 +255,15 @@ def _one_for_each_machine(job: Job, on: Machines, workers: Sequence[WorkerRecord
     for worker in workers:
         if on != "all" and not {worker.name, *worker.resources} & set(on or ()):
             continue
-        for identity in worker.identities[1:] if needs_gpu else worker.identities[:1]:
+        identity = worker.identities.gpu if needs_gpu else worker.identities.processor
+        if identity is not None:
             names.setdefault(identity, worker.name)
     if not names:
         known = sorted({name for worker in workers for name in (worker.name, *worker.resources)})
         with_gpu = " has a GPU" if needs_gpu else ""
-        asked_for = on if on == "all" else list(on or ())
+        requested = on if on == "all" else list(on or ())
         raise BadInput(
-            f"on is {asked_for!r}, and no worker of that name{with_gpu}; "
+            f"on is {requested!r}, and no worker of that name{with_gpu}; "
             f"expected all, or some of {', '.join(known)}"
         )
     return [

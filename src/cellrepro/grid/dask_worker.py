@@ -40,10 +40,33 @@ def machine_resource(identity: str) -> str:
     return f"{_MACHINE_PREFIX}{identity}"
 
 
-def machine_identities() -> tuple[str, ...]:
-    """Which machines this process is: with its processor, and with its first GPU if it sees one."""
-    first_gpu = this_host.visible_gpus()[:1]
-    return tuple(this_machine.identity(gpu) for gpu in ("", *first_gpu))
+@dataclass(frozen=True)
+class MachineIdentities:
+    """Which machines a process is, as `cellrepro.store.this_machine.identity` says it.
+
+    Attributes
+    ----------
+    processor : str
+        Of the machine that computes on its processor.
+    gpu : str or None
+        Of the machine that computes on its first GPU; None where it sees none.
+    """
+
+    processor: str
+    gpu: str | None
+
+    @classmethod
+    def here(cls) -> MachineIdentities:
+        """Those of this process."""
+        gpus = this_host.visible_gpus()
+        return cls(
+            processor=this_machine.identity(""),
+            gpu=this_machine.identity(gpus[0]) if gpus else None,
+        )
+
+    def all(self) -> tuple[str, ...]:
+        """One or two."""
+        return (self.processor,) if self.gpu is None else (self.processor, self.gpu)
 
 
 def _folder_of(worker: Any, topic: str) -> Path:
@@ -75,7 +98,7 @@ class WorkerSetup(WorkerPlugin):
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        resources = {machine_resource(identity): 1 for identity in machine_identities()}
+        resources = {machine_resource(identity): 1 for identity in MachineIdentities.here().all()}
         resources[JOB_RESOURCE] = 1
         if this_host.visible_gpus() and GPU_RESOURCE not in worker.state.total_resources:
             resources[GPU_RESOURCE] = 1
@@ -96,8 +119,8 @@ class WorkerRecord:
         That its user gave it, or Dask.
     version : str
         Of cellrepro there.
-    identities : tuple of str
-        The machines that it is: with its processor, then with its GPU.
+    identities : MachineIdentities
+        The machines that it is.
     resources : tuple of str
         Those that its user gave it, by name, and those that every worker has here.
     sees_store : bool
@@ -106,7 +129,7 @@ class WorkerRecord:
 
     name: str
     version: str
-    identities: tuple[str, ...]
+    identities: MachineIdentities
     resources: tuple[str, ...]
     sees_store: bool
 
@@ -125,7 +148,7 @@ def describe_worker(area: Path, dask_worker: Any) -> WorkerRecord:
     return WorkerRecord(
         name=str(dask_worker.name),
         version=__version__,
-        identities=machine_identities(),
+        identities=MachineIdentities.here(),
         resources=tuple(name for name in resources if not name.startswith(_MACHINE_PREFIX)),
         sees_store=area.is_dir(),
     )

@@ -97,7 +97,7 @@ def run_grid(
         lost.
     """
     if minutes is not None and not minutes > 0:
-        raise BadInput(f"--time-limit is {minutes:g}; expected minutes, more than 0")
+        raise BadInput(f"minutes (--time-limit) is {minutes:g}; expected a number above 0")
     with _pool(grid, workers=workers, scheduler=scheduler, slurm=slurm) as pool:
         return _run_in(pool, grid, minutes, quiet=quiet)
 
@@ -112,7 +112,8 @@ def _pool(
         return
     if workers is not None or (scheduler is not None and slurm is not None):
         raise BadInput(
-            "expected one of --workers, which is of this machine, --scheduler and --slurm"
+            "workers counts the points at work on this machine, scheduler and slurm name other "
+            "machines; expected at most one of the three"
         )
     try:
         from cellrepro.grid.clusters import pool_of_scheduler, pool_of_slurm
@@ -134,8 +135,9 @@ def _run_in(pool: Pool, grid: Grid, minutes: float | None, *, quiet: bool) -> Gr
     """Carry a grid out in a pool, with a progress bar and a board."""
     jobs = pool.jobs(grid, minutes)
     notices = dict.fromkeys(notice for point in grid.points for notice in point.plan.notices)
+    n_repeats = len(jobs) * grid.repeats
     with (
-        progress(len(jobs) * grid.repeats, "grid", quiet=quiet) as bar,
+        progress(n_repeats, "grid", quiet=quiet) as bar,
         board_of(jobs, bar, dashboard=pool.dashboard) as board,
     ):
         for notice in notices:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cellrepro.grid.grid_runs import GridRun, JobStatus
-from cellrepro.grid.points import Grid, Point
+from cellrepro.grid.point import Point
+from cellrepro.grid.points import Grid
 from cellrepro.process.machine_here import machine_here
 
 

@@ -38,10 +38,15 @@ class JobProgress:
 
 
 class Listener(Protocol):
-    """Who hears how a job goes on, and can end it."""
+    """Who hears how a job goes on, and can end it.
+
+    Attributes
+    ----------
+    children : Children
+        The processes of the job, and of others of its grid.
+    """
 
     children: Children
-    """The processes of the job, and of others of its grid."""
 
     @property
     def stopped(self) -> bool:

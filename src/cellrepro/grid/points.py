@@ -1,66 +1,27 @@
-"""The points of a grid: each a combination of parameters, planned and checked before any runs."""
+"""A grid read from its file, with every point planned and checked before any runs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from cellrepro.asked import defaults
 from cellrepro.asked.spec import PARAMETERS
-from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.errors import BadInput, whole
-from cellrepro.grid.file import SETTING, VARIABLE, GridFile, Scalar, read_file, wrong_names
+from cellrepro.grid.file import GridFile, Scalar, read_file, wrong_names
 from cellrepro.grid.notebooks import find_notebook, notebook_parameters, packaged_folder
+from cellrepro.grid.point import Parameters, Point, plan_point
 from cellrepro.results import Result, Row
-from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name
-from cellrepro.run.plan import Plan
 from cellrepro.run.plan_inputs import PlanInputs
-from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.store.store import Store
 from cellrepro.words import amount
 
 Machines = Literal["all"] | tuple[str, ...] | None
 """The machines that each point is carried out on: all, those of some Dask workers by their names
 or resources, or none in particular, which is one."""
-
-_OPTIONS = (*PARAMETERS, "settings", "checkpoint_every", "keep_checkpoints")
-"""Parameters of a notebook that are options of a training or a segmentation."""
-
-
-def varied_in_words(varied: Mapping[str, Scalar]) -> str:
-    """The varied parameters of a point, for people.
-
-    >>> varied_in_words({"seed": 0, "mode": "fast"}), varied_in_words({})
-    ('seed 0, mode fast', 'the one spec')
-    """
-    return ", ".join(f"{name} {value}" for name, value in varied.items()) or "the one spec"
-
-
-@dataclass(frozen=True)
-class Point:
-    """One point of a grid: a spec, and the parameters with which the notebook carries it out.
-
-    Attributes
-    ----------
-    parameters : dict of str to value
-        All that the notebook is given, ``repeats`` apart; paths are absolute.
-    varied : dict of str to value
-        Those of them that vary in the grid, as its file has them.
-    plan : Plan
-        The spec, checked, and what is needed to carry it out.
-    """
-
-    parameters: dict[str, Any]
-    varied: dict[str, Scalar]
-    plan: Plan
-
-    @property
-    def label(self) -> str:
-        """The varied parameters, for people."""
-        return varied_in_words(self.varied)
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,14 +123,14 @@ def _grid_path(path: str | Path) -> Path:
 
 
 def _points(
-    file: GridFile, usual: Mapping[str, Any], grid_path: Path, store: str | Path
+    file: GridFile, usual: Parameters, grid_path: Path, store: str | Path
 ) -> tuple[Point, ...]:
     """All points of a grid file; the images are read once for all of them."""
     inputs = PlanInputs()
     by_key: dict[str, Point] = {}
     for varied in combinations(file):
         parameters = {**usual, **file.fixed, **varied}
-        point = _point(parameters, varied, store=store, inputs=inputs)
+        point = plan_point(parameters, varied, store=store, inputs=inputs)
         key = point.plan.spec.key
         if key in by_key:
             raise BadInput(
@@ -186,6 +147,10 @@ def combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
     """Give the varied parameters of each point: the combinations, then what the file adds.
 
     An entry of ``exclude`` leaves out the combinations that have all of its values.
+
+    Yields
+    ------
+    dict of str to value
     """
     for values in itertools.product(*file.vary.values()):
         varied = dict(zip(file.vary, values, strict=True))
@@ -198,86 +163,3 @@ def combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
 
 def _has_all(varied: Mapping[str, Scalar], entry: Mapping[str, Scalar]) -> bool:
     return all(varied[name] == value for name, value in entry.items())
-
-
-# -- one point -----------------------------------------------------------------------------
-
-
-def _point(
-    parameters: dict[str, Any],
-    varied: dict[str, Scalar],
-    *,
-    store: str | Path,
-    inputs: PlanInputs,
-) -> Point:
-    """Plan one point.
-
-    Parameters
-    ----------
-    parameters : dict of str to value
-        The notebook's defaults, and in their place what the file fixes and varies.
-    varied : dict of str to value
-        What the file varies.
-    store : str or Path
-    inputs : PlanInputs
-        The images and networks that were read for other points.
-    """
-    gathered = _with_settings_gathered(_with_variables_in_profile(parameters))
-    plan = _plan(gathered, store, inputs)
-    return Point(_with_absolute_paths(gathered, plan, store), varied, plan)
-
-
-def _with_variables_in_profile(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Put each ``environment.NAME`` into the name of the profile: ``cpu+NAME=VALUE``."""
-    profile = str(parameters.get("profile"))
-    others = {}
-    for name, value in parameters.items():
-        variable = VARIABLE.fullmatch(name)
-        if variable:
-            profile += f"+{variable[1]}={value}"
-        else:
-            others[name] = value
-    if len(others) == len(parameters):
-        return parameters
-    return {**others, "profile": profile}
-
-
-def _with_settings_gathered(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Put each ``settings.NAME`` into the one table ``settings``."""
-    settings = {
-        name.removeprefix(SETTING): value
-        for name, value in parameters.items()
-        if name.startswith(SETTING)
-    }
-    if not settings:
-        return parameters
-    others = {name: value for name, value in parameters.items() if not name.startswith(SETTING)}
-    return {**others, "settings": {**(others["settings"] or {}), **settings}}
-
-
-def _plan(parameters: Mapping[str, Any], store: str | Path, inputs: PlanInputs) -> Plan:
-    """The plan of a training, which has epochs, or else of a segmentation."""
-    options = {name: parameters[name] for name in _OPTIONS if name in parameters}
-    options["data"] = _absolute(parameters["data"])
-    options["store"] = store
-    if "epochs" in parameters:
-        return plan_training(options_by_name(TrainingOptions, options), inputs=inputs)
-    return plan_segmentation(options_by_name(SegmentationOptions, options), inputs=inputs)
-
-
-def _with_absolute_paths(
-    parameters: dict[str, Any], plan: Plan, store: str | Path
-) -> dict[str, Any]:
-    """Make all paths absolute: the notebook runs in a folder of its own."""
-    paths = {"data": _absolute(parameters["data"]), "store": _absolute(store)}
-    model = str(parameters.get("model"))
-    if plan.request.model.path is not None and Path(model).is_file():
-        paths["model"] = _absolute(model)
-    profile = ProfileReference.parse(str(parameters.get("profile")))
-    if profile.is_file:
-        paths["profile"] = str(replace(profile, source=_absolute(profile.source)))
-    return {**parameters, **paths}
-
-
-def _absolute(path: object) -> str:
-    return str(Path(str(path)).resolve())

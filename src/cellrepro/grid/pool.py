@@ -13,12 +13,18 @@ from cellrepro.grid.points import Grid
 
 
 class Pool(Protocol):
-    """Where jobs are carried out."""
+    """Where jobs are carried out.
+
+    Attributes
+    ----------
+    dashboard : str
+        The address where Dask shows what its workers do; empty without Dask.
+    look_seconds : float
+        After which `advance` is called although no job has ended.
+    """
 
     dashboard: str
-    """The address where Dask shows what its workers do; empty without Dask."""
     look_seconds: float
-    """After which `advance` is called although no job has ended."""
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
         """Give the points of a grid, each on the machines that are to carry it out.
@@ -28,10 +34,21 @@ class Pool(Protocol):
         grid : Grid
         minutes : float or None
             That a repeat may take.
+
+        Raises
+        ------
+        BadInput
+            If the grid names workers that are not there.
         """
 
     def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
-        """Take the jobs on, to be carried out in this order; returns how each will have ended."""
+        """Take the jobs on, to be carried out in this order.
+
+        Returns
+        -------
+        list of Future of GridRun
+            How each job will have ended, in the same order.
+        """
 
     def advance(self) -> None:
         """Begin what there is room for; called when a job has ended, and now and then."""

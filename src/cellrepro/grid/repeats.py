@@ -200,8 +200,8 @@ def _check_that_it_was_made(name: str, repeat_folder: Path) -> None:
     """Refuse a notebook that made other runs alone, or none."""
     if (repeat_folder / MANIFEST).exists():
         return
-    others = further_runs(repeat_folder)
-    instead = f"made {some(others)}" if others else "ended without a run"
+    further = further_runs(repeat_folder)
+    instead = f"made {some(further)}" if further else "ended without a run"
     raise CellreproError(
         f"the notebook {instead} instead of {name}: it must call cellrepro.train or .segment with "
         "its parameters as they are"

@@ -17,7 +17,8 @@ from cellrepro.bits.digests import file_digest
 from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.job import Job
-from cellrepro.grid.points import Grid, Point
+from cellrepro.grid.point import Point
+from cellrepro.grid.points import Grid
 from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, SUMS, WEIGHTS, Repeat, Store
 from cellrepro.store.whole_files import inside
 from cellrepro.words import some

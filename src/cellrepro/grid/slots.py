@@ -23,21 +23,22 @@ CORE = 1000
 """Thousandths of a core."""
 _BYTES_SMALL_NETWORK = 2_000_000_000
 _BYTES_LARGE_NETWORK = 14_000_000_000
-"""That a training on the processor may need: of a small network, of Cellpose's own."""
+"""Memory that a training on the processor may need: of a small network, of Cellpose's own."""
 
 
 @dataclass(frozen=True)
 class Need:
     """What a job occupies while it is carried out.
 
-    Parameters
+    Attributes
     ----------
     slots : tuple of str
         Names of the slots that would do; jobs that name the same wait in one queue.
     n_slots : int
         How many of them it takes.
     amount : int
-        Of each that it takes: thousandths of a core of the processor, 1 of a GPU.
+        Of each that it takes: thousandths of a core of the processor, 1 of a GPU. It is 0 of the
+        processor where the number of jobs alone limits them.
     """
 
     slots: tuple[str, ...]
@@ -78,7 +79,7 @@ class Machine:
 
     def by_cores(self) -> Slots:
         """Take one job on each GPU, and on the processor as many as its cores and memory allow."""
-        return Slots(self, cpu=CORE * self.n_cores, of_each_device=1)
+        return Slots(self, jobs_of_each_gpu=1)
 
     def by_number(self, n_jobs: int) -> Slots:
         """Take so many jobs at once, whatever each needs, spread evenly over the GPUs.
@@ -90,7 +91,7 @@ class Machine:
         """
         whole("workers", n_jobs, least=1)
         of_each_gpu = math.ceil(n_jobs / max(1, len(self.gpus)))
-        return Slots(self, cpu=n_jobs, of_each_device=of_each_gpu, most_jobs=n_jobs)
+        return Slots(self, jobs_of_each_gpu=of_each_gpu, most_jobs=n_jobs)
 
 
 class Slots:
@@ -99,32 +100,30 @@ class Slots:
     Parameters
     ----------
     machine : Machine
-    cpu : int
-        What there is of the processor: thousandths of a core, or jobs where ``most_jobs`` is given.
-    of_each_device : int
+    jobs_of_each_gpu : int
         Jobs at once on each GPU.
     most_jobs : int, optional
-        At once in all; each then takes 1 of the processor, whatever it needs.
+        Jobs at once in all. Where it is given no cores are counted: as many jobs begin, whatever
+        each needs of the processor.
     """
 
     def __init__(
-        self, machine: Machine, *, cpu: int, of_each_device: int, most_jobs: int | None = None
+        self, machine: Machine, *, jobs_of_each_gpu: int, most_jobs: int | None = None
     ) -> None:
         self._machine = machine
-        self._by_cores = most_jobs is None
         self._most_jobs = most_jobs
         self._n_at_work = 0
-        devices = ("mps", "cuda", *machine.gpus)
-        self._all = {"cpu": cpu, **dict.fromkeys(devices, of_each_device)}
-        self._free = dict(self._all)
+        self._cores = CORE * machine.n_cores
+        gpus = ("mps", "cuda", *machine.gpus)
+        self._free = {"cpu": self._cores, **dict.fromkeys(gpus, jobs_of_each_gpu)}
 
     def need(self, job: Job) -> Need:
-        """Tell what a job occupies; never more than there is, so that a job alone always fits."""
+        """Say what a job occupies; never more than there is, so that a job alone always fits."""
         profile = job.point.plan.profile
         if profile.kind == "mps":
             return Need(("mps",), n_slots=1, amount=1)
         if profile.kind == "cpu":
-            return Need(("cpu",), n_slots=1, amount=self._of_the_processor(job))
+            return Need(("cpu",), n_slots=1, amount=self._cores_of(job))
         slots = self._gpus_for(job) or ("cuda",)
         n_ranks = job.point.plan.spec.ranks  # each rank has a GPU of its own
         return Need(slots, n_slots=min(len(slots), n_ranks), amount=1)
@@ -136,19 +135,25 @@ class Slots:
             return self._machine.gpus[int(number) :][:1]
         return (job.gpu,) if job.gpu else self._machine.gpus
 
-    def _of_the_processor(self, job: Job) -> int:
+    def _cores_of(self, job: Job) -> int:
         """Thousandths of a core, by the threads of the profile or the share of the memory."""
-        if not self._by_cores:
-            return 1
+        if self._most_jobs is not None:
+            return 0
         plan = job.point.plan
         is_small = plan.request.model.architecture in SMALL
         memory = _BYTES_SMALL_NETWORK if is_small else _BYTES_LARGE_NETWORK
-        by_memory = self._all["cpu"] * memory // self._machine.memory
+        by_memory = self._cores * memory // self._machine.memory
         by_threads = CORE * (plan.profile.threads or self._machine.n_cores)
-        return min(max(by_threads, by_memory) * plan.spec.ranks, self._all["cpu"])
+        return min(max(by_threads, by_memory) * plan.spec.ranks, self._cores)
 
     def take(self, need: Need) -> tuple[str, ...] | None:
-        """Occupy what a job needs; returns the slots, none while too few are free."""
+        """Occupy what a job needs.
+
+        Returns
+        -------
+        tuple of str or None
+            Names of the slots that it has taken; None while too few are free.
+        """
         if self._n_at_work == self._most_jobs:
             return None
         free = [name for name in need.slots if self._free[name] >= need.amount]
@@ -178,6 +183,10 @@ class Queues:
     slots : Slots
     needs : mapping of int to Need
         What each job occupies, by its number; lower numbers begin first.
+
+    Attributes
+    ----------
+    needs : mapping of int to Need
     """
 
     def __init__(self, slots: Slots, needs: Mapping[int, Need]) -> None:

@@ -17,8 +17,35 @@ FOLDER = ".grids"
 """In the store."""
 
 
-class Row(BaseModel):
-    """One job of a grid as it stands."""
+class JobRow(BaseModel):
+    """One job of a grid as it stands.
+
+    Attributes
+    ----------
+    key : str
+        Of its spec.
+    label : str
+        For people.
+    n_repeats : int
+        That it is to have.
+    machine : str
+        That carries it out; empty until it is known.
+    status : JobStatus
+    repeat : int
+        Repeats that are stored.
+    started : float
+        Seconds, as `time.time` counts them.
+    done, total : int
+        Parts of the present repeat, epochs and images: finished, and all.
+    text : str
+        Of the last part: epoch, loss, learning rate.
+    notebook : str
+        That is being executed, as papermill writes it.
+    folder : str
+        Of what was finished, or kept of a failure.
+    reason : str
+        Why it failed, or why it is vacuous.
+    """
 
     key: str
     label: str
@@ -26,21 +53,13 @@ class Row(BaseModel):
     machine: str = ""
     status: JobStatus = "waiting"
     repeat: int = 0
-    """Repeats that are stored."""
     started: float = 0.0
-    """Seconds, as `time.time` counts them."""
     done: int = 0
-    """Parts of the present repeat: epochs and images."""
     total: int = 0
-    """Of these parts."""
     text: str = ""
-    """Of the last part: epoch, loss, learning rate."""
     notebook: str = ""
-    """That is being executed, as papermill writes it."""
     folder: str = ""
-    """Of what was finished, or kept of a failure."""
     reason: str = ""
-    """Why it failed, or why it is vacuous."""
 
     @property
     def share(self) -> float:
@@ -50,20 +69,33 @@ class Row(BaseModel):
 
 
 class GridStatus(BaseModel):
-    """A grid as it stands."""
+    """A grid as it stands.
+
+    Attributes
+    ----------
+    name : str
+        Of its file.
+    started : float
+        Seconds, as `time.time` counts them.
+    updated : float
+        When this was written; seconds, as `time.time` counts them.
+    dashboard : str
+        The address of Dask's; empty without one.
+    ended : bool
+        Whether its command has ended.
+    lost : bool
+        Whether its command was killed.
+    rows : list of JobRow
+        One for each job.
+    """
 
     name: str
-    """Of its file."""
     started: float
-    """Seconds, as `time.time` counts them."""
     updated: float
-    """The same, when this was written."""
     dashboard: str = ""
-    """The address of Dask's, where there is one."""
     ended: bool = False
     lost: bool = False
-    """Whether its command was killed."""
-    rows: list[Row]
+    rows: list[JobRow]
 
     def n(self, *statuses: str) -> int:
         """How many rows have one of some statuses."""
@@ -86,7 +118,7 @@ def standing(store: Store) -> list[GridStatus]:
 
 
 def standing_by_file(store: Store) -> dict[Path, GridStatus]:
-    """The same, by the file of each: a grid that is carried out once more has the same file.
+    """Give the same by their files: a grid that is carried out once more has the same file.
 
     A grid whose file nobody holds and that has not ended is lost: its command was killed. Nothing
     is written, so this serves those, too, who may only read the store.

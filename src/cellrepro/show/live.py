@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from cellrepro.asked import defaults
 from cellrepro.grid.grid_runs import BAD_ENDINGS
-from cellrepro.grid.status import GridStatus, Row, standing, standing_by_file
+from cellrepro.grid.status import GridStatus, JobRow, standing, standing_by_file
 from cellrepro.progress import minutes
 from cellrepro.store.store import NOTEBOOK, Store
 from cellrepro.words import amount
@@ -196,7 +196,7 @@ class _Cells:
     left: str
 
     @classmethod
-    def of(cls, row: Row, status: GridStatus) -> _Cells:
+    def of(cls, row: JobRow, status: GridStatus) -> _Cells:
         repeat = row.repeat
         now = ""
         left = ""
@@ -253,7 +253,7 @@ def _table(status: GridStatus, store: Path, *, link: Link) -> Table:
     return table
 
 
-def _target(row: Row, store: Path) -> Path | None:
+def _target(row: JobRow, store: Path) -> Path | None:
     """What to open: the notebook as it is written, of a finished run or of a failure."""
     if row.notebook:
         return Path(row.notebook)
