@@ -20,21 +20,27 @@ except ImportError:  # Windows: two set-ups at the same time are then not held a
 
 VENV = Path(".venv")
 READY = VENV / ".ready"
-LOCK, PROJECT = Path("requirements.lock"), Path("pyproject.toml")
+LOCK = Path("requirements.lock")
+PROJECT = Path("pyproject.toml")
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
-IMPORTED = (
-    *(
-        "cellrepro.run.train",
-        "cellrepro.run.worker",
-        "cellrepro.grid.grid",
-        "cellrepro.show.report.build",
-    ),
-    *("cellrepro.cli", "cellpose.train", "matplotlib.pyplot", "pandas"),  # pyarrow takes pandas in
-    *("papermill", "ipykernel.kernelapp", "debugpy", "anywidget"),
+IMPORTED = (  # by what every training runs; pandas imports pyarrow
+    "cellrepro.run.train",
+    "cellrepro.run.worker",
+    "cellrepro.grid.grid",
+    "cellrepro.show.report.build",
+    "cellrepro.cli",
+    "cellpose.train",
+    "matplotlib.pyplot",
+    "pandas",
+    "papermill",
+    "ipykernel.kernelapp",
+    "debugpy",
+    "anywidget",
 )
 
 
 def main():
+    """Make .venv anew if it is not finished or older than the lock."""
     if not (3, 11) <= sys.version_info < (3, 14):
         sys.exit(
             f"cellrepro needs Python 3.11 to 3.13, and {sys.executable} is "
@@ -77,21 +83,23 @@ def remove_unfinished():
 
 
 def install(lock):
+    """Install what the lock names with uv, or with pip where uv has no wheel; then this project."""
     python = str(BIN / "python")
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     uv = [str(BIN / "uv"), "pip", "install", "--quiet", "--python", python]
     entry = re.search(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.MULTILINE)
     with tempfile.TemporaryDirectory() as scratch:
-        first, others = Path(scratch, "uv.lock"), Path(scratch, "others.lock")
-        first.write_text(entry[0], encoding="utf-8")
-        others.write_text(lock.replace(entry[0], ""), encoding="utf-8")
+        uv_lock = Path(scratch, "uv.lock")
+        lock_without_uv = Path(scratch, "without-uv.lock")
+        uv_lock.write_text(entry[0], encoding="utf-8")
+        lock_without_uv.write_text(lock.replace(entry[0], ""), encoding="utf-8")
         # uv's entry alone and no building: some platforms have no wheel of it, and no Rust
         if not (
-            tried(*pip, "--only-binary=uv", "--require-hashes", "-r", str(first))
-            and tried(*uv, "--require-hashes", "-r", str(LOCK))
+            succeeds(*pip, "--only-binary=uv", "--require-hashes", "-r", str(uv_lock))
+            and succeeds(*uv, "--require-hashes", "-r", str(LOCK))
         ):
             print("uv cannot install here, so pip does, which takes longer", file=sys.stderr)
-            run(*pip, "--require-hashes", "-r", str(others))
+            run(*pip, "--require-hashes", "-r", str(lock_without_uv))
     run(*pip, "--no-deps", "--no-build-isolation", "-e", ".")
     compile_what_runs(python)
 
@@ -112,12 +120,12 @@ def compile_what_runs(python):
     subprocess.run([python, "-c", "\n".join(lines), *IMPORTED], check=False, env=environment)
 
 
-def tried(*command):
+def succeeds(*command):
     return subprocess.run(command, check=False).returncode == 0
 
 
 def run(*command):
-    if not tried(*command):
+    if not succeeds(*command):
         sys.exit(f"set-up failed at: {' '.join(command)}; the next make begins it anew")
 
 

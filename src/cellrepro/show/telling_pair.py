@@ -235,19 +235,22 @@ def _first_apart(
         fields_differ = not fields or a.values(fields) != b.values(fields)
         return a is not b and fields_differ and (all_equal or a.masks != b.masks)
 
-    first, *others = group
-    for other in others:
-        if apart(first, other):
-            return first, other
-    # All others share the fields' values with the first, or its masks: of each sort one is enough.
+    first, *later = group
+    for candidate in later:
+        if apart(first, candidate):
+            return first, candidate
+    # All later ones share the fields' values with the first, or its masks: of each sort one is
+    # enough.
     values = first.values(fields)
-    other_masks = [
-        each for each in others if each.values(fields) == values and each.masks != first.masks
+    with_other_masks = [
+        candidate
+        for candidate in later
+        if candidate.values(fields) == values and candidate.masks != first.masks
     ]
-    other_values = [each for each in others if each.values(fields) != values]
-    if not other_masks or not other_values:
+    with_other_values = [candidate for candidate in later if candidate.values(fields) != values]
+    if not with_other_masks or not with_other_values:
         return None
-    a, b = sorted((other_masks[0], other_values[0]), key=group.index)
+    a, b = sorted((with_other_masks[0], with_other_values[0]), key=group.index)
     return (a, b) if apart(a, b) else None
 
 
@@ -255,8 +258,8 @@ def _differ_in_this_alone(candidates: Sequence[_Candidate], difference: Differs)
     """Whether two of them differ in this and in nothing else."""
     varying = _varying(candidates)
     fields = [field for field in varying if _difference_of(field) == difference]
-    others = [field for field in varying if field not in fields]
-    groups = _grouped(candidates, others)
+    shared = [field for field in varying if field not in fields]
+    groups = _grouped(candidates, shared)
     if difference == Differs.REPEAT:
         return any(len(group) > 1 for group in groups)
     return any(len({candidate.values(fields) for candidate in group}) > 1 for group in groups)

@@ -31,7 +31,7 @@ from cellrepro.show.report.page import MOST_ROWS, links_to, runs_folder
 from cellrepro.show.report.summary import (
     PLACES,
     Chapter,
-    RunDocument,
+    JudgedSpecDocument,
     Summary,
     group_documents,
     run_documents,
@@ -52,7 +52,7 @@ class Report(Result):
     ----------
     html : Path
         The page.
-    runs : list of RunDocument
+    runs : list of JudgedSpecDocument
         Every spec on every machine.
     groups : list of dict
         Bit-equal results: ``{"weights": digest, "members": ["KEY/REPEAT", ...]}``, then the same
@@ -62,7 +62,7 @@ class Report(Result):
     """
 
     html: Path
-    runs: list[RunDocument]
+    runs: list[JudgedSpecDocument]
     groups: list[dict[str, object]]
     headline: str
 

@@ -273,7 +273,7 @@ def _score(chapter: Chapter) -> list[str]:
 # -- plain documents -----------------------------------------------------------------------
 
 
-class RunDocument(TypedDict):
+class JudgedSpecDocument(TypedDict):
     """A spec on one machine, in plain values.
 
     Attributes
@@ -310,12 +310,12 @@ class RunDocument(TypedDict):
     ap50_train: float | None
 
 
-def run_documents(chapters: Sequence[Chapter]) -> list[RunDocument]:
+def run_documents(chapters: Sequence[Chapter]) -> list[JudgedSpecDocument]:
     """Every spec and machine in plain values, chapter by chapter."""
-    return [_run_document(chapter, judged) for chapter in chapters for judged in chapter.judged]
+    return [_document_of(chapter, judged) for chapter in chapters for judged in chapter.judged]
 
 
-def _run_document(chapter: Chapter, judged: JudgedSpec) -> RunDocument:
+def _document_of(chapter: Chapter, judged: JudgedSpec) -> JudgedSpecDocument:
     judgement = judged.judgement
     return {
         "key": judged.spec.key,
