@@ -9,13 +9,8 @@ import torch
 
 from cellrepro.determinism import profiles
 from cellrepro.determinism.choices import profile_names
-from cellrepro.determinism.profiles import (
-    NUMERIC_VARIABLES,
-    Profile,
-    load,
-    startup_variables,
-    variables_at_start,
-)
+from cellrepro.determinism.process_start import startup_variables, variables_at_start
+from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, load
 from cellrepro.errors import BadInput, NotPossibleHere
 
 
@@ -130,7 +125,7 @@ def test_a_gpu_by_its_number(monkeypatch):
 
 ASK = """
 import os
-from cellrepro.determinism.profiles import require_at_startup, startup_variables
+from cellrepro.determinism.process_start import require_at_startup, startup_variables
 from cellrepro.errors import BadInput
 os.environ.update({late!r})
 try:

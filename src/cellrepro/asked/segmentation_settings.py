@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from cellrepro.determinism.profiles import defaults
+from cellrepro.determinism.field_defaults import defaults
 from cellrepro.errors import BadInput, wrong_fields
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]

@@ -21,8 +21,9 @@ from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.asked.setting_in_words import setting_in_words
 from cellrepro.bits.digests import value_digest
 from cellrepro.determinism.choices import Mode
+from cellrepro.determinism.field_defaults import added_later
 from cellrepro.determinism.modes import check_mode, check_switches
-from cellrepro.determinism.profiles import added_later, device_kind
+from cellrepro.determinism.profiles import device_kind
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput, wrong_fields
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from pydantic import (
@@ -29,8 +27,12 @@ from pydantic import (
 
 from cellrepro.determinism import modes
 from cellrepro.determinism.choices import PROFILE_FOLDER, profile_names
-from cellrepro.determinism.seeds import check_seed
+from cellrepro.determinism.field_defaults import added_later
+from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
+
+if TYPE_CHECKING:
+    import torch
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -74,31 +76,13 @@ def cpu_capability() -> str:
     """The instruction set PyTorch computes with; ``DEFAULT``, the lowest, is ``NO AVX`` in 2.6."""
     import torch
 
-    found = torch.backends.cpu.get_cpu_capability()
-    return "DEFAULT" if found == "NO AVX" else found
+    capability = torch.backends.cpu.get_cpu_capability()
+    return "DEFAULT" if capability == "NO AVX" else capability
 
 
 def device_kind(device: str) -> str:
     """``cpu``, ``cuda`` or ``mps``: of which kind a device is."""
     return device if device in ("cpu", "mps") else "cuda"
-
-
-def added_later(model: BaseModel, first: Collection[str]) -> set[str]:
-    """Fields that came after the first version and have their default: they change no key."""
-    return {
-        name
-        for name, usual in defaults(type(model)).items()
-        if name not in first and getattr(model, name) == usual
-    }
-
-
-@cache
-def defaults(kind: type[BaseModel]) -> dict[str, Any]:
-    """The default of each field, made once: `list` asks for those of thousands of specs."""
-    return {
-        name: field.get_default(call_default_factory=True)
-        for name, field in kind.model_fields.items()
-    }
 
 
 class Profile(BaseModel):
@@ -161,23 +145,39 @@ class Profile(BaseModel):
 
         ``extra`` is what mode and seed need, such as ``TCNN_SEED``.
         """
-        given = self.started_with(extra)
-        found = [
-            f"{name}={value} ({given.get(name, 'unset')} instead)"
+        of_child = self.started_with(extra)
+        replaced = [
+            f"{name}={value} ({of_child.get(name, 'unset')} instead)"
             for name, value in sorted(os.environ.items())
-            if (name in NUMERIC_VARIABLES or name in given) and value != given.get(name)
+            if (name in NUMERIC_VARIABLES or name in of_child) and value != of_child.get(name)
         ]
-        if not found:
+        if not replaced:
             return []
         return [
-            f"set in your environment, but not for what the lab runs: {', '.join(found)}; profile "
-            f"{self.name!r}, the mode and the seed decide these, so that a run can be repeated "
-            "elsewhere. To choose a value, write it under `environment` in a profile of yours (a "
+            f"set in your environment, but not for what the lab runs: {', '.join(replaced)}; "
+            f"profile {self.name!r}, the mode and the seed decide these, so that a run can be "
+            "repeated elsewhere. To choose a value, write it under `environment` in a profile of yours (a "
             ".yaml file); PYTHONHASHSEED is always 0, and TCNN_SEED is the seed"
         ]
 
-    def enter(self) -> Any:
-        """Check that this process is what the profile says, and return its ``torch.device``."""
+    def enter(self) -> torch.device:
+        """Make this process, which was started with `variables`, the profile's.
+
+        Sets the number of threads, the CUDA device and whether PyTorch uses oneDNN, and leaves
+        them so. What cannot be set any more is checked.
+
+        Returns
+        -------
+        torch.device
+            The profile's.
+
+        Raises
+        ------
+        BadInput
+            If the process was not started with the profile's variables.
+        NotPossibleHere
+            If this machine lacks the device, the instruction set or oneDNN.
+        """
         import torch
 
         require_at_startup(self.variables(), what=f"profile {self.name!r}")
@@ -197,8 +197,18 @@ class Profile(BaseModel):
             raise self._not_here(f"says onednn: {self.onednn}, but PyTorch keeps {onednn.enabled}")
         return device
 
-    def check_device(self) -> Any:
-        """The ``torch.device``; `NotPossibleHere` if this machine lacks it."""
+    def check_device(self) -> torch.device:
+        """Look for the profile's device on this machine.
+
+        Returns
+        -------
+        torch.device
+
+        Raises
+        ------
+        NotPossibleHere
+            If this machine lacks it.
+        """
         import torch
 
         index = int(self.device.partition(":")[2] or 0)
@@ -304,46 +314,3 @@ def load(name: str | Path) -> Profile:
         f"{name} is not a profile: {problems}; expected the fields "
         f"{', '.join(field for field in Profile.model_fields if field != 'name')}"
     )
-
-
-# -- what must be set before a process starts ----------------------------------------------
-
-
-def startup_variables(seed: int | None, *, mode: modes.Mode = "fast") -> dict[str, str]:
-    """The variables to start a process with, beside seeding inside it.
-
-    ``PYTHONHASHSEED`` is always "0", so that sets come in one order whatever the seed.
-    """
-    seeds = {} if seed is None else {"TCNN_SEED": str(check_seed(seed))}
-    return {"PYTHONHASHSEED": "0"} | seeds | modes.environment(mode)
-
-
-def variables_at_start(kept: Path = Path("/proc/self/environ")) -> dict[str, str]:
-    """The environment this process was started with, as far as it can be known.
-
-    On Linux the kernel keeps it. Elsewhere, and where the process has overwritten that memory
-    with a title of its own (setproctitle does), it is ``os.environ`` as it is now.
-    """
-    entries = kept.read_bytes().rstrip(b"\0").split(b"\0") if kept.exists() else []
-    if entries and all(b"=" in entry for entry in entries):
-        return dict(os.fsdecode(entry).split("=", 1) for entry in entries)
-    return dict(os.environ)
-
-
-def require_at_startup(variables: Mapping[str, str], *, what: str = "this") -> None:
-    """Raise unless this process was started with these variables and still has them."""
-    started = variables_at_start()
-    problems = [
-        f"{name} was {started.get(name, 'not set')} at the start and is "
-        f"{os.environ.get(name, 'not set')} now, expected {expected}"
-        for name, expected in variables.items()
-        if not started.get(name) == os.environ.get(name) == expected
-    ]
-    if problems:
-        command = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-        raise BadInput(
-            f"{what} needs variables that must be set before the process starts, but here "
-            f"{'; '.join(problems)}; start it again as `{command} python ...` (a notebook's "
-            "Jupyter likewise: in a cell it is too late), or through `cellrepro train` or "
-            "cellrepro.train, which start a process of their own with their profile's variables"
-        )

@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.determinism.profiles import Profile, require_at_startup
+from cellrepro.determinism.process_start import require_at_startup
+from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child

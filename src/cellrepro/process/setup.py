@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cellrepro.determinism.choices import Mode
-from cellrepro.determinism.profiles import Profile, startup_variables
+from cellrepro.determinism.process_start import startup_variables
+from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.process.cellpose_versions import is_installed, python_of
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from cellrepro.asked.spec import Spec
-from cellrepro.determinism.profiles import require_at_startup
+from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Event

@@ -1,0 +1,47 @@
+"""Default values of a model's fields, and which fields may be left out of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+
+from pydantic import BaseModel
+
+
+def added_later(model: BaseModel, first: Collection[str]) -> set[str]:
+    """Fields that came after the first version and have their default: they change no key.
+
+    Parameters
+    ----------
+    model : pydantic.BaseModel
+    first : collection of str
+        The fields of the first version.
+
+    Returns
+    -------
+    set of str
+    """
+    return {
+        name
+        for name, default in defaults(type(model)).items()
+        if name not in first and getattr(model, name) == default
+    }
+
+
+@cache
+def defaults(kind: type[BaseModel]) -> dict[str, object]:
+    """The default of each field, made once: `list` asks for those of thousands of specs.
+
+    Parameters
+    ----------
+    kind : type
+        A model, whose required fields have pydantic's ``PydanticUndefined``.
+
+    Returns
+    -------
+    dict of str to object
+    """
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in kind.model_fields.items()
+    }

@@ -1,0 +1,88 @@
+"""Variables that must be set before a process starts: which they are, and whether they were."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from cellrepro.determinism.choices import Mode
+from cellrepro.determinism.modes import environment
+from cellrepro.determinism.seeds import check_seed
+from cellrepro.errors import BadInput
+
+
+def startup_variables(seed: int | None, *, mode: Mode = "fast") -> dict[str, str]:
+    """The variables to start a process with, beside seeding inside it.
+
+    Parameters
+    ----------
+    seed : int or None
+        What the process will be seeded with; none where nothing is seeded.
+    mode : {"off", "fast", "warn", "strict"}
+
+    Returns
+    -------
+    dict of str to str
+        ``PYTHONHASHSEED`` is always "0", so that sets come in one order whatever the seed.
+
+    Raises
+    ------
+    BadInput
+        If the seed is no seed, or there is no such mode.
+    """
+    seeds = {} if seed is None else {"TCNN_SEED": str(check_seed(seed))}
+    return {"PYTHONHASHSEED": "0"} | seeds | environment(mode)
+
+
+def variables_at_start(kept: Path = Path("/proc/self/environ")) -> dict[str, str]:
+    """The environment this process was started with, as far as it can be known.
+
+    Parameters
+    ----------
+    kept : Path
+        Where Linux keeps it.
+
+    Returns
+    -------
+    dict of str to str
+        Value by name. Where there is no such file, or the process has overwritten that memory with
+        a title of its own (setproctitle does), it is ``os.environ`` as it is now.
+    """
+    entries = kept.read_bytes().rstrip(b"\0").split(b"\0") if kept.exists() else []
+    if entries and all(b"=" in entry for entry in entries):
+        return dict(os.fsdecode(entry).split("=", 1) for entry in entries)
+    return dict(os.environ)
+
+
+def require_at_startup(variables: Mapping[str, str], *, what: str = "this") -> None:
+    """Raise unless this process was started with these variables and still has them.
+
+    Parameters
+    ----------
+    variables : mapping of str to str
+        Expected value by name.
+    what : str
+        What needs them, for the message.
+
+    Raises
+    ------
+    BadInput
+        If one of them was not set at the start, or has another value now.
+    """
+    started = variables_at_start()
+    problems = [
+        f"{name} was {started.get(name, 'not set')} at the start and is "
+        f"{os.environ.get(name, 'not set')} now, expected {expected}"
+        for name, expected in variables.items()
+        if not started.get(name) == os.environ.get(name) == expected
+    ]
+    if problems:
+        command = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+        raise BadInput(
+            f"{what} needs variables that must be set before the process starts, but here "
+            f"{'; '.join(problems)}; start it again as `{command} python ...` (a notebook's "
+            "Jupyter likewise: in a cell it is too late), or through `cellrepro train` or "
+            "cellrepro.train, which start a process of their own with their profile's variables"
+        )
