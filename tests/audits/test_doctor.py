@@ -9,7 +9,7 @@ from cellrepro.audits import double_run, torch_warning
 from cellrepro.audits.doctor import diagnose
 from cellrepro.audits.double_run import ShortRun
 from cellrepro.audits.torch_warning import effect_on_training, explain_warning
-from cellrepro.determinism import known_operations, profiles
+from cellrepro.determinism import known_operations, process_start, profiles
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store import this_machine
 
@@ -83,7 +83,7 @@ def test_profile_versions_and_process_that_bits_depend_on(ends, monkeypatch, tmp
     for name in profiles.NUMERIC_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    monkeypatch.setattr(profiles, "variables_at_start", dict)
+    monkeypatch.setattr(process_start, "variables_at_start", dict)
     ends()
     answer = invoke("doctor", "--profile", path)
     assert answer.code == 0
@@ -108,7 +108,7 @@ def test_variables_are_said_to_be_set_otherwise_or_not_set_never_both(ends, monk
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     monkeypatch.setenv("TCNN_SEED", "5")
-    monkeypatch.setattr(profiles, "variables_at_start", lambda: dict(os.environ))
+    monkeypatch.setattr(process_start, "variables_at_start", lambda: dict(os.environ))
     ends()
     texts = [finding.what for finding in diagnose(quiet=True).findings]
     (replaced,) = [text for text in texts if text.startswith("set in your environment")]

@@ -12,13 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.determinism import substitutes
 from cellrepro.determinism.choices import MODES
+from cellrepro.determinism.loose_operation import LooseOperation
 from cellrepro.determinism.modes import (
-    Switch,
     check_switches,
-    left_loose,
     mode_in_force,
     switches,
 )
+from cellrepro.determinism.torch_switches import Switch
 from cellrepro.errors import BadInput
 from cellrepro.trace.observer import Observer
 
@@ -193,7 +193,7 @@ def test_only_the_calls_of_the_operation_are_loose():
 
     with mode_in_force("strict", loose=["index_put"]) as in_force, Switches():
         assert in_force["substitutes"] == [NAMES[1]]
-        with left_loose("aten::_index_put_impl_") as loose:
+        with LooseOperation("aten::_index_put_impl_") as loose:
             x = torch.ones(3, requires_grad=True)
             x[torch.tensor([0, 0])].cos().sum().backward()
         assert switches() == in_force
@@ -212,7 +212,7 @@ def test_an_operation_without_deterministic_form_runs_loose_in_strict():
 
     with mode_in_force("strict"):
         before = switches()
-        with Log(), left_loose("put"):
+        with Log(), LooseOperation("put"):
             assert put()[0] == 1
         assert switches() == before
     # an observer around it names the training's line, not this mode's

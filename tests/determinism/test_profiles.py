@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from cellrepro.determinism import profiles
+from cellrepro.determinism import process_start
 from cellrepro.determinism.choices import profile_names
 from cellrepro.determinism.process_start import startup_variables, variables_at_start
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, load
@@ -85,7 +85,7 @@ def test_what_specs_of_before_hold():
 @pytest.fixture
 def started_as(monkeypatch, one_thread):
     """Pretend that this process was started with a profile's variables."""
-    monkeypatch.setattr(profiles, "variables_at_start", lambda: dict(os.environ))
+    monkeypatch.setattr(process_start, "variables_at_start", lambda: dict(os.environ))
 
     def pretend(profile):
         for name, value in profile.variables().items():

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from cellrepro.audits.finding import Finding
-from cellrepro.determinism import known_operations, modes
-from cellrepro.determinism.process_start import variables_at_start
+from cellrepro.determinism import known_operations, modes, process_start
 from cellrepro.determinism.profiles import Profile
 from cellrepro.process.setup import Setup
 from cellrepro.words import joined
@@ -90,7 +89,7 @@ def _of_tf32(profile: Profile) -> Iterator[Finding]:
 
 def _of_variables(variables: Mapping[str, str]) -> Iterator[Finding]:
     """What a script that is started as this process was has not, or has otherwise."""
-    at_start = variables_at_start()
+    at_start = process_start.variables_at_start()
     differing = {
         name: value for name, value in sorted(variables.items()) if at_start.get(name) != value
     }

@@ -25,10 +25,10 @@ from pydantic import (
     model_serializer,
 )
 
-from cellrepro.determinism import modes
 from cellrepro.determinism.choices import PROFILE_FOLDER, profile_names
 from cellrepro.determinism.field_defaults import added_later
 from cellrepro.determinism.process_start import require_at_startup
+from cellrepro.determinism.torch_switches import Switch
 from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Profile(BaseModel):
     onednn: bool = True  # without it PyTorch's convolutions on the CPU are its own
     environment: dict[str, str] = Field(default_factory=dict)
     cpu_capability: str | None = None  # what `cpu_capability` must answer inside the process
-    switches: dict[modes.Switch, bool] = Field(default_factory=dict)  # those of the mode are usual
+    switches: dict[Switch, bool] = Field(default_factory=dict)  # those of the mode are usual
 
     @field_validator("environment")
     @classmethod
@@ -156,8 +156,8 @@ class Profile(BaseModel):
         return [
             f"set in your environment, but not for what the lab runs: {', '.join(replaced)}; "
             f"profile {self.name!r}, the mode and the seed decide these, so that a run can be "
-            "repeated elsewhere. To choose a value, write it under `environment` in a profile of yours (a "
-            ".yaml file); PYTHONHASHSEED is always 0, and TCNN_SEED is the seed"
+            "repeated elsewhere. To choose a value, write it under `environment` in a profile of "
+            "yours (a .yaml file); PYTHONHASHSEED is always 0, and TCNN_SEED is the seed"
         ]
 
     def enter(self) -> torch.device:

@@ -137,9 +137,8 @@ class Child:
 
     def loosened(self) -> LooseBlock:
         """A block in which the loose operation, if any, is left as PyTorch has it."""
-        from cellrepro.determinism.modes import left_loose
+        from cellrepro.determinism.loose_operation import LooseOperation
 
         if self.setup.loose is None:
             return _NothingLoose()
-        block: LooseBlock = left_loose(self.setup.loose)
-        return block
+        return LooseOperation(self.setup.loose)

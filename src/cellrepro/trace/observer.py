@@ -31,7 +31,13 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from cellrepro import torch_internals
 from cellrepro.bits.site import Site
-from cellrepro.determinism import checkpoint_seeds, data_order, generator_states, modes, seeds
+from cellrepro.determinism import (
+    checkpoint_seeds,
+    data_order,
+    generator_states,
+    loose_operation,
+    seeds,
+)
 from cellrepro.errors import BadInput
 
 MOST_NODES = 200_000  # forward nodes remembered; a step of a large network makes 10,000
@@ -308,7 +314,7 @@ _PLUMBING = {
         checkpoint_seeds,
         data_order,
         generator_states,
-        modes,
+        loose_operation,
         seeds,
     )
 }
