@@ -9,7 +9,7 @@ import operator
 import reprlib
 from collections.abc import Collection, Sized
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, SupportsIndex, cast
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -42,7 +42,7 @@ class NotPossibleHere(CellreproError, RuntimeError):
     exit_code = 3
 
 
-def whole(name: str, value: Any, least: int) -> int:
+def whole(name: str, value: object, least: int) -> int:
     """Check that a value is a whole number of at least ``least``.
 
     Parameters
@@ -62,7 +62,7 @@ def whole(name: str, value: Any, least: int) -> int:
     Raises
     ------
     BadInput
-        If it is none.
+        If it is no whole number, or a smaller one.
     """
     number = whole_number(value)
     if number is None or number < least:
@@ -70,7 +70,7 @@ def whole(name: str, value: Any, least: int) -> int:
     return number
 
 
-def whole_number(value: Any) -> int | None:
+def whole_number(value: object) -> int | None:
     """The whole number that a value is, NumPy's among them; none for a bool, a float, an array.
 
     >>> whole_number(3), whole_number(True), whole_number(3.0), whole_number("3")
@@ -79,7 +79,7 @@ def whole_number(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     try:
-        return operator.index(value)
+        return operator.index(cast("SupportsIndex", value))
     except TypeError:
         return None
 
@@ -90,6 +90,7 @@ def wrong_fields(error: ValidationError, *, known: Collection[str] = ()) -> str:
     Parameters
     ----------
     error : ValidationError
+        As pydantic raised it.
     known : collection of str
         Names that would have been taken; the nearest one is proposed for a name that is not.
 
@@ -111,15 +112,15 @@ def _wrong_field(problem: ErrorDetails, known: Collection[str]) -> str:
         return f"{name} is missing"
     if problem["type"] == "extra_forbidden":
         near = get_close_matches(name, known, 1)
-        meant = f"; do you mean {near[0]}?" if near else ""
-        return f"{name} is {_short(problem['input'])}: there is no such field{meant}"
+        proposal = f"; do you mean {near[0]}?" if near else ""
+        return f"{name} is {_short(problem['input'])}: there is no such field{proposal}"
     message = problem["msg"].removeprefix("Value error, ")
     if message.startswith(f"{name} is "):
         return message
     return f"{name} is {_short(problem['input'])}: {message}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """A value as Python writes it, its middle left out where it is long."""
     text = reprlib.repr(value) if isinstance(value, Sized) else repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

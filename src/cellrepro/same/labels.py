@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import fastremap
 import numpy as np
@@ -15,8 +15,25 @@ from cellrepro.images.label_image import label_image
 def label_images(
     first: tuple[str, ArrayLike], second: tuple[str, ArrayLike]
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-    """Two label images of one shape; each is given with what messages call it."""
-    a, b = label_image(*first), label_image(*second)
+    """Check that two arrays are label images of one shape.
+
+    Parameters
+    ----------
+    first, second : tuple of str and array_like of int, shape (Y, X) or (Z, Y, X)
+        What messages call it, and the array; 0 is background.
+
+    Returns
+    -------
+    tuple of two ndarrays of int
+        As `cellrepro.images.label_image.label_image` gives them.
+
+    Raises
+    ------
+    BadInput
+        If one is no label image, or their shapes differ.
+    """
+    a = label_image(*first)
+    b = label_image(*second)
     if a.shape != b.shape:
         # Cellpose 4.2.1.1 compares sizes only, and scores (2, 3) against (3, 2).
         raise BadInput(
@@ -27,11 +44,43 @@ def label_images(
 
 
 def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
-    """Number the objects 1 to N in raster order of first appearance, as uint32."""
+    """Number the objects 1 to N in raster order of first appearance.
+
+    Parameters
+    ----------
+    masks : array_like of int, shape (Y, X) or (Z, Y, X)
+        0 is background.
+
+    Returns
+    -------
+    ndarray of uint32, same shape
+
+    Raises
+    ------
+    BadInput
+        If it is no label image.
+
+    Examples
+    --------
+    >>> canonical([[0, 7], [3, 7]]).tolist()
+    [[0, 1], [2, 1]]
+    """
     return renumbered(label_image("masks", masks))[0].astype(np.uint32)
 
 
-def renumbered(image: NDArray[np.integer]) -> tuple[NDArray[np.integer], dict[Any, Any]]:
-    """A label image under the numbers of `canonical`, and these by the labels it had."""
-    plain = np.ascontiguousarray(image, image.dtype.newbyteorder("="))  # what fastremap reads
-    return fastremap.renumber(plain, preserve_zero=True, in_place=False)
+def renumbered(image: NDArray[np.integer]) -> tuple[NDArray[np.integer], dict[int, int]]:
+    """Give the objects of a label image the numbers of `canonical`.
+
+    Parameters
+    ----------
+    image : ndarray of int, shape (Y, X) or (Z, Y, X)
+        0 is background.
+
+    Returns
+    -------
+    tuple of ndarray of int and dict of int to int
+        The image under these numbers, and the numbers by the labels that it had.
+    """
+    native = np.ascontiguousarray(image, image.dtype.newbyteorder("="))  # what fastremap reads
+    renumbered_image, numbers = fastremap.renumber(native, preserve_zero=True, in_place=False)
+    return renumbered_image, cast("dict[int, int]", numbers)  # floats of arrays of floats alone

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from cellrepro.same.labels import renumbered
 
-BLOCK = 2**21  # pixels that are read at a time
-_LARGEST_TABLE = 2**22  # labels up to here, or up to the number of pixels, index tables
+BLOCK = 2**21
+"""Pixels that are read at a time."""
+_LARGEST_TABLE = 2**22
+"""Labels up to here, or up to the number of pixels, index tables; larger ones are renumbered."""
 
 Integers = NDArray[np.int64]
 
@@ -44,7 +46,18 @@ class Runs(NamedTuple):
 
 
 def runs(a: NDArray[np.integer], b: NDArray[np.integer]) -> Iterator[Runs]:
-    """The runs of two label images of one shape, a block of rows at a time."""
+    """Read the runs of two label images, a block of rows at a time.
+
+    Parameters
+    ----------
+    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
+        Of one shape.
+
+    Yields
+    ------
+    Runs
+        Of at most `BLOCK` pixels, or of one row or plane.
+    """
     if not a.size:
         return
     n_plane = a[0].size
@@ -133,41 +146,48 @@ class Overlap:
 
 
 def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
-    """The sparse contingency table of two label images of one shape, and their objects."""
-    side_a, side_b = _Side(a), _Side(b)
-    shape = side_a.n, side_b.n
-    parts: list[tuple[Integers, Integers, Integers]] = []
-    for block in runs(side_a.image, side_b.image):
-        row, column = block.labels_a.astype(np.int64), block.labels_b.astype(np.int64)
-        parts.append(_table(row, column, block.lengths, shape))
-        moments = _moments(block, a.shape)
-        side_a.add(row, block, moments)
-        side_b.add(column, block, moments)
-    row, column, pixels = np.concatenate([np.zeros((3, 0), np.int64), *parts], axis=1)
-    if len(parts) > 1:
-        row, column, pixels = _table(row, column, pixels, shape)
-    at_a, at_b = side_a.in_raster_order(), side_b.in_raster_order()
-    both = (row > 0) & (column > 0)
-    rows, columns = _rank(at_a, side_a.n)[row[both]], _rank(at_b, side_b.n)[column[both]]
+    """Make the sparse contingency table of two label images, and measure their objects.
+
+    Parameters
+    ----------
+    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
+        Of one shape; 0 is background.
+
+    Returns
+    -------
+    Overlap
+    """
+    side_a = _Side(a)
+    side_b = _Side(b)
+    pairs = _pairs_of_labels(side_a, side_b)
+    objects_a = side_a.in_raster_order()
+    objects_b = side_b.in_raster_order()
+    share_pixels = (pairs.label_a > 0) & (pairs.label_b > 0)
+    rows = _rank(objects_a, side_a.n)[pairs.label_a[share_pixels]]
+    columns = _rank(objects_b, side_b.n)[pairs.label_b[share_pixels]]
     order = np.lexsort((columns, rows))
-    rows, columns, shared = rows[order], columns[order], pixels[both][order]
-    areas_a, areas_b = side_a.n_pixels[at_a], side_b.n_pixels[at_b]
+    rows = rows[order]
+    columns = columns[order]
+    shared = pairs.pixels[share_pixels][order]
+    areas_a = side_a.n_pixels[objects_a]
+    areas_b = side_b.n_pixels[objects_b]
+    is_background = (pairs.label_a == 0) & (pairs.label_b == 0)
     return Overlap(
-        labels_a=side_a.labels(at_a),
-        labels_b=side_b.labels(at_b),
+        labels_a=side_a.labels(objects_a),
+        labels_b=side_b.labels(objects_b),
         areas_a=areas_a,
         areas_b=areas_b,
-        centroids_a=(side_a.moments[:, at_a] / areas_a).T,
-        centroids_b=(side_b.moments[:, at_b] / areas_b).T,
-        first_a=side_a.first[at_a],
-        first_b=side_b.first[at_b],
-        planes_a=side_a.planes(at_a),
-        planes_b=side_b.planes(at_b),
+        centroids_a=(side_a.moments[:, objects_a] / areas_a).T,
+        centroids_b=(side_b.moments[:, objects_b] / areas_b).T,
+        first_a=side_a.first[objects_a],
+        first_b=side_b.first[objects_b],
+        planes_a=side_a.planes(objects_a),
+        planes_b=side_b.planes(objects_b),
         rows=rows,
         columns=columns,
         pixels=shared,
         iou=shared / (areas_a[rows] + areas_b[columns] - shared),
-        n_background=int(pixels[(row == 0) & (column == 0)].sum()),
+        n_background=int(pairs.pixels[is_background].sum()),
         equal_labels=bool(np.array_equal(a, b)),
     )
 
@@ -177,11 +197,12 @@ class _Side:
 
     def __init__(self, image: NDArray[np.integer]):
         self.image = image
-        self._given: Integers | None = None  # the labels that small ones stand for
+        # The labels as given, by the small ones that stand for them.
+        self._original_labels: Integers | None = None
         if image.max(initial=0) > max(_LARGEST_TABLE, image.size):
             self.image, numbers = renumbered(image)
-            self._given = np.zeros(max(numbers.values()) + 1, np.int64)
-            self._given[list(numbers.values())] = list(numbers)
+            self._original_labels = np.zeros(max(numbers.values()) + 1, np.int64)
+            self._original_labels[list(numbers.values())] = list(numbers)
         self.n = int(self.image.max(initial=0)) + 1
         self.n_pixels = np.zeros(self.n, np.int64)
         self.moments = np.zeros((image.ndim, self.n))
@@ -189,11 +210,21 @@ class _Side:
         self.last = np.zeros(self.n, np.int64)  # the first pixel of its last run
 
     def labels(self, objects: Integers) -> Integers:
-        """As given."""
-        return objects if self._given is None else self._given[objects]
+        """The labels of some objects, as given."""
+        return objects if self._original_labels is None else self._original_labels[objects]
 
     def add(self, objects: Integers, block: Runs, moments: list[NDArray[np.float64]]) -> None:
-        """Count runs in."""
+        """Add a block of runs to the sums.
+
+        Parameters
+        ----------
+        objects : ndarray of int64, shape (R,)
+            The label of each run on this side.
+        block : Runs
+            The runs.
+        moments : list of ndarray of float64, shape (R,)
+            As of `_moments`.
+        """
         # Sums of whole numbers below 2**53 are exact in float64, which `bincount` adds in.
         self.n_pixels += np.bincount(objects, block.lengths, self.n).astype(np.int64)
         for total, moment in zip(self.moments, moments, strict=True):
@@ -232,26 +263,67 @@ def _moments(block: Runs, shape: tuple[int, ...]) -> list[NDArray[np.float64]]:
     return [lengths * plane, lengths * row, along_row]
 
 
-def _table(
-    row: Integers, column: Integers, pixels: Integers, shape: tuple[int, int]
-) -> tuple[Integers, Integers, Integers]:
-    """Row, column and pixels of each different pair."""
-    from scipy.sparse import coo_array
+class _LabelPairs(NamedTuple):
+    """Pairs of a label of a and one of b, 0 among them, and the pixels that have both.
 
-    table = coo_array((pixels, (row, column)), shape=shape).tocsr()
-    rows = np.repeat(np.arange(shape[0]), np.diff(table.indptr))
-    return rows, table.indices.astype(np.int64), table.data
+    Attributes
+    ----------
+    label_a, label_b, pixels : ndarray of int64, shape (Q,)
+        Of each pair.
+    """
+
+    label_a: Integers
+    label_b: Integers
+    pixels: Integers
+
+    def summed(self, shape: tuple[int, int]) -> _LabelPairs:
+        """Each different pair once; labels are smaller than ``shape``."""
+        from scipy.sparse import coo_array
+
+        table = coo_array((self.pixels, (self.label_a, self.label_b)), shape=shape).tocsr()
+        label_a = np.repeat(np.arange(shape[0]), np.diff(table.indptr))
+        return _LabelPairs(label_a, table.indices.astype(np.int64), table.data)
+
+
+def _pairs_of_labels(side_a: _Side, side_b: _Side) -> _LabelPairs:
+    """Every pair of labels, once; on the way the objects of both sides are measured."""
+    shape = (side_a.n, side_b.n)
+    of_blocks: list[_LabelPairs] = []
+    for block in runs(side_a.image, side_b.image):
+        label_a = block.labels_a.astype(np.int64)
+        label_b = block.labels_b.astype(np.int64)
+        of_blocks.append(_LabelPairs(label_a, label_b, block.lengths).summed(shape))
+        moments = _moments(block, side_a.image.shape)
+        side_a.add(label_a, block, moments)
+        side_b.add(label_b, block, moments)
+    joined = _LabelPairs(*np.concatenate([np.zeros((3, 0), np.int64), *of_blocks], axis=1))
+    return joined.summed(shape) if len(of_blocks) > 1 else joined
 
 
 # -- pairing objects: positions in the list of overlapping pairs -----------------------------
 
 
 def matches(table: Overlap, threshold: float) -> NDArray[np.intp]:
-    """Positions of a largest set of one-to-one pairs that have at least this IoU, in (0, 1]."""
+    """Match objects one to one, as many as possible.
+
+    Parameters
+    ----------
+    table : Overlap
+        Of two label images.
+    threshold : float
+        The least IoU of a match, in (0, 1].
+
+    Returns
+    -------
+    ndarray of int, shape (M,)
+        Positions of the matches among the pairs of the table. Below an IoU of 0.5 they are a
+        maximum bipartite matching (Hopcroft and Karp 1973).
+    """
     eligible = np.flatnonzero(table.iou >= threshold)
     if threshold > 0.5:
         return eligible  # as said below
-    rows, columns = table.rows[eligible], table.columns[eligible]
+    rows = table.rows[eligible]
+    columns = table.columns[eligible]
     if threshold == 0.5:
         # No assignment is needed. Say object i overlaps j and k with IoU >= 1/2 each. Then
         # |i & j| >= |i | j| / 2 >= |i| / 2, and so does |i & k|. As j and k are disjoint, both
@@ -276,13 +348,27 @@ def _first_of_each(values: Integers) -> NDArray[np.bool_]:
 
 
 def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[np.intp]:
-    """Positions of the one-to-one pairs with the largest total overlap, of those ``among``."""
+    """Pair objects one to one so that their total overlap is largest.
+
+    Parameters
+    ----------
+    table : Overlap
+        Of two label images.
+    among : ndarray of bool, shape (P,), optional
+        Which pairs of the table may be chosen; by default all.
+
+    Returns
+    -------
+    ndarray of int, shape (M,)
+        Positions of the chosen pairs, rising. They are a maximum weight bipartite matching.
+    """
     allowed = np.ones(len(table.iou), bool) if among is None else among
     # A pair (i, j) with IoU > 1/2 is in every such assignment: if i went with k and j with l
     # instead, then |i & k| + |l & j| <= |i| - |i & j| + |j| - |i & j| < |i & j|, because
     # IoU > 1/2 means |i| + |j| < 3 |i & j|; so pairing i with j overlaps more.
     certain = (table.iou > 0.5) & allowed
-    free_row, free_column = np.ones(table.n_a, bool), np.ones(table.n_b, bool)
+    free_row = np.ones(table.n_a, bool)
+    free_column = np.ones(table.n_b, bool)
     free_row[table.rows[certain]] = False
     free_column[table.columns[certain]] = False
     still_open = np.flatnonzero(allowed & free_row[table.rows] & free_column[table.columns])
@@ -294,10 +380,12 @@ def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[
 
 def _weights(table: Overlap, pairs: NDArray[np.intp]) -> NDArray[np.float64]:
     """Shared pixels; near centroids, then the order of appearance, settle equal assignments."""
-    rows, columns = table.rows[pairs], table.columns[pairs]
+    rows = table.rows[pairs]
+    columns = table.columns[pairs]
     apart = np.sqrt(((table.centroids_a[rows] - table.centroids_b[columns]) ** 2).sum(1))
     n = max(table.n_a, table.n_b, 1)
-    crossing, late = ((rows - columns) / n) ** 2, (rows + columns) / (2 * n)
+    crossing = ((rows - columns) / n) ** 2
+    late = (rows + columns) / (2 * n)
     preferred = 1 / (1 + apart) - 0.1 * crossing - 0.01 * late + 0.11  # above 0, at most 1.11
     most = max(1, min(len(np.unique(rows)), len(np.unique(columns))))
     return table.pixels[pairs] + preferred / (2 * most)
@@ -320,8 +408,10 @@ def _heaviest_assignment(
     # is needed because the solver takes 0 as "no edge".
     row_ids, row = np.unique(rows, return_inverse=True)
     column_ids, column = np.unique(columns, return_inverse=True)
-    n_rows, n_columns = len(row_ids), len(column_ids)
-    all_rows, all_columns = np.arange(n_rows), np.arange(n_columns)
+    n_rows = len(row_ids)
+    n_columns = len(column_ids)
+    all_rows = np.arange(n_rows)
+    all_columns = np.arange(n_columns)
     edges_from = np.concatenate([row, all_rows, n_rows + all_columns, n_rows + column])
     edges_to = np.concatenate([column, n_columns + all_rows, all_columns, n_columns + row])
     edge_weights = np.ones(len(edges_from))
