@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cellrepro.bits.digests import comparable
 from cellrepro.store.ledger import BEFORE, STAGES, LedgerRow
@@ -111,41 +112,78 @@ def compare_ledgers(
     LedgerComparison
         Without the steps that only one side made: the spec says that.
     """
-    n_steps = (_n_steps(a), _n_steps(b))
-    both_steps = min(n_steps)
-    held_a, held_b = (
-        {
-            (entry.step if entry.step < n else math.inf, entry.stage, entry.name): entry
-            for entry in side
-            if not ignored(entry)
-        }
-        for side, n in zip((a, b), n_steps, strict=True)
-    )
-    rank = {place: i for i, place in enumerate(held_a | held_b)}  # what only b has at the end
+    n_steps_a = _n_steps(a)
+    n_steps_b = _n_steps(b)
+    rows_a = _by_position(a, n_steps_a, ignored)
+    rows_b = _by_position(b, n_steps_b, ignored)
+    rank = {position: i for i, position in enumerate(rows_a | rows_b)}  # what only b has, last
 
-    def in_order(place: tuple[float, str, str]) -> tuple[float, int, int]:
+    def in_order(position: _Position) -> tuple[float, int, int]:
         # Before the first step and after the last by stage, in a step as it was made.
-        position, stage, _ = place
-        by_stage = 0 if BEFORE < position < math.inf else stages.index(stage)
-        return position, by_stage, rank[place]
+        by_stage = 0 if position.in_step else stages.index(position.stage)
+        return position.step, by_stage, rank[position]
 
     differences = []
     compared: Counter[str] = Counter()
     not_comparable: Counter[str] = Counter()
-    for position, stage, name in sorted(rank, key=in_order):
-        one, other = (side.get((position, stage, name)) for side in (held_a, held_b))
-        in_step = BEFORE < position < math.inf
-        if one and other:
-            alike = comparable(one.digest, other.digest)
-            (compared if alike else not_comparable)[stage] += 1
-            if not alike or one.digest == other.digest:
+    both_steps = min(n_steps_a, n_steps_b)
+    for position in sorted(rank, key=in_order):
+        row_a = rows_a.get(position)
+        row_b = rows_b.get(position)
+        if row_a and row_b:
+            if not comparable(row_a.digest, row_b.digest):
+                not_comparable[position.stage] += 1
                 continue
-        elif in_step and position >= both_steps:
+            compared[position.stage] += 1
+            if row_a.digest == row_b.digest:
+                continue
+        elif position.in_step and position.step >= both_steps:
             continue
-        some = one or other
-        step, epoch = (some.step, some.epoch) if some and in_step else (None, None)
-        differences.append(Difference(step, epoch, stage, name, one, other))
-    return LedgerComparison(tuple(differences), compared, not_comparable, n_steps)
+        differences.append(_difference(position, row_a, row_b))
+    return LedgerComparison(
+        tuple(differences), compared, not_comparable, n_steps=(n_steps_a, n_steps_b)
+    )
+
+
+class _Position(NamedTuple):
+    """Where an entry stands in a ledger.
+
+    Attributes
+    ----------
+    step : float
+        `BEFORE` the first step; infinite after the last.
+    stage, name : str
+        As in the entry.
+    """
+
+    step: float
+    stage: str
+    name: str
+
+    @property
+    def in_step(self) -> bool:
+        """Whether it belongs to a step."""
+        return BEFORE < self.step < math.inf
+
+
+def _by_position(
+    rows: Sequence[LedgerRow], n_steps: int, ignored: Callable[[LedgerRow], bool]
+) -> dict[_Position, LedgerRow]:
+    """The rows that count, by position."""
+    by_position = {}
+    for row in rows:
+        if not ignored(row):
+            step = row.step if row.step < n_steps else math.inf
+            by_position[_Position(step, row.stage, row.name)] = row
+    return by_position
+
+
+def _difference(position: _Position, a: LedgerRow | None, b: LedgerRow | None) -> Difference:
+    """The record of two entries that differ, or of one that only one side has."""
+    row = a or b
+    step = row.step if row and position.in_step else None
+    epoch = row.epoch if row and position.in_step else None
+    return Difference(step, epoch, position.stage, position.name, a, b)
 
 
 def _n_steps(entries: Sequence[LedgerRow]) -> int:

@@ -7,7 +7,7 @@ import re
 import tempfile
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -38,7 +38,7 @@ _DEVICE = re.compile(r"cpu|meta|(cuda|mps|xpu|hpu)(:\d+)?")
 
 
 class DifferingPart(NamedTuple):
-    """A part of two files, with all places that belong to it, that differs.
+    """A part of two files that differs, with all pieces that belong to it.
 
     Attributes
     ----------
@@ -94,7 +94,9 @@ def compare_files(
     same_parameters: bool,
     checkpoints: bool = False,
 ) -> FileComparison:
-    """Get where the bytes of two files of weights differ, and why; they are mapped, not loaded.
+    """Find out where the bytes of two files of weights differ, and why.
+
+    The files are mapped, not loaded.
 
     Parameters
     ----------
@@ -108,6 +110,11 @@ def compare_files(
     Returns
     -------
     FileComparison
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read.
     """
     a = _parts_of(Path(path_a))
     b = _parts_of(Path(path_b))
@@ -116,14 +123,14 @@ def compare_files(
         return FileComparison(sizes, (DifferingPart("all", *sizes, "files of two formats"),))
     differing = []
     for part in sorted(a | b, key=[*_REASONS].__contains__):  # the others cause these
-        places = list(zip_longest(a.get(part, []), b.get(part, []), fillvalue=np.zeros(0, "u1")))
-        n_a, n_b = np.sum([_n_differing(*sides) for sides in places], 0).tolist()
+        pieces = list(zip_longest(a.get(part, []), b.get(part, []), fillvalue=np.zeros(0, "u1")))
+        n_a, n_b = np.sum([_n_differing(*sides) for sides in pieces], 0).tolist()
         if not (n_a or n_b):
             continue
         if part == _TENSORS:
             reason = _why_tensors_differ(same_parameters, checkpoints)
         else:
-            reason = _why(part, *places[0])
+            reason = _why(part, *pieces[0])
         differing.append(DifferingPart(part, n_a, n_b, reason))
     return FileComparison(sizes, tuple(differing))
 
@@ -143,85 +150,180 @@ def _n_differing(a: _Bytes, b: _Bytes) -> tuple[int, int]:
     return n, n
 
 
+class _Cutter:
+    """Cuts the content of a file into pieces, from its beginning on.
+
+    Parameters
+    ----------
+    content : ndarray of uint8, shape (N,)
+        The bytes of the file.
+
+    Attributes
+    ----------
+    pieces : dict of str to list of ndarray of uint8
+        The pieces of each part, in their order.
+    position : int
+        The first byte that is not cut off.
+    """
+
+    def __init__(self, content: _Bytes):
+        self.pieces = defaultdict[str, list[_Bytes]](list)
+        self.position = 0
+        self._content = content
+
+    def cut(self, part: str, n: int) -> None:
+        """Take the next n bytes as a piece of a part."""
+        self.pieces[part].append(self._content[self.position : self.position + n])
+        self.position += n
+
+    def cut_up_to(self, part: str, stop: int) -> None:
+        """Take the bytes before a position as a piece of a part."""
+        self.cut(part, stop - self.position)
+
+    def cut_rest(self, part: str) -> None:
+        """Take all bytes that are left."""
+        self.cut_up_to(part, len(self._content))
+
+    def numbers(self, start: int, stop: int) -> list[int]:
+        """Read some of the next bytes as 16-bit numbers; nothing is cut."""
+        numbers = self._content[self.position + start : self.position + stop].view("<u2")
+        return numbers.tolist()
+
+
 def _parts_of(path: Path) -> dict[str, list[_Bytes]]:
-    """Every byte of a file once: the places of each part, in their order."""
+    """Every byte of a file once: the pieces of each part, in their order."""
     content = np.memmap(path, np.uint8, "r")
-    at = 0
-    found = defaultdict[str, list[_Bytes]](list)
-
-    def cut(part: str, n: int) -> None:
-        nonlocal at
-        found[part].append(content[at : at + n])
-        at += n
-
+    cutter = _Cutter(content)
     beginning = content[: len(PICKLE)].tobytes()
     if beginning == PICKLE:
-        cut("content", len(content))
-    elif not beginning.startswith(ZIP):  # safetensors
-        cut("header", 8 + int.from_bytes(beginning, "little"))
-        cut(_TENSORS, len(content) - at)
-    else:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            directory = archive.start_dir
-        for entry in sorted(entries, key=lambda entry: entry.header_offset):
-            cut(_DIRECTORY, entry.header_offset - at)  # after the entry before
-            n_name, n_padding = content[at + 26 : at + 30].view("<u2").tolist()
-            name = entry.filename.partition("/")[2]
-            cut(_DIRECTORY, 30)
-            cut(_NAMES, n_name)
-            cut(_PADDING, n_padding)
-            cut(_TENSORS if re.fullmatch(r"data/\d+", name) else name, entry.compress_size)
-        cut(_DIRECTORY, directory - at)
-        for _ in entries:
-            n_name, *n_more = content[at + 28 : at + 34].view("<u2").tolist()
-            cut(_DIRECTORY, 46)
-            cut(_NAMES, n_name)
-            cut(_DIRECTORY, sum(n_more))
-        cut(_DIRECTORY, len(content) - at)
-    return found
+        cutter.cut_rest("content")
+    elif beginning.startswith(ZIP):
+        _cut_archive(cutter, path)
+    else:  # safetensors
+        cutter.cut("header", 8 + int.from_bytes(beginning, "little"))
+        cutter.cut_rest(_TENSORS)
+    return cutter.pieces
 
 
-def _why(part: str, *places: _Bytes) -> str:
-    """Why a part differs that holds no tensors, from the first of its places in both."""
+def _cut_archive(cutter: _Cutter, path: Path) -> None:
+    """Cut an archive of `torch.save`, which is a ZIP file.
+
+    The offsets are those of PKWARE's APPNOTE 6.3.10, sections 4.3.7 and 4.3.12.
+    """
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        directory = archive.start_dir
+    for entry in sorted(entries, key=lambda entry: entry.header_offset):
+        cutter.cut_up_to(_DIRECTORY, entry.header_offset)  # what follows the entry before
+        n_name, n_padding = cutter.numbers(26, 30)
+        cutter.cut(_DIRECTORY, 30)
+        cutter.cut(_NAMES, n_name)
+        cutter.cut(_PADDING, n_padding)
+        name = entry.filename.partition("/")[2]
+        is_tensor = re.fullmatch(r"data/\d+", name) is not None
+        cutter.cut(_TENSORS if is_tensor else name, entry.compress_size)
+    cutter.cut_up_to(_DIRECTORY, directory)
+    for _ in entries:
+        n_name, n_extra, n_comment = cutter.numbers(28, 34)
+        cutter.cut(_DIRECTORY, 46)
+        cutter.cut(_NAMES, n_name)
+        cutter.cut(_DIRECTORY, n_extra + n_comment)
+    cutter.cut_rest(_DIRECTORY)
+
+
+def _why(part: str, a: _Bytes, b: _Bytes) -> str:
+    """Why a part differs that holds no tensors, from the first of its pieces in both files."""
     if part in _REASONS:
         return _REASONS[part]
-    a, b = (place.tobytes() for place in places)
+    bytes_a = a.tobytes()
+    bytes_b = b.tobytes()
     if part == _NAMES:
-        archives = (repr(name.decode().partition("/")[0]) for name in (a, b))
+        archives = (repr(name.decode().partition("/")[0]) for name in (bytes_a, bytes_b))
         return f"torch.save puts the name of its file first, {' and '.join(archives)}"
-    if part != "data.pkl":
-        return f"{a.decode(errors='replace')!r} and {b.decode(errors='replace')!r}"
-    # Its words, which are enough; nothing is unpickled.
-    words = [[w for _, w, _ in pickletools.genops(x) if isinstance(w, str)] for x in (a, b)]
-    devices = [", ".join(sorted(set(filter(_DEVICE.fullmatch, side)))) for side in words]
-    names = [[w for w in side if not _DEVICE.fullmatch(w)] for side in words]
+    if part == "data.pkl":
+        return _why_pickles_differ(_words_in(bytes_a), _words_in(bytes_b))
+    return f"{bytes_a.decode(errors='replace')!r} and {bytes_b.decode(errors='replace')!r}"
+
+
+def _words_in(pickle: bytes) -> list[str]:
+    """The texts in a pickle, which are enough; nothing is unpickled."""
+    return [word for _, word, _ in pickletools.genops(pickle) if isinstance(word, str)]
+
+
+def _why_pickles_differ(words_a: Sequence[str], words_b: Sequence[str]) -> str:
+    """Why two pickles of networks differ: devices, order, names or types of their tensors."""
     reasons = []
-    if devices[0] != devices[1]:
-        reasons.append(f"tensors lay on {' and on '.join(devices)}")
-    if names[0] != names[1]:
-        same = sorted(names[0]) == sorted(names[1])
-        reasons.append("tensors in another order" if same else "other names or types of tensors")
+    devices_a = _devices_among(words_a)
+    devices_b = _devices_among(words_b)
+    if devices_a != devices_b:
+        reasons.append(f"tensors lay on {devices_a} and on {devices_b}")
+    names_a = [word for word in words_a if not _DEVICE.fullmatch(word)]
+    names_b = [word for word in words_b if not _DEVICE.fullmatch(word)]
+    if names_a != names_b:
+        only_order = sorted(names_a) == sorted(names_b)
+        reasons.append(
+            "tensors in another order" if only_order else "other names or types of tensors"
+        )
     return "; ".join(reasons) or "other shapes, or laid out otherwise in memory"
 
 
-def saved_in_several_ways(weights: Path) -> Iterator[tuple[str, str, bool, FileComparison]]:
-    """Save a stored network under some names, one from a GPU if there is one: name, SHA-256,
-    whether every bit came back, and how the file differs from the first one of its format."""
+def _devices_among(words: Sequence[str]) -> str:
+    return ", ".join(sorted({word for word in words if _DEVICE.fullmatch(word)}))
+
+
+class SavedFile(NamedTuple):
+    """A file in which a network was saved again.
+
+    Attributes
+    ----------
+    name : str
+        Of the file.
+    digest : str
+        SHA-256 of its bytes.
+    same_parameters : bool
+        Whether every bit of the network came back.
+    comparison : FileComparison
+        With the first file of its format.
+    """
+
+    name: str
+    digest: str
+    same_parameters: bool
+    comparison: FileComparison
+
+
+def saved_in_several_ways(weights: Path) -> Iterator[SavedFile]:
+    """Save a stored network again: under several names, in two orders, from a GPU if there is one.
+
+    Parameters
+    ----------
+    weights : Path
+        A safetensors file.
+
+    Yields
+    ------
+    SavedFile
+        The file itself is gone after the last one.
+    """
     import torch
     from safetensors.torch import load_file, save_file
 
     network = load_file(weights)
-    ways = {"monday.pth": network, "tuesday.pth": network, "in_order.safetensors": network}
-    ways["reversed.safetensors"] = dict(reversed(network.items()))
+    tensors_by_file = {
+        "monday.pth": network,
+        "tuesday.pth": network,
+        "in_order.safetensors": network,
+        "reversed.safetensors": dict(reversed(network.items())),
+    }
     if torch.cuda.is_available():
-        ways["from_gpu.pth"] = {name: tensor.cuda() for name, tensor in network.items()}
+        tensors_by_file["from_gpu.pth"] = {name: tensor.cuda() for name, tensor in network.items()}
     first_of_format: dict[str, Path] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for name, tensors in ways.items():
+        for name, tensors in tensors_by_file.items():
             path = Path(scratch, name)
             save = torch.save if path.suffix == ".pth" else save_file
             save(tensors, path)
             same = compare_weights(weights, path).equal
-            other = first_of_format.setdefault(path.suffix, path)
-            yield name, file_digest(path), same, compare_files(other, path, same_parameters=same)
+            first = first_of_format.setdefault(path.suffix, path)
+            comparison = compare_files(first, path, same_parameters=same)
+            yield SavedFile(name, file_digest(path), same, comparison)
