@@ -16,7 +16,16 @@ ROOMS = [
     *("process", "run", "changes", "grid", "audits", "divergence", "show"),
 ]
 """In the order in which they may build on each other; the command line and the demo on all."""
-GROUND = ["errors", "words", "progress", "results", "torch_internals", "version", "__init__"]
+GROUND = [
+    "enums",
+    "errors",
+    "words",
+    "progress",
+    "results",
+    "torch_internals",
+    "version",
+    "__init__",
+]
 
 MODULES = {
     ".".join(["cellrepro", *path.relative_to(SOURCE).with_suffix("").parts]): path

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from cellrepro.changes.tried_values import (
     multiples,
     neighbours,
 )
+from cellrepro.enums import StrEnum
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.same.matching import overlap
 

@@ -93,7 +93,8 @@ def read_switches() -> dict[str, SwitchValue]:
 
     from cellrepro.torch_internals import fp32_precision
 
-    with warnings.catch_warnings(action="ignore"):  # the older interface is deprecated
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the older interface is deprecated
         return {
             "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
             "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
@@ -150,7 +151,8 @@ def write_switches(state: Mapping[str, SwitchValue]) -> None:
         if now[name] is not None:
             owner, _, attribute = path.partition(".")
             setattr(getattr(torch.backends, owner), attribute, state[name])
-    with warnings.catch_warnings(action="ignore"):  # the older interface is deprecated
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the older interface is deprecated
         if state["float32_matmul_precision"] != MIXED:
             torch.set_float32_matmul_precision(str(state["float32_matmul_precision"]))
         elif state["cuda_matmul_allow_tf32"] != MIXED:  # the same value, also read beside oneDNN's

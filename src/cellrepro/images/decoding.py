@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import imagecodecs
 import numpy as np
 import psutil
 import tifffile
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.images.codecs import jpeg_pixels, png_pixels, refuse_compression
 from cellrepro.images.file_endings import FORMATS, OTHER_ENDINGS
 from cellrepro.words import some
 
@@ -218,6 +218,7 @@ def _decode_tiff(file: Path, data: bytes) -> Decoded:
         _refuse_missing_strips(file, data, tiff, series)
         if page.photometric == tifffile.PHOTOMETRIC.SEPARATED:
             raise _no_cmyk(file)
+        refuse_compression(file, page)
         pixels = series.asarray(maxworkers=1)
         kinds = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
         alpha = "S" in series.axes and any(extra in kinds for extra in page.extrasamples)
@@ -258,7 +259,7 @@ def _decode_png(file: Path, data: bytes) -> Decoded:
     n_channels = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}.get(colour_type, 4)
     n_bytes = width * height * n_channels * max(1, depth // 8)
     _refuse_absurd(file, data, n_bytes, tifffile.COMPRESSION.ADOBE_DEFLATE)  # PNG's only one
-    pixels = imagecodecs.png_decode(data)
+    pixels = png_pixels(file, data)
     alpha = pixels.ndim == 3 and pixels.shape[2] in (2, 4)
     return Decoded.of(pixels, "YXS"[: pixels.ndim], alpha=alpha)
 
@@ -268,7 +269,7 @@ def _decode_jpeg(file: Path, data: bytes) -> Decoded:
     # data hold no marker; an embedded preview ends before the last scan of the image starts.
     if data.rfind(b"\xff\xd9") <= data.rfind(b"\xff\xda"):
         raise _damaged(file, "the end-of-image marker is missing")
-    pixels = imagecodecs.jpeg_decode(data)
+    pixels = jpeg_pixels(file, data)
     if pixels.ndim == 3 and pixels.shape[2] == 4:
         raise _no_cmyk(file)
     return Decoded.of(pixels, "YXS"[: pixels.ndim])

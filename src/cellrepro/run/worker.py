@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def make_repeat(
     recording : RecordingOptions
         What is kept beside the result.
     """
-    started = datetime.now(UTC).isoformat(timespec="seconds")
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     log = WarningLog()
     phases = _Phases(child, log)
     with ExitStack() as stack:

@@ -11,13 +11,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cellrepro.enums import StrEnum
 from cellrepro.same.matching import Overlap, partners
 
 LEAST_IOU = 0.1

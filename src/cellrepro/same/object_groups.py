@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
 
 from cellrepro.same.distinct_results import DistinctResult
 from cellrepro.same.matching import Integers, matches, overlap
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _LEAST_IOU = 0.5  # of two objects that are the same
 
@@ -72,20 +69,18 @@ class _Grouping:
     """Groups as they grow, one result after the other."""
 
     def __init__(self, typical: DistinctResult):
-        import pandas as pd
-
         self.n_groups = typical.n_objects
         self._typical = typical.image
         # First objects of groups that the typical result does not have. They may overlap each
-        # other, so a pixel may stand in several rows.
-        self._first_pixels = pd.DataFrame({"pixel": [], "group": []}, dtype=np.int64)
+        # other, so a pixel may stand in several of these pairs.
+        self._first_pixels = LabelledPixels.none()
         self._first_areas = np.zeros(self.n_groups + 1, np.int64)  # by group
 
     def add(self, result: DistinctResult) -> Integers:
         """Give the group of every label of one more result."""
         groups = np.zeros(result.n_objects + 1, np.int64)
         areas = self._join_typical(result, groups)
-        left_over = _pixels_of(result.image, groups == 0)
+        left_over = LabelledPixels.of(result.image, groups == 0)
         self._join_others(left_over, areas, groups)
         self._start_groups(left_over, areas, groups)
         return groups
@@ -97,38 +92,75 @@ class _Grouping:
         groups[table.columns[same] + 1] = table.rows[same] + 1
         return np.append(0, table.areas_b)
 
-    def _join_others(self, left_over: pd.DataFrame, areas: Integers, groups: Integers) -> None:
+    def _join_others(self, left_over: LabelledPixels, areas: Integers, groups: Integers) -> None:
         """Set the groups of objects that match the first object of any other group, best first."""
-        pairs = left_over.merge(self._first_pixels).groupby(["group", "label"], as_index=False)
-        shared = pairs.size()
-        union = self._first_areas[shared.group] + areas[shared.label] - shared["size"]
-        shared["iou"] = shared["size"] / union
-        same = shared[shared.iou >= _LEAST_IOU]
+        shared = self._first_pixels.overlap(left_over, self._typical.size)
+        unions = self._first_areas[shared.row] + areas[shared.col] - shared.data
+        ious = shared.data / unions
+        best_first = np.argsort(-ious, kind="stable")
         joined: set[int] = set()
-        best_first = same.sort_values("iou", ascending=False, kind="stable")
-        for group, label in zip(best_first.group, best_first.label, strict=True):
+        for pair in best_first[ious[best_first] >= _LEAST_IOU]:
+            group = int(shared.row[pair])
+            label = int(shared.col[pair])
             if not groups[label] and group not in joined:
                 groups[label] = group
                 joined.add(group)
 
-    def _start_groups(self, left_over: pd.DataFrame, areas: Integers, groups: Integers) -> None:
+    def _start_groups(self, left_over: LabelledPixels, areas: Integers, groups: Integers) -> None:
         """Start a group with each object that has none."""
-        import pandas as pd
-
         new = np.flatnonzero(groups[1:] == 0) + 1
         groups[new] = self.n_groups + 1 + np.arange(len(new))
         self.n_groups += len(new)
         self._first_areas = np.append(self._first_areas, areas[new])
-        rows = left_over[left_over.label.isin(new)]
-        first_pixels = pd.DataFrame({"pixel": rows.pixel, "group": groups[rows.label]})
-        self._first_pixels = pd.concat([self._first_pixels, first_pixels])
+        is_new = np.isin(left_over.labels, new)
+        self._first_pixels = LabelledPixels(
+            np.append(self._first_pixels.pixels, left_over.pixels[is_new]),
+            np.append(self._first_pixels.labels, groups[left_over.labels[is_new]]),
+        )
 
 
-def _pixels_of(image: NDArray[np.unsignedinteger], is_listed: NDArray[np.bool_]) -> pd.DataFrame:
-    """List position and label of every pixel of the listed labels; never of the background."""
-    import pandas as pd
+@dataclass(frozen=True, eq=False)
+class LabelledPixels:
+    """Pixels with a label; a pixel may have several.
 
-    is_listed = np.append(False, is_listed[1:])
-    labels = image.ravel()
-    pixels = np.flatnonzero(is_listed[labels])
-    return pd.DataFrame({"pixel": pixels, "label": labels[pixels].astype(np.int64)})
+    Attributes
+    ----------
+    pixels : numpy.ndarray of int64, shape (P,)
+        Position in the flat image.
+    labels : numpy.ndarray of int64, shape (P,)
+        From 1.
+    """
+
+    pixels: Integers
+    labels: Integers
+
+    @classmethod
+    def none(cls) -> LabelledPixels:
+        """No pixels."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+    @classmethod
+    def of(cls, image: NDArray[np.unsignedinteger], is_listed: NDArray[np.bool_]) -> LabelledPixels:
+        """List every pixel of some labels of a label image; never of the background."""
+        is_listed = np.append(False, is_listed[1:])
+        labels = image.ravel()
+        pixels = np.flatnonzero(is_listed[labels])
+        return cls(pixels, labels[pixels].astype(np.int64))
+
+    def overlap(self, other: LabelledPixels, n_pixels: int) -> coo_array:
+        """Count the pixels that each label has in common with each label of another list.
+
+        Returns
+        -------
+        scipy.sparse.coo_array of int64
+            Element (i, j): pixels of label i here and of label j there, by i, then by j.
+        """
+        shared = csr_array(self._membership(n_pixels).T @ other._membership(n_pixels))
+        shared.sort_indices()
+        return shared.tocoo()
+
+    def _membership(self, n_pixels: int) -> csr_array:
+        """Matrix of pixels and labels: 1 where the pixel has the label."""
+        shape = (n_pixels, 1 + int(self.labels.max(initial=0)))
+        ones = np.ones(len(self.pixels), np.int64)
+        return csr_array((ones, (self.pixels, self.labels)), shape=shape)

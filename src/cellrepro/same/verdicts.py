@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+from cellrepro.enums import StrEnum
 from cellrepro.results import Result
 from cellrepro.store.manifest import ResultSummary
 from cellrepro.words import amount

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -39,6 +39,9 @@ from cellrepro.determinism import (
     seeds,
 )
 from cellrepro.errors import BadInput
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MOST_NODES = 200_000  # forward nodes remembered; a step of a large network makes 10,000
 _MOST_AT_ONCE = 64  # nodes that one operation, or a custom function around it, makes before it runs

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from cellrepro.bits.site import Site
 from cellrepro.errors import BadInput
 from cellrepro.trace.observer import Call, Observer, source_line
 from cellrepro.trace.reexecution import plan_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _BLOCK = 624  # numbers that a Mersenne Twister makes at once
 _UNSEEN = "unseen"

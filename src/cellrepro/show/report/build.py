@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
@@ -190,7 +190,7 @@ def _page(summary: Summary, folder: str | None) -> str:
     axes = [(chapter, axis) for chapter in summary.chapters for axis in chapter.spread.axes]
     worst = section_cells.worst_image(axes)
     return environment.get_template("report.html.j2").render(
-        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
         summary=summary,
         alone=len(summary.chapters) == 1,
