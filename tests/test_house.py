@@ -19,6 +19,7 @@ ROOMS = [
 GROUND = [
     "enums",
     "errors",
+    "own_scripts",
     "words",
     "progress",
     "results",

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from cellrepro.errors import BadInput
 from cellrepro.images import seg_pickle
 from cellrepro.images.label_image import label_image
+from cellrepro.own_scripts import script_command
 from cellrepro.results import Result, Row
 from cellrepro.words import amount
 
@@ -102,7 +102,7 @@ def _taken_apart(file: Path) -> dict[str, np.ndarray]:
     memory = _LEAST_MEMORY + 4 * n_bytes
     try:
         ended = subprocess.run(
-            [sys.executable, "-P", seg_pickle.__file__, file.resolve(), str(memory), str(seconds)],
+            script_command(seg_pickle.__file__, str(file.resolve()), str(memory), str(seconds)),
             env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # each thread takes memory
             stdin=subprocess.DEVNULL,
             capture_output=True,

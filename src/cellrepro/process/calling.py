@@ -32,8 +32,12 @@ from cellrepro.process.exchange import (
 from cellrepro.process.setup import Setup, interpreter_for
 from cellrepro.progress import Progress, progress
 
-# Not run as a script, whose classes would be others.
-_SERVE = "from cellrepro.process.serving import serve; serve()"
+# Not run as a script, whose classes would be others. What lies in the current folder, a user's own
+# cellpose.py or random.py, is not ours to import; Python's option -P came with version 3.11.
+_SERVE = (
+    "import sys; sys.path[:] = [path for path in sys.path if path]; "
+    "from cellrepro.process.serving import serve; serve()"
+)
 
 
 class Children:
@@ -201,9 +205,8 @@ def _done_in_process(
             write_task(scratch, task, setup)
         except OSError as error:
             raise ended_with(not_written("its task", scratch, error), label=label) from error
-        # -P: a user's own cellpose.py or random.py in the current folder is not ours to import.
         # The name of the work is for people who look at processes.
-        command = [interpreter.python, "-P", "-c", _SERVE, _name_of(task), str(scratch)]
+        command = [interpreter.python, "-c", _SERVE, _name_of(task), str(scratch)]
         try:
             process = subprocess.Popen(
                 command,

@@ -52,7 +52,9 @@ def ended_with_us(pid: int) -> Iterator[None]:
         As for `end_tree`.
     """
     # The guard's input closes with us; only a line in it says that all went well.
-    command = [sys.executable, "-P", __file__, str(pid)]
+    from cellrepro.own_scripts import script_command
+
+    command = script_command(__file__, str(pid))
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
         try:
             yield

@@ -1,0 +1,31 @@
+"""How a file of this package is run as a program of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# Neither the current folder nor that of the file is searched for modules, as with Python's own
+# option -P, which came with version 3.11.
+_RUN = (
+    "import runpy, sys; sys.path.pop(0); sys.argv.pop(0); "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
+def script_command(script: str | Path, *arguments: str) -> list[str]:
+    """Give the command that runs a file by this Python.
+
+    Parameters
+    ----------
+    script : str or Path
+        The file; it may import what is installed, and nothing that lies beside it.
+    *arguments : str
+        What it finds in ``sys.argv[1:]``.
+
+    Returns
+    -------
+    list of str
+        The words of the command.
+    """
+    return [sys.executable, "-c", _RUN, str(script), *arguments]
