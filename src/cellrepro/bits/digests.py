@@ -18,6 +18,7 @@ import hashlib
 import json
 import random
 import struct
+import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
@@ -29,11 +30,17 @@ import xxhash
 
 from cellrepro.errors import BadInput
 
+_BLOCK = 2**18  # bytes of a file that are read at a time
+
 
 def file_digest(path: Path) -> str:
     """SHA-256 of a file's bytes; ``sha256sum`` agrees."""
-    with Path(path).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(_BLOCK))
+    with Path(path).open("rb", buffering=0) as stream:
+        while n_bytes := stream.readinto(buffer):
+            digest.update(buffer[:n_bytes])
+    return digest.hexdigest()
 
 
 def array_digest(array: np.ndarray) -> str:
@@ -124,9 +131,8 @@ def _plain_token(value: Any) -> bytes | None:
 
 
 def _is_strided(value: Any) -> bool:
-    import torch
-
-    return (
+    torch = sys.modules.get("torch")  # without which there are no tensors
+    return torch is not None and (
         (type(value) is torch.Tensor or type(value) is torch.nn.Parameter)
         and value.layout is torch.strided
         and not (value.is_nested or value.is_meta)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellrepro.bits.digests import tensor_digest
+from cellrepro.bits.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
 from cellrepro.same.labels import canonical
@@ -37,7 +37,7 @@ class DistinctResult:
     n_objects : int
         Objects in ``image``.
     digest : str
-        Digest of ``image``.
+        SHA-256 of ``image``, see `cellrepro.bits.digests.array_digest`.
     runs : tuple of int
         The runs that have these objects, as positions in what was given, ascending.
     """
@@ -103,10 +103,10 @@ def distinct_results(
         if digest not in image_digests:
             labels = label_image(f"run {run}", source() if callable(source) else source)
             _check_shape(labels, run, images)
-            digest = digest or tensor_digest(labels)
+            digest = digest or array_digest(labels)
             if digest not in image_digests:  # digesting bits is far quicker than renumbering
                 image = _smallest(canonical(labels))
-                image_digests[digest] = tensor_digest(image)
+                image_digests[digest] = array_digest(image)
                 images.setdefault(image_digests[digest], image)
         runs.setdefault(image_digests[digest], []).append(run)
     return [
