@@ -375,3 +375,10 @@ def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option,
     assert answer.code == 2
     assert text in answer.err
     assert f"do you mean {near}" in answer.err
+
+
+def test_alone_it_shows_its_commands_and_says_its_version(invoke):
+    alone = invoke()
+    assert "Commands:" in alone.out + alone.err
+    assert "Traceback" not in alone.err
+    assert invoke("--version").out == f"cellrepro {cellrepro.__version__}\n"

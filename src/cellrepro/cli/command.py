@@ -8,7 +8,8 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +18,7 @@ from cellrepro.cli.shared_options import JsonOption
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.runs import run_answer
+from cellrepro.version import __version__
 
 if TYPE_CHECKING:
     from cellrepro.run.outcome import Outcome
@@ -40,10 +42,9 @@ class _Commands(typer.core.TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         bare = "--keep-checkpoints"
-        following = [*args[1:], ""]
         completed = [
             f"{word}=all" if word == bare and next_word not in STORED_CHECKPOINTS else word
-            for word, next_word in zip(args, following, strict=True)
+            for word, next_word in zip_longest(args, args[1:])
         ]
         return super().parse_args(ctx, completed)
 
@@ -56,6 +57,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"cellrepro {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_any_verb(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
 
 baseline = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(baseline, name="baseline", help="Hold later results to a small file.")
