@@ -55,9 +55,16 @@ def _copy_repeat(repeat: Repeat, run_folder: Path, store: Store) -> None:
 
 @dataclass(frozen=True)
 class CostExtent:
-    """How much is timed."""
+    """How much is timed.
 
-    steps: int  # in a round
+    Attributes
+    ----------
+    steps : int
+        In a round.
+    rounds : int
+    """
+
+    steps: int
     rounds: int
 
 

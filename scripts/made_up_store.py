@@ -33,11 +33,18 @@ Mode = Literal["off", "fast", "strict"]
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine that nobody has."""
+    """A machine that nobody has.
+
+    Attributes
+    ----------
+    label, processor : str
+    device : str
+        ``cpu`` or ``cuda``, also the profile's name.
+    """
 
     label: str
     processor: str
-    device: str  # ``cpu`` or ``cuda``, also the profile's name
+    device: str
 
     @property
     def has_gpu(self) -> bool:
@@ -64,9 +71,19 @@ _DISTRIBUTIONS = {each.metadata["Name"]: each.version for each in distributions(
 
 @dataclass(frozen=True)
 class GridPoint:
-    """What one repeat is of."""
+    """What one repeat is of.
 
-    setting: int  # number of the learning rate
+    Attributes
+    ----------
+    setting : int
+        Number of the learning rate.
+    seed : int
+    machine : Machine
+    mode : Mode
+    repeat : int
+    """
+
+    setting: int
     seed: int
     machine: Machine
     mode: Mode
@@ -175,13 +192,22 @@ class RepeatMaker:
 
 @dataclass(frozen=True)
 class _Drawing:
-    """What the masks of an image depend on."""
+    """What the masks of an image depend on.
+
+    Attributes
+    ----------
+    image, setting, seed : int
+    device : int
+        0 for processors, 1 for GPUs.
+    nuance : int
+        Which of a few ways a race may end; 0 where there was none.
+    """
 
     image: int
     setting: int
     seed: int
-    device: int  # 0 for processors, 1 for GPUs
-    nuance: int  # which of a few ways a race may end; 0 where there was none
+    device: int
+    nuance: int
 
     @classmethod
     def of(cls, point: GridPoint, image: int) -> _Drawing:

@@ -39,9 +39,16 @@ WAIT_MS = 120_000
 
 @dataclass(frozen=True)
 class Screen:
-    """The size of a page on screen, in CSS pixels."""
+    """The size of a page on screen, in CSS pixels.
 
-    name: str  # what the file's name ends with
+    Attributes
+    ----------
+    name : str
+        What the file's name ends with.
+    width, report_height, explorer_height : int
+    """
+
+    name: str
     width: int
     report_height: int
     explorer_height: int

@@ -78,24 +78,50 @@ def explorer(extent: Extent) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class MadeUpView:
-    """What the explorer shows."""
+    """What the explorer shows.
 
-    size: int  # pixels along an edge
+    Attributes
+    ----------
+    size : int
+        Pixels along an edge.
+    n_objects : int
+    n_planes : int
+        1 is no stack.
+    """
+
+    size: int
     n_objects: int
-    n_planes: int = 1  # 1 is no stack
+    n_planes: int = 1
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What somebody does with one control, again and again."""
+    """What somebody does with one control, again and again.
+
+    Attributes
+    ----------
+    name : str
+    selector : str
+        Of the control.
+    kind : str
+        Of the event: ``key`` or ``input``.
+    values : sequence of int or str
+        Keys, or positions of a slider, one a step.
+    clicked_before : sequence of str
+        Selectors.
+    target : str
+        Of the 95th percentile, milliseconds.
+    repaints : bool
+        Whether the picture is another one afterwards.
+    """
 
     name: str
-    selector: str  # of the control
-    kind: str  # of the event: ``key`` or ``input``
-    values: Sequence[int | str]  # keys, or positions of a slider, one a step
-    clicked_before: Sequence[str] = field(default=())  # selectors
-    target: str = "<= 60"  # of the 95th percentile, milliseconds
-    repaints: bool = True  # whether the picture is another one afterwards
+    selector: str
+    kind: str
+    values: Sequence[int | str]
+    clicked_before: Sequence[str] = field(default=())
+    target: str = "<= 60"
+    repaints: bool = True
 
 
 def _measure(view: MadeUpView, every: Iterable[Steps], how: str) -> Iterator[Figure]:

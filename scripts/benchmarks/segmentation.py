@@ -33,13 +33,22 @@ def segmentation(extent: Extent) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class _Trained:
-    """A small network and the images on which it was trained."""
+    """A small network and the images on which it was trained.
+
+    Attributes
+    ----------
+    scratch, images : Path
+    repeat : Repeat
+    network : torch.nn.Module
+    image : ndarray
+        One of them.
+    """
 
     scratch: Path
     images: Path
     repeat: Repeat
     network: torch.nn.Module
-    image: np.ndarray  # one of them
+    image: np.ndarray
 
 
 def _train(scratch: Path, *, size: int, epochs: int) -> _Trained:

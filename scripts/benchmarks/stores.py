@@ -96,11 +96,18 @@ def _store_of_copies(scratch: Path, n_seeds: int, n_profiles: int) -> Path:
 
 @dataclass(frozen=True)
 class _Nuance:
-    """What weights and masks of a copy depend on."""
+    """What weights and masks of a copy depend on.
+
+    Attributes
+    ----------
+    seed, profile : int
+    race : int
+        0 where the mode is strict, else another number for each repeat.
+    """
 
     seed: int
     profile: int
-    race: int  # 0 where the mode is strict, else another number for each repeat
+    race: int
 
     def of_seed(self) -> np.random.Generator:
         """Numbers that all copies of one seed share."""
@@ -253,10 +260,17 @@ def choosing(extent: Extent) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What a piece of work took."""
+    """What a piece of work took.
+
+    Attributes
+    ----------
+    seconds : float
+    gigabytes : float
+        Peak memory of its process.
+    """
 
     seconds: float
-    gigabytes: float  # peak memory of its process
+    gigabytes: float
 
 
 _CHOOSING = {

@@ -23,21 +23,44 @@ RING = 5
 
 @dataclass(frozen=True)
 class CellRow:
-    """A cell; the fields are the table's columns."""
+    """A cell; the fields are the table's columns.
+
+    Attributes
+    ----------
+    images : str
+    runs : str
+        Which trainings.
+    image : str
+    cell : int
+        Its number.
+    y : float
+        Its centre, pixels.
+    x : float
+    area : int
+        Pixels.
+    n_runs, n_runs_with : int
+    contrast : float
+        To the ring, in standard deviations of the image.
+    crowding : float
+        Share of the ring that is other cells.
+    at_edge : bool
+    true : bool or None
+        Whether a true cell matches it at IoU 0.5; None without a truth.
+    """
 
     images: str
-    runs: str  # which trainings
+    runs: str
     image: str
-    cell: int  # its number
-    y: float  # its centre, pixels
+    cell: int
+    y: float
     x: float
-    area: int  # pixels
+    area: int
     n_runs: int
     n_runs_with: int
-    contrast: float  # to the ring, in standard deviations of the image
-    crowding: float  # share of the ring that is other cells
+    contrast: float
+    crowding: float
     at_edge: bool
-    true: bool | None  # whether a true cell matches it at IoU 0.5; None without a truth
+    true: bool | None
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,23 @@ def collect_weights(store: Store) -> None:
 
 @dataclass(frozen=True)
 class StepsRow:
-    """The steps, from 0, at which two trainings parted; the fields are the table's columns."""
+    """The steps, from 0, at which two trainings parted; the fields are the table's columns.
+
+    Attributes
+    ----------
+    images, a, b, model, mode : str
+    seed : int or None
+    epochs, n_steps : int
+    first_step : int or None
+        With any difference.
+    first_stage : str or None
+    some_weights : float or None
+        After which some weights differed.
+    all_weights : float or None
+        After which every trained group did.
+    n_trained : int
+        Groups.
+    """
 
     images: str
     a: str
@@ -138,11 +154,11 @@ class StepsRow:
     seed: int | None
     epochs: int
     n_steps: int
-    first_step: int | None  # with any difference
+    first_step: int | None
     first_stage: str | None
-    some_weights: float | None  # after which some weights differed
-    all_weights: float | None  # after which every trained group did
-    n_trained: int  # groups
+    some_weights: float | None
+    all_weights: float | None
+    n_trained: int
 
 
 def collect_growth(store: Store) -> None:

@@ -21,6 +21,22 @@ class SettingRow:
     """A value of a setting beside the usual one; the fields are the table's first columns.
 
     More columns count the changed cells by what became of them.
+
+    Attributes
+    ----------
+    images, network : str
+    seed : int or None
+    name : str
+    value : object
+    changed : float or None
+        Share of the cells.
+    low : float or None
+        Of its interval over images.
+    high : float or None
+    ppm : float or None
+        Differing pixels per million.
+    ap50, usual_ap50 : float or None
+    n_images, n_objects : int
     """
 
     images: str
@@ -28,10 +44,10 @@ class SettingRow:
     seed: int | None
     name: str
     value: object
-    changed: float | None  # share of the cells
-    low: float | None  # of its interval over images
+    changed: float | None
+    low: float | None
     high: float | None
-    ppm: float | None  # differing pixels per million
+    ppm: float | None
     ap50: float | None
     usual_ap50: float | None
     n_images: int

@@ -26,11 +26,19 @@ MODELS = {"tiny": 2, "tiny-4": 4, "tiny-8": 8, "tiny-12": 12, "vit-l": 24}
 
 @dataclass(frozen=True)
 class WeightsApart:
-    """Pairs of repeats after some training."""
+    """Pairs of repeats after some training.
+
+    Attributes
+    ----------
+    rows : DataFrame
+    n_differing : int
+    distance : Span
+        Relative.
+    """
 
     rows: pd.DataFrame
     n_differing: int
-    distance: Span  # relative
+    distance: Span
 
     def cells(self) -> list[str]:
         """Of a table's row."""
@@ -40,10 +48,19 @@ class WeightsApart:
 
 @dataclass(frozen=True)
 class CellsApart:
-    """What became of the cells after forty epochs."""
+    """What became of the cells after forty epochs.
+
+    Attributes
+    ----------
+    spread : Spread
+    repeats : Distribution
+        Share that changed between repeats.
+    seeds : Distribution or None
+    scores : str
+    """
 
     spread: Spread
-    repeats: Distribution  # share that changed between repeats
+    repeats: Distribution
     seeds: Distribution | None
     scores: str
 
@@ -61,22 +78,42 @@ class CellsApart:
 
 @dataclass(frozen=True)
 class OfDepth:
-    """One network."""
+    """One network.
+
+    Attributes
+    ----------
+    model : str
+    n_blocks : int
+    first : WeightsApart or None
+        After the first steps.
+    short : WeightsApart or None
+        After forty epochs.
+    found : CellsApart or None
+    """
 
     model: str
     n_blocks: int
-    first: WeightsApart | None  # after the first steps
-    short: WeightsApart | None  # after forty epochs
+    first: WeightsApart | None
+    short: WeightsApart | None
     found: CellsApart | None
 
 
 @dataclass(frozen=True)
 class ByDepth:
-    """What the text says by depth."""
+    """What the text says by depth.
 
-    networks: Mapping[int, OfDepth]  # by blocks
+    Attributes
+    ----------
+    networks : mapping of int to OfDepth
+        By blocks.
+    table : str
+    strict : StrictRuns
+        Of 12 blocks.
+    """
+
+    networks: Mapping[int, OfDepth]
     table: str
-    strict: StrictRuns  # of 12 blocks
+    strict: StrictRuns
 
 
 def by_depth() -> ByDepth:

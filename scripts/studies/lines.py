@@ -138,13 +138,26 @@ def compare(
 
 @dataclass(frozen=True)
 class StrictRuns:
-    """Whether specs in mode strict gave the same bits again."""
+    """Whether specs in mode strict gave the same bits again.
 
-    n_specs: int  # of several repeats
-    n_reproduced: int  # of these, with the same weights in each repeat
+    Attributes
+    ----------
+    n_specs : int
+        Of several repeats.
+    n_reproduced : int
+        Of these, with the same weights in each repeat.
+    n_repeats : int
+    n_profiles : int
+        Specs of one seed, a profile each.
+    n_networks_of_profiles : int
+        That these gave.
+    """
+
+    n_specs: int
+    n_reproduced: int
     n_repeats: int
-    n_profiles: int  # specs of one seed, a profile each
-    n_networks_of_profiles: int  # that these gave
+    n_profiles: int
+    n_networks_of_profiles: int
 
 
 def strict_runs(runs: Sequence[Run]) -> StrictRuns:

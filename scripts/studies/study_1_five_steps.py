@@ -24,35 +24,67 @@ from studies.numbers import range_of_scores
 
 @dataclass(frozen=True)
 class PoorlyFound:
-    """Phase-contrast cells, of which forty epochs find few."""
+    """Phase-contrast cells, of which forty epochs find few.
+
+    Attributes
+    ----------
+    lines : dict of str to Line
+    n_objects : list of int
+        In each repeat.
+    n_true : int
+    """
 
     lines: dict[str, Line]
-    n_objects: list[int]  # in each repeat
+    n_objects: list[int]
     n_true: int
 
 
 @dataclass(frozen=True)
 class Longer:
-    """Phase-contrast cells after longer trainings."""
+    """Phase-contrast cells after longer trainings.
+
+    Attributes
+    ----------
+    epochs : int
+    lines : dict of str to Line
+    table : str
+    scores : str
+        AP at IoU 0.5.
+    """
 
     epochs: int
     lines: dict[str, Line]
     table: str
-    scores: str  # AP at IoU 0.5
+    scores: str
 
 
 @dataclass(frozen=True)
 class MachineRow:
-    """An emulated machine beside the real one; the fields are columns of 1-machines.csv."""
+    """An emulated machine beside the real one; the fields are columns of 1-machines.csv.
+
+    Attributes
+    ----------
+    machine, profile, run : str
+    first : str
+        Operation with other bits.
+    judgement : str
+    own : str
+        How many of its own repeats are equal.
+    ran : str
+    weights : str
+        Their relative distance.
+    masks : str
+    n_cells : int
+    """
 
     machine: str
     profile: str
     run: str
-    first: str  # operation with other bits
+    first: str
     judgement: str
-    own: str  # how many of its own repeats are equal
+    own: str
     ran: str
-    weights: str  # their relative distance
+    weights: str
     masks: str
     n_cells: int
 

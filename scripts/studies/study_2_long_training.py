@@ -31,16 +31,31 @@ MOMENTS = (25, 50, 100, 200, 300, 400, 500)
 
 @dataclass(frozen=True)
 class Scores:
-    """AP at IoU 0.5 at the end, how far seeds and repeats are apart, and the course."""
+    """AP at IoU 0.5 at the end, how far seeds and repeats are apart, and the course.
+
+    Attributes
+    ----------
+    by_mode : dict of str to Span
+    gain : dict of str to Mean
+        Strict minus fast, by profile and of ``both``.
+    least_of_seeds : str
+        How far seeds of one profile and mode are apart.
+    most_of_seeds, most_of_repeats : str
+    mean_move : str
+        From a checkpoint to the next.
+    most_move : str
+    between_modes : str
+        Mean.
+    """
 
     by_mode: dict[str, Span]
-    gain: dict[str, Mean]  # strict minus fast, by profile and of ``both``
-    least_of_seeds: str  # how far seeds of one profile and mode are apart
+    gain: dict[str, Mean]
+    least_of_seeds: str
     most_of_seeds: str
     most_of_repeats: str
-    mean_move: str  # from a checkpoint to the next
+    mean_move: str
     most_move: str
-    between_modes: str  # mean
+    between_modes: str
 
     @property
     def lost(self) -> str:
@@ -50,16 +65,34 @@ class Scores:
 
 @dataclass(frozen=True)
 class OnTheWay:
-    """How far two trainings are apart, by what differs between them and by epoch."""
+    """How far two trainings are apart, by what differs between them and by epoch.
+
+    Attributes
+    ----------
+    table : str
+    n_moments : int
+    equal : dict of str to str
+        Pairs whose weights stayed equal, by mode.
+    alike : str
+        Epochs at which no cell differed, pairs of seeds aside.
+    cells : dict of str to Span
+        That differ at the end.
+    n_cells : str
+        Of both results, mean.
+    late : dict of str to str
+        Share of cells in the second half.
+    distances : dict of str to dict of int to str
+        Of the weights: median by what differs and epoch.
+    """
 
     table: str
     n_moments: int
-    equal: dict[str, str]  # pairs whose weights stayed equal, by mode
-    alike: str  # epochs at which no cell differed, pairs of seeds aside
-    cells: dict[str, Span]  # that differ at the end
-    n_cells: str  # of both results, mean
-    late: dict[str, str]  # share of cells in the second half
-    distances: dict[str, dict[int, str]]  # of the weights: median by what differs and epoch
+    equal: dict[str, str]
+    alike: str
+    cells: dict[str, Span]
+    n_cells: str
+    late: dict[str, str]
+    distances: dict[str, dict[int, str]]
 
 
 @dataclass(frozen=True)

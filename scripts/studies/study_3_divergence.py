@@ -27,19 +27,40 @@ from studies.numbers import Span, span_of
 
 @dataclass(frozen=True)
 class FirstOperations:
-    """The first operations that gave other bits."""
+    """The first operations that gave other bits.
 
-    text: str  # which, in how many pairs, and how they were judged
+    Attributes
+    ----------
+    text : str
+        Which, in how many pairs, and how they were judged.
+    n_pairs : int
+    n_first : int
+        Of these after the first steps.
+    """
+
+    text: str
     n_pairs: int
-    n_first: int  # of these after the first steps
+    n_first: int
 
 
 @dataclass(frozen=True)
 class FirstSteps:
-    """When pairs differed within their first steps."""
+    """When pairs differed within their first steps.
+
+    Attributes
+    ----------
+    n_pairs : int
+    step : Span
+        With the first difference at all.
+    n_step : int
+    some_weights : Span
+    n_some_weights : int
+    all_weights : Span
+    n_all_weights : int
+    """
 
     n_pairs: int
-    step: Span  # with the first difference at all
+    step: Span
     n_step: int
     some_weights: Span
     n_some_weights: int
@@ -49,9 +70,15 @@ class FirstSteps:
 
 @dataclass(frozen=True)
 class Onset:
-    """At which epoch something differed first, pair by pair."""
+    """At which epoch something differed first, pair by pair.
 
-    epochs: list[float]  # infinity where it never did
+    Attributes
+    ----------
+    epochs : list of float
+        Infinity where it never did.
+    """
+
+    epochs: list[float]
 
     @property
     def n(self) -> int:
@@ -85,7 +112,27 @@ class LargestChange:
 
 @dataclass(frozen=True)
 class Study3:
-    """What the text says of where trainings part."""
+    """What the text says of where trainings part.
+
+    Attributes
+    ----------
+    operations : FirstOperations
+    steps : FirstSteps
+    n_pairs, first_epoch, last_epoch : int
+    pixel, cell : Onset
+    by_moments : str
+        In how many pairs a cell had changed.
+    largest : LargestChange
+    distance_first : Span
+        Of the weights, relative, at the first epoch that was looked at.
+    distance_last : Span
+    changed_last : float
+        Share of the cells, mean.
+    scores_apart : Span
+        AP at IoU 0.5.
+    figure : str
+    depth : ByDepth
+    """
 
     operations: FirstOperations
     steps: FirstSteps
@@ -94,12 +141,12 @@ class Study3:
     last_epoch: int
     pixel: Onset
     cell: Onset
-    by_moments: str  # in how many pairs a cell had changed
+    by_moments: str
     largest: LargestChange
-    distance_first: Span  # of the weights, relative, at the first epoch that was looked at
+    distance_first: Span
     distance_last: Span
-    changed_last: float  # share of the cells, mean
-    scores_apart: Span  # AP at IoU 0.5
+    changed_last: float
+    scores_apart: Span
     figure: str
     depth: ByDepth
 

@@ -16,12 +16,25 @@ from studies.numbers import markdown
 
 @dataclass(frozen=True)
 class Study4:
-    """What the text says of time and memory."""
+    """What the text says of time and memory.
 
-    ratios: dict[str, str]  # of time beside plain Cellpose, by ``NETWORK PROFILE WAY``
-    beside_fast: str  # mode strict, tiny
-    less_memory: str  # of mode strict, ViT-L
-    largest: str  # ratio of all
+    Attributes
+    ----------
+    ratios : dict of str to str
+        Of time beside plain Cellpose, by ``NETWORK PROFILE WAY``.
+    beside_fast : str
+        Mode strict, tiny.
+    less_memory : str
+        Of mode strict, ViT-L.
+    largest : str
+        Ratio of all.
+    table, figure : str
+    """
+
+    ratios: dict[str, str]
+    beside_fast: str
+    less_memory: str
+    largest: str
     table: str
     figure: str
 

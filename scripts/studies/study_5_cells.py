@@ -35,36 +35,69 @@ PROPERTIES = {
 
 @dataclass(frozen=True)
 class FoundAgain:
-    """How many cells of some runs are in all of them, in few, in one."""
+    """How many cells of some runs are in all of them, in few, in one.
+
+    Attributes
+    ----------
+    n_runs, n_cells, n_in_all : int
+    n_in_few : int
+        In fewer than half.
+    n_in_one : int
+    n_true : int
+        Match a true cell.
+    n_false : int
+    true_in_all : str
+        Share.
+    n_false_in_all : int
+    """
 
     n_runs: int
     n_cells: int
     n_in_all: int
-    n_in_few: int  # in fewer than half
+    n_in_few: int
     n_in_one: int
-    n_true: int  # match a true cell
+    n_true: int
     n_false: int
-    true_in_all: str  # share
+    true_in_all: str
     n_false_in_all: int
 
 
 @dataclass(frozen=True)
 class CountsApart:
-    """How far the numbers of cells of two trainings are apart, beside their mean."""
+    """How far the numbers of cells of two trainings are apart, beside their mean.
+
+    Attributes
+    ----------
+    n_pairs : int
+    mean : str
+        Cells.
+    median, most : str
+    """
 
     n_pairs: int
-    mean: str  # cells
+    mean: str
     median: str
     most: str
 
 
 @dataclass(frozen=True)
 class Study5:
-    """What the text says of cells."""
+    """What the text says of cells.
 
-    groups: dict[str, FoundAgain]  # by epochs of the trainings
-    table: str  # by what cells are
-    counts: dict[str, CountsApart]  # by what differs between two trainings
+    Attributes
+    ----------
+    groups : dict of str to FoundAgain
+        By epochs of the trainings.
+    table : str
+        By what cells are.
+    counts : dict of str to CountsApart
+        By what differs between two trainings.
+    counts_table, figure : str
+    """
+
+    groups: dict[str, FoundAgain]
+    table: str
+    counts: dict[str, CountsApart]
     counts_table: str
     figure: str
 

@@ -33,6 +33,14 @@ class Change:
     """Something that was changed in a segmentation, and the share of cells that changed with it.
 
     The fields are columns of 6-changes.csv; what is not known is NaN.
+
+    Attributes
+    ----------
+    kind : Kind
+    what : str
+    changed, low, high, ppm : float
+    ap : float
+        Difference of AP@0.5.
     """
 
     kind: Kind
@@ -41,7 +49,7 @@ class Change:
     low: float
     high: float
     ppm: float
-    ap: float  # difference of AP@0.5
+    ap: float
 
     @property
     def has_interval(self) -> bool:
@@ -51,14 +59,28 @@ class Change:
 
 @dataclass(frozen=True)
 class OfImages:
-    """What the text says of one set of images."""
+    """What the text says of one set of images.
 
-    changes: list[Change]  # the largest first
+    Attributes
+    ----------
+    changes : list of Change
+        The largest first.
+    n_networks : int
+    epochs : int
+        Of them.
+    least_score : str
+        AP at IoU 0.5.
+    most_score : str
+    most_unseen : str
+        Share that may change where none did.
+    """
+
+    changes: list[Change]
     n_networks: int
-    epochs: int  # of them
-    least_score: str  # AP at IoU 0.5
+    epochs: int
+    least_score: str
     most_score: str
-    most_unseen: str  # share that may change where none did
+    most_unseen: str
 
     @property
     def seed(self) -> Change:

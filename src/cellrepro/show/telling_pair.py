@@ -104,12 +104,19 @@ def telling_pair_of(repeats: Sequence[Repeat]) -> TellingPair:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A repeat that may be compared: what it is, field by field, and what it found."""
+    """A repeat that may be compared: what it is, field by field, and what it found.
+
+    Attributes
+    ----------
+    repeat : Repeat
+    facts : mapping of str to object
+    masks : tuple of str
+        Canonical digests, which do not depend on the numbers of objects.
+    """
 
     repeat: Repeat
     facts: Mapping[str, object]
     masks: tuple[str, ...]
-    """Canonical digests, which do not depend on the numbers of objects."""
 
     @classmethod
     def of(cls, names: Names, repeat: Repeat) -> _Candidate:

@@ -19,48 +19,77 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingAuditDocument:
-    """What ``cellrepro audit --json`` prints of a training."""
+    """What ``cellrepro audit --json`` prints of a training.
+
+    Attributes
+    ----------
+    ops : sequence of mapping of str to object
+        Operations whose bits flip, most flips first: the fields of `NondeterministicOperation`,
+        with ``seen``, how often in words, and ``effect_sentence``, what that does to the cells.
+    warnings : sequence of mapping of str to object
+        Of which PyTorch warns, in the same form.
+    n_steps, n_replays, threads : int
+    kinds : mapping of str to int
+        Operations by kind, and how many of each ran.
+    replays : mapping of str to int
+        How many were run again, by kind.
+    sentence : str
+    suspects : sequence of mapping of str to object
+        Operations that are known to flip and did not here, in the same form.
+    mode : Mode
+    profile : str
+    """
 
     ops: Sequence[Mapping[str, object]]
-    """Operations whose bits flip, most flips first: the fields of `NondeterministicOperation`,
-    with ``seen``, how often in words, and ``effect_sentence``, what that does to the cells."""
     warnings: Sequence[Mapping[str, object]]
-    """Of which PyTorch warns, in the same form."""
     n_steps: int
     n_replays: int
     threads: int
     kinds: Mapping[str, int]
-    """Operations by kind, and how many of each ran."""
     replays: Mapping[str, int]
-    """How many were run again, by kind."""
     sentence: str
     suspects: Sequence[Mapping[str, object]]
-    """Operations that are known to flip and did not here, in the same form."""
     mode: Mode
     profile: str
 
 
 @dataclass(frozen=True)
 class SegmentationAuditDocument:
-    """What ``cellrepro audit --task segment --json`` prints."""
+    """What ``cellrepro audit --task segment --json`` prints.
+
+    Attributes
+    ----------
+    ops : sequence of mapping of str to object
+        As of a training, without ``effect_sentence``.
+    n_steps : int
+        Images.
+    n_replays, threads : int
+    kinds, replays : mapping of str to int
+    sentence : str
+    batch : BatchInvariance or None
+        None where Cellpose's network was not audited.
+    batches : sequence of BatchResult
+        One image segmented at several batch sizes, the smallest first.
+    image : str or None
+        The image that was segmented at each batch size.
+    n_tiles : int
+        Of that image.
+    mode : Mode
+    profile : str
+    depends_on_batch : bool
+    """
 
     ops: Sequence[Mapping[str, object]]
-    """As of a training, without ``effect_sentence``."""
     n_steps: int
-    """Images."""
     n_replays: int
     threads: int
     kinds: Mapping[str, int]
     replays: Mapping[str, int]
     sentence: str
     batch: BatchInvariance | None
-    """None where Cellpose's network was not audited."""
     batches: Sequence[BatchResult]
-    """One image segmented at several batch sizes, the smallest first."""
     image: str | None
-    """The image that was segmented at each batch size."""
     n_tiles: int
-    """Of that image."""
     mode: Mode
     profile: str
     depends_on_batch: bool

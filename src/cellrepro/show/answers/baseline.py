@@ -28,19 +28,31 @@ class HiddenDocument:
 
 @dataclass(frozen=True)
 class BaselineCheckDocument:
-    """What ``cellrepro baseline check --json`` prints."""
+    """What ``cellrepro baseline check --json`` prints.
+
+    Attributes
+    ----------
+    ok : bool
+    ppm : float
+        Differing pixels per million.
+    changed : float
+        Share of the cells without a counterpart.
+    lost : int
+    broken : sequence of str
+        A sentence for each limit that is broken.
+    limits : mapping of str to float
+    cells : sequence of mapping of str to object
+        What became of each cell that changed, with its image.
+    hidden : HiddenDocument
+    """
 
     ok: bool
     ppm: float
-    """Differing pixels per million."""
     changed: float
-    """Share of the cells without a counterpart."""
     lost: int
     broken: Sequence[str]
-    """A sentence for each limit that is broken."""
     limits: Mapping[str, float]
     cells: Sequence[Mapping[str, object]]
-    """What became of each cell that changed, with its image."""
     hidden: HiddenDocument
 
 

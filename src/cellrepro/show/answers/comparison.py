@@ -24,27 +24,42 @@ _MOST_NAMES = 4
 
 @dataclass(frozen=True)
 class ObjectChangeDocument:
-    """What became of one object. Areas are pixels, positions centroids in pixels."""
+    """What became of one object. Areas are pixels, positions centroids in pixels.
+
+    Attributes
+    ----------
+    image : str
+    kind : str
+        ``kept``, ``moved``, ``lost``, ``gained``, ``split`` or ``merged``.
+    labels_a : sequence of int
+        Several for the parts of a split or merge, none where missing.
+    labels_b : sequence of int
+    iou : float
+        Of all parts together; 0 for lost and gained.
+    position : sequence of float
+        In A, in B for gained; (y, x) or (z, y, x).
+    position_b : sequence of float or None
+    area_a, area_b : int
+    displacement : float
+        Between the centroids; NaN for lost and gained.
+    cut_between : sequence of pair of int
+        Of a split or merge in a stack: planes between which one part ends and the next begins.
+    renumbered : bool
+        Whether one object has other numbers on the two sides.
+    """
 
     image: str
     kind: str
-    """``kept``, ``moved``, ``lost``, ``gained``, ``split`` or ``merged``."""
     labels_a: Sequence[int]
-    """Several for the parts of a split or merge, none where missing."""
     labels_b: Sequence[int]
     iou: float
-    """Of all parts together; 0 for lost and gained."""
     position: Sequence[float]
-    """In A, in B for gained; (y, x) or (z, y, x)."""
     position_b: Sequence[float] | None
     area_a: int
     area_b: int
     displacement: float
-    """Between the centroids; NaN for lost and gained."""
     cut_between: Sequence[tuple[int, int]]
-    """Of a split or merge in a stack: planes between which one part ends and the next begins."""
     renumbered: bool
-    """Whether one object has other numbers on the two sides."""
 
     @classmethod
     def of(cls, image: str, change: ObjectChange) -> ObjectChangeDocument:
@@ -54,31 +69,51 @@ class ObjectChangeDocument:
 
 @dataclass(frozen=True)
 class FilesDocument:
-    """How two weights files differ as bytes."""
+    """How two weights files differ as bytes.
+
+    Attributes
+    ----------
+    sizes : pair of int
+        Bytes.
+    equal : bool
+    differing : sequence of mapping of str to object
+        The parts that differ, how many bytes of each, and why.
+    """
 
     sizes: tuple[int, int]
-    """Bytes."""
     equal: bool
     differing: Sequence[Mapping[str, object]]
-    """The parts that differ, how many bytes of each, and why."""
 
 
 @dataclass(frozen=True)
 class ComparisonDocument:
-    """What ``cellrepro compare --json`` prints. Pairs are of A and of B."""
+    """What ``cellrepro compare --json`` prints. Pairs are of A and of B.
+
+    Attributes
+    ----------
+    verdict : Verdict
+    differs : sequence of str
+        What differs: environment, spec, data, weights-init, weights, masks, truth.
+    weights : mapping of str to object or None
+        The fields of `WeightsComparison`, of whose tensors those that differ; of two files also
+        ``files``, a `FilesDocument`. None where there are no weights.
+    masks : mapping of str to mapping of str to object
+        Figures by image.
+    objects : mapping of str to object
+        How many each side has, and ``changes``, an `ObjectChangeDocument` of each object.
+    ppm : float or None
+        Differing pixels per million.
+    environment, spec : mapping of str to pair of object
+    ap50, ap50_train : pair of float or None or None
+    notes : sequence of str
+    """
 
     verdict: Verdict
     differs: Sequence[str]
-    """What differs: environment, spec, data, weights-init, weights, masks, truth."""
     weights: Mapping[str, object] | None
-    """The fields of `WeightsComparison`, of whose tensors those that differ; of two files also
-    ``files``, a `FilesDocument`. None where there are no weights."""
     masks: Mapping[str, Mapping[str, object]]
-    """Figures by image."""
     objects: Mapping[str, object]
-    """How many each side has, and ``changes``, an `ObjectChangeDocument` of each object."""
     ppm: float | None
-    """Differing pixels per million."""
     environment: Mapping[str, tuple[object, object]]
     spec: Mapping[str, tuple[object, object]]
     ap50: tuple[float | None, float | None] | None

@@ -21,16 +21,34 @@ _SAID_UNLESS_ZERO = ("n_repetitions", "n_replays")
 
 @dataclass(frozen=True)
 class DifferenceDocument:
-    """A first difference, with its operation, where one could be named."""
+    """A first difference, with its operation, where one could be named.
+
+    Attributes
+    ----------
+    step : int or None
+        Of the training, from 0, or the number of the image; None outside.
+    epoch : int or None
+    stage : str
+    names : sequence of str
+        What differs: variables, files, generators, groups of layers, images.
+    said : str
+        The first of these, with what each side holds.
+    op, module, source, phase : str or None
+    max_abs : float or None
+    n_elements : int or None
+    inputs : str or None
+        Whether those of the operation agree, differ, or this is unknown.
+    apart : str or None
+        How the two differ, in words.
+    image : str or None
+        Of a segmentation.
+    """
 
     step: int | None
-    """Of the training, from 0, or the number of the image; None outside."""
     epoch: int | None
     stage: str
     names: Sequence[str]
-    """What differs: variables, files, generators, groups of layers, images."""
     said: str
-    """The first of these, with what each side holds."""
     op: str | None
     module: str | None
     source: str | None
@@ -38,37 +56,50 @@ class DifferenceDocument:
     max_abs: float | None
     n_elements: int | None
     inputs: str | None
-    """Whether those of the operation agree, differ, or this is unknown."""
     apart: str | None
-    """How the two differ, in words."""
     image: str | None
-    """Of a segmentation."""
 
 
 @dataclass(frozen=True)
 class DivergenceDocument:
-    """What ``cellrepro diverge --json`` prints."""
+    """What ``cellrepro diverge --json`` prints.
+
+    Attributes
+    ----------
+    a, b : str
+        ``KEY/MACHINE/REPEAT``.
+    first : DifferenceDocument or None
+        The first stage in which they differ, in the order of a run.
+    computed : DifferenceDocument or None
+        The first that was computed otherwise.
+    stages : mapping of str to sequence of str
+        What differs, by stage.
+    judgement : str or None
+    verdict : Verdict
+    evidence : Evidence or None
+    notes : sequence of str
+        What was not looked at, and why.
+    compared : int
+        Entries of the ledgers.
+    objects : mapping of str to int
+        How many each side found.
+    ppm : float or None
+        Differing pixels per million.
+    sentence : str
+    """
 
     a: str
-    """This and the next as ``KEY/MACHINE/REPEAT``."""
     b: str
     first: DifferenceDocument | None
-    """The first stage in which they differ, in the order of a run."""
     computed: DifferenceDocument | None
-    """The first that was computed otherwise."""
     stages: Mapping[str, Sequence[str]]
-    """What differs, by stage."""
     judgement: str | None
     verdict: Verdict
     evidence: Evidence | None
     notes: Sequence[str]
-    """What was not looked at, and why."""
     compared: int
-    """Entries of the ledgers."""
     objects: Mapping[str, int]
-    """How many each side found."""
     ppm: float | None
-    """Differing pixels per million."""
     sentence: str
 
 

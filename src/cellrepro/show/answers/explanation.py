@@ -20,13 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SideDocument:
-    """One of the two results."""
+    """One of the two results.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        Stored run, _seg.npy, label image with or without its record.
+    recorded : mapping of str to object
+        What it records and cannot be varied: versions, restoration, changes by hand.
+    """
 
     name: str
     kind: str
-    """Stored run, _seg.npy, label image with or without its record."""
     recorded: Mapping[str, object]
-    """What it records and cannot be varied: versions, restoration, changes by hand."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +47,21 @@ class SettingDocument:
 
 @dataclass(frozen=True)
 class CauseDocument:
-    """A change that makes the two differ, and how many cells it changes by itself."""
+    """A change that makes the two differ, and how many cells it changes by itself.
+
+    Attributes
+    ----------
+    name : str
+    a, b : object
+    changed : float
+        Share of the cells of both sides.
+    cells, of_cells : int
+    """
 
     name: str
     a: object
     b: object
     changed: float
-    """Share of the cells of both sides."""
     cells: int
     of_cells: int
 
@@ -61,47 +76,74 @@ class EmptyDocument:
 
 @dataclass(frozen=True)
 class ReproducedDocument:
-    """How near a side was made again."""
+    """How near a side was made again.
+
+    Attributes
+    ----------
+    found : str
+        ``made``, ``in part``, ``not found`` or ``vacuous``.
+    cells_left : int
+        Without a counterpart, of both the side and what was made.
+    pixels_left, of_cells : int
+    exact : int
+        Cells made again pixel for pixel.
+    tried : int
+        Settings.
+    stopped : bool
+        Whether time was up before everything was tried.
+    nearest : mapping of str to object
+    empty_with : sequence of EmptyDocument
+    """
 
     found: str
-    """``made``, ``in part``, ``not found`` or ``vacuous``."""
     cells_left: int
-    """Without a counterpart, of both the side and what was made."""
     pixels_left: int
     of_cells: int
     exact: int
-    """Cells made again pixel for pixel."""
     tried: int
-    """Settings."""
     stopped: bool
-    """Whether time was up before everything was tried."""
     nearest: Mapping[str, object]
     empty_with: Sequence[EmptyDocument]
 
 
 @dataclass(frozen=True)
 class ExplanationDocument:
-    """What ``cellrepro explain --json`` prints."""
+    """What ``cellrepro explain --json`` prints.
+
+    Attributes
+    ----------
+    a, b : SideDocument
+    verdict : str
+    changed : float
+        Share of the cells of both sides without a counterpart.
+    ppm : float
+        Differing pixels per million.
+    part : Part or None
+        Where one side shows a part of the image alone.
+    settings : sequence of SettingDocument
+    causes : sequence of CauseDocument
+    unexplained : float
+        Share of the cells that the causes leave without a counterpart.
+    reproduced : mapping of {"a", "b"} to ReproducedDocument
+        Empty where nothing was replayed.
+    not_replayed : str or None
+        Why not.
+    commands : mapping of str to Commands or None
+        How to make each side again.
+    """
 
     a: SideDocument
     b: SideDocument
     verdict: str
     changed: float
-    """Share of the cells of both sides without a counterpart."""
     ppm: float
-    """Differing pixels per million."""
     part: Part | None
-    """Where one side shows a part of the image alone."""
     settings: Sequence[SettingDocument]
     causes: Sequence[CauseDocument]
     unexplained: float
-    """Share of the cells that the causes leave without a counterpart."""
     reproduced: Mapping[Literal["a", "b"], ReproducedDocument]
-    """Empty where nothing was replayed."""
     not_replayed: str | None
-    """Why not."""
     commands: Mapping[str, Commands | None]
-    """How to make each side again."""
 
 
 def explanation_answer(explanation: Explanation) -> Answer[ExplanationDocument]:

@@ -21,25 +21,40 @@ _EXPLAINED = (
 
 @dataclass(frozen=True)
 class MomentDocument:
-    """How far two runs lie apart after some epochs. What was not segmented or scored is none."""
+    """How far two runs lie apart after some epochs. What was not segmented or scored is none.
+
+    Attributes
+    ----------
+    epoch : int
+    n_differing : int
+        Parameters whose bits differ, out of the next.
+    n_parameters : int
+    relative_l2 : float
+        Distance of the weights, relative to their length.
+    ppm : float or None
+        Differing pixels per million of the masks.
+    lost : int or None
+        Objects of A without a match in B at IoU 0.5.
+    gained : int or None
+    objects : pair of int or None
+        In A and in B.
+    changed : float or None
+        Share of both sides' objects without a match.
+    distance : float
+        As ``relative_l2``.
+    ap50_a, ap50_b : float or None
+    """
 
     epoch: int
     n_differing: int
-    """Parameters whose bits differ, out of the next."""
     n_parameters: int
     relative_l2: float
-    """Distance of the weights, relative to their length."""
     ppm: float | None
-    """Differing pixels per million of the masks."""
     lost: int | None
-    """Objects of A without a match in B at IoU 0.5."""
     gained: int | None
     objects: tuple[int, int] | None
-    """In A and in B."""
     changed: float | None
-    """Share of both sides' objects without a match."""
     distance: float
-    """As ``relative_l2``."""
     ap50_a: float | None
     ap50_b: float | None
 

@@ -19,22 +19,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepeatDocument:
-    """One repeat in the JSON of a run. Digests are lower-case hex."""
+    """One repeat in the JSON of a run. Digests are lower-case hex.
+
+    Attributes
+    ----------
+    index : int
+    machine : str
+    weights : str or None
+        Digest of the network that was trained; none where none was.
+    masks : mapping of str to str
+        Digests by image.
+    objects : mapping of str to int
+        How many, by image.
+    ap50 : float or None
+        Mean AP at IoU 0.5 against the ground truth; none where there is no truth.
+    ap50_train : float or None
+        The same on training images; none where these were not segmented.
+    train_scores : mapping of str to float or None
+        The same by training image.
+    seconds : float
+    """
 
     index: int
     machine: str
     weights: str | None
-    """Digest of the network that was trained; none where none was."""
     masks: Mapping[str, str]
-    """Digests by image."""
     objects: Mapping[str, int]
-    """How many, by image."""
     ap50: float | None
-    """Mean AP at IoU 0.5 against the ground truth; none where there is no truth."""
     ap50_train: float | None
-    """The same on training images; none where these were not segmented."""
     train_scores: Mapping[str, float | None]
-    """The same by training image."""
     seconds: float
 
 
@@ -56,21 +69,35 @@ class ComparedDocument:
 
 @dataclass(frozen=True)
 class RunDocument:
-    """What ``cellrepro train --json`` prints, and `segment` and `wrap`."""
+    """What ``cellrepro train --json`` prints, and `segment` and `wrap`.
+
+    Attributes
+    ----------
+    key : str
+    folder : Path
+    repeats : sequence of RepeatDocument
+    agreement : mapping of str to Groups or None
+        Groups of equal repeats: by ``weights``, by ``masks`` and by ``outlines``.
+    verdict : Verdict or None
+    verdicts : VerdictsDocument
+    reasons : sequence of str
+        Why the verdict is vacuous, or why there is none.
+    compared : ComparedDocument
+    notices : sequence of str
+    learning_rates : sequence of float or None
+        By epoch; none where nothing was trained.
+    """
 
     key: str
     folder: Path
     repeats: Sequence[RepeatDocument]
     agreement: Mapping[str, Groups | None]
-    """Groups of equal repeats: by ``weights``, by ``masks`` and by ``outlines``."""
     verdict: Verdict | None
     verdicts: VerdictsDocument
     reasons: Sequence[str]
-    """Why the verdict is vacuous, or why there is none."""
     compared: ComparedDocument
     notices: Sequence[str]
     learning_rates: Sequence[float] | None
-    """By epoch; none where nothing was trained."""
 
 
 def run_answer(outcome: Outcome) -> Answer[RunDocument]:

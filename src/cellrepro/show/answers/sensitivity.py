@@ -17,21 +17,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SensitivityDocument:
-    """What ``cellrepro sensitivity --json`` prints."""
+    """What ``cellrepro sensitivity --json`` prints.
+
+    Attributes
+    ----------
+    model : str
+    base : mapping of str to object
+        The settings beside which each is varied, where they are not the usual ones.
+    settings : sequence of mapping of str to object
+        The fields of each `Variant`, and what became of the cells each as a key of its own.
+    images : int
+    objects : int
+        With the settings of ``base``.
+    ap50 : float or None
+        The same; none without a ground truth.
+    network_passes : int
+    figures : mapping of str to Path
+        Pictures by setting.
+    """
 
     model: str
     base: Mapping[str, object]
-    """The settings beside which each is varied, where they are not the usual ones."""
     settings: Sequence[Mapping[str, object]]
-    """The fields of each `Variant`, and what became of the cells each as a key of its own."""
     images: int
     objects: int
-    """With the settings of ``base``."""
     ap50: float | None
-    """The same; none without a ground truth."""
     network_passes: int
     figures: Mapping[str, Path]
-    """Pictures by setting."""
 
 
 def sensitivity_answer(

@@ -22,33 +22,51 @@ MOST_READ = 10**9
 
 @dataclass(frozen=True)
 class StoredRunDocument:
-    """The repeats of one spec on one machine."""
+    """The repeats of one spec on one machine.
+
+    Attributes
+    ----------
+    key, label, machine : str
+    spec : mapping of str to object
+    repeats : sequence of int
+        Their indices.
+    verdict : str or None
+        ``damaged`` where a file is not what was stored.
+    agreement : mapping of str to Groups or None
+        Groups of equal repeats: by ``weights``, by ``masks`` and by ``outlines``.
+    detail : str
+        Of the verdict: weights and masks each by themselves.
+    damage : sequence of str
+        A message for each repeat whose files are not what was stored.
+    """
 
     key: str
     label: str
     machine: str
     spec: Mapping[str, object]
     repeats: Sequence[int]
-    """Their indices."""
     verdict: str | None
-    """``damaged`` where a file is not what was stored."""
     agreement: Mapping[str, Groups | None]
-    """Groups of equal repeats: by ``weights``, by ``masks`` and by ``outlines``."""
     detail: str
-    """Of the verdict: weights and masks each by themselves."""
     damage: Sequence[str]
-    """A message for each repeat whose files are not what was stored."""
 
 
 @dataclass(frozen=True)
 class StoredRunsDocument:
-    """What ``cellrepro list --json`` prints."""
+    """What ``cellrepro list --json`` prints.
+
+    Attributes
+    ----------
+    runs : sequence of StoredRunDocument
+    unread : int
+        Files that were not read in search of damage, so that the list comes at once.
+    passed_over : sequence of str
+        Why folders of the store are no runs.
+    """
 
     runs: Sequence[StoredRunDocument]
     unread: int
-    """Files that were not read in search of damage, so that the list comes at once."""
     passed_over: Sequence[str]
-    """Why folders of the store are no runs."""
 
 
 def stored_runs_answer(

@@ -16,36 +16,57 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TiledImageDocument:
-    """How an image depends on its tiles."""
+    """How an image depends on its tiles.
+
+    Attributes
+    ----------
+    name : str
+    n_cells : int
+    n_dependent : int
+        Cells without a counterpart where tiles lie elsewhere.
+    n_gained : int
+        Cells there without a counterpart in the usual result.
+    n_by_normalisation : int
+        Cells that change where a crop is normalised by itself.
+    seam : Seam
+        Straight ends at tile borders, beside everywhere else.
+    cuts : sequence of StraightBorder
+    dependent : sequence of int
+        Labels of the cells that depend on tiles.
+    stands_out : bool
+        Whether there are more straight ends at tile borders than elsewhere.
+    """
 
     name: str
     n_cells: int
     n_dependent: int
-    """Cells without a counterpart where tiles lie elsewhere."""
     n_gained: int
-    """Cells there without a counterpart in the usual result."""
     n_by_normalisation: int
-    """Cells that change where a crop is normalised by itself."""
     seam: Seam
-    """Straight ends at tile borders, beside everywhere else."""
     cuts: Sequence[StraightBorder]
     dependent: Sequence[int]
-    """Labels of the cells that depend on tiles."""
     stands_out: bool
-    """Whether there are more straight ends at tile borders than elsewhere."""
 
 
 @dataclass(frozen=True)
 class TilesDocument:
-    """What ``cellrepro tiles --json`` prints."""
+    """What ``cellrepro tiles --json`` prints.
+
+    Attributes
+    ----------
+    images : sequence of TiledImageDocument
+    cause : str
+        ``tiling``, ``normalisation`` or ``none``.
+    variants : sequence of str
+        How tiles were laid otherwise, in words.
+    vacuous : bool
+        Whether no image has a cell.
+    """
 
     images: Sequence[TiledImageDocument]
     cause: str
-    """``tiling``, ``normalisation`` or ``none``."""
     variants: Sequence[str]
-    """How tiles were laid otherwise, in words."""
     vacuous: bool
-    """Whether no image has a cell."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +79,17 @@ class CutImageDocument:
 
 @dataclass(frozen=True)
 class CutsDocument:
-    """What ``cellrepro tiles --masks FILE --json`` prints."""
+    """What ``cellrepro tiles --masks FILE --json`` prints.
+
+    Attributes
+    ----------
+    images : sequence of CutImageDocument
+    vacuous : bool
+        Whether the label image holds no object.
+    """
 
     images: Sequence[CutImageDocument]
     vacuous: bool
-    """Whether the label image holds no object."""
 
 
 def tiles_answer(dependence: TileDependence) -> Answer[TilesDocument]:

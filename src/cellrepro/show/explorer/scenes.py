@@ -67,10 +67,18 @@ class Scene(TypedDict):
 
 @dataclass(frozen=True)
 class _PlaneContent:
-    """What a plane holds, whatever its place in a stack."""
+    """What a plane holds, whatever its place in a stack.
+
+    Attributes
+    ----------
+    view : int
+    content : str
+        As for `OpenView.packed`.
+    a, b : int
+    """
 
     view: int
-    content: str  # as for `OpenView.packed`
+    content: str
     a: int
     b: int
 

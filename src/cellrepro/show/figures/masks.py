@@ -41,11 +41,17 @@ _NAME_LETTERS = 34
 
 @dataclass(frozen=True)
 class _Panel:
-    """A picture and what stands above it."""
+    """A picture and what stands above it.
+
+    Attributes
+    ----------
+    title : str
+    pixels : ndarray
+        uint8, shape (Y, X, 3).
+    """
 
     title: str
     pixels: np.ndarray
-    """uint8, shape (Y, X, 3)."""
 
     def draw(self, axes: Axes) -> None:
         style.image_panel(axes, self.pixels)

@@ -47,10 +47,17 @@ _FEW = 0.002
 
 
 class Plane(NamedTuple):
-    """What is shown of a stack, or all of what is flat."""
+    """What is shown of a stack, or all of what is flat.
+
+    Attributes
+    ----------
+    name : str
+        For a heading; empty of what is flat.
+    image : ndarray or None
+    labels : tuple of ndarray or None
+    """
 
     name: str
-    """For a heading; empty of what is flat."""
     image: np.ndarray | None
     labels: tuple[np.ndarray | None, ...]
 

@@ -26,12 +26,18 @@ _NAME_LETTERS = 40
 
 
 class _Histogram(NamedTuple):
-    """How many values lie in each interval."""
+    """How many values lie in each interval.
+
+    Attributes
+    ----------
+    counts : ndarray
+        Shape (n,).
+    edges : ndarray
+        Shape (n + 1,).
+    """
 
     counts: np.ndarray
-    """Shape (n,)."""
     edges: np.ndarray
-    """Shape (n + 1,)."""
 
 
 def weight_histograms(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture:

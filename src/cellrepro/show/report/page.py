@@ -40,23 +40,44 @@ class Mark:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A CSV file inside the page."""
+    """A CSV file inside the page.
+
+    Attributes
+    ----------
+    name : str
+    href : str
+        The file itself, as a data address.
+    n_rows : int
+    """
 
     name: str
     href: str
-    """The file itself, as a data address."""
     n_rows: int
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of a figure."""
+    """One picture of a figure.
 
-    png: str  # base64
+    Attributes
+    ----------
+    png : str
+        Base64.
+    alt : str
+    width : int
+        Pixels.
+    height : int
+    shown : int
+        Width on a wide page, CSS pixels.
+    heading : str
+    marks : tuple of Mark
+    """
+
+    png: str
     alt: str
-    width: int  # pixels
+    width: int
     height: int
-    shown: int  # width on a wide page, CSS pixels
+    shown: int
     heading: str = ""
     marks: tuple[Mark, ...] = ()
 
@@ -125,21 +146,38 @@ def _base64(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table where its value alone does not say how."""
+    """What stands in a table where its value alone does not say how.
+
+    Attributes
+    ----------
+    text : str
+    marked : bool
+        To be seen first.
+    colours : str
+        CSS.
+    value : Any
+        In the file.
+    """
 
     text: str
-    marked: bool = False  # to be seen first
-    colours: str = ""  # CSS
-    value: Any = None  # in the file
+    marked: bool = False
+    colours: str = ""
+    value: Any = None
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table."""
+    """One column of a table.
+
+    Attributes
+    ----------
+    title : str
+    kind : str
+        ``number``, ``value``, ``verdict``, or nothing: its class in the style sheet.
+    """
 
     title: str
     kind: str
-    """``number``, ``value``, ``verdict``, or nothing: its class in the style sheet."""
 
 
 @dataclass(frozen=True)

@@ -40,13 +40,23 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class WorstImage:
-    """The image on which two runs differ most."""
+    """The image on which two runs differ most.
+
+    Attributes
+    ----------
+    axis : Axis
+    pair : Pair
+    image : str
+    n_comparisons : int
+        Of which it is the worst.
+    comparison : MaskComparison
+    figure : Figure
+    """
 
     axis: Axis
     pair: Pair
     image: str
     n_comparisons: int
-    """Of which it is the worst."""
     comparison: MaskComparison
     figure: Figure
 
@@ -122,14 +132,23 @@ def worst_image(axes: Sequence[tuple[Chapter, Axis]], file: str = "") -> WorstIm
 
 @dataclass(frozen=True)
 class AxisSection:
-    """The comparisons along one axis."""
+    """The comparisons along one axis.
+
+    Attributes
+    ----------
+    axis : Axis
+    weights : sequence of bool
+        Of each pair with two networks, whether they are equal.
+    worst : WorstImage or None
+    above : bool
+        Whether its worst image is the one at the top of the page.
+    every : Table
+    """
 
     axis: Axis
     weights: Sequence[bool]
-    """Of each pair with two networks, whether they are equal."""
     worst: WorstImage | None
     above: bool
-    """Whether its worst image is the one at the top of the page."""
     every: Table
 
 
@@ -181,29 +200,47 @@ def _row(pair: Pair) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class ScoredImage:
-    """An image of a run beside its truth; no comparison and no figure where that is not kept."""
+    """An image of a run beside its truth; no comparison and no figure where that is not kept.
+
+    Attributes
+    ----------
+    image : str
+    label : str
+        The name of the run.
+    score : float
+        Average precision at IoU 0.5.
+    comparison : MaskComparison or None
+    figure : Figure or None
+    """
 
     image: str
     label: str
-    """The name of the run."""
     score: float
-    """Average precision at IoU 0.5."""
     comparison: MaskComparison | None = None
     figure: Figure | None = None
 
 
 @dataclass(frozen=True)
 class TruthSection:
-    """Scores of every run."""
+    """Scores of every run.
+
+    Attributes
+    ----------
+    n_images : int
+    n_results : int
+        Images times runs.
+    n_training : int
+        Training images that were scored, too.
+    scores : Figure
+    ends : mapping of str to ScoredImage
+        The ``worst`` and the ``best`` image.
+    """
 
     n_images: int
     n_results: int
-    """Images times runs."""
     n_training: int
-    """Training images that were scored, too."""
     scores: Figure
     ends: Mapping[str, ScoredImage]
-    """The ``worst`` and the ``best`` image."""
 
 
 @dataclass(frozen=True)

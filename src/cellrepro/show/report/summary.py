@@ -60,24 +60,42 @@ class JudgedSpec:
 
 @dataclass(frozen=True)
 class Failure:
-    """A repeat that failed, and why."""
+    """A repeat that failed, and why.
 
-    place: str  # spec and machine
+    Attributes
+    ----------
+    place : str
+        Spec and machine.
+    repeat : int or str
+    reason : str
+    spec : Spec or None
+        None where another version kept it.
+    """
+
+    place: str
     repeat: int | str
     reason: str
-    spec: Spec | None  # none where another version kept it
+    spec: Spec | None
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """The runs of one task on one data set: only these are compared with each other."""
+    """The runs of one task on one data set: only these are compared with each other.
+
+    Attributes
+    ----------
+    store : Store
+    task, data, images_digest : str
+    judged : list of JudgedSpec
+        In the order of their names.
+    failures : list of Failure
+    """
 
     store: Store
     task: str
     data: str
     images_digest: str
     judged: list[JudgedSpec]
-    """In the order of their names."""
     failures: list[Failure]
 
     @property
@@ -127,10 +145,17 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Summary:
-    """What there is to say about a store; trainings first, then by the name of the data set."""
+    """What there is to say about a store; trainings first, then by the name of the data set.
+
+    Attributes
+    ----------
+    chapters : list of Chapter
+    failures : list of Failure
+        Also of specs that belong to no chapter.
+    """
 
     chapters: list[Chapter]
-    failures: list[Failure]  # also of specs that belong to no chapter
+    failures: list[Failure]
 
     @property
     def main(self) -> Chapter:
