@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 LINES_VARIABLE = "CELLREPRO_PROGRESS"
 """Set to ``lines`` to have plain lines instead of a moving bar, for a log."""
@@ -21,7 +21,8 @@ FILE_VARIABLE = "CELLREPRO_PROGRESS_FILE"
 """Names a file to keep up to date with how far the work is, as JSON, for another process."""
 
 _REFRESH_SECONDS = 0.5
-_N_LINES = 5  # of a log, over the whole way
+_N_LINES = 5
+"""Of a log, over the whole way."""
 _MOST_SILENT_SECONDS = 300
 
 
@@ -107,7 +108,7 @@ class Lines(Progress):
     The file that another process may ask for is up to date after half a second, and at the end.
     """
 
-    def __init__(self, total: int, label: str, *, stream: Any = None):
+    def __init__(self, total: int, label: str, *, stream: TextIO | None = None):
         super().__init__(total, label)
         self._stream = stream or sys.stderr
         self._n_fifths_shown = 0

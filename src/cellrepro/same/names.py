@@ -120,32 +120,96 @@ class Names:
         return usual
 
     def is_start(self, place: str) -> bool:
-        """Tell whether others were trained from it."""
+        """Tell whether others were trained from the runs of a place.
+
+        Parameters
+        ----------
+        place : str
+            ``KEY/MACHINE``, as `place_of` gives it.
+
+        Returns
+        -------
+        bool
+        """
         return place in self._starts
 
     def order(self, place: str) -> tuple:
-        """Give what sorts places as tables show them: by rows, then columns, starts last."""
+        """Give what sorts places as tables show them.
+
+        Parameters
+        ----------
+        place : str
+            ``KEY/MACHINE``, as `place_of` gives it.
+
+        Returns
+        -------
+        tuple
+            Sorts by rows, then columns; what others were trained from comes last.
+        """
         fields = (*self._row_fields, *_COLUMN_FIELDS)
         values = (sort_key(field, self.values[place][field]) for field in fields)
         return self.is_start(place), *values, place
 
     def row(self, place: str) -> str:
-        """Give the name of its row in the matrix of verdicts."""
+        """Give the name of the row of a place in the matrix of verdicts.
+
+        Parameters
+        ----------
+        place : str
+            ``KEY/MACHINE``, as `place_of` gives it.
+
+        Returns
+        -------
+        str
+        """
         return ", ".join(self._in_words(place, self._row_fields or ["seed"]))
 
     def column(self, place: str) -> tuple[str, str]:
-        """Give profile and mode, its column in the matrix of verdicts."""
+        """Give the column of a place in the matrix of verdicts.
+
+        Parameters
+        ----------
+        place : str
+            ``KEY/MACHINE``, as `place_of` gives it.
+
+        Returns
+        -------
+        tuple of str and str
+            Profile and mode.
+        """
         return self.values[place]["profile"], self.values[place]["mode"]
 
     def of_spec(self, place: str) -> str:
-        """Give the name of a spec on a machine."""
+        """Give the name of a spec on a machine.
+
+        Parameters
+        ----------
+        place : str
+            ``KEY/MACHINE``, as `place_of` gives it.
+
+        Returns
+        -------
+        str
+            Never empty.
+        """
         name = self.without(place)
         if name:
             return name
         return place[:8] if len(self.shown) == 1 else "the usual spec"
 
     def of_repeat(self, repeat: Repeat) -> str:
-        """Give the name of a repeat; it says which one where several of its spec are shown."""
+        """Give the name of a repeat.
+
+        Parameters
+        ----------
+        repeat : Repeat
+            One of those that are named together.
+
+        Returns
+        -------
+        str
+            With its number where several repeats of its place are shown.
+        """
         place = place_of(repeat)
         if self._n_repeats[place] < 2:
             return self.of_spec(place)
@@ -154,12 +218,38 @@ class Names:
         return f"{spec_name}, {number}" if spec_name else number
 
     def parts(self, place: str, but: Collection[str] = ()) -> tuple[str, ...]:
-        """Give what tells a place from the others, field by field, some excepted."""
+        """Give what tells a place from the others, field by field.
+
+        Parameters
+        ----------
+        place : str
+            ``KEY/MACHINE``, as `place_of` gives it.
+        but : collection of str
+            Fields to leave out.
+
+        Returns
+        -------
+        tuple of str
+            The values in words, those that apply.
+        """
         fields = self._telling_fields(self._starts) if self.is_start(place) else self._fields
         return self._in_words(place, [field for field in fields if field not in but])
 
     def without(self, place: str, fields: Collection[str] = ()) -> str:
-        """Give the name of a spec without some fields; empty where nothing is left."""
+        """Give the name of a spec without some fields.
+
+        Parameters
+        ----------
+        place : str
+            ``KEY/MACHINE``, as `place_of` gives it.
+        fields : collection of str
+            Fields to leave out, as where a heading says them already.
+
+        Returns
+        -------
+        str
+            Empty where nothing is left.
+        """
         if self.is_start(place):
             return ", ".join([START, *self.parts(place)])
         usual = [f for f, value in self.usual.items() if self.values[place][f] == value]
@@ -205,9 +295,9 @@ def _values_by_place(
 ) -> dict[str, Values]:
     """Give the value of every field of each place."""
     data = {place: _Named(spec.data, spec.data_digest) for place, spec in specs.items()}
-    profiles = {place: _Named(s.profile, s.profile_settings) for place, s in specs.items()}
-    models = {place: _Named(_short(s.model), s.model_digest) for place, s in specs.items()}
-    labels = {place: _Named(one.label, one.identity) for place, one in machines.items()}
+    profiles = {place: _Named(spec.profile, spec.profile_settings) for place, spec in specs.items()}
+    models = {place: _Named(_short(spec.model), spec.model_digest) for place, spec in specs.items()}
+    labels = {place: _Named(machine.label, machine.identity) for place, machine in machines.items()}
     unambiguous = {
         "data": _unambiguous(data),
         "profile": _unambiguous(profiles),
@@ -241,14 +331,14 @@ def _add_places(values_by_place: Mapping[str, Values]) -> None:
 
 def _unambiguous(named: Mapping[str, _Named]) -> dict[str, str]:
     """Give names by place, with a piece of a digest where one name stands for two contents."""
-    digests = {place: value_digest(one.content) for place, one in named.items()}
+    digests = {place: value_digest(thing.content) for place, thing in named.items()}
     digests_of_name: dict[str, set[str]] = defaultdict(set)
-    for place, one in named.items():
-        digests_of_name[one.name].add(digests[place])
+    for place, thing in named.items():
+        digests_of_name[thing.name].add(digests[place])
     names = {}
-    for place, one in named.items():
-        is_alone = len(digests_of_name[one.name]) == 1
-        names[place] = one.name if is_alone else f"{one.name} ({digests[place][:6]})"
+    for place, thing in named.items():
+        stands_for_one = len(digests_of_name[thing.name]) == 1
+        names[place] = thing.name if stands_for_one else f"{thing.name} ({digests[place][:6]})"
     return names
 
 
@@ -265,13 +355,29 @@ def _versions_by_place(machines: Mapping[str, MachineRecord]) -> dict[str, str]:
 
 
 def versions_of(machine: MachineRecord) -> dict[str, str]:
-    """Give the versions of numeric libraries and, of a GPU, those of driver, CUDA and cuDNN."""
+    """Give the versions of what computes on a machine.
+
+    Parameters
+    ----------
+    machine : MachineRecord
+        As a manifest has it.
+
+    Returns
+    -------
+    dict of str to str
+        By name: of the numeric libraries and, of a GPU, of driver, CUDA and cuDNN.
+    """
     gpu = {"driver": machine.driver, "CUDA": machine.cuda, "cuDNN": machine.cudnn}
     return machine.versions | {name: version for name, version in gpu.items() if version}
 
 
 def changed_versions(machines: Sequence[MachineRecord]) -> list[str]:
-    """Give what each has of the libraries that are not of one version in all of some machines.
+    """Give what each machine has of the libraries that are not of one version in all of them.
+
+    Parameters
+    ----------
+    machines : sequence of MachineRecord
+        To be told apart.
 
     Returns
     -------
@@ -291,7 +397,20 @@ def _short(model: str) -> str:
 
 
 def sort_key(field: str, value: Any) -> tuple:
-    """Give what sorts the values of a field as people expect them."""
+    """Give what sorts the values of a field as people expect them.
+
+    Parameters
+    ----------
+    field : str
+        Its name; modes have an order of their own.
+    value : object
+        One of its values.
+
+    Returns
+    -------
+    tuple
+        Numbers by size, before texts.
+    """
     if field == "mode":
         return MODES.index(value.partition(",")[0]), value
     return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from cellrepro.bits.digests import value_digest
 from cellrepro.same.axes import AXES, DRAWN, OBSERVING, OF_PROFILE, ROUNDING_VARIABLES, rule_of
@@ -111,7 +111,22 @@ class _Surrounding:
     pairs: _SamplePairs
 
 
-def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> tuple[list[Pair], int]:
+class ChosenPairs(NamedTuple):
+    """The pairs along an axis that are to be compared.
+
+    Attributes
+    ----------
+    pairs : list of Pair
+        Those that were chosen; none is compared yet.
+    n_pairs : int
+        How many there are along the axis.
+    """
+
+    pairs: list[Pair]
+    n_pairs: int
+
+
+def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> ChosenPairs:
     """Choose pairs along an axis, taking from all surroundings in turn; none is compared yet.
 
     Parameters
@@ -127,8 +142,8 @@ def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> tup
 
     Returns
     -------
-    tuple of list of Pair and int
-        The chosen ones, and how many there are.
+    ChosenPairs
+        At most as many as there is time for.
     """
     if axis != "repeats":
         samples = _first_of_equal(samples)
@@ -137,7 +152,7 @@ def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> tup
     afforded = _afforded(surroundings, axis, most)
     rounds = itertools.zip_longest(*(surrounding.pairs for surrounding in afforded))
     in_turn = [pair for one_of_each in rounds for pair in one_of_each if pair is not None]
-    return [_pair(axis, names, a, b) for a, b in in_turn[:most]], n_pairs
+    return ChosenPairs([_pair(axis, names, a, b) for a, b in in_turn[:most]], n_pairs)
 
 
 def _first_of_equal(samples: Sequence[Sample]) -> list[Sample]:
@@ -223,8 +238,8 @@ def _is_pair(axis: str, a: Sample, b: Sample) -> bool:
     set_by_profile = differing & {*OF_PROFILE}
     libraries_alike = a.repeat.manifest.machine.versions == b.repeat.manifest.machine.versions
     if axis == "machine":  # its driver and CUDA go with it, its libraries do not
-        other = axis in differing or ("class" in differing and "version" not in differing)
-        return other and libraries_alike
+        by_class = "class" in differing and "version" not in differing
+        return libraries_alike and (axis in differing or by_class)
     if axis in ("version", "cellpose"):
         return axis in differing
     if "device" in differing:  # each device has a driver of its own, or none
