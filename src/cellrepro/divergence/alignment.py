@@ -1,51 +1,66 @@
 """Operations of two runs that correspond, with each call of a substitute as one operation.
 
 Where one side has a substitute for what the other ran, the operations inside are a difference of
-settings; what can be compared is the result of the call, by its tensors where they were kept.
+settings; what can be compared is the result of the call, by its tensors where they are at hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from cellrepro.bits.digests import tensor_digest
+from cellrepro.bits.digests import tensor_digest, value_digest
 from cellrepro.determinism.substitutes import stands_in
 from cellrepro.same.operation_alignment import Alignment, align
 from cellrepro.same.operation_divergence import first_divergence
 from cellrepro.store.store import Repeat
 from cellrepro.trace.operation_ledger import OperationRow
 
-Kept = Mapping[int, list[Any]]
+if TYPE_CHECKING:
+    import torch
+
+Outputs = Mapping[int, Sequence["torch.Tensor"]]
 """The tensors that came out of some operations, by their order in the step."""
 
+_INPUTS_OF_A = value_digest("what went into a call of A")
+_OTHER_INPUTS = value_digest("what went into a call of B, and differs")
+"""Digests in the place of those of a whole call, of which nobody took one: all that counts of them
+is whether they are equal."""
 
-class Pair(NamedTuple):
+
+class OperationPair(NamedTuple):
     """Two operations that correspond."""
 
     a: OperationRow
     b: OperationRow
 
 
-class KeptBySide(NamedTuple):
-    """The tensors that were kept of each side."""
+@dataclass(frozen=True)
+class OutputsBySide:
+    """What came out of some operations of each run.
 
-    a: Kept
-    b: Kept
+    Attributes
+    ----------
+    a, b : mapping of int to sequence of Tensor
+        By the operation's order in the step.
+    """
+
+    a: Outputs
+    b: Outputs
 
 
-_NOTHING_KEPT = KeptBySide({}, {})
+_NO_OUTPUTS = OutputsBySide({}, {})
 
 
-def aligned(
+def align_operations(
     repeats: Sequence[Repeat],
     a: Sequence[OperationRow],
     b: Sequence[OperationRow],
-    kept: KeptBySide = _NOTHING_KEPT,
+    outputs: OutputsBySide = _NO_OUTPUTS,
 ) -> Alignment:
-    """Pair the operations of two runs that correspond.
+    """OperationPair the operations of two runs that correspond.
 
     Parameters
     ----------
@@ -53,25 +68,47 @@ def aligned(
         The two; of their manifests the substitutes count.
     a, b : sequence of OperationRow
         Of one step, or of one image.
-    kept : KeptBySide
-        Results of calls, where they are at hand; else digests of the rows are compared.
+    outputs : OutputsBySide
+        Of calls, where they are at hand; else digests of the rows are compared.
+
+    Returns
+    -------
+    Alignment
+
+    Raises
+    ------
+    BadInput
+        If the operations are of several steps.
     """
     if not any(_only_own_substitutes(repeats)):
         return align(a, b)
     alignment = align(_calls_as_one(a), _calls_as_one(b))
-    pairs = tuple(_with_results_of_calls(alignment, kept))
+    pairs = tuple(_with_results_of_calls(alignment, outputs))
     return replace(alignment, pairs=pairs)
 
 
-def to_compare(
+def pairs_to_compare(
     repeats: Sequence[Repeat], a: Sequence[OperationRow], b: Sequence[OperationRow]
-) -> list[Pair]:
-    """Give the operations whose tensors are needed: whole calls, and where the two diverge."""
-    alignment = aligned(repeats, a, b)
-    pairs = [Pair(*pair) for pair in alignment.pairs if is_call(pair[0])]
+) -> list[OperationPair]:
+    """Give the operations whose tensors are needed: whole calls, and where the two diverge.
+
+    Parameters
+    ----------
+    repeats : sequence of Repeat
+        The two.
+    a, b : sequence of OperationRow
+        Of one step.
+
+    Raises
+    ------
+    BadInput
+        If the operations are of several steps.
+    """
+    alignment = align_operations(repeats, a, b)
+    pairs = [OperationPair(*pair) for pair in alignment.pairs if is_call(pair[0])]
     parting = first_divergence(alignment)
     if parting is not None:
-        pairs.append(Pair(parting.a, parting.b))
+        pairs.append(OperationPair(parting.a, parting.b))
     return pairs
 
 
@@ -93,23 +130,25 @@ def _only_own_substitutes(repeats: Sequence[Repeat]) -> tuple[list[str], list[st
     return sorted(a - b), sorted(b - a)
 
 
-def _with_results_of_calls(alignment: Alignment, kept: KeptBySide) -> Iterator[Pair]:
+def _with_results_of_calls(alignment: Alignment, outputs: OutputsBySide) -> Iterator[OperationPair]:
     """The pairs, each call with digests of its result that can be compared."""
     all_agree = True
     for row_a, row_b in alignment.pairs:
-        pair = Pair(row_a, row_b)
+        pair = OperationPair(row_a, row_b)
         if is_call(row_a):
             # What went in agrees as long as all that came out before does.
-            pair = _with_results(pair, kept, inputs_agree=all_agree)
+            pair = _with_results(pair, outputs, inputs_agree=all_agree)
         if pair.a.outputs and pair.b.outputs and pair.a.outputs != pair.b.outputs:
             all_agree = False
         yield pair
 
 
-def _with_results(pair: Pair, kept: KeptBySide, *, inputs_agree: bool) -> Pair:
+def _with_results(
+    pair: OperationPair, outputs: OutputsBySide, *, inputs_agree: bool
+) -> OperationPair:
     """Two calls with digests of their results, which no layout in memory changes."""
-    tensors_a = kept.a.get(pair.a.index)
-    tensors_b = kept.b.get(pair.b.index)
+    tensors_a = outputs.a.get(pair.a.index)
+    tensors_b = outputs.b.get(pair.b.index)
     if tensors_a and tensors_b:
         outputs_a = ",".join(map(tensor_digest, tensors_a))
         outputs_b = ",".join(map(tensor_digest, tensors_b))
@@ -119,9 +158,9 @@ def _with_results(pair: Pair, kept: KeptBySide, *, inputs_agree: bool) -> Pair:
     else:
         outputs_a = ""
         outputs_b = ""
-    return Pair(
-        replace(pair.a, inputs="agree", outputs=outputs_a),
-        replace(pair.b, inputs="agree" if inputs_agree else "other", outputs=outputs_b),
+    return OperationPair(
+        replace(pair.a, inputs=_INPUTS_OF_A, outputs=outputs_a),
+        replace(pair.b, inputs=_INPUTS_OF_A if inputs_agree else _OTHER_INPUTS, outputs=outputs_b),
     )
 
 

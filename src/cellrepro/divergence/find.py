@@ -8,12 +8,12 @@ from pathlib import Path
 
 from cellrepro.asked import defaults
 from cellrepro.changes.compare_repeats import compare_repeats
-from cellrepro.divergence.judgements import OF_STAGE, Judgement
+from cellrepro.divergence.inspection import CannotInspect
+from cellrepro.divergence.judgements import OF_STAGE, DivergenceJudgement
 from cellrepro.divergence.ledgers import compare_runs, of_segmentations, stages_of
-from cellrepro.divergence.look import CannotLook
-from cellrepro.divergence.look_at_step import LookAtStep
 from cellrepro.divergence.result import Divergence, FirstDifference
 from cellrepro.divergence.segmentations import with_images
+from cellrepro.divergence.step_inspection import StepInspection
 from cellrepro.errors import whole
 from cellrepro.same.ledger_diff import Difference, LedgerComparison
 from cellrepro.store.ledger import LEDGER
@@ -67,7 +67,7 @@ def diverge(
     Raises
     ------
     BadInput
-        If a or b is not stored, or a number is none of those that it may be.
+        If a or b is not stored, ``repetitions`` is below 1, or ``suspects`` is below 0.
     """
     whole("repetitions", repetitions, 1)
     whole("suspects", suspects, 0)
@@ -75,7 +75,7 @@ def diverge(
     repeats = opened_store.find_two(a, b)
     ledgers = compare_runs(repeats)
     answer = _by_ledgers(ledgers, repeats)
-    look = LookAtStep(
+    inspection = StepInspection(
         repeats=repeats,
         store=opened_store,
         data=data,
@@ -85,9 +85,11 @@ def diverge(
         quiet=quiet,
     )
     if of_segmentations(repeats):
-        return with_images(answer, look, ledgers)
-    shown = _first_computed(ledgers, repeats)
-    return answer if shown is None else _with_cause(answer, shown, ledgers, look)
+        return with_images(answer, inspection, ledgers)
+    computed = _first_computed(ledgers, repeats)
+    if computed is None:
+        return answer
+    return _with_cause(answer, computed, ledgers, inspection)
 
 
 def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Divergence:
@@ -124,7 +126,7 @@ def _names_by_stage(
     return by_stage
 
 
-def _judged_by_stage(first: Difference, ledgers: LedgerComparison) -> Judgement:
+def _judged_by_stage(first: Difference, ledgers: LedgerComparison) -> DivergenceJudgement:
     """What the stage means in which the two differ first; results that differ need another."""
     judgement = OF_STAGE[first.stage].judgement
     only_environment = ledgers.differences[-1].stage in ("environment", "spec")
@@ -141,47 +143,52 @@ def _first_computed(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Dif
 
 
 def _with_cause(
-    answer: Divergence, shown: Difference, ledgers: LedgerComparison, look: LookAtStep
+    answer: Divergence,
+    first_computed: Difference,
+    ledgers: LedgerComparison,
+    inspection: StepInspection,
 ) -> Divergence:
     """The answer with what made the first difference that was computed."""
-    computed = FirstDifference.of(shown, ledgers)
-    in_step = shown.step is not None
+    computed = FirstDifference.of(first_computed, ledgers)
+    is_of_step = first_computed.step is not None
     try:
-        if in_step:
-            _refuse_other_inputs(ledgers, look.repeats)
-        cause = look.cause_of(computed)
-    except CannotLook as error:
-        # What nothing was computed in twice, as masks alone, is no place of its own.
-        named = _with_computed(answer, computed) if in_step else answer
+        if is_of_step:
+            _refuse_other_inputs(ledgers, inspection.repeats)
+        cause = inspection.cause_of(computed)
+    except CannotInspect as error:
+        # Of masks alone no stage was computed in both runs, so the first difference stays.
+        named = _with_computed(answer, computed) if is_of_step else answer
         return replace(named, notes=(*named.notes, str(error)))
     return replace(
         _with_computed(answer, cause.difference),
-        judgement=cause.judgement if in_step else answer.judgement,
+        judgement=cause.judgement if is_of_step else answer.judgement,
         evidence=cause.evidence,
         operations=cause.operations,
     )
 
 
 def _with_computed(answer: Divergence, computed: FirstDifference) -> Divergence:
-    """The answer with the first that was computed; it stands for the first where it can.
+    """The answer with the first difference that was computed.
 
-    Environments that differ have no operation, so the one in which that shows is named there.
+    It takes the place of the first of all where both are of one stage and step. Where environments
+    differ, which have no operation, the operation that shows it is named there, too.
     """
     first = answer.first
     assert first is not None  # what was computed otherwise differs
-    if computed.op is not None and first.stage == "environment":
-        computed = replace(
+    if first.stage == "environment" and computed.op is not None:
+        in_environment = replace(
             computed, stage=first.stage, names=first.names, both_values=first.both_values
         )
-    elif (first.stage, first.step) != (computed.stage, computed.step):
-        return replace(answer, computed=computed)
-    return replace(answer, first=computed, computed=computed)
+        return replace(answer, first=in_environment, computed=in_environment)
+    if (first.stage, first.step) == (computed.stage, computed.step):
+        return replace(answer, first=computed, computed=computed)
+    return replace(answer, computed=computed)
 
 
 def _refuse_other_inputs(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> None:
-    """Raise where the first step was given something else on the two sides."""
+    """Raise where other things went into the first step on the two sides."""
     if any(repeat.spec.ranks > 1 for repeat in repeats):
-        raise CannotLook("operations were not compared: several ranks shared each step")
+        raise CannotInspect("operations were not compared: several ranks shared each step")
     settings = set()
     stages = set()
     for difference in ledgers.differences:
@@ -191,9 +198,11 @@ def _refuse_other_inputs(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -
             settings.add(difference.name)
         elif difference.stage in _OTHER_INPUTS:
             stages.add(difference.stage)
-    others = [*sorted(settings - _COMPARABLE_SETTINGS), *sorted(stages)]
-    if others:
-        raise CannotLook(f"operations were not compared: the two differ in {', '.join(others)}")
+    obstacles = [*sorted(settings - _COMPARABLE_SETTINGS), *sorted(stages)]
+    if obstacles:
+        raise CannotInspect(
+            f"operations were not compared: the two differ in {', '.join(obstacles)}"
+        )
 
 
 def _notes(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Iterator[str]:

@@ -34,45 +34,63 @@ LabelImages = Sequence[np.ndarray]
 
 @dataclass(frozen=True)
 class MasksApart:
-    """How far the masks of two runs are apart over the same images."""
+    """How far the masks of two runs are apart over the same images.
+
+    Attributes
+    ----------
+    ppm : float
+        Differing pixels per million.
+    lost : int
+        Objects of A without a match in B at IoU 0.5.
+    gained : int
+        Objects of B without a match in A.
+    objects : tuple of int
+        In A and in B.
+    changed : float or None
+        Share of both sides' objects without a match; None where there are none.
+    ap50 : tuple of float, or None
+        Of A and of B, mean over images with a ground truth; None without any.
+    """
 
     ppm: float
-    """Differing pixels per million."""
     lost: int
-    """Objects of A without a match in B at IoU 0.5."""
     gained: int
-    """And the other way round."""
     objects: tuple[int, int]
-    """In A and in B."""
     changed: float | None
-    """Share of both sides' objects without a match; None where there are none."""
     ap50: tuple[float, float] | None
-    """Of A and of B, mean over images with a ground truth; None without any."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Two runs after one epoch; what is of masks is None where no masks were made."""
+    """Two runs after one epoch.
+
+    Attributes
+    ----------
+    epoch : int
+        That is done.
+    n_differing : int
+        Parameters (scalars) whose bits differ.
+    n_parameters : int
+        Of the network.
+    relative_l2 : float
+        Distance of the weights, relative to their length.
+    ppm, lost, gained, objects, changed
+        As in `MasksApart`; None where no masks were made.
+    ap50 : tuple of float, or None
+        Of A and of B, mean over images with a ground truth: as it was stored, or else of the masks
+        that were made.
+    """
 
     epoch: int
-    """That is done."""
     n_differing: int
-    """Parameters (scalars) whose bits differ."""
     n_parameters: int
     relative_l2: float
-    """Distance of the weights, relative to their length."""
     ppm: float | None = None
-    """Differing pixels per million of the masks."""
     lost: int | None = None
-    """Objects of A without a match in B at IoU 0.5."""
     gained: int | None = None
-    """And the other way round."""
     objects: tuple[int, int] | None = None
-    """In A and in B."""
     changed: float | None = None
-    """Share of both sides' objects without a match, if there are any."""
     ap50: tuple[float, float] | None = None
-    """Of A and of B, mean over images with a ground truth."""
 
 
 class Growth(Result, Sequence[Moment]):
@@ -158,35 +176,38 @@ def growth(
     ------
     BadInput
         If the two are not of one network over the same images, have no checkpoint of the same
-        epoch, or n_masks is negative.
+        epoch or one that has changed since, or are without the images of which masks are made; or
+        if n_masks is negative.
     """
     whole("n_masks", n_masks, 0)
     opened_store = Store(store)
     repeats = opened_store.find_two(a, b)
-    _refuse_other(*repeats)
-    kept_a, kept_b = (_kept_by_epoch(repeat) for repeat in repeats)
-    epochs = sorted(kept_a.keys() & kept_b.keys())
+    _refuse_incomparable(*repeats)
+    checkpoints_a, checkpoints_b = (_checkpoints_by_epoch(repeat) for repeat in repeats)
+    epochs = sorted(checkpoints_a.keys() & checkpoints_b.keys())
     if not epochs:
         raise BadInput(
             f"{a} and {b} have no checkpoint of the same epoch; train both with "
             "--keep-checkpoints and the same --checkpoint-every"
         )
     for epoch in epochs:
-        checkpoints.refuse_changed(kept_a[epoch])
-        checkpoints.refuse_changed(kept_b[epoch])
+        checkpoints.refuse_changed(checkpoints_a[epoch])
+        checkpoints.refuse_changed(checkpoints_b[epoch])
     chosen = _spread_over(epochs, n_masks)
     masks: dict[int, MasksApart] = {}
     if chosen:
-        masks = _masks_by_epoch(opened_store, repeats, (kept_a, kept_b), chosen, quiet=quiet)
+        masks = _masks_by_epoch(
+            opened_store, repeats, (checkpoints_a, checkpoints_b), chosen, quiet=quiet
+        )
     return Growth(
         [
-            _moment(epoch, (kept_a[epoch], kept_b[epoch]), repeats, masks.get(epoch))
+            _moment(epoch, (checkpoints_a[epoch], checkpoints_b[epoch]), repeats, masks.get(epoch))
             for epoch in epochs
         ]
     )
 
 
-def _kept_by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
+def _checkpoints_by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
     return {checkpoint.epoch: checkpoint for checkpoint in stored_checkpoints(repeat)}
 
 
@@ -233,7 +254,7 @@ def has_checkpoints(repeat: Repeat) -> bool:
     return bool(checkpoints.folders(repeat.folder / CHECKPOINTS))
 
 
-def _refuse_other(a: Repeat, b: Repeat) -> None:
+def _refuse_incomparable(a: Repeat, b: Repeat) -> None:
     """Raise unless two runs trained one architecture and segmented the same images."""
     names = f"{a.name} and {b.name}"
     same_network = a.manifest.model.architecture == b.manifest.model.architecture
@@ -261,12 +282,12 @@ def _masks_by_epoch(
     images = _kept_images(store, repeats[0])
     made = []
     with progress(2 * (1 + len(epochs)), "masks along the way", quiet=quiet) as bar:
-        for repeat, kept_of_repeat in zip(repeats, kept, strict=True):
+        for repeat, checkpoints_of_repeat in zip(repeats, kept, strict=True):
             task = partial(
                 segmented,
                 images=images,
                 architecture=repeats[0].manifest.model.architecture,
-                weights=[kept_of_repeat[epoch] for epoch in epochs],
+                weights=[checkpoints_of_repeat[epoch] for epoch in epochs],
                 settings=repeat.spec.settings,
             )
             files = in_child(
@@ -310,6 +331,15 @@ def masks_apart(truths: Sequence[np.ndarray | None], a: LabelImages, b: LabelIma
         True masks of each image, (Y, X); an image without any cell is not scored.
     a, b : sequence of ndarray
         Masks of the same images, (Y, X), 0 is background.
+
+    Returns
+    -------
+    MasksApart
+
+    Raises
+    ------
+    BadInput
+        If the masks of an image differ in shape.
     """
     totals = totals_over(
         compare_masks(masks_a, masks_b) for masks_a, masks_b in zip(a, b, strict=True)
@@ -351,7 +381,9 @@ def segmented(
     from cellrepro.model.network import seeded_network
 
     made: dict[int, bytes] = {}
-    read = tuple(LabelledImage(p.stem, tifffile.imread(p), None, p) for p in images)
+    labelled_images = tuple(
+        LabelledImage(path.stem, tifffile.imread(path), None, path) for path in images
+    )
     with child.prepared() as device, child.loosened():
         # Cellpose's own network, whatever its weights, has the size of vit-l.
         encoder = "vit-l" if architecture == PRETRAINED else architecture
@@ -359,7 +391,7 @@ def segmented(
         for checkpoint in weights:
             give_weights_of(checkpoint, network, child.setup.profile.dtype)
             file = io.BytesIO()
-            results = segment(network, read, **settings.arguments())
+            results = segment(network, labelled_images, **settings.arguments())
             np.savez_compressed(file, *(result.masks for result in results))
             made[checkpoint.epoch] = file.getvalue()
             child.phase(f"epoch {checkpoint.epoch}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, cast
 
-Judgement = Literal[
+DivergenceJudgement = Literal[
     "race",
     "round-off",
     "fault",
@@ -17,7 +17,7 @@ Judgement = Literal[
     "unexplained",
 ]
 
-JUDGEMENTS: Mapping[Judgement, str] = {
+JUDGEMENTS: Mapping[DivergenceJudgement, str] = {
     "race": "a race: on equal inputs, the same process gives other bits",
     "round-off": "round-off: every operation of both runs stays within the error of its class",
     "fault": "a fault: neither round-off nor a race explains it",
@@ -33,21 +33,35 @@ its class, or one that gave other bits and does not when it is repeated where no
 """
 
 
-def of_round_off(verdict: str) -> Judgement:
-    """Give the judgement for a verdict of `cellrepro.same.operation_round_off.judge_round_off`."""
-    return cast(Judgement, "unexplained" if verdict == "unknown" else verdict)
+def of_round_off(verdict: str) -> DivergenceJudgement:
+    """Give the judgement for a verdict of `cellrepro.same.operation_round_off.judge_round_off`.
+
+    Parameters
+    ----------
+    verdict : {"fault", "round-off", "unknown"}
+    """
+    return cast(DivergenceJudgement, "unexplained" if verdict == "unknown" else verdict)
 
 
 class Stage(NamedTuple):
-    """A stage of a run, in words, and what a difference that begins in it means."""
+    """A stage of a run, in words, and what a difference that begins in it means.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    meaning : str
+        To somebody who trains networks but writes none.
+    judgement : str
+        As long as no operation explains the difference.
+    phases : tuple of str
+        Of operations that may explain it; others run after it.
+    """
 
     name: str
     meaning: str
-    """To somebody who trains networks but writes none."""
-    judgement: Judgement = "unexplained"
-    """As long as no operation explains the difference."""
+    judgement: DivergenceJudgement = "unexplained"
     phases: tuple[str, ...] = ("forward",)
-    """Of operations that may explain it; others run after it."""
 
 
 _TO_BACKWARD = ("forward", "backward")
@@ -84,5 +98,13 @@ COMPUTED_IN_STEP = ("batch", "forward", "loss", "backward", "update", "weights")
 
 
 def may_explain(phase: str | None, stage: str) -> bool:
-    """Whether an operation can be why a stage differs: one that runs after the stage cannot."""
+    """Whether an operation can be why a stage differs: one that runs after the stage cannot.
+
+    Parameters
+    ----------
+    phase : str or None
+        In which the operation ran.
+    stage : str
+        One of `OF_STAGE`.
+    """
     return phase in OF_STAGE[stage].phases

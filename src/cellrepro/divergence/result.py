@@ -1,4 +1,4 @@
-"""What two runs that diverge are told: the first difference, its cause, and the sentence."""
+"""What is known of two runs that diverge: the first difference, its cause, and the sentence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from cellrepro.changes.comparison import Comparison
-from cellrepro.divergence.judgements import COMPUTED_IN_STEP, JUDGEMENTS, Judgement
+from cellrepro.divergence.judgements import COMPUTED_IN_STEP, JUDGEMENTS, DivergenceJudgement
 from cellrepro.results import Result, Row
 from cellrepro.same.ledger_diff import Difference, LedgerComparison
 from cellrepro.same.operation_alignment import Alignment
@@ -44,39 +44,56 @@ class HasSite(Protocol):
 
 @dataclass(frozen=True)
 class OperationAt:
-    """The operation in which two runs diverge."""
+    """The operation in which two runs diverge.
+
+    Attributes
+    ----------
+    op : str or None
+        As PyTorch names it; or what a random number was drawn for.
+    module : str or None
+        In which it was called.
+    source : str or None
+        Line of Python that called it.
+    phase : str or None
+        ``forward``, ``backward`` or ``update``; None for one of a segmentation's stages.
+    inputs : str or None
+        Whether these ``agree``, ``differ``, or this is ``unknown``.
+    """
 
     op: str | None
-    """As PyTorch names it; or what a random number was drawn for."""
     module: str | None = None
     source: str | None = None
-    """Line of Python that called it."""
     phase: str | None = None
-    """``forward``, ``backward`` or ``update``; None for one of a segmentation's stages."""
     inputs: str | None = None
-    """Whether these agree, differ, or this is unknown."""
 
     @classmethod
     def of(cls, operation: HasSite, *, inputs: str | None = None) -> OperationAt:
-        """The place in the code of an operation that was written down."""
+        """Give where an operation that was written down stands in the code."""
         return cls(operation.op, operation.module, operation.source, operation.phase, inputs)
 
     def is_at(self, operation: HasSite) -> bool:
-        """Whether another was called at the same place, source line aside."""
-        here = (self.op, self.module, self.phase)
-        return here == (operation.op, operation.module, operation.phase)
+        """Whether an operation of this name was called in the same module and phase."""
+        site = (self.op, self.module, self.phase)
+        return site == (operation.op, operation.module, operation.phase)
 
 
 @dataclass(frozen=True)
 class Size:
-    """How far apart two results are, as far as that is known."""
+    """How far apart two results are, as far as that is known.
+
+    Attributes
+    ----------
+    max_abs : float or None
+        Largest difference, where results can be subtracted.
+    n_elements : int or None
+        That differ.
+    words : str or None
+        What the difference is between, if not an operation's two results; or how they differ.
+    """
 
     max_abs: float | None = None
-    """Largest difference, where results can be subtracted."""
     n_elements: int | None = None
-    """That differ."""
     words: str | None = None
-    """What the difference is between, if not an operation's two results; or how they differ."""
 
     @classmethod
     def of_elements(cls, n_elements: int, max_abs: float) -> Size:
@@ -93,34 +110,48 @@ class Size:
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """The first difference of two runs, in a stage of one step, of one image, or of neither."""
+    """The first difference of two runs, in a stage of one step, of one image, or of neither.
+
+    Attributes
+    ----------
+    step : int or None
+        Of the training, from 0, or the number of the image; None outside of both.
+    epoch : int or None
+    stage : str
+        One of `OF_STAGE`.
+    names : tuple of str
+        What differs: variables, files, generators, groups of layers, images.
+    both_values : str
+        The first of these, with its value on each side.
+    operation : OperationAt or None
+        That made it, where one could be named.
+    size : Size
+    image : str or None
+        Of a segmentation.
+    """
 
     step: int | None
-    """Of the training, from 0, or the number of the image; None outside."""
     epoch: int | None
     stage: str
-    """One of `OF_STAGE`."""
     names: tuple[str, ...]
-    """What differs: variables, files, generators, groups of layers, images."""
     both_values: str
-    """The first of these, with what each side holds."""
     operation: OperationAt | None = None
-    """That made it, where one could be named."""
     size: Size = Size()
     image: str | None = None
-    """Of a segmentation."""
 
     @classmethod
     def of(cls, difference: Difference, ledgers: LedgerComparison) -> FirstDifference:
-        """A difference of two ledgers, with all that differs at the same stage and step."""
-        beside_it = [
-            other for other in ledgers.of_stage(difference.stage) if other.step == difference.step
+        """Give a difference of two ledgers, with all that differs at the same stage and step."""
+        names = [
+            entry.name
+            for entry in ledgers.of_stage(difference.stage)
+            if entry.step == difference.step
         ]
         return cls(
             step=difference.step,
             epoch=difference.epoch,
             stage=difference.stage,
-            names=tuple(other.name for other in beside_it),
+            names=tuple(names),
             both_values=difference.said(),
         )
 
@@ -130,63 +161,94 @@ class FirstDifference:
         return None if self.operation is None else self.operation.op
 
     def of_image(self, image: str, step: int) -> FirstDifference:
-        """The same as a difference of one image, by its name and number."""
+        """Give the same as a difference of one image, by its name and number."""
         return replace(self, image=image, step=step)
 
     def sentence(self) -> str:
         """Say where, and what differs there; the operation, where one could be named."""
         operation = self.operation
-        size = self.size.sentence()
-        in_stages = operation is None or operation.phase is None
-        if self.image is not None and in_stages and size:
-            made_by = f" (`{operation.module}.{operation.op}`)" if operation and self.op else ""
-            return f"{self.stage} of {self.image}{made_by}: {size}"
-        step = "" if self.step is None or self.image else f"step {self.step}, "
+        is_of_stage = operation is None or operation.phase is None
+        if self.image is not None and is_of_stage and self.size.sentence():
+            return self._sentence_of_image_stage()
         if operation is None or operation.op is None:
-            return f"{step}{self.stage} ({self.both_values})"
-        head = step
+            return f"{self._step_in_words()}{self.stage} ({self.both_values})"
+        return f"{self._beginning()}{self._what_the_operation_did(operation)}"
+
+    def _sentence_of_image_stage(self) -> str:
+        """Say how far apart two segmentations are at a stage, and what made it."""
+        operation = self.operation
+        has_name = operation is not None and operation.op is not None
+        made_by = f" (`{operation.module}.{operation.op}`)" if operation and has_name else ""
+        return f"{self.stage} of {self.image}{made_by}: {self.size.sentence()}"
+
+    def _step_in_words(self) -> str:
+        return "" if self.step is None or self.image else f"step {self.step}, "
+
+    def _beginning(self) -> str:
+        """Where the operation ran: the image, or the stage and the step."""
         if self.image is not None:
-            head = f"{self.stage} of {self.image}; "
-        elif self.stage not in COMPUTED_IN_STEP:
-            head = f"{self.stage} ({self.both_values}); {step}"
+            return f"{self.stage} of {self.image}; "
+        if self.stage in COMPUTED_IN_STEP:
+            return self._step_in_words()
+        return f"{self.stage} ({self.both_values}); {self._step_in_words()}"
+
+    def _what_the_operation_did(self, operation: OperationAt) -> str:
         module = f"`{operation.module}`" if operation.module else None
         called = " of ".join(part for part in (operation.phase, module) if part)
         line = f" ({operation.source})" if operation.source else ""
-        did = _WHAT_IT_DID.get(operation.inputs or "", "is the first whose outputs differ")
+        what = _WHAT_IT_DID.get(operation.inputs or "", "is the first whose outputs differ")
+        size = self.size.sentence()
         by_how_much = f", {size}" if size else ""
-        return f"{head}{called}{line}: `{operation.op}` {did}{by_how_much}"
+        return f"{called}{line}: `{operation.op}` {what}{by_how_much}"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a closer look at the diverging step saw."""
+    """How the cause of a difference is known.
+
+    Attributes
+    ----------
+    how : str
+        Stored operations, stored draws, repetition, audit, two replays.
+    n_repetitions : int
+        Of the step.
+    n_replays : int
+        Of single operations.
+    flips : int or None
+        How often the named operation gave other bits.
+    n_asked : int or None
+        In so many replays of it.
+    alignment : str or None
+        Which operations correspond.
+    parting : str or None
+        How the operation is known.
+    round_off : str or None
+        Whether every operation stayed within the error of its class.
+    ends_as : {"a", "b", "both", "neither"} or None
+        Whose bits a replay ends in; None if unknown.
+    arrival : tuple of str
+        How the state before the step was reached, on each side.
+    draws : str or None
+        The first draw of random numbers in which the two differ.
+    elimination : str or None
+        Why it may be no fault though no race was seen.
+    stages_apart : tuple of str
+        Of a segmentation, how far apart each stage is, from the first that differs.
+    """
 
     how: str
-    """Stored operations, stored draws, repetition, audit, two replays."""
     n_repetitions: int = 0
-    """Of the step."""
     n_replays: int = 0
-    """Of single operations."""
     flips: int | None = None
-    """Of the named operation."""
     n_asked: int | None = None
-    """In so many replays of it."""
     alignment: str | None = None
-    """Which operations correspond."""
     parting: str | None = None
-    """How the operation is known."""
     round_off: str | None = None
-    """Whether every operation stayed within the error of its class."""
     ends_as: Literal["a", "b", "both", "neither"] | None = None
-    """Whose bits a replay ends in; None if unknown."""
     arrival: tuple[str, ...] = ()
-    """How the state before the step was reached, on each side."""
     draws: str | None = None
-    """The first draw of random numbers in which the two differ."""
     elimination: str | None = None
-    """Why it may be no fault though no race was seen."""
     stages_apart: tuple[str, ...] = ()
-    """Of a segmentation, how far, from the first that differs."""
 
 
 @dataclass(frozen=True)
@@ -194,38 +256,56 @@ class Cause:
     """What made a difference: its operation, what it was, and how that is known."""
 
     difference: FirstDifference
-    judgement: Judgement
+    judgement: DivergenceJudgement
     evidence: Evidence
     operations: Alignment | None = None
 
 
 @dataclass(frozen=True, repr=False)
 class Divergence(Result):
-    """Where two runs diverge, and what comes of it."""
+    """Where two runs diverge, and what comes of it.
+
+    Attributes
+    ----------
+    a, b : str
+        ``KEY/MACHINE/REPEAT``.
+    first : FirstDifference or None
+        In the first stage in which they differ, in the order of a run.
+    computed : FirstDifference or None
+        The first that was computed otherwise; ``first`` where that was.
+    stages : mapping of str to tuple of str
+        What differs, by stage.
+    judgement : str or None
+        One of `JUDGEMENTS`; None where nothing differs.
+    verdict : Verdict
+        Over weights and masks.
+    comparison : Comparison
+    evidence : Evidence or None
+    n_compared : int
+        Entries of the ledgers that could be compared.
+    notes : tuple of str
+        What was not inspected, and why.
+    ledgers : LedgerComparison or None
+    operations : Alignment or None
+        Of the diverging step.
+    chain : tuple of str
+        Stages that both passed.
+    """
 
     a: str
-    """This and the next as ``KEY/MACHINE/REPEAT``."""
     b: str
     first: FirstDifference | None
-    """In the first stage in which they differ, in the order of a run."""
     computed: FirstDifference | None
-    """The first that was computed otherwise; ``first`` where that was."""
     stages: Mapping[str, tuple[str, ...]]
-    """What differs, by stage."""
-    judgement: Judgement | None
+    judgement: DivergenceJudgement | None
     verdict: Verdict
-    """Over weights and masks."""
     comparison: Comparison
     evidence: Evidence | None
     n_compared: int
-    """Entries of the ledgers that could be compared."""
     notes: tuple[str, ...] = ()
-    """What was not looked at, and why."""
     ledgers: LedgerComparison | None = field(default=None, repr=False)
     operations: Alignment | None = field(default=None, repr=False)
-    """Of the diverging step."""
     chain: tuple[str, ...] = STAGES
-    """Stages that both passed."""
 
     @property
     def where(self) -> FirstDifference | None:

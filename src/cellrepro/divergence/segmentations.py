@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cellrepro.divergence.judgements import Judgement
-from cellrepro.divergence.look import CannotLook, Look
-from cellrepro.divergence.look_at_image import IMAGE_STAGES, LookAtImage
+from cellrepro.divergence.image_inspection import IMAGE_STAGES, ImageInspection
+from cellrepro.divergence.inspection import CannotInspect, Inspection
+from cellrepro.divergence.judgements import DivergenceJudgement
 from cellrepro.divergence.result import Cause, Divergence, Evidence, FirstDifference
 from cellrepro.errors import CellreproError
 from cellrepro.model.stages import PASSED
@@ -24,17 +24,31 @@ def rows_by_stage(rows: Sequence[LedgerRow], repeat: Repeat) -> Iterator[LedgerR
     """
     images = repeat.manifest.masks
     for row in rows:
-        name = row.name
-        if row.stage == "data" and name.startswith("file "):
-            if Path(name.removeprefix("file ")).stem in images:
-                yield replace(row, stage="file")
-        elif row.stage == "data":
-            if name.endswith(" decoded") and name.removesuffix(" decoded") in images:
-                yield replace(row, stage="decoded")
-        elif row.stage == "masks" and not name.endswith(" masks"):
-            yield replace(row, stage="filtered")
-        elif row.stage != "rng":
-            yield row
+        stage = _stage_in_segmentation(row, images)
+        if stage is not None:
+            yield replace(row, stage=stage)
+
+
+def _stage_in_segmentation(row: LedgerRow, images: Collection[str]) -> str | None:
+    """The stage of a segmentation that a row tells about; None for what it does not use."""
+    match row.stage:
+        case "rng":
+            return None
+        case "data":
+            return _stage_of_data(row.name, images)
+        case "masks" if not row.name.endswith(" masks"):
+            return "filtered"
+    return row.stage
+
+
+def _stage_of_data(name: str, images: Collection[str]) -> str | None:
+    """``file`` or ``decoded`` for what is of a segmented image; None for everything else."""
+    if name.startswith("file "):
+        if Path(name.removeprefix("file ")).stem in images:
+            return "file"
+        return None
+    is_decoded = name.endswith(" decoded") and name.removesuffix(" decoded") in images
+    return "decoded" if is_decoded else None
 
 
 def comparable_stages(
@@ -54,37 +68,41 @@ def comparable_stages(
     return [[row for row in side if row.stage not in left_out] for side in sides]
 
 
-def with_images(answer: Divergence, look: Look, ledgers: LedgerComparison) -> Divergence:
-    """Add the first stage at which an image differs, and what a closer look says of it.
+def with_images(
+    answer: Divergence, inspection: Inspection, ledgers: LedgerComparison
+) -> Divergence:
+    """Add the first stage at which an image differs, and what inspecting it shows.
 
     Parameters
     ----------
     answer : Divergence
         From the ledgers alone, of two segmentations.
-    look : Look
+    inspection : Inspection
     ledgers : LedgerComparison
+
+    Returns
+    -------
+    Divergence
     """
-    images = list(look.repeats[0].manifest.masks)
-    shown = _first_in_image(ledgers, images)
+    images = list(inspection.repeats[0].manifest.masks)
+    entry = _first_in_image(ledgers, images)
     first = answer.first
-    if shown is None or first is None:
+    if entry is None or first is None:
         return answer
-    image = _image_of(shown)
-    difference = FirstDifference.of(shown, ledgers).of_image(image, images.index(image))
+    image = _image_of(entry)
+    difference = FirstDifference.of(entry, ledgers).of_image(image, images.index(image))
     judgement = _judged_by_ledgers(difference, ledgers)
     cause = Cause(difference, judgement, Evidence("ledgers"))
     notes = answer.notes
     try:
-        cause = LookAtImage.of(look).cause_of(cause)
-    except (CannotLook, CellreproError) as error:
+        cause = ImageInspection.of(inspection).cause_of(cause)
+    except (CannotInspect, CellreproError) as error:
         notes = (*notes, f"not segmented again: {error}")
-    difference = cause.difference
-    if first.stage == difference.stage:
-        first = difference
-        computed = difference
+    computed = cause.difference
+    if first.stage == computed.stage:
+        first = computed
     else:
-        first = replace(first, size=replace(first.size, max_abs=difference.size.max_abs))
-        computed = difference
+        first = replace(first, size=replace(first.size, max_abs=computed.size.max_abs))
     return replace(
         answer,
         first=first,
@@ -106,8 +124,10 @@ def _first_in_image(ledgers: LedgerComparison, images: Sequence[str]) -> Differe
     return None
 
 
-def _judged_by_ledgers(difference: FirstDifference, ledgers: LedgerComparison) -> Judgement:
-    if any(other.stage == "spec" for other in ledgers.differences):
+def _judged_by_ledgers(
+    difference: FirstDifference, ledgers: LedgerComparison
+) -> DivergenceJudgement:
+    if any(entry.stage == "spec" for entry in ledgers.differences):
         return "settings"
     if difference.stage == "decoded" or ledgers.of_stage("weights-init"):
         return "data"

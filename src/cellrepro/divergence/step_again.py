@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from cellrepro.divergence.alignment import to_compare
+from cellrepro.divergence.alignment import pairs_to_compare
 from cellrepro.divergence.stepper import Snapshot, Stepper
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
@@ -29,31 +29,47 @@ from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.trace.random_draws import Draw
 
-_LOOK_SECONDS = 0.02  # between two looks whether the other process is as far
+if TYPE_CHECKING:
+    import torch
+
+_POLL_SECONDS = 0.02  # between two questions whether the other process is as far
 
 
 @dataclass
 class StepAgain:
-    """What repeating one step saw."""
+    """What repeating one step showed.
+
+    Attributes
+    ----------
+    arrival : str
+        How the state before the step was reached.
+    entries : list of LedgerRow
+        The step's ledger.
+    rows : list of OperationRow
+        Its operations.
+    draws : list of Draw
+        Its draws of random numbers.
+    diverged : list of OperationRow or None
+        Operations of the repetition that diverged from the first.
+    n_repetitions : int
+        Of the step from the same state, until it diverged.
+    audited : tuple of NondeterministicOperation
+        Operations known to race that gave other bits when they were run again.
+    n_replays : int
+        Of single operations, by the audit.
+    outputs : dict of int to list of Tensor
+        Of chosen operations, by the operation's order in the step.
+    """
 
     arrival: str
-    """How the state before the step was reached."""
     entries: list[LedgerRow]
-    """The step's ledger."""
     rows: list[OperationRow]
-    """Its operations."""
     draws: list[Draw]
-    """Its draws of random numbers."""
     diverged: list[OperationRow] | None = None
-    """Operations of the repetition that diverged from the first."""
     n_repetitions: int = 0
-    """Of the step from the same state, until it diverged."""
     audited: tuple[NondeterministicOperation, ...] = ()
-    """Operations known to race that gave other bits when they were run again."""
     n_replays: int = 0
-    """Of single operations, by the audit."""
-    kept: dict[int, list[Any]] = field(default_factory=dict)
-    """Outputs of chosen operations: tensors, by the operation's order in the step."""
+    outputs: dict[int, list[torch.Tensor]] = field(default_factory=dict)
 
 
 def step_again(
@@ -80,6 +96,15 @@ def step_again(
         How often each operation known to race is run again after that; 0 for none.
     quiet : bool
         Show no progress.
+
+    Returns
+    -------
+    StepAgain
+
+    Raises
+    ------
+    BadInput
+        If the initial weights are not those that the run began with.
     """
     stored = Repeat(repeat.folder.resolve())
     task = partial(
@@ -105,6 +130,26 @@ def steps_again(
     """Repeat one step of two stored trainings at the same time, each in its own environment.
 
     Each operation has its error against float64, and outputs that are compared are kept.
+
+    Parameters
+    ----------
+    requests : sequence of Request
+        Of the two trainings.
+    repeats : sequence of Repeat
+        The same two.
+    step : int
+        From 0.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    tuple of two StepAgain
+
+    Raises
+    ------
+    BadInput
+        If the initial weights are not those that a run began with.
     """
     stored = [Repeat(repeat.folder.resolve()) for repeat in repeats]
     names = " and ".join(repeat.name for repeat in stored)
@@ -155,7 +200,7 @@ class Meeting:
     def rows_of(self, side: int) -> list[OperationRow]:
         """The operations of a process, once they are there; if the caller ends, so does this."""
         while not self._file(side).exists():
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         rows: list[OperationRow] = pickle.loads(self._file(side).read_bytes())
         return rows
 
@@ -184,11 +229,11 @@ def step_in_child(
         expected = [row.outputs for row in seen.rows]
         while seen.diverged is None and seen.n_repetitions < repetitions:
             stepper.go_back(before)
-            with OperationLedger(stepper.network, step=step) as other:
+            with OperationLedger(stepper.network, step=step) as repetition:
                 stepper.loop.step()
             seen.n_repetitions += 1
-            if [row.outputs for row in other.rows] != expected:
-                seen.diverged = other.rows
+            if [row.outputs for row in repetition.rows] != expected:
+                seen.diverged = repetition.rows
         if suspects:
             stepper.go_back(before)
             _audit(stepper, seen, suspects)
@@ -205,13 +250,13 @@ def step_beside_another(
         stepper = Stepper(request, device, child)
         seen, before = _first_pass(child, stepper, repeats[meeting.side], step, reference=True)
         meeting.leave(seen.rows)
-        pairs = to_compare(repeats, meeting.rows_of(0), meeting.rows_of(1))
+        pairs = pairs_to_compare(repeats, meeting.rows_of(0), meeting.rows_of(1))
         wanted = frozenset(pair[meeting.side].index for pair in pairs)
         stepper.go_back(before)
         with OperationLedger(stepper.network, step=step, wanted=wanted) as again:
             stepper.loop.step()
         for index, tensors in again.outputs.items():
-            seen.kept[index] = [tensor.cpu().contiguous() for tensor in tensors]
+            seen.outputs[index] = [tensor.cpu().contiguous() for tensor in tensors]
     return seen
 
 

@@ -32,20 +32,26 @@ def same_as_stored(rows: Sequence[LedgerRow], stored: Stored) -> bool | None:
     """Whether rows have the digests that a ledger holds; None where none can be compared."""
     answers = []
     for row in rows:
-        other = stored.get((row.step, row.stage, row.name))
-        if other is not None and comparable(row.digest, other.digest):
-            answers.append(row.digest == other.digest)
+        stored_row = stored.get((row.step, row.stage, row.name))
+        if stored_row is not None and comparable(row.digest, stored_row.digest):
+            answers.append(row.digest == stored_row.digest)
     return all(answers) if answers else None
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything the next step depends on."""
+    """Everything the next step depends on.
+
+    Attributes
+    ----------
+    training : TrainingState
+        Of network, training loop and optimizer.
+    generators : object
+        As `cellrepro.determinism.generator_states.capture` gives them.
+    """
 
     training: TrainingState
-    """Of network, training loop and optimizer."""
     generators: Any
-    """As `cellrepro.determinism.generator_states.capture` gives them."""
 
 
 class Stepper:

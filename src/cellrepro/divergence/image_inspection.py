@@ -1,4 +1,4 @@
-"""A closer look at one image of two segmentations: segmented again, with every stage kept."""
+"""One image of two segmentations inspected: segmented again, with every stage kept."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cellrepro.divergence.alignment import aligned
+from cellrepro.divergence.alignment import align_operations
+from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import of_round_off
-from cellrepro.divergence.look import CannotLook, Look
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
@@ -41,34 +41,44 @@ _FLOWS = ("the flows", "the cell probability")
 
 
 @dataclass
-class Seen:
-    """What segmenting one image again has shown."""
+class SegmentedAgain:
+    """What segmenting one image again has shown.
+
+    Attributes
+    ----------
+    arrays : mapping of str to list of ndarray
+        By stage.
+    digests : mapping of str to str
+        By stage.
+    rows : list of OperationRow
+        Operations of the network.
+    diverged : SegmentedAgain or None
+        The repetition that gave other bits.
+    n_repetitions : int
+        Until then.
+    """
 
     arrays: Mapping[str, list[np.ndarray]]
-    """By stage."""
     digests: Mapping[str, str]
-    """By stage."""
     rows: list[OperationRow]
-    """Operations of the network."""
-    other: Seen | None = None
-    """Of the repetition that gave other bits."""
+    diverged: SegmentedAgain | None = None
     n_repetitions: int = 0
 
 
-class LookAtImage(Look):
-    """A closer look at one image of two segmentations."""
+class ImageInspection(Inspection):
+    """Two segmentations inspected in one image."""
 
     @classmethod
-    def of(cls, look: Look) -> LookAtImage:
+    def of(cls, inspection: Inspection) -> ImageInspection:
         """With the same runs and options."""
         return cls(
-            repeats=look.repeats,
-            store=look.store,
-            data=look.data,
-            again=look.again,
-            repetitions=look.repetitions,
-            suspects=look.suspects,
-            quiet=look.quiet,
+            repeats=inspection.repeats,
+            store=inspection.store,
+            data=inspection.data,
+            again=inspection.again,
+            repetitions=inspection.repetitions,
+            suspects=inspection.suspects,
+            quiet=inspection.quiet,
         )
 
     def cause_of(self, cause: Cause) -> Cause:
@@ -79,33 +89,41 @@ class LookAtImage(Look):
         cause : Cause
             As far as the ledgers tell.
 
+        Returns
+        -------
+        Cause
+
         Raises
         ------
-        CannotLook
+        CannotInspect
             If the image cannot be segmented again here.
         """
         stored = self._in_stored_rows(cause.difference)
         if not self.again:
             return _with_operation(cause, stored)
         is_unexplained = cause.judgement == "unexplained"
-        with_operations = cause.difference.stage in _OF_NETWORK and is_unexplained
+        is_of_network = cause.difference.stage in _OF_NETWORK
+        with_operations = is_of_network and is_unexplained
         sides = self._segmented_again(cause, with_operations=with_operations)
-        image = str(cause.difference.image)
-        evidence = Evidence(
-            "segmented again",
-            n_repetitions=sides[0].n_repetitions,
-            arrival=tuple(
-                _held_against(seen, repeat, image)
-                for seen, repeat in zip(sides, self.repeats, strict=False)
-            ),
-        )
-        cause = replace(cause, evidence=evidence)
+        cause = replace(cause, evidence=self._evidence(sides, str(cause.difference.image)))
         if len(sides) == 1:  # it does not differ from itself
             return _with_operation(cause, stored)
-        cause = _measured(cause, *sides)
-        if sides[0].other is not None:
+        a, b = sides
+        cause = _measured(cause, a, b)
+        if a.diverged is not None:
             return _with_operation(replace(cause, judgement="race"), stored)
-        return self._judged(cause, *sides) if with_operations else cause
+        return self._judged(cause, a, b) if with_operations else cause
+
+    def _evidence(self, sides: Sequence[SegmentedAgain], image: str) -> Evidence:
+        """How often the image was segmented, and how many stages have the stored bits."""
+        # One side, where both should make the same and the first did not differ from itself.
+        arrival = [
+            _held_against(seen, repeat, image)
+            for seen, repeat in zip(sides, self.repeats, strict=False)
+        ]
+        return Evidence(
+            "segmented again", n_repetitions=sides[0].n_repetitions, arrival=tuple(arrival)
+        )
 
     def _in_stored_rows(self, difference: FirstDifference) -> Cause | None:
         """The operation that both wrote down and that differs first."""
@@ -114,7 +132,7 @@ class LookAtImage(Look):
         rows = self.stored_rows(OPERATIONS, OperationRow, difference.step)
         return None if rows is None else self.cause_in_rows(difference, *rows)
 
-    def _segmented_again(self, cause: Cause, *, with_operations: bool) -> list[Seen]:
+    def _segmented_again(self, cause: Cause, *, with_operations: bool) -> list[SegmentedAgain]:
         """The image as each side makes it; where both should make the same, until one differs."""
         image = str(cause.difference.image)
         a, b = (repeat.spec for repeat in self.repeats)
@@ -125,7 +143,7 @@ class LookAtImage(Look):
             )
             if cause.judgement == "unexplained" and alike:
                 seen = segment_side(self.repeats[0], repetitions=self.repetitions)
-                return [seen] if seen.other is None else [seen, seen.other]
+                return [seen] if seen.diverged is None else [seen, seen.diverged]
             return [segment_side(repeat) for repeat in self.repeats]
 
     def _segment_side(
@@ -136,16 +154,16 @@ class LookAtImage(Look):
         on_event: Callable[[Event], None],
         operations: bool,
         repetitions: int = 0,
-    ) -> Seen:
+    ) -> SegmentedAgain:
         pixels = self.store.image(repeat.spec.images_digest, image)
         if pixels is None:
-            raise CannotLook(f"the store does not keep {image} of {repeat.name}")
+            raise CannotInspect(f"the store does not keep {image} of {repeat.name}")
         try:
             source = started_from(repeat, self.store)
         except BadInput as error:
-            raise CannotLook(str(error)) from error
+            raise CannotInspect(str(error)) from error
         if source.path is None and repeat.spec.seed is None:
-            raise CannotLook(f"the random weights of {repeat.name} were not seeded (mode off)")
+            raise CannotInspect(f"the random weights of {repeat.name} were not seeded (mode off)")
         stack = repeat.masks(image).ndim == 3
         request = Request(repeat.spec, Path(), source)
         task = partial(
@@ -158,9 +176,9 @@ class LookAtImage(Look):
         label = f"segmenting {image} of {repeat.name} again"
         return in_child(task, request.setup, label=label, on_event=on_event)
 
-    def _judged(self, cause: Cause, a: Seen, b: Seen) -> Cause:
+    def _judged(self, cause: Cause, a: SegmentedAgain, b: SegmentedAgain) -> Cause:
         """The operation of the network, and whether all of them are within their error."""
-        alignment = aligned(self.repeats, a.rows, b.rows)
+        alignment = align_operations(self.repeats, a.rows, b.rows)
         parting = first_divergence(alignment)
         verdict, round_off = judge_round_off(a.rows, b.rows)
         difference = cause.difference
@@ -192,7 +210,7 @@ def _with_operation(cause: Cause, stored: Cause | None) -> Cause:
     )
 
 
-def _held_against(seen: Seen, repeat: Repeat, image: str) -> str:
+def _held_against(seen: SegmentedAgain, repeat: Repeat, image: str) -> str:
     """How many stages have the bits of the stored run."""
     if not repeat.has(LEDGER):
         return "there is no ledger to hold it against"
@@ -212,7 +230,7 @@ def segmented_again(
     image: LabelledImage,
     operations: bool = False,
     repetitions: int = 0,
-) -> Seen:
+) -> SegmentedAgain:
     """Inside the child: segment an image with every stage kept, until it differs from itself.
 
     Parameters
@@ -225,6 +243,10 @@ def segmented_again(
         Whether the network's operations are written down, with their error against float64.
     repetitions : int
         How often at most.
+
+    Returns
+    -------
+    SegmentedAgain
     """
     from cellrepro.trace.operation_ledger import OperationLedger
 
@@ -235,16 +257,16 @@ def segmented_again(
             with OperationLedger(network, step=0, reference=True) as ledger:
                 _stages_of(network, image, request)
             seen.rows = ledger.rows
-        while seen.other is None and seen.n_repetitions < repetitions:
-            other = _stages_of(network, image, request)
+        while seen.diverged is None and seen.n_repetitions < repetitions:
+            repetition = _stages_of(network, image, request)
             seen.n_repetitions += 1
-            if other.digests != seen.digests:
-                seen.other = other
+            if repetition.digests != seen.digests:
+                seen.diverged = repetition
     child.tell("done", "segmented")
     return seen
 
 
-def _stages_of(network: Any, image: LabelledImage, request: Request) -> Seen:
+def _stages_of(network: Any, image: LabelledImage, request: Request) -> SegmentedAgain:
     """Every stage of one image."""
     from cellrepro.model.inference import segment
 
@@ -254,13 +276,13 @@ def _stages_of(network: Any, image: LabelledImage, request: Request) -> Seen:
     stages.saw("decoded", image.image)
     stages.saw("flows", *result.flows.values())
     stages.saw("filtered", result.masks)
-    return Seen(stages.arrays, stages.digests, rows=[])
+    return SegmentedAgain(stages.arrays, stages.digests, rows=[])
 
 
 # -- how far apart -------------------------------------------------------------------------
 
 
-def _measured(cause: Cause, a: Seen, b: Seen) -> Cause:
+def _measured(cause: Cause, a: SegmentedAgain, b: SegmentedAgain) -> Cause:
     """The first stage that differs, how far apart the two are there, and at those after it."""
     sizes = dict(_sizes_by_stage(a, b))
     difference = cause.difference
@@ -276,7 +298,7 @@ def _measured(cause: Cause, a: Seen, b: Seen) -> Cause:
     return replace(cause, difference=difference, evidence=evidence)
 
 
-def _sizes_by_stage(a: Seen, b: Seen) -> Iterator[tuple[str, Size]]:
+def _sizes_by_stage(a: SegmentedAgain, b: SegmentedAgain) -> Iterator[tuple[str, Size]]:
     """How far apart two results are at every stage that differs, in order."""
     for stage in IMAGE_STAGES:
         if a.digests.get(stage) != b.digests.get(stage):

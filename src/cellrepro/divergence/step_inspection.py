@@ -1,4 +1,4 @@
-"""A closer look at the training step in which two runs diverge: the operation, and what it was.
+"""The training step in which two runs diverge, inspected: the operation, and what happened there.
 
 Where environments or modes differ, the step is repeated in two processes, else in one.
 """
@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cellrepro.bits.site import Site
 from cellrepro.determinism.known_operations import may_race
-from cellrepro.divergence.alignment import KeptBySide, aligned, is_call, whose_substitutes
+from cellrepro.divergence.alignment import (
+    OutputsBySide,
+    align_operations,
+    is_call,
+    whose_substitutes,
+)
+from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
-from cellrepro.divergence.look import CannotLook, Look
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
 from cellrepro.divergence.step_again import StepAgain, step_again, steps_again
 from cellrepro.divergence.stepper import same_as_stored
@@ -31,23 +36,35 @@ from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.trace.random_draws import Draw, first_draw_difference
 
+if TYPE_CHECKING:
+    import torch
+
 _OF_DRAWS = {"rng", "crops", "images drawn"}
 """Stages, and what differs in them, that a draw of random numbers explains."""
 
 
-class LookAtStep(Look):
-    """A closer look at what two trainings computed."""
+class StepInspection(Inspection):
+    """Two trainings inspected in the step in which they diverge."""
 
     def cause_of(self, difference: FirstDifference) -> Cause:
         """Find what made two runs differ.
 
+        Parameters
+        ----------
+        difference : FirstDifference
+            The first that was computed otherwise.
+
+        Returns
+        -------
+        Cause
+
         Raises
         ------
-        CannotLook
+        CannotInspect
             If that cannot be found here.
         """
         if difference.stage == "rng" and difference.names[0].endswith(" before"):
-            raise CannotLook("no operation is named: a generator changed before the step began")
+            raise CannotInspect("no operation is named: a generator changed before the step began")
         step = self._step_of(difference)
         drawn = self._drawn_otherwise(difference, step)
         if drawn is not None:
@@ -58,13 +75,13 @@ class LookAtStep(Look):
             return stored
         try:
             if difference.step is None or not self.again:
-                raise CannotLook("what was stored does not show it; --ledger ops stores more")
+                raise CannotInspect("what was stored does not show it; --ledger ops stores more")
             if self._computed_alike():
                 return self._in_one_process(difference, step, stored)
             return self._in_two_processes(difference, step)
-        except (CannotLook, CellreproError) as error:
-            if stored is None:  # a device that is not here, for example: the rest is told
-                raise CannotLook(f"no operation is named: {error}") from error
+        except (CannotInspect, CellreproError) as error:
+            if stored is None:  # a device that is not here, for example
+                raise CannotInspect(f"no operation is named: {error}") from error
             return stored
 
     def _step_of(self, difference: FirstDifference) -> int:
@@ -178,12 +195,16 @@ class LookAtStep(Look):
         """Where the step diverges, and whether all in it is within the error of its class."""
         requests = [self._request(repeat) for repeat in self.repeats]
         a, b = steps_again(requests, self.repeats, step, quiet=self.quiet)
-        alignment = aligned(self.repeats, a.rows, b.rows, KeptBySide(a.kept, b.kept))
+        alignment = align_operations(
+            self.repeats, a.rows, b.rows, OutputsBySide(a.outputs, b.outputs)
+        )
         parting = first_divergence(alignment)
         verdict, round_off = judge_round_off(a.rows, b.rows)
         draws = first_draw_difference(a.draws, b.draws)
         if parting is not None:
-            size = _size_between(a.kept.get(parting.a.index, []), b.kept.get(parting.b.index, []))
+            size = _size_between(
+                a.outputs.get(parting.a.index, []), b.outputs.get(parting.b.index, [])
+            )
             if is_call(parting.a):
                 between = f"between {whose_substitutes(self.repeats)}"
                 size = replace(size, words=f"{size.words} {between}" if size.words else between)
@@ -203,19 +224,19 @@ class LookAtStep(Look):
 
     def _request(self, repeat: Repeat) -> Request:
         if repeat.spec.seed is None and not (repeat.folder / CHECKPOINTS).is_dir():
-            raise CannotLook(
+            raise CannotInspect(
                 f"nothing of {repeat.name} was seeded (mode off), so that its steps cannot be "
                 "carried out again; mode fast seeds, and --keep-checkpoints keeps the generators"
             )
         folder = Path(repeat.manifest.data.path if self.data is None else self.data)
         if not folder.is_dir() or folder_digest(folder) != repeat.spec.data_digest:
-            raise CannotLook(
+            raise CannotInspect(
                 f"{folder} does not hold the images of {repeat.name}; name their folder with --data"
             )
         try:
             return Request(repeat.spec, folder.resolve(), started_from(repeat, self.store))
         except BadInput as error:
-            raise CannotLook(str(error)) from error
+            raise CannotInspect(str(error)) from error
 
 
 def _ends_as_stored(seen: StepAgain, repeat: Repeat, step: int) -> bool | None:
@@ -253,14 +274,14 @@ def _first_to_run(
     """The one that ran first in a step; those that are not among its rows come last."""
     sites = [OperationAt.of(row) for row in rows]
 
-    def place_in_step(operation: NondeterministicOperation) -> int:
+    def order_in_step(operation: NondeterministicOperation) -> int:
         site = OperationAt.of(operation)
         return sites.index(site) if site in sites else len(sites)
 
-    return min(operations, key=place_in_step)
+    return min(operations, key=order_in_step)
 
 
-def _size_between(a: Sequence[Any], b: Sequence[Any]) -> Size:
+def _size_between(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> Size:
     """How many elements of an operation's outputs differ, and by how much."""
     from cellrepro.bits.same import difference
 
