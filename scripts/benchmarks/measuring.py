@@ -15,9 +15,16 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure: what it is, its value, and how it was measured.
+    """One measured figure.
 
-    The target is ``<= 1.05`` or the like, or nothing.
+    Attributes
+    ----------
+    name : str
+    value : float
+    target : str
+        ``<= 1.05`` or the like; empty for none.
+    how : str
+        How it was measured.
     """
 
     name: str
@@ -31,10 +38,10 @@ class Figure:
         if not self.target:
             return None
         sign, bound = self.target.split()
-        return COMPARED[sign](self.value, float(bound))
+        return COMPARISONS[sign](self.value, float(bound))
 
 
-COMPARED: dict[str, Callable[[float, float], bool]] = {
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">=": operator.ge,
@@ -43,7 +50,15 @@ COMPARED: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured: a moment of each, the usual, or what takes long, too."""
+    """How much is measured.
+
+    Attributes
+    ----------
+    name : {"smallest", "usual", "all"}
+        A moment of each, what is usual, or also what takes long.
+    data : Path or None
+        A folder of real images.
+    """
 
     name: str
     data: Path | None = None
@@ -55,6 +70,7 @@ class Extent:
 
 
 def seconds_of(function: Callable[[], object]) -> float:
+    """Measure one call."""
     started = time.perf_counter()
     function()
     return time.perf_counter() - started

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.measuring import ROUNDS, Extent, Figure, in_turns, ratio_of, seconds_of, warm_loop
 
+if TYPE_CHECKING:
+    from torch import nn
+
 # What watching may cost beside a plain step, by what it cannot do without (docs/benchmarks.md).
 OF_AN_AUDIT = "<= 5.5"  # every operation is executed three times, and its results are compared
-
-
 OF_A_STEP = "<= 1.12"  # 36 MB of weights, gradients and moments are read
-
-
 # A thousand operations are seen and placed, and 163 MB digested: 1.4 at least.
 OF_OPERATIONS = "<= 2.8"
 
@@ -55,13 +55,37 @@ def digest_speed(extent: Extent) -> Iterator[Figure]:
     yield ratio_of(name, seconds, "read", "digest", ">= 0.5", how)
 
 
-WATCHED = (("tiny", 1, 25), ("tiny", 2, 9), ("vit-b", 1, 3))
-"""Encoder, images a step, rounds."""
+@dataclass(frozen=True)
+class _Loop:
+    """A training loop that is watched.
+
+    Attributes
+    ----------
+    encoder : str
+    batch_size : int
+        Images a step.
+    rounds : int
+        How often each way of watching is measured.
+    """
+
+    encoder: str
+    batch_size: int
+    rounds: int
+
+    @property
+    def name(self) -> str:
+        """In the names of figures."""
+        return f"{self.encoder}, batch {self.batch_size}"
+
+    @property
+    def how(self) -> str:
+        """How it was measured."""
+        return f"{self.rounds} alternating rounds"
 
 
-def _watched(extent: Extent) -> Iterator[tuple[str, str, int, int]]:
-    for encoder, batch_size, rounds in extent.of([("tiny", 1, 1)], WATCHED[:2], WATCHED):
-        yield f"{encoder}, batch {batch_size}", encoder, batch_size, rounds
+def _loops(extent: Extent) -> Sequence[_Loop]:
+    small = (_Loop("tiny", 1, 25), _Loop("tiny", 2, 9))
+    return extent.of([_Loop("tiny", 1, 1)], small, [*small, _Loop("vit-b", 1, 3)])
 
 
 def ledger_ratio(extent: Extent) -> Iterator[Figure]:
@@ -69,52 +93,59 @@ def ledger_ratio(extent: Extent) -> Iterator[Figure]:
     from cellrepro.store.ledger import Ledger
     from cellrepro.trace.watches import StepWatch, Watches
 
-    for called, encoder, batch_size, rounds in _watched(extent):
+    for loop in _loops(extent):
         watch = Watches(())
-        _, training = warm_loop(encoder, 2 * rounds, batch_size=batch_size, watch=watch)
+        _, training = warm_loop(
+            loop.encoder, 2 * loop.rounds, batch_size=loop.batch_size, watch=watch
+        )
         seconds: dict[str, list[float]] = {"plain": [], "ledger": []}
-        for _ in range(rounds):
+        for _ in range(loop.rounds):
             watch.watches = ()
             seconds["plain"].append(seconds_of(training.step))
             watch.watches = (StepWatch(Ledger()),)
             seconds["ledger"].append(seconds_of(training.step))
-        name = f"{called}: step with its ledger / plain step"
-        yield ratio_of(name, seconds, "ledger", "plain", OF_A_STEP, f"{rounds} alternating rounds")
+        name = f"{loop.name}: step with its ledger / plain step"
+        yield ratio_of(name, seconds, "ledger", "plain", OF_A_STEP, loop.how)
 
 
 def operation_ratio(extent: Extent) -> Iterator[Figure]:
     """What a step costs with every operation written down, beside DebugMode with hashes."""
-    from torch.utils._debug_mode import DebugMode
+    for loop in _loops(extent):
+        network, training = warm_loop(loop.encoder, 5 * loop.rounds, batch_size=loop.batch_size)
+        step = training.step
+        ways = {
+            "plain": step,
+            "ledger": partial(_step_in_ledger, network, step, norms=True),
+            "ledger, no norms": partial(_step_in_ledger, network, step, norms=False),
+            "hashes": partial(_step_in_debug_mode, step, with_places=False),
+            "hashes and places": partial(_step_in_debug_mode, step, with_places=True),
+        }
+        seconds = in_turns(ways, loop.rounds, warm_up=False)
+        for way, title in (
+            ("ledger", "operation ledger"),
+            ("ledger, no norms", "the same without norms"),
+        ):
+            name = f"{loop.name}: {title} / plain step"
+            yield ratio_of(name, seconds, way, "plain", OF_OPERATIONS, loop.how)
+        for way, title, target in (
+            ("hashes", "hashes of outputs", "<= 0.85"),
+            ("hashes and places", "modules, lines, hashes of inputs and outputs", "<= 0.4"),
+        ):
+            name = f"{loop.name}: operation ledger / DebugMode, {title}"
+            yield ratio_of(name, seconds, "ledger", way, target, loop.how)
 
+
+def _step_in_ledger(network: nn.Module, step: Callable[[], object], *, norms: bool) -> None:
     from cellrepro.trace.operation_ledger import OperationLedger
 
-    for called, encoder, batch_size, rounds in _watched(extent):
-        network, training = warm_loop(encoder, 5 * rounds, batch_size=batch_size)
+    with OperationLedger(network, norms=norms):
+        step()
 
-        def ours(network: Any, step: Callable[[], Any], *, norms: bool) -> None:
-            with OperationLedger(network, norms=norms):
-                step()
 
-        def theirs(step: Callable[[], Any], *, as_much: bool) -> None:
-            hashes = DebugMode.log_tensor_hashes("hash_tensor", hash_inputs=as_much)
-            with DebugMode(record_nn_module=as_much, record_stack_trace=as_much), hashes:
-                step()
+def _step_in_debug_mode(step: Callable[[], object], *, with_places: bool) -> None:
+    """With places it writes down as much as the ledger does."""
+    from torch.utils._debug_mode import DebugMode
 
-        variants = {
-            "plain": training.step,
-            "ours": partial(ours, network, training.step, norms=True),
-            "no norms": partial(ours, network, training.step, norms=False),
-            "theirs": partial(theirs, training.step, as_much=False),
-            "theirs, as much": partial(theirs, training.step, as_much=True),
-        }
-        seconds = in_turns(variants, rounds, warm_up=False)
-        how = f"{rounds} alternating rounds"
-        for name, shown in (("ours", "operation ledger"), ("no norms", "the same without norms")):
-            title = f"{called}: {shown} / plain step"
-            yield ratio_of(title, seconds, name, "plain", OF_OPERATIONS, how)
-        for name, shown, target in (
-            ("theirs", "hashes of outputs", "<= 0.85"),
-            ("theirs, as much", "modules, lines, hashes of inputs and outputs", "<= 0.4"),
-        ):
-            title = f"{called}: operation ledger / DebugMode, {shown}"
-            yield ratio_of(title, seconds, "ours", name, target, how)
+    hashes = DebugMode.log_tensor_hashes("hash_tensor", hash_inputs=with_places)
+    with DebugMode(record_nn_module=with_places, record_stack_trace=with_places), hashes:
+        step()
