@@ -151,8 +151,8 @@ def parts_of(pairs: Sequence[Pair], measure: str, images: Sequence[str]) -> tupl
         [pair.images[image].part(measure) if image in pair.images else nothing for image in images]
         for pair in pairs
     ]
-    both = np.array(parts, np.float64).reshape(len(pairs), len(images), 2)
-    return both[..., 0], both[..., 1]
+    fractions = np.array(parts, np.float64).reshape(len(pairs), len(images), 2)
+    return fractions[..., 0], fractions[..., 1]
 
 
 def images_of(pairs: Iterable[Pair]) -> list[str]:
