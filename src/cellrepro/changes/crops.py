@@ -18,21 +18,31 @@ _ALIKE_AT_ANOTHER_SIZE = 0.6  # the same of masks brought to one size
 
 @dataclass(frozen=True)
 class Part:
-    """Where one side shows a part of the image and the other the whole of it."""
+    """Where one side shows a part of the image and the other the whole of it.
+
+    Attributes
+    ----------
+    of : {"a", "b"}
+        The side that shows a part.
+    rows, columns : tuple of int
+        Pixels of the whole, the second left out.
+    share : float
+        Of the image's pixels.
+    n_cells : int
+        Of the side that shows the whole.
+    n_outside : int
+        Of these wholly outside of the part.
+    n_cut : int
+        Of these cut by the border of the part.
+    """
 
     of: Literal["a", "b"]
-    """The side that shows a part."""
     rows: tuple[int, int]
-    """Pixels of the whole, the second left out."""
     columns: tuple[int, int]
     share: float
-    """Of the image's pixels."""
     n_cells: int
-    """Of the side that shows the whole."""
     n_outside: int
-    """Of these wholly outside of the part."""
     n_cut: int
-    """And of these cut by its border."""
 
 
 class _Match(NamedTuple):

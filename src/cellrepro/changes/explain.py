@@ -50,19 +50,33 @@ class RecordedSetting(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Result):
-    """What two results record, what made them differ, and what remains."""
+    """What two results record, what made them differ, and what remains.
+
+    Attributes
+    ----------
+    a, b : Side
+        The two.
+    result : MaskComparison
+        Over what both show of the image.
+    replayed : Replayed or None
+        None where they are equal, or cannot be replayed.
+    settings : tuple of RecordedSetting
+        Every setting, and what else the two record.
+    commands : mapping of str to Commands or None
+        How to make side ``a`` and ``b`` again; None for one that was not made again.
+    part : Part or None
+        Where the two show different parts of the image.
+    why_not_replayed : str
+        Empty where they could be.
+    """
 
     a: Side
     b: Side
     result: MaskComparison
-    """Over what both show of the image."""
     replayed: Replayed | None
-    """None where they are equal, or cannot be replayed."""
     settings: tuple[RecordedSetting, ...]
     commands: Mapping[str, Commands | None]
-    """How to make side ``a`` and ``b`` again; None for one that was not made again."""
     part: Part | None = None
-    """Where the two show different parts of the image."""
     why_not_replayed: str = ""
 
     @property
@@ -163,7 +177,15 @@ def explain(
     Raises
     ------
     BadInput
-        If a side holds no masks of the image or of a part of it, or no network is known.
+        If a side cannot be read or holds no masks of the image or of a part of it, no network is
+        known, or ``minutes`` is not above 0.
+    CellreproError
+        If what a side records cannot be carried out here.
+
+    Notes
+    -----
+    A version of Cellpose that a side records and that is not here is installed, if it can be had,
+    in an environment of its own.
     """
     if not minutes > 0:
         raise BadInput(f"minutes is {minutes}; expected how long a search may take, above 0")
