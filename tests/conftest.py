@@ -218,11 +218,12 @@ def small_data(tmp_path_factory):
 def small_store(tmp_path_factory, small_data):
     """The product's main job, once: a run of two repeats. Look, don't touch."""
     root = tmp_path_factory.mktemp("small_store") / "outputs"
-    kept = ("--keep-checkpoints", *options(checkpoint_every=3))
-    asked = ("--json", *kept, *options(**SMALL, repeats=2, store=root))
-    answer = run_command("train", small_data, *asked)
+    checkpoints = ("--keep-checkpoints", *options(checkpoint_every=3))
+    training = options(**SMALL, repeats=2, store=root)
+    answer = run_command("train", small_data, "--json", *checkpoints, *training)
     assert answer.code in (0, 1), answer.err
-    key, machine = answer.json["key"], answer.json["repeats"][0]["machine"]
+    key = answer.json["key"]
+    machine = answer.json["repeats"][0]["machine"]
     folder = root / "runs" / key / machine
     before = listing(root)
     yield SimpleNamespace(

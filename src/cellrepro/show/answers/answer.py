@@ -16,7 +16,7 @@ Document = TypeVar("Document")
 class Answer(Generic[Document]):
     """What a command prints about a result.
 
-    Parameters
+    Attributes
     ----------
     document : Document
         What ``--json`` prints: the fields of a dataclass, or the keys of a mapping, in their order.
