@@ -17,7 +17,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
 from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import file_digest, generator_digests
+from cellrepro.bits.digests import file_digest
+from cellrepro.bits.tensor_digests import generator_digests
 from cellrepro.cli.command import app
 from cellrepro.determinism import modes
 from cellrepro.determinism.generator_states import generators_kept

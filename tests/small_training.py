@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cellrepro.bits.digests import generator_digests, tensor_digest
+from cellrepro.bits.tensor_digests import generator_digests, tensor_digest
 from cellrepro.determinism import generator_states
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.images.folder import LabelledImage

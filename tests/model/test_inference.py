@@ -8,7 +8,8 @@ import torch
 from cellpose.models import CellposeModel
 
 from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.bits.digests import array_digest, generator_digests
+from cellrepro.bits.digests import array_digest
+from cellrepro.bits.tensor_digests import generator_digests
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder

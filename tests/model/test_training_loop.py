@@ -15,7 +15,7 @@ from cellpose.utils import diameters
 from cellpose.vit import BaseModel
 
 from cellrepro.asked.spec import Hyperparameters
-from cellrepro.bits.digests import generator_digests, tensor_digest
+from cellrepro.bits.tensor_digests import generator_digests, tensor_digest
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.errors import BadInput

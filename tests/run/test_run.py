@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import cellrepro
-from cellrepro.bits.digests import tensors_digest
+from cellrepro.bits.tensor_digests import tensors_digest
 from cellrepro.determinism import profiles
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import load

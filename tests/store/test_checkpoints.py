@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cellrepro.bits.digests import tensor_digest
+from cellrepro.bits.tensor_digests import tensor_digest
 from cellrepro.determinism.checkpoint_seeds import other_seeds
 from cellrepro.errors import BadInput
 from cellrepro.store import checkpoints

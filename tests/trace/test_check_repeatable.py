@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from cellrepro.bits.digests import generator_digests, tensor_digest
 from cellrepro.bits.same import same_bits
+from cellrepro.bits.tensor_digests import generator_digests, tensor_digest
 from cellrepro.determinism.seeds import generator
 from cellrepro.errors import BadInput
 from cellrepro.trace.check_dataset import check_dataset

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from cellrepro.bits.digests import generator_digests, tensor_digest, tensors_digest
+from cellrepro.bits.tensor_digests import generator_digests, tensor_digest, tensors_digest
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.images.folder import LabelledImage

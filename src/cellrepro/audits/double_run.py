@@ -123,7 +123,7 @@ def train_briefly(child: Child) -> ShortRun:
     -------
     ShortRun
     """
-    from cellrepro.bits.digests import tensors_digest
+    from cellrepro.bits.tensor_digests import tensors_digest
     from cellrepro.model.encoders import TINY
     from cellrepro.model.weight_sources import ModelSource
 

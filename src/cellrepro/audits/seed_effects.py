@@ -13,7 +13,8 @@ import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import array_digest, tensors_digest
+from cellrepro.bits.digests import array_digest
+from cellrepro.bits.tensor_digests import tensors_digest
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from cellrepro.bits.digests import tensor_digest, value_digest
+from cellrepro.bits.digests import value_digest
+from cellrepro.bits.tensor_digests import tensor_digest
 from cellrepro.determinism.substitutes import stands_in
 from cellrepro.same.operation_alignment import Alignment, align
 from cellrepro.same.operation_divergence import first_divergence

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.bits.digests import comparable
+from cellrepro.bits.tensor_digests import comparable
 from cellrepro.determinism import generator_states
 from cellrepro.errors import BadInput
 from cellrepro.process.child import Child

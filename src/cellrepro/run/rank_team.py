@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from cellrepro.bits.digests import tensors_digest
+from cellrepro.bits.tensor_digests import tensors_digest
 from cellrepro.determinism import generator_states
 from cellrepro.errors import CellreproError
 from cellrepro.model.encoders import CellposeNetwork

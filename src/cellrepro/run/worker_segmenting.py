@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import array_digest, tensor_digest
+from cellrepro.bits.digests import array_digest
+from cellrepro.bits.tensor_digests import tensor_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.stages import Stages
 from cellrepro.run.inputs import segmented_part

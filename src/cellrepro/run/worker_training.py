@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from cellrepro.bits.digests import tensor_digest
+from cellrepro.bits.tensor_digests import tensor_digest
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import Epoch, TrainingLoop
 from cellrepro.run.inputs import training_loop

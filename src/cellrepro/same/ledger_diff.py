@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cellrepro.bits.digests import comparable
+from cellrepro.bits.tensor_digests import comparable
 from cellrepro.store.ledger import BEFORE, STAGES, LedgerRow
 
 

@@ -74,7 +74,7 @@ class LedgerRow:
     name : str
         What it is: a variable, a file, an image, a generator, a group of layers.
     digest : str
-        See `cellrepro.bits.digests`.
+        See `cellrepro.bits.tensor_digests`; of files and plain values `cellrepro.bits.digests`.
     value : float or None
         A number worth having beside the digest: the loss, a norm.
     detail : str or None

@@ -15,7 +15,7 @@ import torch
 from natsort import natsorted
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from cellrepro.bits.digests import generator_digests, tensor_digest
+from cellrepro.bits.tensor_digests import generator_digests, tensor_digest
 from cellrepro.determinism.data_order import loader_arguments
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import seed_everything

@@ -14,8 +14,8 @@ import torch
 import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cellrepro.bits.digests import memory_digest, tensor_digest
 from cellrepro.bits.same import in_one_stretch
+from cellrepro.bits.tensor_digests import memory_digest, tensor_digest
 from cellrepro.trace.reexecution import is_plain
 
 MOST_REMEMBERED = 4096  # storages, before those that are gone are forgotten
