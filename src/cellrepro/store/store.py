@@ -210,7 +210,8 @@ class Store:
 
         Returns
         -------
-        ndarray of the file's dtype, shape (Y, X) or (Y, X, C), of a stack with Z first
+        ndarray or None
+            The dtype as stored, shape (Y, X) or (Y, X, C), of a stack with Z first.
 
         Raises
         ------
@@ -229,8 +230,8 @@ class Store:
 
         Returns
         -------
-        ndarray of int32, shape (Y, X), of a stack (Z, Y, X)
-            0 is background.
+        ndarray or None
+            int32, shape (Y, X), of a stack (Z, Y, X); 0 is background.
 
         Raises
         ------
