@@ -34,22 +34,33 @@ _IF_YOURS = "where a training of yours, in Cellpose or any other framework of Py
 
 @dataclass(frozen=True, repr=False)
 class WarningMeaning(Result):
-    """What a warning of PyTorch about determinism means."""
+    """What a warning of PyTorch about determinism means.
+
+    Attributes
+    ----------
+    op : str
+        The operation, as PyTorch calls it.
+    meaning : str
+        Why its bits may change from run to run.
+    training : str
+        The training that `affects` and `why` are about.
+    affects : bool or None
+        Whether the operation can change that training; none if unknown.
+    why : str
+        How that is known.
+    elsewhere : str
+        What the warning means for any other training.
+    remedy : str
+        What helps.
+    """
 
     op: str
-    """The operation, as PyTorch calls it."""
     meaning: str
-    """Why its bits may change from run to run."""
     training: str
-    """The training that `affects` and `why` are about."""
     affects: bool | None
-    """Whether the operation can change that training; none if unknown."""
     why: str
-    """How that is known."""
     elsewhere: str
-    """What the warning means for any other training."""
     remedy: str
-    """What helps."""
 
     def sentence(self) -> str:
         """Say all of it, in four lines."""
@@ -66,10 +77,16 @@ class WarningMeaning(Result):
 
 
 class Effect(NamedTuple):
-    """Whether an operation can change a training, and how that is known."""
+    """Whether an operation can change a training, and how that is known.
+
+    Attributes
+    ----------
+    affects : bool or None
+        None if nobody knows.
+    why : str
+    """
 
     affects: bool | None
-    """None if nobody knows."""
     why: str
 
 

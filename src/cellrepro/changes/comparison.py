@@ -32,26 +32,40 @@ class TwoValues(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
-    """What two things have in common and in what they differ."""
+    """What two things have in common and in what they differ.
+
+    Attributes
+    ----------
+    verdict : Verdict
+        Over masks and weights, whichever both sides have.
+    differs : tuple of Differs
+    masks : mapping of str to MaskComparison
+        By image.
+    weights : WeightsComparison, optional
+    environment : mapping of str to TwoValues
+        Fields of the environment that differ.
+    spec : mapping of str to TwoValues
+        Fields of the specifications that differ.
+    ap50 : TwoValues, optional
+        Average precision at IoU 0.5 against the ground truth.
+    ap50_train : TwoValues, optional
+        The same on training images.
+    files : FileComparison, optional
+        Of two weights files as bytes; no part of the verdict.
+    notes : tuple of str
+        What was not compared, and how it stands beside what seeds do.
+    """
 
     verdict: Verdict
-    """Over masks and weights, whichever both sides have."""
     differs: tuple[Differs, ...]
     masks: Mapping[str, MaskComparison] = field(default_factory=dict)
-    """By image."""
     weights: WeightsComparison | None = None
     environment: Mapping[str, TwoValues] = field(default_factory=dict)
-    """Fields of the environment that differ."""
     spec: Mapping[str, TwoValues] = field(default_factory=dict)
-    """Fields of the specifications that differ."""
     ap50: TwoValues | None = None
-    """Average precision at IoU 0.5 against the ground truth."""
     ap50_train: TwoValues | None = None
-    """The same on training images."""
     files: FileComparison | None = None
-    """Of two weights files as bytes; no part of the verdict."""
     notes: tuple[str, ...] = ()
-    """What was not compared, and how it stands beside what seeds do."""
 
     @property
     def totals(self) -> MaskTotals:
@@ -94,11 +108,17 @@ class Comparison(Result):
 
 @dataclass(frozen=True)
 class ComparedMasks:
-    """The masks of the images that two sides have in common."""
+    """The masks of the images that two sides have in common.
+
+    Attributes
+    ----------
+    by_image : mapping of str to MaskComparison
+    notes : tuple of str
+        What only one side has, and what may be no label image.
+    """
 
     by_image: Mapping[str, MaskComparison]
     notes: tuple[str, ...]
-    """What only one side has, and what may be no label image."""
 
 
 def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMasks:

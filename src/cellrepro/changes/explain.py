@@ -40,11 +40,18 @@ _SAY_SECONDS = 30.0  # after which a line that stays says how far a search is
 
 
 class RecordedSetting(NamedTuple):
-    """A setting, or something else that is recorded, as each side has it."""
+    """A setting, or something else that is recorded, as each side has it.
+
+    Attributes
+    ----------
+    name : str
+    a : object
+        ``?`` where nobody recorded it.
+    b : object
+    """
 
     name: str
     a: Any
-    """``?`` where nobody recorded it."""
     b: Any
 
 

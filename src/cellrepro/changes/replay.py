@@ -24,11 +24,17 @@ _NOTE_SECONDS = 5.0  # between two notes of how far a search is
 
 
 class Known(NamedTuple):
-    """A result, and what is recorded of how it was made."""
+    """A result, and what is recorded of how it was made.
+
+    Attributes
+    ----------
+    condition : Condition
+    masks : numpy.ndarray
+        uint (Y, X), 0 is background.
+    """
 
     condition: Condition
     masks: np.ndarray
-    """uint (Y, X), 0 is background."""
 
 
 @dataclass(frozen=True)

@@ -217,12 +217,18 @@ def _low_and_high(image: np.ndarray) -> list[list[float]]:
 
 
 class _Unmatched(NamedTuple):
-    """Labels without a counterpart at IoU 0.5, of two results."""
+    """Labels without a counterpart at IoU 0.5, of two results.
+
+    Attributes
+    ----------
+    lost : set of int
+        Of the first.
+    gained : set of int
+        Of the second.
+    """
 
     lost: set[int]
-    """Of the first."""
     gained: set[int]
-    """Of the second."""
 
 
 def _unmatched(before: np.ndarray, after: np.ndarray, *, near_cut: int = 0) -> _Unmatched:

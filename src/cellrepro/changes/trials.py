@@ -19,12 +19,18 @@ from cellrepro.same.matching import matches, overlap, partners
 
 
 class Gap(NamedTuple):
-    """How far two results of one image are apart."""
+    """How far two results of one image are apart.
+
+    Attributes
+    ----------
+    n_unmatched : int
+        Cells of both sides without a counterpart at IoU 0.5.
+    n_differing : int
+        Pixels.
+    """
 
     n_unmatched: int
-    """Cells of both sides without a counterpart at IoU 0.5."""
     n_differing: int
-    """Pixels."""
 
 
 class Trial(NamedTuple):
@@ -82,12 +88,19 @@ def n_cells_in(masks: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Usual:
-    """What a condition that does not name these has."""
+    """What a condition that does not name these has.
+
+    Attributes
+    ----------
+    model : str
+    precision : str
+    version : str, optional
+        Of Cellpose; None in a process that has another version.
+    """
 
     model: str
     precision: str
     version: str | None = None
-    """Of Cellpose; None in a process that has another version."""
 
     def by_name(self) -> Condition:
         """As a condition."""

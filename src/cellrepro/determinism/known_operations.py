@@ -26,13 +26,30 @@ PHRASES = (
 
 @dataclass(frozen=True)
 class KnownOperation:
-    """One way in which an operation may not repeat; the data's head explains its fields."""
+    """One way in which an operation may not repeat; the data's head explains its fields.
 
-    alert: str | None  # what PyTorch calls it in its warning; none where it says nothing
-    ops: tuple[str, ...]  # as `base_name` gives them
+    Attributes
+    ----------
+    alert : str or None
+        What PyTorch calls it in its warning; none where it says nothing.
+    ops : tuple of str
+        As `base_name` gives them.
+    devices : tuple of str
+    phase : str
+    kind : str
+        One of `_ORDER`.
+    reason : str
+    remedy : str
+    source : str
+    version : str
+    documented : tuple of str
+    """
+
+    alert: str | None
+    ops: tuple[str, ...]
     devices: tuple[str, ...]
     phase: str
-    kind: str  # one of `_ORDER`
+    kind: str
     reason: str
     remedy: str
     source: str

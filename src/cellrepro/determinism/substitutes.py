@@ -101,16 +101,34 @@ def coefficients(n_rows: int, length: int, dtype: Any = np.float32) -> np.ndarra
 
 @dataclass(frozen=True)
 class Substitute:
-    """A drop-in for one operation of one installed function."""
+    """A drop-in for one operation of one installed function.
 
-    name: str  # as recorded with a run
-    replaces: tuple[str, ...]  # the operations that no longer run, as `base_name` gives them
+    Attributes
+    ----------
+    name : str
+        As recorded with a run.
+    replaces : tuple of str
+        The operations that no longer run, as `base_name` gives them.
+    reason : str
+    module : str
+    attribute : str
+        With the module the function that is replaced.
+    source_digest : str
+        SHA-256 of that function's dedented source, as tested.
+    tested : str
+        The distribution that holds it, with its version.
+    wrap : callable
+        Does without the operation.
+    """
+
+    name: str
+    replaces: tuple[str, ...]
     reason: str
     module: str
-    attribute: str  # with the module the function that is replaced
-    source_digest: str  # SHA-256 of that function's dedented source, as tested
-    tested: str  # the distribution that holds it, with its version
-    wrap: Callable[[Callable[..., Any]], Callable[..., Any]]  # does without the operation
+    attribute: str
+    source_digest: str
+    tested: str
+    wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
 
     @property
     def file(self) -> str:

@@ -339,15 +339,23 @@ def _size_of_masks(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Size:
 
 
 class _Largest(NamedTuple):
-    """The largest difference of two lists of arrays."""
+    """The largest difference of two lists of arrays.
+
+    Attributes
+    ----------
+    max_abs : float
+    array : int
+        In which array of the list it is.
+    position : tuple of int
+        Where in that array.
+    n_differing : int
+        Values in all arrays.
+    """
 
     max_abs: float
     array: int
-    """In which array of the list it is."""
     position: tuple[int, ...]
-    """Where in that array."""
     n_differing: int
-    """Values in all arrays."""
 
 
 def _largest_difference(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> _Largest:

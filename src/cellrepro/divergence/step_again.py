@@ -185,11 +185,17 @@ def steps_again(
 
 @dataclass(frozen=True)
 class Meeting:
-    """A folder in which two processes give each other the operations of their step."""
+    """A folder in which two processes give each other the operations of their step.
+
+    Attributes
+    ----------
+    folder : Path
+    side : int
+        Which of the two this is: 0 or 1.
+    """
 
     folder: Path
     side: int
-    """Which of the two this is: 0 or 1."""
 
     def leave(self, rows: list[OperationRow]) -> None:
         """Give the other process the operations of this one, whole."""

@@ -38,11 +38,20 @@ FLAT = Axes()
 
 @dataclass(frozen=True)
 class Ordered:
-    """Pixels in Cellpose's order."""
+    """Pixels in Cellpose's order.
 
-    pixels: np.ndarray  # (Y, X) or (Y, X, C), of a stack (Z, Y, X) or (Z, Y, X, C)
+    Attributes
+    ----------
+    pixels : numpy.ndarray
+        (Y, X) or (Y, X, C), of a stack (Z, Y, X) or (Z, Y, X, C).
+    is_stack : bool
+    drops_channel : bool
+        A channel that is not constant was left out.
+    """
+
+    pixels: np.ndarray
     is_stack: bool
-    drops_channel: bool = False  # a channel that is not constant was left out
+    drops_channel: bool = False
 
 
 def in_order(file: Path, decoded: Decoded, axes: Axes) -> Ordered:

@@ -23,11 +23,22 @@ Window = tuple[slice, slice]
 
 @dataclass(frozen=True)
 class Form:
-    """Size and form of one nucleus: lengths in SUBPIXEL, the rest in ONE."""
+    """Size and form of one nucleus: lengths in SUBPIXEL, the rest in ONE.
 
-    long: int  # half axes
+    Attributes
+    ----------
+    long : int
+        Half axes.
+    short : int
+    direction : tuple of 3 int
+        Of the long axis, see `Draws.direction`.
+    bend : int
+    taper : int
+    """
+
+    long: int
     short: int
-    direction: tuple[int, int, int]  # of the long axis, see `Draws.direction`
+    direction: tuple[int, int, int]
     bend: int
     taper: int
 
@@ -51,11 +62,20 @@ def draw_form(draws: Draws, diameter: int, elongation: int, *, condensed: bool) 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where one nucleus lies on the canvas, and its pixels seen from it."""
+    """Where one nucleus lies on the canvas, and its pixels seen from it.
+
+    Attributes
+    ----------
+    window : Window
+    along : numpy.ndarray of int64
+        Coordinate on the long axis of each pixel of the window, SUBPIXEL.
+    across : numpy.ndarray of int64
+        On the short axis.
+    """
 
     window: Window
-    along: Integers  # coordinate on the long axis of each pixel of the window, SUBPIXEL
-    across: Integers  # on the short axis
+    along: Integers
+    across: Integers
 
     def squared_radius(self, form: Form) -> Integers:
         """0 in the centre of a nucleus, ONE on its outline."""

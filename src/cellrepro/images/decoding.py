@@ -75,12 +75,20 @@ def why_unreadable(error: OSError, what: str) -> str:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Pixels as a file holds them, without axes of length 1 beyond two."""
+    """Pixels as a file holds them, without axes of length 1 beyond two.
+
+    Attributes
+    ----------
+    pixels : numpy.ndarray
+    axes : str
+        A letter for each dimension, as in tifffile: S and C are channels, Q and I unknown.
+    alpha : bool
+        The last channel is transparency.
+    """
 
     pixels: np.ndarray
     axes: str
-    """A letter for each dimension, as in tifffile: S and C are channels, Q and I unknown."""
-    alpha: bool = False  # the last channel is transparency
+    alpha: bool = False
 
     @classmethod
     def of(cls, pixels: np.ndarray, axes: str, *, alpha: bool = False) -> Decoded:

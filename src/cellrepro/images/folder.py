@@ -227,11 +227,21 @@ class _Pair:
 
 @dataclass
 class _Survey:
-    """What a folder holds, and what is wrong with it, as far as it has been looked at."""
+    """What a folder holds, and what is wrong with it, as far as it has been looked at.
+
+    Attributes
+    ----------
+    folder : Path
+    pairs : list of _Pair
+    files : dict of str to str
+        SHA-256 by relative path.
+    problems : list of str
+    warnings : list of str
+    """
 
     folder: Path
     pairs: list[_Pair] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)  # SHA-256 by relative path
+    files: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

@@ -24,12 +24,20 @@ _LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becom
 
 @dataclass(frozen=True)
 class Checked:
-    """What a file holds, known to be usable."""
+    """What a file holds, known to be usable.
+
+    Attributes
+    ----------
+    pixels : numpy.ndarray
+        An image as of `read_image`, or masks as of `read_masks`; of a stack with Z first.
+    is_stack : bool
+    remarks : tuple of str
+        What deserves a look, in words.
+    """
 
     pixels: np.ndarray
-    """An image as of `read_image`, or masks as of `read_masks`; of a stack with Z first."""
     is_stack: bool
-    remarks: tuple[str, ...]  # what deserves a look, in words
+    remarks: tuple[str, ...]
 
 
 def read_image(path: str | os.PathLike[str]) -> np.ndarray:
@@ -165,11 +173,21 @@ def check_masks(file: Path, data: bytes, axes: Axes = FLAT) -> Checked:
 
 @dataclass(frozen=True)
 class LabelPieces:
-    """The connected pieces of one label (8-connectivity)."""
+    """The connected pieces of one label (8-connectivity).
+
+    Attributes
+    ----------
+    label : int
+    box : tuple of slice
+        Of the image, around all of them.
+    pieces : numpy.ndarray
+        Int32 of the box's shape: 0 elsewhere, 1 to n_pieces in the pieces.
+    n_pieces : int
+    """
 
     label: int
-    box: tuple[slice, ...]  # of the image, around all of them
-    pieces: np.ndarray  # int32 of the box's shape: 0 elsewhere, 1 to n_pieces in the pieces
+    box: tuple[slice, ...]
+    pieces: np.ndarray
     n_pieces: int
 
 

@@ -84,22 +84,32 @@ class Pieces:
 
     The numbers of a label image are mostly one piece each, and neighbours in it are mostly equal.
     The grey values of a picture are strewn over all of it.
+
+    Attributes
+    ----------
+    n_pixels : int
+        Pixels that are not 0.
+    n_values : int
+        Values other than 0.
+    n_pieces : int
+        Pieces of equal values that touch, at a corner, too.
+    n_scattered : int
+        Values of at least 4 pixels whose largest piece holds less than half of them.
+    n_counted : int
+        Values of at least 4 pixels.
+    n_neighbours : int
+        Pairs of pixels side by side of which neither is 0.
+    n_equal : int
+        Such pairs with one value.
     """
 
     n_pixels: int
-    """Pixels that are not 0."""
     n_values: int
-    """Values other than 0."""
     n_pieces: int
-    """Pieces of equal values that touch, at a corner, too."""
     n_scattered: int
-    """Values of at least 4 pixels whose largest piece holds less than half of them."""
     n_counted: int
-    """Values of at least 4 pixels."""
     n_neighbours: int
-    """Pairs of pixels side by side of which neither is 0."""
     n_equal: int
-    """Such pairs with one value."""
 
     @property
     def equal_neighbours(self) -> float:

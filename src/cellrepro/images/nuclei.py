@@ -25,12 +25,18 @@ _TRIES = 200  # for one nucleus to find a place
 
 @dataclass(frozen=True)
 class SyntheticImage:
-    """One image of nuclei and the truth about it."""
+    """One image of nuclei and the truth about it.
+
+    Attributes
+    ----------
+    image : numpy.ndarray of uint16
+        Shape (Y, X), counts in [0, 4095], with the camera's offset of 100.
+    masks : numpy.ndarray of uint16
+        Shape (Y, X); 0 is background; 1 to N are nuclei, each one 4-connected piece.
+    """
 
     image: NDArray[np.uint16]
-    """Shape (Y, X), counts in [0, 4095], with the camera's offset of 100."""
     masks: NDArray[np.uint16]
-    """Shape (Y, X); 0 is background; 1 to N are nuclei, each one 4-connected piece."""
 
 
 def nuclei(
@@ -122,12 +128,22 @@ def _height_and_width(shape: Sequence[int]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Nucleus:
-    """One nucleus that found a place."""
+    """One nucleus that found a place.
+
+    Attributes
+    ----------
+    form : Form
+    y : int
+        Of its centre, SUBPIXEL.
+    x : int
+    condensed : bool
+        Smaller and brighter, as before a division.
+    """
 
     form: Form
-    y: int  # of its centre, SUBPIXEL
+    y: int
     x: int
-    condensed: bool  # smaller and brighter, as before a division
+    condensed: bool
 
 
 def _place_nuclei(canvas: Canvas, draws: Draws, n_nuclei: int | None) -> None:

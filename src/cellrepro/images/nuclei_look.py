@@ -94,14 +94,36 @@ class NucleiLook:
 
 @dataclass(frozen=True)
 class FixedLook:
-    """A `NucleiLook` in fixed point; see `cellrepro.images.integer_images` for the scales."""
+    """A `NucleiLook` in fixed point; see `cellrepro.images.integer_images` for the scales.
 
-    diameter: int  # SUBPIXEL
-    elongation: int  # ONE
-    touching: int  # ONE
-    brightness: int  # SUBCOUNT
-    texture: int  # ONE
-    chromocentres: int  # how many
-    blur: int  # SUBPIXEL
-    haze: int  # ONE
-    unevenness: int  # ONE
+    Attributes
+    ----------
+    diameter : int
+        SUBPIXEL.
+    elongation : int
+        ONE.
+    touching : int
+        ONE.
+    brightness : int
+        SUBCOUNT.
+    texture : int
+        ONE.
+    chromocentres : int
+        How many.
+    blur : int
+        SUBPIXEL.
+    haze : int
+        ONE.
+    unevenness : int
+        ONE.
+    """
+
+    diameter: int
+    elongation: int
+    touching: int
+    brightness: int
+    texture: int
+    chromocentres: int
+    blur: int
+    haze: int
+    unevenness: int

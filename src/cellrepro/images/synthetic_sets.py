@@ -24,9 +24,16 @@ _USUAL_SHAPE = (256, 256)
 
 @dataclass(frozen=True)
 class ImageOfSet:
-    """What one image of a set shows."""
+    """What one image of a set shows.
 
-    n_nuclei: int  # in 256 x 256 pixels
+    Attributes
+    ----------
+    n_nuclei : int
+        In 256 x 256 pixels.
+    look : NucleiLook
+    """
+
+    n_nuclei: int
     look: NucleiLook
 
 

@@ -21,18 +21,27 @@ USUAL_SCALE_RANGE = Hyperparameters().scale_range
 
 @dataclass(frozen=True)
 class Crop:
-    """How Cellpose's augmentation shows one image."""
+    """How Cellpose's augmentation shows one image.
+
+    Attributes
+    ----------
+    scale : float
+        By which the image is resized.
+    degrees : float
+        By which it is turned, from -180 to 180.
+    flipped : bool
+        Whether left and right change places.
+    y : float
+        Pixels of the resized image by which its middle is moved, along Y.
+    x : float
+        Likewise along X.
+    """
 
     scale: float
-    """By which the image is resized."""
     degrees: float
-    """By which it is turned, from -180 to 180."""
     flipped: bool
-    """Whether left and right change places."""
     y: float
-    """Pixels of the resized image by which its middle is moved, along Y."""
     x: float
-    """Likewise along X."""
 
 
 def augment(

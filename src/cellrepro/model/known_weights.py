@@ -56,9 +56,16 @@ class Recognised:
 
 @dataclass(frozen=True)
 class _Weights:
-    """What a file of weights says without being loaded."""
+    """What a file of weights says without being loaded.
 
-    shapes: Mapping[str, tuple[int, ...]]  # of the parameters, by name
+    Attributes
+    ----------
+    shapes : mapping of str to tuple of int
+        Of the parameters, by name.
+    saved_by_torch : bool
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
     saved_by_torch: bool
 
     @property

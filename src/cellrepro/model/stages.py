@@ -16,10 +16,17 @@ from cellrepro.model.patching import replaced
 
 
 class CellposeFunction(NamedTuple):
-    """A function of Cellpose, or a method of one of its classes."""
+    """A function of Cellpose, or a method of one of its classes.
+
+    Attributes
+    ----------
+    module : str
+    name : str
+        ``FUNCTION`` or ``CLASS.METHOD``.
+    """
 
     module: str
-    name: str  # ``FUNCTION`` or ``CLASS.METHOD``
+    name: str
 
 
 PASSED = {
@@ -51,11 +58,20 @@ MADE_BY = {
 
 @dataclass(frozen=True)
 class _FinishedCall:
-    """A call of one of Cellpose's functions that has returned."""
+    """A call of one of Cellpose's functions that has returned.
+
+    Attributes
+    ----------
+    result : object
+    arguments : tuple of object
+        By position; of a method the object first.
+    options : dict of str to object
+        By name.
+    """
 
     result: Any
-    arguments: tuple[Any, ...]  # by position; of a method the object first
-    options: dict[str, Any]  # by name
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
 
 
 class Stages:

@@ -93,18 +93,35 @@ class Team(Protocol):
 
 @dataclass
 class _EpochInProgress:
-    """How far the epoch that has begun is; before the first, and between two, at position 0."""
+    """How far the epoch that has begun is; before the first, and between two, at position 0.
 
-    order: np.ndarray  # int, shape (n_draws,): indices of the images in the order they are shown
-    position: int = 0  # images shown
-    total_loss: float = 0.0  # over the images shown
+    Attributes
+    ----------
+    order : numpy.ndarray
+        Int, shape (n_draws,): indices of the images in the order they are shown.
+    position : int
+        Images shown.
+    total_loss : float
+        Over the images shown.
+    """
+
+    order: np.ndarray
+    position: int = 0
+    total_loss: float = 0.0
 
 
 @dataclass(frozen=True)
 class _BatchLoss:
-    """The mean loss of a batch."""
+    """The mean loss of a batch.
 
-    mean: torch.Tensor | float  # a number where ranks share the batch
+    Attributes
+    ----------
+    mean : torch.Tensor or float
+        A number where ranks share the batch.
+    n_images : int
+    """
+
+    mean: torch.Tensor | float
     n_images: int
 
     def as_number(self) -> float:

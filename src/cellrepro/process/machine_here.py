@@ -71,11 +71,23 @@ def _was_started_for(profile: Profile) -> bool:
 
 @dataclass(frozen=True)
 class _Question:
-    """All that the answer to `machine_here` depends on."""
+    """All that the answer to `machine_here` depends on.
 
-    profile_settings: str  # as JSON
-    given_name: str | None  # of the machine, by its user
-    here: bool  # in this process
+    Attributes
+    ----------
+    profile_settings : str
+        As JSON.
+    given_name : str or None
+        Of the machine, by its user.
+    here : bool
+        In this process.
+    gpu : str or None
+    cellpose : str or None
+    """
+
+    profile_settings: str
+    given_name: str | None
+    here: bool
     gpu: str | None
     cellpose: str | None
 

@@ -46,10 +46,18 @@ T = TypeVar("T")
 
 
 class Groups(NamedTuple):
-    """The process groups of the ranks; PyTorch may give a number in the place of a group."""
+    """The process groups of the ranks; PyTorch may give a number in the place of a group.
 
-    words: Any  # of gloo: for Python values
-    gradients: Any  # the same, or of NCCL between GPUs
+    Attributes
+    ----------
+    words : object
+        Of gloo: for Python values.
+    gradients : object
+        The same, or of NCCL between GPUs.
+    """
+
+    words: Any
+    gradients: Any
 
 
 @contextmanager
@@ -135,18 +143,34 @@ def _met(meet: Callable[[], Groups], others: Mapping[int, Future[None]]) -> Grou
 
 
 class _Share(NamedTuple):
-    """What a rank tells the others of its part of a batch."""
+    """What a rank tells the others of its part of a batch.
+
+    Attributes
+    ----------
+    loss : float
+    n_images : int
+    has_gradient : list of bool
+        Of each parameter.
+    """
 
     loss: float
     n_images: int
-    has_gradient: list[bool]  # of each parameter
+    has_gradient: list[bool]
 
 
 class _Standing(NamedTuple):
-    """Where a rank stands after an epoch."""
+    """Where a rank stands after an epoch.
 
-    weights: str  # digest
-    generators: dict[str, Any]  # as `generator_states.capture` gives them
+    Attributes
+    ----------
+    weights : str
+        Digest.
+    generators : dict of str to object
+        As `generator_states.capture` gives them.
+    """
+
+    weights: str
+    generators: dict[str, Any]
 
 
 @dataclass

@@ -27,10 +27,17 @@ _ALWAYS = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
 
 @dataclass(frozen=True)
 class BaselineFile:
-    """A baseline in a file."""
+    """A baseline in a file.
+
+    Attributes
+    ----------
+    path : Path
+    record : dict of str to object
+        ``images`` {name: {``digest``, ``n_objects``}}, and more.
+    """
 
     path: Path
-    record: dict[str, Any]  # ``images`` {name: {``digest``, ``n_objects``}}, and more
+    record: dict[str, Any]
 
     def masks(self, image: str) -> np.ndarray:
         """The canonical masks of one image.

@@ -31,16 +31,24 @@ START_ANEW = "remove that folder and train without --resume"
 
 @dataclass(frozen=True)
 class Origin:
-    """What a checkpoint belongs to."""
+    """What a checkpoint belongs to.
+
+    Attributes
+    ----------
+    spec : dict of str to object
+        Its fields as plain values; the digests of data and model are among them.
+    repeat : int
+        Its number, from 0.
+    numeric_class : dict of str to object
+        ``name`` and ``probes``, see `cellrepro.store.numeric_class`.
+    initial_weights : str
+        SHA-256 of the weights the training started from.
+    """
 
     spec: dict[str, Any]
-    """Its fields as plain values; the digests of data and model are among them."""
     repeat: int
-    """Its number, from 0."""
     numeric_class: dict[str, Any]
-    """``name`` and ``probes``, see `cellrepro.store.numeric_class`."""
     initial_weights: str
-    """SHA-256 of the weights the training started from."""
 
     def training(self) -> dict[str, Any]:
         """What was asked for and begun with, by the names that messages use."""
@@ -85,24 +93,37 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk, its plain part read."""
+    """A checkpoint on disk, its plain part read.
+
+    Attributes
+    ----------
+    folder : Path
+    origin : Origin
+    epoch : int
+        Epochs done.
+    step : int
+        Steps done.
+    loop : dict of str to object
+        The loop's own position, plain values.
+    groups : list of dict of str to object
+        The optimizer's settings.
+    generators : dict of str to object
+        As `generator_states.capture` gives them.
+    n_rows : dict of str to int
+        Rows of each of the run's ledgers up to here, by file name.
+    state : str
+        SHA-256 of the tensors' file, as it was written.
+    """
 
     folder: Path
     origin: Origin
     epoch: int
-    """Epochs done."""
     step: int
-    """Steps done."""
     loop: dict[str, Any]
-    """The loop's own position, plain values."""
     groups: list[dict[str, Any]]
-    """The optimizer's settings."""
     generators: dict[str, Any]
-    """As `generator_states.capture` gives them."""
     n_rows: dict[str, int]
-    """Rows of each of the run's ledgers up to here, by file name."""
     state: str
-    """SHA-256 of the tensors' file, as it was written."""
 
     def network(self) -> dict[str, Any]:
         """The network's state dict alone, on the processor."""

@@ -18,14 +18,27 @@ _RECORD = "failure.json"
 
 @dataclass(frozen=True)
 class KeptFailure:
-    """One failed repeat."""
+    """One failed repeat.
+
+    Attributes
+    ----------
+    folder : Path
+    key : str
+        Of its spec.
+    machine : str
+    repeat : int or str
+        A text where its folder has no number for a name.
+    reason : str
+    spec : dict of str to object or None
+        What was asked for, plain values; None where it is not known.
+    """
 
     folder: Path
-    key: str  # of its spec
+    key: str
     machine: str
-    repeat: int | str  # a text where its folder has no number for a name
+    repeat: int | str
     reason: str
-    spec: dict[str, Any] | None  # what was asked for, plain values; None where it is not known
+    spec: dict[str, Any] | None
 
 
 def read_failures(root: Path) -> list[KeptFailure]:

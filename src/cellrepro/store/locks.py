@@ -108,10 +108,18 @@ def is_locked(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Owner:
-    """Who made a private folder; its name says so."""
+    """Who made a private folder; its name says so.
 
-    host: str  # eight hex digits of a digest of its name
-    process: int  # its number on that host
+    Attributes
+    ----------
+    host : str
+        Eight hex digits of a digest of its name.
+    process : int
+        Its number on that host.
+    """
+
+    host: str
+    process: int
 
     @classmethod
     def here(cls) -> Owner:

@@ -15,11 +15,21 @@ _MACHINE_AND_INDEX = re.compile(r"(?P<machine>[^/]*[^/\d][^/]*)?/?(?P<index>\d+)
 
 @dataclass(frozen=True)
 class Reference:
-    """What a text names, as far as it names it."""
+    """What a text names, as far as it names it.
 
-    key: str  # whole
-    machine: str  # first letters of its name; empty where none is named
-    index: int | None  # of the repeat; None where none is named
+    Attributes
+    ----------
+    key : str
+        Whole.
+    machine : str
+        First letters of its name; empty where none is named.
+    index : int or None
+        Of the repeat; None where none is named.
+    """
+
+    key: str
+    machine: str
+    index: int | None
 
     @classmethod
     def parse(cls, text: str, run: Run) -> Reference:

@@ -12,13 +12,21 @@ from cellrepro.errors import Damaged
 
 
 class _State(NamedTuple):
-    """What tells a content apart without reading it; the same for all names of one file."""
+    """What tells a content apart without reading it; the same for all names of one file.
+
+    Attributes
+    ----------
+    device : int
+    inode : int
+    size : int
+    modified : int
+        Nanoseconds.
+    """
 
     device: int
     inode: int
     size: int
     modified: int
-    """Nanoseconds."""
 
 
 _known: dict[_State, str] = {}

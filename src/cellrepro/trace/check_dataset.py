@@ -30,12 +30,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DatasetCheck(Result):
-    """What reading a dataset again, and by other numbers of workers, showed."""
+    """What reading a dataset again, and by other numbers of workers, showed.
 
-    n: int  # items read
+    Attributes
+    ----------
+    n : int
+        Items read.
+    n_items : int
+    findings : tuple of str
+        Each with its remedy.
+    batch : pd.DataFrame
+        A row for each part of the first items: shape, dtype, mean, digest.
+    """
+
+    n: int
     n_items: int
-    findings: tuple[str, ...]  # each with its remedy
-    batch: pd.DataFrame  # a row for each part of the first items: shape, dtype, mean, digest
+    findings: tuple[str, ...]
+    batch: pd.DataFrame
 
     @property
     def ok(self) -> bool:
@@ -113,11 +124,20 @@ def through_loader(items: Any, n_workers: int, **options: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What one reading of one item gave."""
+    """What one reading of one item gave.
+
+    Attributes
+    ----------
+    digest : str
+    drew : tuple of str
+        The global generators that the item moved, by name.
+    refused : str, optional
+        Why there is no digest.
+    """
 
     digest: str = ""
-    drew: tuple[str, ...] = ()  # the global generators that the item moved, by name
-    refused: str | None = None  # why there is no digest
+    drew: tuple[str, ...] = ()
+    refused: str | None = None
 
 
 class _Readings:

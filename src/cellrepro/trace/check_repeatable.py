@@ -37,22 +37,46 @@ class HasState(Protocol):
 
 
 class ChangedResult(NamedTuple):
-    """One result that was not the same every time."""
+    """One result that was not the same every time.
 
-    name: str  # ``loss``, ``gradient NAME``, ``weights NAME``, ``optimizer …`` or ``generators``
-    n_elements: int  # most that differed from the first time
-    max_abs: float  # largest difference, in its own units
+    Attributes
+    ----------
+    name : str
+        ``loss``, ``gradient NAME``, ``weights NAME``, ``optimizer …`` or ``generators``.
+    n_elements : int
+        Most that differed from the first time.
+    max_abs : float
+        Largest difference, in its own units.
+    """
+
+    name: str
+    n_elements: int
+    max_abs: float
 
 
 @dataclass(frozen=True, repr=False)
 class Repeatability(Result):
-    """Whether a step gave the same bits every time."""
+    """Whether a step gave the same bits every time.
 
-    n: int  # how often it was run
-    n_compared: int  # results each time: loss, gradients, weights, buffers, optimizer, generators
-    changed: tuple[ChangedResult, ...]  # empty if none did
-    vacuous: bool  # it changed neither weights, buffers nor gradients: equality proves nothing
-    not_put_back: tuple[str, ...] = ()  # what the step names and goes on from run to run
+    Attributes
+    ----------
+    n : int
+        How often it was run.
+    n_compared : int
+        Results each time: loss, gradients, weights, buffers, optimizer, generators.
+    changed : tuple of ChangedResult
+        Empty if none did.
+    vacuous : bool
+        It changed neither weights, buffers nor gradients: equality proves nothing.
+    not_put_back : tuple of str
+        What the step names and goes on from run to run.
+    """
+
+    n: int
+    n_compared: int
+    changed: tuple[ChangedResult, ...]
+    vacuous: bool
+    not_put_back: tuple[str, ...] = ()
 
     @property
     def identical(self) -> bool:

@@ -36,18 +36,40 @@ from cellrepro.trace.unwritten import UnwrittenMemory
 
 @dataclass(frozen=True, repr=False)
 class Audit(Result):
-    """What an audit found, and over how much."""
+    """What an audit found, and over how much.
 
-    ops: tuple[NondeterministicOperation, ...]  # whose bits flip, most flips first
+    Attributes
+    ----------
+    ops : tuple of NondeterministicOperation
+        Whose bits flip, most flips first.
+    n_steps : int
+    n_replayed : int
+        Operations; views and what has no output are not.
+    n_replays : int
+    kinds : dict of str to int
+        By operation: calls replayed.
+    replays : dict of str to int
+        Replays.
+    not_replayed : dict of str to int
+        Calls that were not.
+    n_followed : int
+        Memories that were handed out unwritten.
+    least_replays : dict of str to int
+        Of a place, among what is documented to race and all others.
+    threads : int
+        Of PyTorch on the CPU.
+    """
+
+    ops: tuple[NondeterministicOperation, ...]
     n_steps: int
-    n_replayed: int  # operations; views and what has no output are not
+    n_replayed: int
     n_replays: int
-    kinds: dict[str, int]  # by operation: calls replayed
-    replays: dict[str, int]  # replays
-    not_replayed: dict[str, int]  # calls that were not
-    n_followed: int  # memories that were handed out unwritten
-    least_replays: dict[str, int]  # of a place, among what is documented to race and all others
-    threads: int  # of PyTorch on the CPU
+    kinds: dict[str, int]
+    replays: dict[str, int]
+    not_replayed: dict[str, int]
+    n_followed: int
+    least_replays: dict[str, int]
+    threads: int
 
     def sentence(self) -> str:
         """What was found, over how much, and what could have been missed."""

@@ -184,12 +184,24 @@ def _names(module: ModuleType, methods: type) -> list[str]:
 
 
 class _Seen(NamedTuple):
-    """A generator at a look."""
+    """A generator at a look.
 
-    state: Any  # all of it, to be compared
-    position: int | None  # numbers given, of the present block where there are blocks, if known
-    block: int = 0  # numbers in a block; 0 where there are none
-    seed: bytes = b""  # with which it says it was seeded; PyTorch's remember
+    Attributes
+    ----------
+    state : object
+        All of it, to be compared.
+    position : int or None
+        Numbers given, of the present block where there are blocks, if known.
+    block : int
+        Numbers in a block; 0 where there are none.
+    seed : bytes
+        With which it says it was seeded; PyTorch's remember.
+    """
+
+    state: Any
+    position: int | None
+    block: int = 0
+    seed: bytes = b""
 
     def moved_since(self, last: _Seen) -> int | None:
         """By how many numbers; none if it was put where it is."""
@@ -234,11 +246,21 @@ _AHEAD = 64  # draws that are searched for where two runs agree again
 
 @dataclass(frozen=True)
 class DrawDifference:
-    """The first draw in which two runs differ."""
+    """The first draw in which two runs differ.
 
-    side: str  # ``a`` or ``b``, the only one that made it; ``both`` if both drew, but not the same
-    draw: Draw  # of a if both drew
-    other: Draw | None = None  # what b drew in its place, if both drew
+    Attributes
+    ----------
+    side : str
+        ``a`` or ``b``, the only one that made it; ``both`` if both drew, but not the same.
+    draw : Draw
+        Of a if both drew.
+    other : Draw, optional
+        What b drew in its place, if both drew.
+    """
+
+    side: str
+    draw: Draw
+    other: Draw | None = None
 
     def sentence(self) -> str:
         """In plain English."""

@@ -57,18 +57,40 @@ _NEVER_AGAIN = frozenset(
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """What an operation's schema says about executing it again."""
+    """What an operation's schema says about executing it again.
+
+    Attributes
+    ----------
+    replayable : bool
+    computes : bool
+        It is, or reads a number for Python.
+    draws : bool
+        It may draw from a generator.
+    guarded : bool
+        Nobody vouches for its schema: it may write and draw anything.
+    written : tuple of tuple of (int, str)
+        Position and name of arguments it may write into.
+    fresh : tuple of int
+        Returned values that are neither (views of) arguments nor unused.
+    n_returns : int
+    copies : bool
+        It may return before it is done, if it copies between devices.
+    allocates : bool
+        It hands out memory nobody has written.
+    resizes : bool
+        It may make its first argument larger, by memory nobody has written.
+    """
 
     replayable: bool = False
-    computes: bool = False  # it is, or reads a number for Python
-    draws: bool = False  # it may draw from a generator
-    guarded: bool = True  # nobody vouches for its schema: it may write and draw anything
-    written: tuple[tuple[int, str], ...] = ()  # position and name of arguments it may write into
-    fresh: tuple[int, ...] = ()  # returned values that are neither (views of) arguments nor unused
+    computes: bool = False
+    draws: bool = False
+    guarded: bool = True
+    written: tuple[tuple[int, str], ...] = ()
+    fresh: tuple[int, ...] = ()
     n_returns: int = 0
-    copies: bool = False  # it may return before it is done, if it copies between devices
-    allocates: bool = False  # it hands out memory nobody has written
-    resizes: bool = False  # it may make its first argument larger, by memory nobody has written
+    copies: bool = False
+    allocates: bool = False
+    resizes: bool = False
 
     def outputs(self, args: tuple, kwargs: dict[str, Any], returned: Any) -> list[Any]:
         """What an operation gave: its new values, then what it wrote in place."""
