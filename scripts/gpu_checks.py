@@ -96,7 +96,7 @@ class Lab:
 
     @property
     def device(self) -> str:
-        """What the profile computes on: ``cpu``, ``cuda``."""
+        """What a profile of this package computes on, as its name begins: ``cpu``, ``cuda``."""
         return self.profile.partition("-")[0]
 
     @property

@@ -13,7 +13,7 @@ import pytest
 
 import cellrepro
 from cellrepro.cli import runs
-from cellrepro.grid.notebooks import find_notebook, notebook_parameters
+from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 
 EXPORTED = {name: getattr(cellrepro, name) for name in cellrepro.__all__}

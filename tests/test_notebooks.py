@@ -11,7 +11,7 @@ import pytest
 
 from cellrepro.asked import defaults
 from cellrepro.asked.spec import Hyperparameters
-from cellrepro.grid.notebooks import find_notebook, notebook_parameters
+from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters
 
 PROJECT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))

@@ -64,7 +64,7 @@ class Extent:
     data: Path | None = None
 
     def of(self, smallest: Any, usual: Any, everything: Any = None) -> Any:
-        """The one of three that fits; the usual one where there is no longer one."""
+        """Give the value for this extent; the usual one where there is none for everything."""
         longest = usual if everything is None else everything
         return {"smallest": smallest, "usual": usual, "all": longest}[self.name]
 

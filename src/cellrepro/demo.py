@@ -1,4 +1,4 @@
-"""The whole lab once: a trained network, a grid of fine-tunings, every notebook, the report."""
+"""The whole lab once: a trained network, a grid of fine-tunings, the notebooks, the report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cellrepro.asked import defaults
 from cellrepro.errors import CellreproError
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.grid_runs import GridRuns
-from cellrepro.grid.notebooks import execute, find_notebook, packaged_folder
+from cellrepro.grid.notebook_execution import execute, find_notebook, packaged_folder
 from cellrepro.grid.points import read_grid
 from cellrepro.model.encoders import CELLPOSE_NAMES, SMALL, TINY
 from cellrepro.process.calling import in_child
@@ -76,7 +76,7 @@ def run_demo(
     model: str = TINY,
     goal: Goal | None = None,
 ) -> Demo:
-    """Train a network on a folder, fine-tune it over the demo grid, execute every notebook.
+    """Train a network on a folder, fine-tune it over the demo grid, execute the notebooks.
 
     Parameters
     ----------

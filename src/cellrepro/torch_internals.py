@@ -1,4 +1,6 @@
-"""Every call into parts of PyTorch and NumPy that are not public, and why there is no other way.
+"""Calls into parts of PyTorch and NumPy that are not public, and why there is no other way.
+
+What one file alone needs of them stands in that file: `trace` has most.
 
 Each holds for the versions that it names; tests of its callers notice where it does not any more.
 """

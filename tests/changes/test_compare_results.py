@@ -15,7 +15,7 @@ from cellrepro.changes.baseline_saving import save_baseline
 from cellrepro.changes.compare import compare
 from cellrepro.changes.compare_repeats import compare_repeats
 from cellrepro.errors import BadInput
-from cellrepro.images.nuclei import nuclei
+from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store
 from stores import SIZE, add_run

@@ -12,7 +12,7 @@ from cellrepro.changes.tile_dependence import TileDependence
 from cellrepro.changes.tile_lines import tile_lines
 from cellrepro.changes.tiles import follow
 from cellrepro.images.image_file import read_masks
-from cellrepro.images.nuclei import nuclei
+from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.model.inference import evaluator
 from cellrepro.same.straight_borders import seam, straight_borders
 from cellrepro.show.answers.tiles import tiles_answer

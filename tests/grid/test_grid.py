@@ -16,7 +16,7 @@ import yaml
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.grid.grid import planned, run_grid
-from cellrepro.grid.notebooks import find_notebook
+from cellrepro.grid.notebook_execution import find_notebook
 from cellrepro.grid.points import read_grid
 from cellrepro.process.grid_handover import HANDOVER_FOLDER_VARIABLE
 from cellrepro.run import plan_inputs, repeat_making
@@ -296,7 +296,7 @@ def test_kernels_that_start_at_once_share_no_port(tmp_path):
     script = f"""
         from pathlib import Path
         from types import SimpleNamespace
-        from cellrepro.grid.notebooks import execute
+        from cellrepro.grid.notebook_execution import execute
         child = SimpleNamespace(tell=print)
         output = Path({str(tmp_path / "told.ipynb")!r})
         execute(child, notebook=Path({str(notebook)!r}), output=output, parameters={{}})

@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import doubt, pieces_of, refuse_picture
-from cellrepro.images.nuclei import draw_nuclei
+from cellrepro.images.nuclei_drawing import draw_nuclei
 from cellrepro.images.synthetic_sets import IMAGES
 
 REAL_SETS = Path(__file__).parents[3] / "shared" / "data"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from cellrepro.errors import BadInput
-from cellrepro.images.nuclei import nuclei
+from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.images.synthetic_sets import DIGESTS_FILE, write_folder
 
 # Of the file SHA256SUMS of write_folder(folder), which lists the digests of all 22 image files.

@@ -214,6 +214,7 @@ def shown(generators_free, browser):
         show_widget(page, three_runs())
         page.locator(READY).wait_for()
         yield page
+        assert page.locator(".cellrepro-explorer[data-error]").count() == 0
 
 
 def wait_for(page, **state: str) -> None:

@@ -12,7 +12,7 @@ from cellrepro.bits.site import Site
 from cellrepro.trace.float64_reference import Reference
 from cellrepro.trace.observer import Call
 from cellrepro.trace.operation_ledger import OperationLedger
-from cellrepro.trace.reexecution import plan_of
+from cellrepro.trace.replay_plan import plan_of
 
 aten = torch.ops.aten
 pytestmark = pytest.mark.usefixtures("one_thread")

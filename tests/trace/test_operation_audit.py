@@ -14,7 +14,7 @@ import cellrepro
 from cellrepro.determinism.seeds import seeded
 from cellrepro.errors import BadInput
 from cellrepro.trace.observer import Call
-from cellrepro.trace.reexecution import Before, plan_of
+from cellrepro.trace.replay_plan import Before, plan_of
 
 audit = partial(cellrepro.audit, steps=1, replays=2, suspects=0)
 """As few as the planted counts below need."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from cellrepro.asked import defaults
 from cellrepro.audits.double_run import DoubleRun, run_twice
 from cellrepro.audits.finding import LEVELS, Finding
-from cellrepro.audits.host_findings import host_findings
-from cellrepro.audits.settings_findings import settings_findings
+from cellrepro.audits.setup_findings import setup_findings
 from cellrepro.audits.small_training import N_STEPS
+from cellrepro.audits.version_findings import version_findings
 from cellrepro.determinism import modes, profiles
 from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.seeds import seed_of
@@ -113,7 +113,7 @@ def diagnose(
     """
     modes.check_mode(mode)
     setup = Setup(profiles.load(profile), mode, seed_of(mode, seed))
-    findings = [*host_findings(setup.profile), *settings_findings(setup)]
+    findings = [*version_findings(setup.profile), *setup_findings(setup)]
     double_run = None
     possible_here = True
     try:

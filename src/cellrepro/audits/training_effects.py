@@ -127,8 +127,7 @@ def measure_effects(
     Raises
     ------
     BadInput
-        If there are fewer than two repeats. What one operation's trainings raise stands beside
-        that operation; the audit and the others stand.
+        There are fewer than two repeats.
     """
     whole("repeats", repeats, least=2)
     options = TrainingOptions(

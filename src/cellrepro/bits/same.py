@@ -24,7 +24,10 @@ def holds_bits(value: Any) -> bool:
 
 
 def in_one_stretch(value: Any) -> bool:
-    """Whether a value is a tensor whose elements fill one stretch of the processor's memory."""
+    """Whether a value is a tensor whose elements fill one stretch of memory that can be compared.
+
+    Never on Windows, whose C library is not called.
+    """
     return (
         _memcmp is not None
         and type(value) in _PLAIN

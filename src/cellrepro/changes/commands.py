@@ -177,7 +177,8 @@ def _notes(condition: Mapping[str, Any], source: ModelSource | None, file: str) 
 
 
 def _image_in_python(condition: Mapping[str, Any]) -> str:
-    """The image as Python gives it to Cellpose; `image_readings.as_read` does the same."""
+    """The image as Python gives it to Cellpose: what `image_readings.as_read` does, of one that is
+    not constant."""
     expression = "image"
     depth = condition.get(DEPTH)
     if depth == "8 bit":

@@ -15,6 +15,7 @@ from cellrepro.cli.command import (
     INTERRUPTED,
     INTERRUPTED_CODE,
     Reply,
+    code_for,
     complain,
     refuse_idle,
     verb,
@@ -66,7 +67,9 @@ def doctor(
         refuse_idle(context, ("seed",), "beside --warning")
         return _explained_warning(warning, profile=profile, mode=mode, model=model, store=store)
     refuse_idle(
-        context, ("model", "store"), "without --warning, of which it is the network that is asked"
+        context,
+        ("model", "store"),
+        "without --warning: they name the network for which a warning is explained",
     )
     diagnosis = cellrepro.diagnose(profile=profile, mode=mode, seed=seed)
     return Reply(diagnosis_answer(diagnosis), diagnosis.exit_code)
@@ -216,7 +219,7 @@ def _reply_with_effects(
 def _reply_of_segmentation(audit: SegmentationAudit) -> Reply:
     """Reply with the audit of a segmentation, and 1 where something flips or nothing was seen."""
     flips = bool(audit.ops) or not audit.operations.n_replays or audit.depends_on_batch
-    return Reply(segmentation_audit_answer(audit), int(flips))
+    return Reply(segmentation_audit_answer(audit), code_for(flips))
 
 
 _OF_EFFECTS = ("epochs", "images_per_epoch")
@@ -270,7 +273,7 @@ def diverge(
         store=store,
     )
     is_same = divergence.first is None and divergence.verdict != "vacuous"
-    return Reply(divergence_answer(divergence), int(not is_same))
+    return Reply(divergence_answer(divergence), code_for(not is_same))
 
 
 @verb()

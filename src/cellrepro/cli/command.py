@@ -26,15 +26,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a verb says, and the exit code that it ends with."""
+    """What a verb says, and the exit code that it ends with.
+
+    Attributes
+    ----------
+    answer : Answer
+    exit_code : int
+        0, `DIFFERS`, or another one of the contract; see `code_for`.
+    """
 
     answer: Answer[Any]
     exit_code: int = 0
 
 
+DIFFERS = 1
+"""Exit code of an answer that a script must notice: things differ, or nothing could be shown."""
 INTERRUPTED = "interrupted; what was finished is kept"
 INTERRUPTED_CODE = 130  # as shells report Ctrl-C
 _SHORT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
+
+
+def code_for(differs: bool) -> int:
+    """Give the exit code of an answer: `DIFFERS` or 0."""
+    return DIFFERS if differs else 0
 
 
 class _Commands(typer.core.TyperGroup):
@@ -144,7 +158,7 @@ def complain(message: str, code: int) -> int:
 def reply_of_runs(outcome: Outcome) -> Reply:
     """Reply with the repeats of a run, and 1 where they differ."""
     differs = outcome.judgement.overall not in (None, "identical")
-    return Reply(run_answer(outcome), int(differs))
+    return Reply(run_answer(outcome), code_for(differs))
 
 
 def is_given(context: typer.Context, name: str) -> bool:

@@ -47,7 +47,7 @@ def data(
 @verb()
 def notebooks(folder: FolderArgument) -> Reply:
     """Copy out the notebooks and grids that the package brings."""
-    from cellrepro.grid.notebooks import copy_packaged
+    from cellrepro.grid.notebook_execution import copy_packaged
 
     files = copy_packaged(Path(folder))
     return Reply(Answer({"files": files}, [str(file) for file in files]))

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 import cellrepro
 from cellrepro.asked import defaults
-from cellrepro.cli.command import Reply, verb
+from cellrepro.cli.command import Reply, code_for, verb
 from cellrepro.cli.shared_options import DataArgument, ModelOption, StoreOption, overrides
 from cellrepro.errors import Damaged
 from cellrepro.show.answers.answer import Answer
@@ -31,7 +31,7 @@ def grid(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Carry out a grid of specs through papermill; finished ones are not run again."""
-    from cellrepro.grid.estimate import with_estimates
+    from cellrepro.grid.cost_estimate import with_estimates
     from cellrepro.grid.grid import planned
     from cellrepro.show.live import live_table
 
@@ -47,7 +47,7 @@ def grid(
             scheduler=scheduler,
             slurm=slurm,
         )
-    return Reply(grid_answer(runs), 1 if runs.failures else 0)
+    return Reply(grid_answer(runs), code_for(bool(runs.failures)))
 
 
 @verb()
@@ -89,7 +89,7 @@ def demo(
     model: ModelOption = defaults.MODEL,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Do everything once: a network, the demo grid over it, every notebook, the report."""
+    """Do everything once: a network, the demo grid over it, the notebooks, the report."""
     from cellrepro.demo import run_demo
 
     made = run_demo(data, store=store, model=model)

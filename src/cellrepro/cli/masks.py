@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 import cellrepro
 from cellrepro.asked import defaults
-from cellrepro.cli.command import Reply, baseline, refuse_idle, verb
+from cellrepro.cli.command import Reply, baseline, code_for, refuse_idle, verb
 from cellrepro.cli.shared_options import (
     MODEL_HELP,
     DataArgument,
@@ -41,7 +41,7 @@ def compare(
     """Compare two runs, masks, folders of masks, baselines or weights files."""
     comparison = cellrepro.compare(a, b, store=store)
     is_same = comparison.verdict == "identical" and not comparison.differs
-    return Reply(comparison_answer(comparison), int(not is_same))
+    return Reply(comparison_answer(comparison), code_for(not is_same))
 
 
 @verb()
@@ -79,7 +79,9 @@ def explain(
         store=store,
         minutes=minutes,
     )
-    return Reply(explanation_answer(explanation), int(explanation.differs or explanation.vacuous))
+    return Reply(
+        explanation_answer(explanation), code_for(explanation.differs or explanation.vacuous)
+    )
 
 
 @verb()
@@ -142,7 +144,7 @@ def tiles(
         store=store,
     )
     changed = result.cause != "none" or any(image.cuts for image in result.images)
-    return Reply(tiles_answer(result), int(changed or result.vacuous))
+    return Reply(tiles_answer(result), code_for(changed or result.vacuous))
 
 
 def _straight_cuts(masks: str) -> Reply:
@@ -155,7 +157,7 @@ def _straight_cuts(masks: str) -> Reply:
     borders = straight_borders(labels)
     n_objects = int(canonical(labels).max(initial=0))
     return Reply(
-        cuts_answer(masks, borders, n_objects=n_objects), int(bool(borders) or not n_objects)
+        cuts_answer(masks, borders, n_objects=n_objects), code_for(bool(borders) or not n_objects)
     )
 
 
@@ -191,4 +193,4 @@ def check_baseline(
         max_lost=max_lost,
         store=store,
     )
-    return Reply(baseline_check_answer(check), int(not check.ok))
+    return Reply(baseline_check_answer(check), code_for(not check.ok))

@@ -154,8 +154,8 @@ def split(
     Raises
     ------
     BadInput
-        If a name or a label is missing or a name comes twice, fractions do not make a whole, or a
-        part would be empty.
+        There is not one label for each item, a name comes twice, fractions do not make a whole, or
+        a part would be empty.
 
     Notes
     -----

@@ -161,8 +161,8 @@ def restore(checkpoint: Mapping[str, Any]) -> None:
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         before.write()
         raise BadInput(
-            f"a generator does not accept its state ({error}); expected what cellrepro's capture "
-            "returned; nothing was restored"
+            f"a generator does not accept its state ({error}); expected what "
+            "add_seed_to stored; nothing was restored"
         ) from error
 
 

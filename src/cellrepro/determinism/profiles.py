@@ -237,7 +237,7 @@ class ProfileReference:
     Attributes
     ----------
     source : str
-        One of `names`, or the path of a YAML file.
+        One of `profile_names`, or the path of a YAML file.
     variables : tuple of str
         Each ``NAME=VALUE``.
     """
@@ -269,7 +269,9 @@ class ProfileReference:
 
 
 def load(name: str | Path) -> Profile:
-    """Read a profile of `names`, or a YAML file of the user's, whose stem is the profile's name.
+    """Read a profile of `profile_names`, or a YAML file of the user's.
+
+    The stem of a file is the name of its profile.
 
     Parameters
     ----------

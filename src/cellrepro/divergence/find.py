@@ -10,8 +10,8 @@ from cellrepro.asked import defaults
 from cellrepro.changes.compare_repeats import compare_repeats
 from cellrepro.divergence.inspection import CannotInspect
 from cellrepro.divergence.judgements import OF_STAGE, DivergenceJudgement
-from cellrepro.divergence.ledgers import compare_runs, of_segmentations, stages_of
 from cellrepro.divergence.result import Divergence, FirstDifference
+from cellrepro.divergence.rows_compared import compare_runs, of_segmentations, stages_of
 from cellrepro.divergence.segmentations import with_images
 from cellrepro.divergence.step_inspection import StepInspection
 from cellrepro.errors import whole

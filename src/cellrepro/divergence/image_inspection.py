@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cellrepro.divergence.alignment import align_operations
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
+from cellrepro.divergence.substitute_calls import align_operations
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.stages import MADE_BY, PASSED, Stages

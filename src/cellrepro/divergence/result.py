@@ -209,7 +209,8 @@ class Evidence:
     Attributes
     ----------
     how : str
-        Stored operations, stored draws, repetition, audit, two replays.
+        "stored operations", "stored draws", "repetition", "audit", "two replays", "ledgers" or, of
+        images, "segmented again".
     n_repetitions : int
         Of the step.
     n_replays : int

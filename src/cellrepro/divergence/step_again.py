@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.divergence.alignment import pairs_to_compare
 from cellrepro.divergence.stepper import Snapshot, Stepper
+from cellrepro.divergence.substitute_calls import pairs_to_compare
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import progress

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Literal
 
 from cellrepro.bits.site import Site
 from cellrepro.determinism.known_operations import may_race
-from cellrepro.divergence.alignment import (
-    OutputsBySide,
-    align_operations,
-    is_call,
-    whose_substitutes,
-)
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
 from cellrepro.divergence.step_again import StepAgain, step_again, steps_again
 from cellrepro.divergence.stepper import same_as_stored
+from cellrepro.divergence.substitute_calls import (
+    OutputsBySide,
+    align_operations,
+    is_call,
+    whose_substitutes,
+)
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
 from cellrepro.model.weight_sources import started_from

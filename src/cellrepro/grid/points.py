@@ -12,7 +12,7 @@ from cellrepro.asked import defaults
 from cellrepro.asked.spec import PARAMETERS
 from cellrepro.errors import BadInput, whole
 from cellrepro.grid.file import GridFile, Scalar, read_file, wrong_names
-from cellrepro.grid.notebooks import find_notebook, notebook_parameters, packaged_folder
+from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters, packaged_folder
 from cellrepro.grid.point import Parameters, Point, plan_point
 from cellrepro.results import Result, Row
 from cellrepro.run.plan_inputs import PlanInputs

@@ -13,7 +13,7 @@ from cellrepro.errors import CellreproError
 from cellrepro.grid import this_host
 from cellrepro.grid.job import Job
 from cellrepro.grid.listener import ProgressReporter
-from cellrepro.grid.notebooks import execute
+from cellrepro.grid.notebook_execution import execute
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Event
 from cellrepro.process.endings import LOST, RunError, as_refusal, reworded

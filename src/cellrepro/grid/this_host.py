@@ -24,7 +24,10 @@ def visible_gpus() -> list[str]:
 
 
 def n_killed_for_memory() -> int:
-    """How many processes the system has ended because memory was short; 0 if it is unknown."""
+    """Count processes that the system has ended because memory was short; 0 if that is unknown.
+
+    One of a container may be counted twice, so only whether the count grows means something.
+    """
     total = 0
     for path in (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")):
         if path.is_file():

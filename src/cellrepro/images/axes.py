@@ -46,7 +46,7 @@ class Ordered:
         (Y, X) or (Y, X, C), of a stack (Z, Y, X) or (Z, Y, X, C).
     is_stack : bool
     drops_channel : bool
-        A channel that is not constant was left out.
+        The last channel, which Cellpose does not read, is not constant.
     """
 
     pixels: np.ndarray

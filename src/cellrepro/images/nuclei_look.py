@@ -44,8 +44,8 @@ class NucleiLook:
     touching : float
         Share of the nuclei that are placed against another one, 0 to 1.
     brightness : float
-        Camera counts above the background, 0 to 100,000. About one nucleus in twelve is dim (a
-        third of this), one in twenty is small and nearly twice as bright.
+        Camera counts above the background, 0 to 100,000. About one nucleus in twelve is dim (two
+        fifths of this), one in twenty is small and nearly twice as bright.
     texture : float
         Relative strength of the chromatin's grain, 0 to 10.
     chromocentres : float
@@ -56,7 +56,8 @@ class NucleiLook:
     haze : float
         Share of the light that returns as a veil around the nuclei, 0 to 1.
     unevenness : float
-        Share of the light that is missing in the darkest corner, 0 to 1.
+        Share of the light that is missing in the darkest corner of the canvas, which is larger than
+        the image, 0 to 1.
 
     Raises
     ------

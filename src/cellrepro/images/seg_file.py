@@ -73,7 +73,7 @@ def read_seg(path: str | os.PathLike[str]) -> SegFile:
     """Read a ``_seg.npy``: its masks and what it records of how they were made.
 
     A process of its own, with limits, takes the pickle apart. Names in it other than those of
-    arrays are refused, and nothing of it is executed.
+    arrays and paths are refused, and nothing of it is executed.
 
     Parameters
     ----------

@@ -152,7 +152,7 @@ def _resolved(value: Any, left: Iterator[int]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value for JSON: what is not a number becomes null, and so do arrays of several axes."""
+    """A value for JSON: NaN and infinity become null, and so do arrays of several axes."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, np.ndarray):

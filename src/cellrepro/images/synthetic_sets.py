@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import LabelledImage, is_litter
-from cellrepro.images.nuclei import SyntheticImage, draw_nuclei, nuclei
+from cellrepro.images.nuclei_drawing import SyntheticImage, draw_nuclei, nuclei
 from cellrepro.images.nuclei_look import NucleiLook
 from cellrepro.store.whole_files import whole_file
 
@@ -72,7 +72,7 @@ def labelled_nuclei(
     n : int
         How many images.
     shape, n_nuclei, diameter
-        As in `cellrepro.images.nuclei.nuclei`.
+        As in `cellrepro.images.nuclei_drawing.nuclei`.
     """
     images = []
     for seed in range(n):

@@ -104,8 +104,10 @@ SMALL = frozenset(name for name, encoder in ENCODERS.items() if encoder.is_small
 """Those that learn from noise on any laptop."""
 
 
-LEARNING_RATES = {name: encoder.learning_rate for name, encoder in ENCODERS.items()}
-LEARNING_RATES[PRETRAINED] = 1e-5
+LEARNING_RATES = {
+    **{name: encoder.learning_rate for name, encoder in ENCODERS.items()},
+    PRETRAINED: 1e-5,
+}
 """Default learning rates, by architecture."""
 
 

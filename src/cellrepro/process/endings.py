@@ -175,7 +175,7 @@ def reworded(error: CellreproError, sentence: str) -> CellreproError:
 def leave_ending(error: CellreproError) -> None:
     """Leave the status of an error for the grid that started this notebook, if one did.
 
-    An error leaves a notebook as text; this is how the grid knows of an `RunError` what it was.
+    An error leaves a notebook as text; this is how the grid knows of a `RunError` what it was.
     """
     folder = handover_folder()
     if folder is None or not isinstance(error, RunError):

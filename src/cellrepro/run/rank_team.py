@@ -320,8 +320,7 @@ class RankTeam:
         """What each rank gives, in their order; the first waits only so long for the others."""
         import torch.distributed as dist
 
-        seconds = float(os.environ.get(SECONDS_VARIABLE, _SECONDS))
-        limit = _FOR_EVER if self.rank else timedelta(seconds=seconds)
+        limit = _FOR_EVER if self.rank else timedelta(seconds=_seconds_to_wait())
         values: list[Any] = [None] * self.n_ranks  # as PyTorch fills it
         with self._naming_the_lost():
             dist.monitored_barrier(self.groups.words, timeout=limit, wait_all_ranks=self.rank == 0)
@@ -357,17 +356,26 @@ class RankTeam:
                 lost = f"rank {late[1].strip()} did not answer"
             raise RunError(
                 "failed",
-                f"{lost}; where a step takes longer than half an hour set {SECONDS_VARIABLE}",
+                f"{lost}; where a step takes longer than {_seconds_to_wait():g} seconds, set "
+                f"{SECONDS_VARIABLE} to more",
             ) from error
+
+
+def _seconds_to_wait() -> float:
+    """How long the first rank waits for the others."""
+    return float(os.environ.get(SECONDS_VARIABLE, _SECONDS))
 
 
 def _buckets(parameters: list[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
     """Parameters in their order, about `_BUCKET` numbers at a time."""
     bucket: list[torch.nn.Parameter] = []
+    n_numbers = 0
     for parameter in parameters:
         bucket.append(parameter)
-        if sum(member.numel() for member in bucket) >= _BUCKET:
+        n_numbers += parameter.numel()
+        if n_numbers >= _BUCKET:
             yield bucket
             bucket = []
+            n_numbers = 0
     if bucket:
         yield bucket

@@ -24,7 +24,7 @@ AXES = (
     "machine",
     "version",
 )
-"""All of them; ``profile`` is several of what a profile sets at once."""
+"""Those of which a spread is measured; ``profile`` is several of what a profile sets at once."""
 
 DRAWN = ("seed", "data_seed")
 """Axes whose values are draws from many, not chosen ones."""

@@ -35,7 +35,7 @@ class SegmentationSpeed:
 
     Seconds are those of ``CellposeModel.eval`` alone: normalisation, tiles, network and masks.
     Starting, reading and loading the network are not in them. Rates are of every image but the
-    first of a process, for which libraries prepare themselves.
+    first of a process, for which libraries prepare themselves; of that one if there is no other.
 
     Attributes
     ----------

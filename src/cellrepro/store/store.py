@@ -8,6 +8,7 @@
     failed/KEY/MACHINE/REPEAT/      why a repeat of a grid failed, with its notebook
     unfinished/KEY/MACHINE/REPEAT/  checkpoints of a training that goes on, or was killed
     .staging/                       work in progress; what a killed process left is swept away
+    .claims/                        which process is at which repeat
     .digests/                       which content lies where: a cache, which may be removed
 
 Equal files are stored once, as hard links. Nothing outside the folder is needed to read it, so
@@ -34,7 +35,7 @@ from cellrepro.errors import BadInput, Damaged, NotPossibleHere
 from cellrepro.store import committing, failures, locks, unfinished, whole_files
 from cellrepro.store.committing import STAGED_DATA, SUMS
 from cellrepro.store.failures import KeptFailure
-from cellrepro.store.references import Reference, repeats_of_one_machine
+from cellrepro.store.repeat_names import Reference, repeats_of_one_machine
 from cellrepro.store.stored_run import (
     MANIFEST,
     NOTEBOOK,

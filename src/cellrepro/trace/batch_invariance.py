@@ -18,7 +18,7 @@ from cellrepro.bits.site import Site
 from cellrepro.errors import BadInput
 from cellrepro.results import Result
 from cellrepro.trace.observer import Call, Observer
-from cellrepro.trace.reexecution import inputs_of, plan_of
+from cellrepro.trace.replay_plan import inputs_of, plan_of
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ import torch
 
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.trace.observer import Call
-from cellrepro.trace.reexecution import ReplayPlan, inputs_of, is_plain, without_warnings
+from cellrepro.trace.replay_plan import ReplayPlan, inputs_of, is_plain, without_warnings
 
 _CLASSES = {
     # Values are moved or chosen: nothing is rounded, or once where the dtype is another.
@@ -73,15 +73,15 @@ _JUMPS = (
 class _Limit:
     """How far a class of operations may be from the exact result, in ulp."""
 
-    of_one_term: float
+    constant: float
     by_root_of_terms: float
 
     def for_terms(self, n_terms: int) -> float:
-        return self.of_one_term + self.by_root_of_terms * math.sqrt(n_terms)
+        return self.constant + self.by_root_of_terms * math.sqrt(n_terms)
 
 
-# For each class the limit for one term, in ulp, and what the root of their number adds: two to four
-# times the largest errors seen in float32 over a few hundred operations of random shapes and
+# For each class a constant, in ulp, and what is added for the root of the number of terms: two to
+# four times the largest errors seen in float32 over a few hundred operations of random shapes and
 # magnitudes (PyTorch 2.15 on a CPU) and Cellpose's own steps. A result off by 1e-4 of the largest
 # exceeds them. Seen outside: batch normalisation of two values, attention scores beyond 1e4,
 # convolutions whose gradients cancel, overflow within half-precision functions.

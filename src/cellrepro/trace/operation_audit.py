@@ -23,7 +23,7 @@ from cellrepro.errors import whole
 from cellrepro.results import Result
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call, Observer, Step, check_step
-from cellrepro.trace.reexecution import (
+from cellrepro.trace.replay_plan import (
     Before,
     ReplayPlan,
     devices_of,

@@ -16,8 +16,8 @@ import torch
 from cellrepro.trace.float64_reference import Reference
 from cellrepro.trace.observer import Call
 from cellrepro.trace.random_draws import Draw, DrawLog
-from cellrepro.trace.reexecution import ReplayPlan, inputs_of, is_plain, leaves_of, plan_of
 from cellrepro.trace.remembered_digests import Digested, RememberedDigests
+from cellrepro.trace.replay_plan import ReplayPlan, inputs_of, is_plain, leaves_of, plan_of
 from cellrepro.trace.watches import Watch
 
 

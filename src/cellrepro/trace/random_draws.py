@@ -26,7 +26,7 @@ from cellrepro import torch_internals
 from cellrepro.bits.site import Site
 from cellrepro.errors import BadInput
 from cellrepro.trace.observer import Call, Observer, source_line
-from cellrepro.trace.reexecution import plan_of
+from cellrepro.trace.replay_plan import plan_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -16,7 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from cellrepro.bits.same import in_one_stretch
 from cellrepro.bits.tensor_digests import memory_digest, tensor_digest
-from cellrepro.trace.reexecution import is_plain
+from cellrepro.trace.replay_plan import is_plain
 
 MOST_REMEMBERED = 4096  # storages, before those that are gone are forgotten
 _SMALL = 1 << 14  # bytes, up to which a digest is cheaper than remembering it

@@ -46,7 +46,7 @@ class WarningLog:
         What an operation warns of is collected also where the block ignores or keeps its warnings.
         """
         from cellrepro.trace.observer import Call, Observer
-        from cellrepro.trace.reexecution import saying_at_once
+        from cellrepro.trace.replay_plan import saying_at_once
 
         log = self
 

@@ -20,7 +20,7 @@ from cellrepro.bits.same import as_integers, difference, same_bits
 from cellrepro.bits.site import Site
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call
-from cellrepro.trace.reexecution import (
+from cellrepro.trace.replay_plan import (
     Before,
     ReplayPlan,
     bytes_of,

@@ -38,7 +38,7 @@ _QUESTIONS = {
     "draws": "random numbers",
     "elimination": "why it may be no fault",
 }
-"""The fields of `cellrepro.divergence.result.Evidence`, as questions."""
+"""Fields of `cellrepro.divergence.result.Evidence` that the table shows, as questions."""
 
 
 def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
@@ -252,7 +252,7 @@ def _operation_answers(difference: FirstDifference | None) -> dict[str, object]:
 
 
 def _place_text(place: FirstDifference | None) -> str:
-    # Imported here: it needs matplotlib, which no other table of operations does.
+    # Imported here: it needs matplotlib, which few tables do.
     from cellrepro.show.figures.divergence import differs
 
     if place is None:

@@ -19,7 +19,7 @@ _EQUAL = "every pair has the same outlines: no seeds are needed to judge that"
 
 def decision_table(spread: Spread) -> pd.DataFrame:
     """Say whether what was changed matters less than the seed, a row for each thing changed."""
-    # Imported here: it needs matplotlib, which no other table does.
+    # Imported here: it needs matplotlib, which few tables do.
     from cellrepro.show.figures.spread import answer
 
     rows = [

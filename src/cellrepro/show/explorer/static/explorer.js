@@ -716,7 +716,7 @@ export default () => {
       explorer
         .start()
         .then(() => {
-          explorer.say(model.get("problem"));
+          explorer.showMessage(model.get("problem"));
           if (closed) explorer.close();
         })
         .catch((error) => {

@@ -12,7 +12,7 @@ from cellrepro.process.setup import Setup
 from cellrepro.words import joined
 
 
-def settings_findings(setup: Setup) -> Iterator[Finding]:
+def setup_findings(setup: Setup) -> Iterator[Finding]:
     """Look at what a training is asked to compute with.
 
     Parameters

@@ -61,7 +61,7 @@ def align_operations(
     b: Sequence[OperationRow],
     outputs: OutputsBySide = _NO_OUTPUTS,
 ) -> Alignment:
-    """OperationPair the operations of two runs that correspond.
+    """Pair the operations of two runs that correspond.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
 """Versions whose behaviour the lab's claims about Cellpose were checked against."""
 
 
-def host_findings(profile: Profile) -> Iterator[Finding]:
+def version_findings(profile: Profile) -> Iterator[Finding]:
     """Look at the installed versions and at the machine's name.
 
     Parameters
