@@ -28,6 +28,7 @@ from cellrepro.show.answers.baseline import baseline_check_answer, saved_baselin
 from cellrepro.show.answers.comparison import comparison_answer
 from cellrepro.show.answers.description import description_answer
 from cellrepro.show.answers.explanation import explanation_answer
+from cellrepro.show.answers.explorer import explorer_answer
 from cellrepro.show.answers.sensitivity import sensitivity_answer
 from cellrepro.show.answers.tiles import cuts_answer, tiles_answer
 
@@ -42,6 +43,24 @@ def compare(
     comparison = cellrepro.compare(a, b, store=store)
     is_same = comparison.verdict == "identical" and not comparison.differs
     return Reply(comparison_answer(comparison), code_for(not is_same))
+
+
+@verb()
+def explore(
+    image: Annotated[str, Argument(help="the image: TIFF, PNG or JPEG")],
+    a: Annotated[str, Argument(help="masks of it: TIFF, PNG, .npy or _seg.npy")],
+    b: Annotated[str, Argument(help="other masks of it")],
+    truth: Annotated[str | None, Option(help="annotated masks of it")] = None,
+    html: Annotated[
+        str | None, Option(help="write the page to this file instead of opening it")
+    ] = None,
+) -> Reply:
+    """Look at two masks of an image in the browser: zoom, curtain, blink, every changed cell."""
+    from cellrepro.show.pages.explorer_page import explorer_page
+
+    page = explorer_page(image, a, b, truth=truth, html=html)
+    opened = html is None and page.open()
+    return Reply(explorer_answer(page, opened=opened))
 
 
 @verb()

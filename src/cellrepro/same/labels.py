@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
+from cellrepro.images.size_factor import factor_text
 
 
 def label_images(
@@ -36,9 +37,14 @@ def label_images(
     b = label_image(*second)
     if a.shape != b.shape:
         # Cellpose 4.2.1.1 compares sizes only, and scores (2, 3) against (3, 2).
+        by_a_factor = factor_text(first[0], a.shape, second[0], b.shape)
         raise BadInput(
-            f"label images differ in shape: {first[0]} has {a.shape}, {second[0]} has {b.shape}; "
-            "check that both belong to the same image, then transpose, crop or resize one of them"
+            f"label images differ in shape: {first[0]} has {a.shape}, {second[0]} has {b.shape}"
+            + (
+                by_a_factor
+                or "; check that both belong to the same image, then transpose, crop or resize "
+                "one of them"
+            )
         )
     return a, b
 

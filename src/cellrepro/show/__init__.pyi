@@ -17,6 +17,7 @@ from .figures.settings import setting_bars, setting_picture
 from .figures.spread import spread_axis
 from .figures.training import rates_by_size, scores_of_runs, training_curves
 from .figures.weights import difference_histograms, layer_distances, weight_histograms
+from .pages.explorer_page import explorer_page
 from .tables.frames import markdown, readable
 from .tables.host import host_table, profile_table, switch_table
 from .tables.masks import (
@@ -45,6 +46,7 @@ __all__ = [
     "evidence_table",
     "explanation_answer",
     "explore_runs",
+    "explorer_page",
     "flips_by_place",
     "growth_curve",
     "host_table",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cellrepro.bits.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
+from cellrepro.images.size_factor import factor_text
 from cellrepro.same.consensus import Agreement, agree
 from cellrepro.same.matching import overlap
 from cellrepro.same.metrics import categories as category_map
@@ -323,6 +324,12 @@ def _checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     fits = with_channels.shape[:-1] == shape and 1 <= with_channels.shape[-1] <= _MOST_CHANNELS
     is_real = image.dtype.kind in "buif"
     if not fits or not image.size or not is_real or not np.isfinite(image).all():
+        size = image.shape[: len(shape)]
+        by_a_factor = factor_text("the masks", shape, "the image", size, b_is_image=True)
+        if by_a_factor:
+            raise BadInput(
+                f"the image has shape {image.shape}, the masks have {shape}{by_a_factor}"
+            )
         raise BadInput(
             f"image has shape {image.shape} and dtype {image.dtype}; expected finite real numbers "
             f"in the shape of the masks, {shape}, with or without 1 to {_MOST_CHANNELS} channels "
@@ -336,6 +343,7 @@ def _checked_labels(name: str, labels: np.ndarray, shape: tuple[int, ...]) -> np
     if labels.shape != shape:
         raise BadInput(
             f"{name} has shape {labels.shape}; expected {shape}, that of the image. Give the masks "
-            "of this very image, neither cropped nor resized."
+            "of this very image, neither cropped nor resized"
+            + factor_text(name, labels.shape, "the image", shape, b_is_image=True)
         )
     return label_image(name, labels.astype(np.uint8) if labels.dtype.kind == "b" else labels)

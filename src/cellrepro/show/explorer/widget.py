@@ -17,25 +17,15 @@ import numpy as np
 import traitlets
 
 from cellrepro.errors import BadInput, CellreproError
+from cellrepro.show.explorer import browser_code
+from cellrepro.show.explorer.read_view import read_view
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.show.explorer.view import View
-from cellrepro.show.figures import masks, pixels
+from cellrepro.show.figures import masks
 from cellrepro.show.figures.style import heading
 from cellrepro.words import some
 
 _PANEL = 560  # longer side of a panel of the still picture, pixels
-_STATIC = Path(__file__).with_name("static")
-# The browser can be given one module only; these files, in this order, make it.
-_MODULES = (
-    "explorer_planes.js",
-    "explorer_pixels.js",
-    "explorer_drawing.js",
-    "explorer_files.js",
-    "explorer_parts.js",
-    "explorer_cells.js",
-    "explorer_listening.js",
-    "explorer.js",
-)
 _CHOICE = ("view", "a", "b", "z")
 # What only some will look at is sent when they do.
 _SENT_AT_ONCE = ("image", "a", "b", "categories", "story", "truth")
@@ -69,8 +59,8 @@ class Explorer(anywidget.AnyWidget):
     """
 
     # The traits below are the state that kernel and browser share.
-    _esm = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _MODULES)
-    _css = (_STATIC / "explorer.css").read_text(encoding="utf-8")
+    _esm = browser_code.module_text()
+    _css = browser_code.style_text()
 
     runs: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     images: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
@@ -84,19 +74,9 @@ class Explorer(anywidget.AnyWidget):
     title = traitlets.Unicode().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
     # How much the page keeps of what it can ask for again, deflated.
-    held_bytes = traitlets.Int(64 * 2**20).tag(sync=True)
+    held_bytes = traitlets.Int(browser_code.HELD_BYTES).tag(sync=True)
     height = traitlets.Int(512).tag(sync=True)
-    drawing = traitlets.Dict(
-        {
-            "colours": pixels.COLOURS,
-            "dashes": pixels.DASHES,
-            "agree_share": pixels.AGREE_SHARE,
-            "dimmed": pixels.DIMMED,
-            "darker": pixels.DARKER,
-            "agreement": pixels.AGREEMENT,
-            "agreed": pixels.AGREED,
-        }
-    ).tag(sync=True)
+    drawing = traitlets.Dict(browser_code.DRAWING).tag(sync=True)
 
     def __init__(
         self,
@@ -212,29 +192,32 @@ def _panel_name(name: str, short: str) -> str:
 
 
 def explore(
-    image: np.ndarray,
-    masks_a: np.ndarray,
-    masks_b: np.ndarray,
+    image: np.ndarray | str | Path,
+    masks_a: np.ndarray | str | Path,
+    masks_b: np.ndarray | str | Path,
     *,
-    truth: np.ndarray | None = None,
+    truth: np.ndarray | str | Path | None = None,
     name_a: str = "A",
     name_b: str = "B",
     title: str = "",
     height: int = 512,
 ) -> Explorer:
-    """A live comparison of the masks that two runs made on one image.
+    """A live comparison of two label images of one image, in a notebook.
 
     Parameters
     ----------
-    image : ndarray, shape (Y, X) or (Z, Y, X), with or without channels last
-        Any real dtype, all finite; the read-out gives the values as they are.
-    masks_a, masks_b : ndarray of int, shape (Y, X) or (Z, Y, X)
-        Label images, 0 is background; neither side is the truth. Stacks are shown plane by plane
-        and compared whole.
-    truth : ndarray of int, same shape, optional
-        Annotated label image, 0 is background; drawn on request, and can be chosen as A or B.
+    image : ndarray, str or Path
+        Shape (Y, X) or (Z, Y, X), with or without channels last, of any real dtype, all finite; the
+        read-out gives the values as they are. Or a file: TIFF, PNG or JPEG.
+    masks_a, masks_b : ndarray of int, str or Path
+        Label images of shape (Y, X) or (Z, Y, X), 0 is background; neither side is the truth.
+        Stacks are shown plane by plane and compared whole. Or a file: TIFF, PNG, ``.npy``, or
+        Cellpose's ``_seg.npy``.
+    truth : ndarray of int, str or Path, optional
+        Annotated label image of the same shape, 0 is background; drawn on request, and can be
+        chosen as A or B.
     name_a, name_b : str
-        What the two runs are called on screen.
+        What the two are called on screen.
     title : str
         Shown above the picture.
     height : int
@@ -244,7 +227,7 @@ def explore(
     -------
     Explorer
         Shows itself as the last line of a notebook cell. Saved with its notebook, it carries all
-        its arrays.
+        its arrays. ``cellrepro explore IMAGE A B`` opens the same in the browser.
     """
-    view = View(title or "image", [np.asarray(masks_a), np.asarray(masks_b)], image, truth)
+    view = read_view(image, masks_a, masks_b, truth=truth, name=title)
     return Explorer([view], [name_a, name_b], title=title, height=height)

@@ -1,0 +1,86 @@
+"""Masks and images whose sizes differ by a factor, and how that comes about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_LEAST_FACTOR = 1.1
+_USUAL_DIAMETER = 30  # pixels, to which Cellpose's networks scale cells
+
+
+def size_factor(a: Sequence[int], b: Sequence[int]) -> float | None:
+    """Give the factor by which one image is larger than another one along Y and X.
+
+    Parameters
+    ----------
+    a, b : sequence of int
+        Shapes, (Y, X) or (Z, Y, X).
+
+    Returns
+    -------
+    float or None
+        Above 1 where a is larger, below 1 where b is. None where the sizes are equal or nearly so,
+        or differ by one factor along Y and another one along X, as those of a crop do.
+
+    Examples
+    --------
+    >>> size_factor((1802, 3764), (901, 1882)), size_factor((341, 341), (512, 512))
+    (2.0, 0.6666666666666666)
+    >>> size_factor((100, 100), (100, 200)), size_factor((64, 64), (64, 64))
+    (None, None)
+    """
+    if len(a) != len(b) or len(a) < 2 or 0 in (*a, *b) or tuple(a[:-2]) != tuple(b[:-2]):
+        return None
+    along_y, along_x = (n_a / n_b for n_a, n_b in zip(a[-2:], b[-2:], strict=True))
+    # Programs round sizes to whole pixels, up or down.
+    rounding = sum(max(1, n_a / n_b) / n_b for n_a, n_b in zip(a[-2:], b[-2:], strict=True))
+    factor = (along_y * along_x) ** 0.5
+    if abs(along_y - along_x) > rounding or 1 / _LEAST_FACTOR < factor < _LEAST_FACTOR:
+        return None
+    halves = round(2 * factor) / 2 if factor > 1 else 2 / round(2 / factor)
+    return halves if abs(halves - factor) <= rounding else factor
+
+
+def factor_text(
+    name_a: str, a: Sequence[int], name_b: str, b: Sequence[int], *, b_is_image: bool = False
+) -> str:
+    """Say that two sizes differ by a factor, and what makes masks of a size unlike the image's.
+
+    Parameters
+    ----------
+    name_a, name_b : str
+        What the message calls the two.
+    a, b : sequence of int
+        Their shapes, (Y, X) or (Z, Y, X).
+    b_is_image : bool
+        Whether b is the image, and a are masks; otherwise both are masks.
+
+    Returns
+    -------
+    str
+        A clause that begins with "; "; empty where no factor says it.
+
+    Examples
+    --------
+    >>> factor_text("a", (64, 64), "b", (64, 60))
+    ''
+    >>> text = factor_text("the masks", (128, 128), "the image", (64, 64), b_is_image=True)
+    >>> text[:52], "(here diameter=15)" in text
+    ('; the size of the masks is 2 times that of the image', True)
+    """
+    factor = size_factor(a, b)
+    if factor is None:
+        return ""
+    larger, smaller = (name_a, name_b) if factor > 1 else (name_b, name_a)
+    times = max(factor, 1 / factor)
+    diameters = f"diameter={_USUAL_DIAMETER / factor:.3g}"
+    if not b_is_image:
+        diameters += f" for {name_a}, or {_USUAL_DIAMETER * factor:.3g} for {name_b}"
+    return (
+        f"; the size of {larger} is {times:.3g} times that of {smaller}, along Y and X alike. "
+        "Masks have another size than their image where that was binned or enlarged before it was "
+        "segmented, or where Cellpose 4 before 4.2 was given resample=False and a diameter: its "
+        f"masks are 30 / diameter times the image (here {diameters}). Segment again with "
+        "resample=True, or bring the larger one to the smaller size without new numbers: "
+        f"scipy.ndimage.zoom(masks, {1 / times:.4g}, order=0)"
+    )

@@ -1,0 +1,68 @@
+// The explorer on a page without a kernel: what the kernel would send stands in the page itself.
+// page.py puts this behind the module of the explorer, whose functions it uses.
+
+// The model of a widget, as the explorer uses it.
+class PageModel {
+  constructor({ state, scenes, planes }) {
+    this.values = { ...state, planes: {} };
+    this.scenes = scenes; // by the numbers of A and B
+    this.stored = planes; // packed planes by name, their bytes as base64
+    this.listeners = {};
+  }
+
+  get(name) {
+    return this.values[name];
+  }
+
+  set(name, value) {
+    this.values[name] = value;
+  }
+
+  on(event, act) {
+    (this.listeners[event] ??= new Set()).add(act);
+  }
+
+  off(event, act) {
+    this.listeners[event]?.delete(act);
+  }
+
+  fire(event, ...values) {
+    for (const act of this.listeners[event] ?? []) act(...values);
+  }
+
+  // As from a kernel, the answer comes after the call.
+  save_changes() {
+    queueMicrotask(() => this.answer());
+  }
+
+  // Answer the choice of two sides or of a plane.
+  answer() {
+    const { choice, answered } = this.values;
+    if (choice.asked === undefined || choice.asked === answered) return;
+    const { a, b, z, asked } = choice;
+    const scene = this.scenes[`${a} ${b}`];
+    this.values.scene = { ...scene, z, planes: ofPlane(scene.planes, z) };
+    this.fire("change:scene");
+    this.values.answered = asked;
+    this.fire("change:answered");
+  }
+
+  send({ want }) {
+    for (const name of want) {
+      const { data, ...facts } = this.stored[name];
+      this.fire("msg:custom", { plane: name, ...facts }, [bytesOf(data)]);
+    }
+  }
+}
+
+function bytesOf(base64) {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i += 1) bytes[i] = text.charCodeAt(i);
+  return bytes;
+}
+
+const model = new PageModel(JSON.parse(document.getElementById("explorer-data").textContent));
+const widget = makeWidget();
+widget.initialize({ model });
+widget.render({ model, el: document.getElementById("explorer") });

@@ -1,0 +1,132 @@
+"""The explorer as a part of a page that stands alone: no kernel, no server, one file."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.errors import BadInput
+from cellrepro.show.explorer.browser_code import DRAWING, HELD_BYTES, module_text, style_text
+from cellrepro.show.explorer.scenes import Scene, Scenes
+from cellrepro.show.explorer.view import View
+
+_PAGE_MODEL = Path(__file__).with_name("page") / "page_model.js"
+_EXPORT = "export default "
+_MOST_BYTES = 300 * 2**20  # in one page; a browser takes several times as much memory
+
+
+@dataclass(frozen=True)
+class ExplorerPart:
+    """What a page needs to show the explorer, each to be put into an element of its own.
+
+    Attributes
+    ----------
+    data : str
+        JSON for ``<script type="application/json" id="explorer-data">``.
+    module : str
+        For ``<script type="module">``; it draws into the element ``explorer``.
+    style : str
+        For ``<style>``.
+    line : str
+        How many pixels differ, as a sentence.
+    """
+
+    data: str
+    module: str
+    style: str
+    line: str
+
+
+def explorer_part(view: View, name_a: str, name_b: str, *, height: int = 620) -> ExplorerPart:
+    """Give the explorer of one image with two label images, and all that it can show.
+
+    Parameters
+    ----------
+    view : View
+        With two label images, and the truth if there is one.
+    name_a, name_b : str
+        What the two are called on screen.
+    height : int
+        Of the picture on screen, in CSS pixels; narrow pages show it smaller.
+
+    Returns
+    -------
+    ExplorerPart
+
+    Raises
+    ------
+    BadInput
+        If image and masks do not fit together, or are too large for one page.
+    """
+    scenes = Scenes([view], [name_a, name_b])
+    by_sides = _every_scene(scenes)
+    first = by_sides["0 1"]
+    planes = {name: scenes.plane(name) for name in _plane_names(by_sides.values())}
+    n_bytes = sum(len(plane["data"]) for plane in planes.values())
+    if n_bytes > _MOST_BYTES:
+        raise BadInput(
+            f"image and masks of {view.name} are {n_bytes // 2**20} MiB when packed; expected at "
+            f"most {_MOST_BYTES // 2**20} MiB, which a browser can open: crop image and masks, or "
+            "take one plane of the stack"
+        )
+    content = {
+        "state": {
+            "runs": list(scenes.names),
+            "images": [view.name],
+            "choice": {key: first[key] for key in ("view", "a", "b", "z")},
+            "scene": first,
+            "answered": 0,
+            "problem": "",
+            "selected": {},
+            "title": "",
+            "note": "",
+            "held_bytes": HELD_BYTES,
+            "height": height,
+            "drawing": DRAWING,
+        },
+        "scenes": by_sides,
+        "planes": {
+            name: {**plane, "data": base64.b64encode(plane["data"]).decode("ascii")}
+            for name, plane in planes.items()
+        },
+    }
+    return ExplorerPart(
+        data=_inside_a_script(json.dumps(content, allow_nan=False)),
+        module=_module(),
+        style=style_text(),
+        line=first["line"],
+    )
+
+
+def _every_scene(scenes: Scenes) -> dict[str, Scene]:
+    """The scene of every two sides, by their numbers: "0 1"."""
+    sides = scenes.open(0).sides
+    return {f"{a} {b}": scenes.scene(0, a, b) for a, b in itertools.permutations(sides, 2)}
+
+
+def _plane_names(scenes: Iterable[Scene]) -> set[str]:
+    """Every plane that these scenes can show, those of a whole stack among them."""
+    names = set()
+    for scene in scenes:
+        for content, name in scene["planes"].items():
+            stem = name.rpartition("/")[0]
+            n_planes = 1 if content == "story" else scene["n_planes"]  # a story is of the stack
+            names |= {f"{stem}/{z}" for z in range(n_planes)}
+    return names
+
+
+def _module() -> str:
+    """The module with the model of this page, in place of the export that a notebook imports."""
+    of_notebooks = module_text()
+    assert of_notebooks.count(_EXPORT) == 1
+    alone = of_notebooks.replace(_EXPORT, "const makeWidget = ")
+    return f"{alone}\n{_PAGE_MODEL.read_text(encoding='utf-8')}"
+
+
+def _inside_a_script(text: str) -> str:
+    """JSON in which nothing ends the element that holds it."""
+    return text.replace("<", "\\u003c")

@@ -1,0 +1,1 @@
+"""Pages about two results of one image: each one file of HTML that asks no server for anything."""

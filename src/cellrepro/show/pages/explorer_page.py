@@ -1,0 +1,123 @@
+"""The explorer of two label images as a page in the browser, without store and notebook."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cellrepro.results import Result
+from cellrepro.show.explorer.page_part import explorer_part
+from cellrepro.show.explorer.read_view import read_view
+from cellrepro.show.pages.page_file import page_target, write_page
+
+_HEIGHT = 760  # of the picture, CSS pixels: image and list fill a laptop's screen
+
+
+@dataclass(frozen=True, repr=False)
+class ExplorerPage(Result):
+    """A page with the explorer.
+
+    Attributes
+    ----------
+    html : Path
+        The file. It asks no server for anything and can be sent by mail.
+    line : str
+        How many pixels differ, as a sentence.
+    """
+
+    html: Path
+    line: str
+
+    def sentence(self) -> str:
+        """Say how many pixels differ, and where the page is."""
+        return f"{self.line}; {self.html}"
+
+    def open(self) -> bool:
+        """Show it in the browser.
+
+        Returns
+        -------
+        bool
+            Whether there is one that could be asked to.
+        """
+        has_screen = not sys.platform.startswith("linux") or any(
+            os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+        )
+        # Without a screen a browser of text would take over the terminal.
+        return has_screen and webbrowser.open(self.html.resolve().as_uri())
+
+
+def explorer_page(
+    image: np.ndarray | str | Path,
+    masks_a: np.ndarray | str | Path,
+    masks_b: np.ndarray | str | Path,
+    *,
+    truth: np.ndarray | str | Path | None = None,
+    name_a: str = "",
+    name_b: str = "",
+    html: str | Path | None = None,
+) -> ExplorerPage:
+    """Write the explorer of two label images as one file that works in every browser.
+
+    Parameters
+    ----------
+    image, masks_a, masks_b, truth
+        As for `cellrepro.explore`.
+    name_a, name_b : str
+        What the two are called on screen; the names of their files by default.
+    html : str or Path, optional
+        The file, which ends in ``.html``; by default one in a new folder for temporary files.
+
+    Returns
+    -------
+    ExplorerPage
+
+    Raises
+    ------
+    BadInput
+        If a file cannot be read, image and masks do not fit together, or the page cannot be
+        written.
+    """
+    target = page_target(html) if html is not None else None
+    view = read_view(image, masks_a, masks_b, truth=truth)
+    name_a = name_a or side_name(masks_a, masks_b, "A")
+    name_b = name_b or side_name(masks_b, masks_a, "B")
+    part = explorer_part(view, name_a, name_b, height=_HEIGHT)
+    if target is None:
+        target = Path(tempfile.mkdtemp(prefix="cellrepro-")) / "explorer.html"
+    write_page(target, "explorer.html.j2", part=part, name=view.name, name_a=name_a, name_b=name_b)
+    return ExplorerPage(target, part.line)
+
+
+def side_name(side: np.ndarray | str | Path, other: np.ndarray | str | Path, letter: str) -> str:
+    """Give what one of two results is called on screen.
+
+    Parameters
+    ----------
+    side, other : ndarray, str or Path
+        That result, and the other one.
+    letter : str
+        What an array is called.
+
+    Returns
+    -------
+    str
+        The name of its file, with the folder where both files have one name.
+
+    Examples
+    --------
+    >>> side_name("gui/a_seg.npy", "script/a_seg.npy", "A"), side_name("a.tif", "b.tif", "A")
+    ('gui/a_seg.npy', 'a.tif')
+    """
+    if not isinstance(side, str | Path):
+        return letter
+    path = Path(side)
+    if isinstance(other, str | Path) and Path(other).name == path.name and path != Path(other):
+        return path.as_posix()
+    return path.name

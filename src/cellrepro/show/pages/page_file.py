@@ -1,0 +1,91 @@
+"""A page made of a template, and the file that it becomes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+from cellrepro.errors import BadInput
+from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
+from cellrepro.store.whole_files import write_whole
+from cellrepro.words import grouped, ppm_text, share_text
+
+_TEMPLATES = Path(__file__).with_name("templates")
+_OF_THE_REPORT = Path(__file__).parents[1] / "report" / "templates"
+_ENDINGS = (".html", ".htm")
+
+
+def page_target(html: str | Path) -> Path:
+    """Give the file that a page is to be written to, before anything takes time.
+
+    Parameters
+    ----------
+    html : str or Path
+        Ends in ``.html``. A page that is there is replaced, another file is not.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    BadInput
+        If it is a folder, or has another ending.
+    """
+    target = Path(html)
+    if target.suffix.lower() not in _ENDINGS or target.is_dir():
+        raise BadInput(
+            f"the page cannot be written to {target}: expected the name of a file that ends in "
+            f".html, such as {target / 'page.html' if target.is_dir() else 'page.html'}"
+        )
+    return target
+
+
+def write_page(target: Path, template: str, **values: object) -> None:
+    """Write a page as one file, whole or not at all.
+
+    Parameters
+    ----------
+    target : Path
+        Its folder is made if it is not there.
+    template : str
+        File name in ``templates``.
+    **values : object
+        What the template names.
+
+    Raises
+    ------
+    BadInput
+        If the file cannot be written.
+    """
+    page = _rendered(template, values)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, page)
+    except OSError as error:
+        raise BadInput(
+            f"the page cannot be written to {target} ({error.strerror or error}); name a .html "
+            "file in a folder in which you may write"
+        ) from error
+
+
+def _rendered(template: str, values: dict[str, object]) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from cellrepro.version import __version__
+
+    environment = Environment(
+        loader=FileSystemLoader([_TEMPLATES, _OF_THE_REPORT]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"ppm": ppm_text, "share": share_text, "grouped": grouped}
+    return environment.get_template(template).render(
+        written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        version=__version__,
+        signs=VERDICT_SIGNS,
+        colours=VERDICT_COLOURS,
+        **values,
+    )

@@ -1,0 +1,127 @@
+"""The explorer as a file: in a browser without kernel, server and store."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tifffile
+
+from cellrepro.errors import BadInput
+from cellrepro.show.explorer.widget import explore
+from cellrepro.show.pages.explorer_page import explorer_page
+from lab_server import browsing
+
+READY = '.cellrepro-explorer[data-ready="1"]'
+
+
+def cells(*, second: bool = True, size: int = 64) -> np.ndarray:
+    labels = np.zeros((size, size), np.uint16)
+    labels[8:24, 8:24] = 1
+    if second:
+        labels[32:48, 32:48] = 2
+    return labels
+
+
+@pytest.fixture
+def files(tmp_path):
+    """An image with an awkward name, masks of it, masks without the second cell, a stack."""
+    made = {
+        "x<b>.tif": (np.arange(64 * 64).reshape(64, 64) % 999).astype(np.uint16),
+        "a.tif": cells(),
+        "b.tif": cells(second=False),
+        "twice.tif": np.kron(cells(), np.ones((2, 2), np.uint16)),
+    }
+    for name, pixels in made.items():
+        tifffile.imwrite(tmp_path / name, pixels)
+    stack = {"photometric": "minisblack", "metadata": {"axes": "ZYX"}}
+    planes = np.arange(3 * 64 * 64, dtype=np.uint16).reshape(3, 64, 64)
+    tifffile.imwrite(tmp_path / "stack.tif", planes, **stack)
+    tifffile.imwrite(tmp_path / "stack_a.tif", np.stack([cells()] * 3), **stack)
+    tifffile.imwrite(
+        tmp_path / "stack_b.tif", np.stack([cells(second=False)] * 2 + [cells()]), **stack
+    )
+    return tmp_path
+
+
+@pytest.mark.browser
+def test_the_page_works_alone(files, browser, invoke):
+    """Cells are listed and chosen, A and B exchanged, as with a kernel; nothing is asked for."""
+    html = files / "page.html"
+    answer = invoke(
+        "explore",
+        *(files / name for name in ("x<b>.tif", "a.tif", "b.tif")),
+        *("--truth", files / "a.tif", "--html", html, "--json"),
+    )
+    assert answer.code == 0
+    assert answer.json["opened"] is False
+    with browsing(browser) as page:
+        page.goto(html.as_uri())
+        page.locator(READY).wait_for()
+        assert page.locator("h1").inner_text() == "x<b>: a.tif and b.tif"
+        assert "256 pixels differ" in page.locator("[data-line]").inner_text()
+        page.locator("canvas.cre-canvas").press("n")
+        page.locator('.cellrepro-explorer[data-chosen^="lost"]').wait_for()
+        page.locator("canvas.cre-canvas").press("x")
+        page.locator('.cellrepro-explorer[data-a="b.tif"][data-loading="0"]').wait_for()
+        assert "only b.tif: 0, only a.tif: 256" in page.locator("[data-line]").inner_text()
+        page.locator("select.cre-select-b").select_option("truth")
+        page.locator('.cellrepro-explorer[data-b="truth"][data-loading="0"]').wait_for()
+
+
+@pytest.mark.browser
+def test_planes_of_a_stack_stand_in_the_page(files, browser):
+    names = ("stack.tif", "stack_a.tif", "stack_b.tif")
+    awkward = "</script><script>throw 1</script>"
+    paths = (files / name for name in names)
+    shown = explorer_page(*paths, name_a=awkward, html=files / "page.html")
+    with browsing(browser) as page:
+        page.goto(shown.html.as_uri())
+        page.locator(READY).wait_for()
+        page.locator("canvas.cre-canvas").press("n")
+        page.locator('.cellrepro-explorer[data-z="1"][data-loading="0"]').wait_for()
+        assert page.locator(".cellrepro-explorer[data-error]").count() == 0
+
+
+def test_files_and_arrays_are_the_same_to_a_notebook(files):
+    of_files = explore(files / "x<b>.tif", files / "a.tif", files / "b.tif")
+    image = tifffile.imread(files / "x<b>.tif")
+    of_arrays = explore(image, cells(), cells(second=False))
+    assert of_files.scene["line"] == of_arrays.scene["line"]
+    assert of_files.scene["names"]["image"] == "x<b>"
+
+
+def test_what_does_not_belong_together_is_refused_with_the_cause(files, invoke):
+    image = np.random.default_rng(0).integers(0, 200, (64, 64)).astype(np.uint8)
+    with pytest.raises(BadInput, match=r"masks_a: a picture, .*explore\(image, masks_a, masks_b\)"):
+        explore(cells(), image, cells())
+    html = files / "page.html"
+    sides = (files / "twice.tif", files / "a.tif", "--html", html)
+    refused = invoke("explore", files / "x<b>.tif", *sides)
+    assert refused.code == 2
+    assert "2 times that of the image" in refused.err
+    assert "diameter=15" in refused.err
+    assert not html.exists()
+    refused = invoke("explore", files / "a.tif", files / "a.tif", files / "a.tif", "--html", files)
+    assert refused.code == 2
+    assert "expected the name of a file that ends in .html" in refused.err
+
+
+def test_the_page_needs_no_more_than_the_core(files):
+    """Neither PyTorch and Cellpose nor what notebooks need."""
+    code = (
+        "import sys; from cellrepro.cli import main\n"
+        "try: main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    verb = ["explore", *(files / name for name in ("x<b>.tif", "a.tif", "b.tif"))]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *map(str, verb), "--html", str(files / "p.html"), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(ended.stdout)["line"].startswith("256 pixels differ")
+    needless = {"torch", "cellpose", "pandas", "anywidget", "ipywidgets", "IPython", "traitlets"}
+    assert not needless & {*ended.stderr.split()}
