@@ -19,6 +19,7 @@ ROOMS = [
 GROUND = [
     "enums",
     "errors",
+    "libraries",
     "own_scripts",
     "words",
     "progress",

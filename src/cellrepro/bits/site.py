@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -38,3 +40,15 @@ class Site:
     def __str__(self) -> str:
         """As a sentence fragment."""
         return f"{self.phase} of {self.module or 'no module'}, {self.source or 'no line'}"
+
+
+def short_path(file: str) -> str:
+    """A source file as it is imported, without the folder of this machine."""
+    path = Path(file)
+    if "ipykernel_" in file:
+        return "notebook cell"
+    if not path.is_absolute():
+        return file
+    inside = [Path(entry) for entry in sys.path if entry and path.is_relative_to(entry)]
+    nearest = max(inside, key=lambda folder: len(folder.parts), default=path.parent)
+    return path.relative_to(nearest).as_posix()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.libraries import has_library
 from cellrepro.words import joined
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ class GeneratorStates:
         Of `random.getstate`: version, words, and the second of two normal numbers or None.
     numpy : mapping
         Of ``numpy.random.get_state(legacy=False)``.
-    torch : tensor or list of int
-        Bytes of the state of PyTorch's generator on the processor.
+    torch : tensor or list of int, or None
+        Bytes of the state of PyTorch's generator on the processor; None where PyTorch is not
+        installed.
     cuda : list of tensor or list of list of int, or None
         Bytes of the state on each CUDA device; None where CUDA had not started.
     mps : tensor or list of int, or None
@@ -53,11 +55,15 @@ class GeneratorStates:
     @classmethod
     def read(cls) -> GeneratorStates:
         """Read them all; quick, for every epoch and every image."""
+        python = random.getstate()
+        in_numpy = np.random.get_state(legacy=False)
+        if not has_library("torch"):
+            return cls(python=python, numpy=in_numpy, torch=None, cuda=None, mps=None)
         import torch
 
         return cls(
-            python=random.getstate(),
-            numpy=np.random.get_state(legacy=False),
+            python=python,
+            numpy=in_numpy,
             torch=torch.random.get_rng_state(),
             # Asking an uninitialised CUDA runtime for its state would initialise it.
             cuda=torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None,
@@ -66,11 +72,13 @@ class GeneratorStates:
 
     def write(self) -> None:
         """Put every generator where it stood."""
-        import torch
-
         version, words, second_normal = self.python
         random.setstate((version, tuple(words), second_normal))
         np.random.set_state(self.numpy)
+        if self.torch is None:
+            return
+        import torch
+
         seed_before = torch.initial_seed()
         torch.random.set_rng_state(_bytes_on_the_processor(self.torch))
         if self.cuda is not None:

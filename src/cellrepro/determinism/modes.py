@@ -23,7 +23,8 @@ from cellrepro.determinism.torch_switches import (
     read_switches,
     write_switches,
 )
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.libraries import has_library
 
 FREE = ("off", "fast")
 """Those in which no operation is asked to be deterministic."""
@@ -79,8 +80,11 @@ def switches() -> dict[str, object]:
     """What is in force in this process, read back from PyTorch and the environment.
 
     Plain values, for JSON. None stands for a switch that this PyTorch does not have.
-    ``fp32_precision_...`` are what an operation would use, inheritance followed.
+    ``fp32_precision_...`` are what an operation would use, inheritance followed. Nothing where
+    PyTorch is not installed.
     """
+    if not has_library("torch"):
+        return {}
     return {
         **{name: value for name, value in read_switches().items() if name not in INHERITED},
         **read_recorded(),
@@ -130,10 +134,20 @@ def mode_in_force(
     BadInput
         If there is no such mode, ``chosen`` contradicts it, or cuBLAS was not told at the start of
         the process to be deterministic.
+    NotPossibleHere
+        If the mode is ``warn`` or ``strict`` and PyTorch is not installed.
     RuntimeError
         If PyTorch does not take a switch.
     """
     check_switches(mode, chosen)
+    if not has_library("torch"):
+        if mode not in FREE:
+            raise NotPossibleHere(
+                f"mode {mode!r} sets switches of PyTorch, which is not installed; use mode 'fast' "
+                "or 'off', or install it with: pip install 'cellrepro[lab]'"
+            )
+        yield switches()
+        return
     _check_workspace(mode, device)
     before = read_switches()
     settings: dict[str, SwitchValue] = {}
@@ -191,10 +205,13 @@ def _precision_of(
 
 
 def _check_workspace(mode: Mode, device: str | None) -> None:
-    import torch
-
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
-    on_cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
+    if device is None:
+        import torch
+
+        on_cuda = torch.cuda.is_available()
+    else:
+        on_cuda = device.startswith("cuda")
     if mode not in FREE and workspace not in _WORKSPACES and on_cuda:
         raise BadInput(
             f"mode {mode!r} needs CUBLAS_WORKSPACE_CONFIG to be {' or '.join(_WORKSPACES)}, but it "

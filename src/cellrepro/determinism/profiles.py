@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import yaml
 from pydantic import (
@@ -28,8 +28,10 @@ from pydantic import (
 from cellrepro.determinism.choices import PROFILE_FOLDER, profile_names
 from cellrepro.determinism.field_defaults import added_later
 from cellrepro.determinism.process_start import require_at_startup
+from cellrepro.determinism.processor import Processor
 from cellrepro.determinism.torch_switches import Switch
 from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
+from cellrepro.libraries import has_library
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +75,12 @@ _FIRST_FIELDS = frozenset(
 
 
 def cpu_capability() -> str:
-    """The instruction set PyTorch computes with; ``DEFAULT``, the lowest, is ``NO AVX`` in 2.6."""
+    """The instruction set PyTorch computes with; ``DEFAULT``, the lowest, is ``NO AVX`` in 2.6.
+
+    ``unknown`` where PyTorch is not installed.
+    """
+    if not has_library("torch"):
+        return "unknown"
     import torch
 
     capability = torch.backends.cpu.get_cpu_capability()
@@ -164,12 +171,13 @@ class Profile(BaseModel):
         """Make this process, which was started with `variables`, the profile's.
 
         Sets the number of threads, the CUDA device and whether PyTorch uses oneDNN, and leaves
-        them so. What cannot be set any more is checked.
+        them so. What cannot be set any more is checked. Where PyTorch is not installed, as for a
+        wrapped program, the variables are all there is to check.
 
         Returns
         -------
         torch.device
-            The profile's.
+            The profile's; a `Processor` where PyTorch is not installed.
 
         Raises
         ------
@@ -178,10 +186,12 @@ class Profile(BaseModel):
         NotPossibleHere
             If this machine lacks the device, the instruction set or oneDNN.
         """
-        import torch
-
         require_at_startup(self.variables(), what=f"profile {self.name!r}")
         device = self.check_device()
+        if not has_library("torch"):
+            return device
+        import torch
+
         if device.type == "cuda":
             torch.cuda.set_device(device)  # what names no device takes this one, too
         if self.threads is not None:
@@ -203,12 +213,19 @@ class Profile(BaseModel):
         Returns
         -------
         torch.device
+            A `Processor` where PyTorch is not installed.
 
         Raises
         ------
         NotPossibleHere
             If this machine lacks it.
         """
+        if not has_library("torch"):
+            if self.kind != "cpu":
+                raise self._not_here(
+                    f"needs the device {self.device!r}, but PyTorch is not installed"
+                )
+            return cast("torch.device", Processor())
         import torch
 
         index = int(self.device.partition(":")[2] or 0)

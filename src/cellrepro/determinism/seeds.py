@@ -18,6 +18,7 @@ import numpy as np
 
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import BadInput, whole, whole_number
+from cellrepro.libraries import has_library
 from cellrepro.words import joined
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def seed_of(mode: Mode, seed: int | None) -> int | None:
 
 
 def seed_everything(seed: int, *, quiet: bool = False) -> np.random.Generator:
-    """Seed Python, NumPy's global generator and PyTorch on every device.
+    """Seed Python, NumPy's global generator and, if installed, PyTorch on every device.
 
     TensorFlow and CuPy are seeded where they are already imported.
 
@@ -97,13 +98,15 @@ def seed_everything(seed: int, *, quiet: bool = False) -> np.random.Generator:
     ...     print(first == seed_everything(0, quiet=True).random())
     True
     """
-    import torch
-
     seed = check_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
-    torch.manual_seed(seed)  # CPU, every CUDA device and MPS; CUDA at its start if that is to come
-    seeded_libraries = ["Python", "NumPy", "PyTorch on every device"]
+    seeded_libraries = ["Python", "NumPy"]
+    if has_library("torch"):
+        import torch
+
+        torch.manual_seed(seed)  # CPU, every CUDA device and MPS; a CUDA that is yet to start, too
+        seeded_libraries.append("PyTorch on every device")
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow:
         tensorflow.random.set_seed(seed)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from cellrepro.libraries import has_library
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.process.setup import Setup
 
@@ -87,14 +88,18 @@ class Child:
         self.tell("phase", name)
 
     def enter(self) -> torch.device:
-        """Import Cellpose and be what the profile says; no mode is in force yet."""
-        from cellrepro.model.network import import_cellpose
+        """Import Cellpose, if it is installed, and be what the profile says.
 
+        No mode is in force yet. A wrapped segmenter needs no Cellpose.
+        """
         self.phase("import")
-        gc.disable()  # to search what is imported for garbage takes a tenth of a short run's time
-        import_cellpose()
-        gc.freeze()
-        gc.enable()
+        if has_library("cellpose"):
+            from cellrepro.model.network import import_cellpose
+
+            gc.disable()  # to search what is imported for garbage takes a tenth of a short run
+            import_cellpose()
+            gc.freeze()
+            gc.enable()
         return self.setup.profile.enter()
 
     @contextmanager
@@ -137,8 +142,8 @@ class Child:
 
     def loosened(self) -> LooseBlock:
         """A block in which the loose operation, if any, is left as PyTorch has it."""
-        from cellrepro.determinism.loose_operation import LooseOperation
-
         if self.setup.loose is None:
             return _NothingLoose()
+        from cellrepro.determinism.loose_operation import LooseOperation
+
         return LooseOperation(self.setup.loose)

@@ -11,6 +11,7 @@ from cellrepro.bits.nested_values import flattened
 from cellrepro.bits.tensor_digests import tensor_digest
 from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
+from cellrepro.libraries import has_library
 from cellrepro.process.machine_here import numeric_class
 from cellrepro.run.repeat_work import RepeatWork
 from cellrepro.run.training_ledgers import add_spec
@@ -44,18 +45,15 @@ class Environment:
     @classmethod
     def here(cls, profile: Profile, device: torch.device) -> Environment:
         """That of this process, once its mode is in force."""
-        import torch
-
         of_class = numeric_class(profile, device)
-        on_cuda = device.type == "cuda"
         return cls(
             machine=this_machine.machine(device, of_class["name"]),
             host=this_machine.host(),
             versions=this_machine.versions(),
             distributions=this_machine.distributions(),
             cuda=this_machine.cuda(),
-            device=torch.cuda.get_device_name() if on_cuda else device.type,
-            threads=torch.get_num_threads(),
+            device=_name_of(device),
+            threads=_n_threads(profile),
             cpu_capability=cpu_capability(),
             numeric_libraries=this_machine.numeric_libraries(),
             numeric_class=of_class,
@@ -66,6 +64,23 @@ class Environment:
     def by_field(self) -> dict[str, Any]:
         """Every field with its value, as the manifest takes them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def _name_of(device: torch.device) -> str:
+    if device.type != "cuda":
+        return device.type
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+def _n_threads(profile: Profile) -> int:
+    """Threads that PyTorch computes with; without it, those that the profile allows libraries."""
+    if not has_library("torch"):
+        return profile.threads or os.cpu_count() or 1
+    import torch
+
+    return torch.get_num_threads()
 
 
 def write_beginning(work: RepeatWork, environment: Environment) -> None:

@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellrepro.bits.digests import array_digest, value_digest
+from cellrepro.libraries import has_library
 
 DTYPES = ("float32", "bfloat16")
 """In both of them every probe runs: Cellpose trains in the first and segments in the second."""
 
 
 def measure_numeric_class(device: str = "cpu") -> dict[str, Any]:
-    """Carry out the probes in this process.
+    """Carry out the probes in this process: PyTorch's, or NumPy's where that is not installed.
 
     Parameters
     ----------
@@ -30,6 +32,9 @@ def measure_numeric_class(device: str = "cpu") -> dict[str, Any]:
         ``probes``: the SHA-256 of each probe's results, by ``OPERATION/DTYPE``; ``name``: twelve
         hex digits of a digest of them.
     """
+    if not has_library("torch"):
+        probes = {f"numpy-{name}": _numpy_digest(name) for name in _NUMPY_PROBES}
+        return {"name": value_digest(probes)[:12], "probes": probes}
     import torch
 
     cudnn = torch.backends.cudnn
@@ -72,15 +77,39 @@ class Numbers:
         self._dtype = dtype
 
     def __call__(self, *shape: int, gradient: bool = False) -> Any:
-        """Uniform numbers in [-1, 1): shifts and a division by a power of two are exact."""
+        """Uniform numbers in [-1, 1)."""
         import torch
 
-        raw = self._bits.random_raw(int(np.prod(shape))) >> np.uint64(40)
-        values = (raw.astype(np.float32) / np.float32(2**23) - np.float32(1)).reshape(shape)
+        values = _uniform(self._bits, shape)
         # A copy that PyTorch allocates: MKL's bits depend on how memory is aligned.
         dtype = getattr(torch, self._dtype)
         tensor = torch.from_numpy(values).to(device=self._device, dtype=dtype, copy=True)
         return tensor.requires_grad_(gradient)
+
+
+def _uniform(bits: np.random.PCG64, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Uniform numbers in [-1, 1): shifts and a division by a power of two are exact."""
+    raw = bits.random_raw(int(np.prod(shape))) >> np.uint64(40)
+    return (raw.astype(np.float32) / np.float32(2**23) - np.float32(1)).reshape(shape)
+
+
+_NUMPY_PROBES: Mapping[str, Callable[[NDArray[np.float32], NDArray[np.float32]], object]] = {
+    "matmul": lambda a, b: a @ b,
+    "matmul-float64": lambda a, b: a.astype(np.float64) @ b.astype(np.float64),
+    "sum": lambda a, b: a.sum(0),
+    "exp": lambda a, b: np.exp(a),
+    "sin": lambda a, b: np.sin(8 * a),
+    "sqrt": lambda a, b: np.sqrt(np.abs(a)),
+}
+"""Operations of NumPy that differ between machines; a changed one renames every class."""
+
+
+def _numpy_digest(name: str) -> str:
+    """The digest of what one of `_NUMPY_PROBES` gives."""
+    bits = np.random.PCG64(20261101)
+    a = _uniform(bits, (257, 1031))
+    b = _uniform(bits, (1031, 131))
+    return array_digest(np.asarray(_NUMPY_PROBES[name](a, b)))
 
 
 def _digest(results: tuple[Any, ...]) -> str:

@@ -7,6 +7,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from cellrepro.libraries import has_library
+
 
 def peak_memory() -> dict[str, int | None]:
     """The most bytes held at a time by this process, and by PyTorch on the GPU.
@@ -16,17 +18,20 @@ def peak_memory() -> dict[str, int | None]:
     dict of str to int or None
         Bytes: ``process`` as `peak_memory_of_process` says it; ``gpu``, None where none is used.
     """
+    in_process = peak_memory_of_process()
+    if not has_library("torch"):
+        return {"process": in_process, "gpu": None}
     import torch
 
     gpu_is_used = torch.cuda.is_available() and torch.cuda.is_initialized()
     return {
-        "process": peak_memory_of_process(),
+        "process": in_process,
         "gpu": torch.cuda.max_memory_allocated() if gpu_is_used else None,
     }
 
 
-def peak_memory_of_process() -> int | None:
-    """The most bytes of memory that this process itself held at a time; None if nothing says it."""
+def peak_memory_of_process() -> int:
+    """The most bytes of memory that this process itself held at a time."""
     status = Path("/proc/self/status")
     if status.is_file():
         # Not `getrusage`: on Linux its maximum goes on counting in a program that is started, so

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cellrepro.errors import BadInput
+from cellrepro.libraries import has_library
 from cellrepro.store.manifest import MachineRecord
 
 MACHINE_VARIABLE = "CELLREPRO_MACHINE"
@@ -69,6 +70,8 @@ def _numeric_versions() -> dict[str, str]:
 
 def cuda() -> dict[str, str | None]:
     """Versions of NVIDIA's driver and of PyTorch's CUDA runtime and cuDNN; null where absent."""
+    if not has_library("torch"):
+        return {"driver": _driver(), "runtime": None, "cudnn": None}
     import torch
 
     cudnn = torch.backends.cudnn.version()
@@ -105,8 +108,6 @@ def machine(device: Any, numeric_class: str) -> MachineRecord:
     BadInput
         If `MACHINE_VARIABLE` holds what is no name.
     """
-    import torch
-
     if device.type != "cuda":
         processor = _processor().name or platform.machine()
         return MachineRecord(
@@ -116,6 +117,8 @@ def machine(device: Any, numeric_class: str) -> MachineRecord:
             numeric_class=numeric_class,
             versions=_numeric_versions(),
         )
+    import torch
+
     properties = torch.cuda.get_device_properties(device)
     installed = cuda()
     return MachineRecord(

@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from cellrepro import torch_internals
-from cellrepro.bits.site import Site
+from cellrepro.bits.site import Site, short_path
 from cellrepro.determinism import (
     checkpoint_seeds,
     data_order,
@@ -347,15 +347,3 @@ def source_line() -> str | None:
 @functools.lru_cache(maxsize=4096)
 def _line(file: str, line: int, function: str) -> str:
     return f"{short_path(file)}:{line} in {function}"
-
-
-def short_path(file: str) -> str:
-    """A source file as it is imported, without the folder of this machine."""
-    path = Path(file)
-    if "ipykernel_" in file:
-        return "notebook cell"
-    if not path.is_absolute():
-        return file
-    inside = [Path(entry) for entry in sys.path if entry and path.is_relative_to(entry)]
-    nearest = max(inside, key=lambda folder: len(folder.parts), default=path.parent)
-    return path.relative_to(nearest).as_posix()

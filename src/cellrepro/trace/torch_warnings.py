@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from cellrepro.bits.site import short_path
 from cellrepro.determinism import known_operations, substitutes
 from cellrepro.determinism.known_operations import alert_in
 from cellrepro.determinism.modes import mode_in_force
@@ -79,8 +80,6 @@ class WarningLog:
 
     def records(self) -> list[WarningRecord]:
         """In the order in which each kind first appeared, without the folders of this machine."""
-        from cellrepro.trace.observer import short_path
-
         return [
             record.model_copy(update={"file": short_path(record.file)})
             for record in self._records.values()
