@@ -22,6 +22,7 @@ GROUND = [
     "libraries",
     "own_scripts",
     "words",
+    "wrong_fields",
     "progress",
     "results",
     "torch_internals",

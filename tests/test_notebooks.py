@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from cellrepro.asked import defaults
-from cellrepro.asked.spec import Hyperparameters
+from cellrepro.asked.hyperparameters import Hyperparameters
 from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters
 
 PROJECT = Path(__file__).parents[1]

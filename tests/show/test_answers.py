@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.changes.varied_settings import Sensitivity, Variant
+from cellrepro.changes.sensitivity_result import Sensitivity, Variant
 from cellrepro.same.straight_borders import StraightBorder
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.sensitivity import sensitivity_answer

@@ -19,7 +19,8 @@ from pydantic import (
 )
 
 from cellrepro.determinism.field_defaults import defaults
-from cellrepro.errors import BadInput, wrong_fields
+from cellrepro.errors import BadInput
+from cellrepro.wrong_fields import wrong_fields
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Range = tuple[_Finite, _Finite]

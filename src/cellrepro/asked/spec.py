@@ -6,9 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -17,102 +15,33 @@ from pydantic import (
 )
 
 from cellrepro.asked.choices import LedgerKind
-from cellrepro.asked.segmentation_settings import NAMES, Settings
+from cellrepro.asked.hyperparameters import Hyperparameters
+from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.asked.setting_in_words import setting_in_words
+from cellrepro.asked.spec_fields import (
+    FIRST_FIELDS,
+    FIRST_OF_TRAINING,
+    FIRST_PARAMETERS,
+    OF_SEGMENTATION,
+    OF_TRAINING,
+    OF_WRAPPING,
+    PARAMETERS,
+    SETTINGS,
+)
 from cellrepro.bits.digests import value_digest
 from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.field_defaults import added_later
 from cellrepro.determinism.modes import check_mode, check_switches
 from cellrepro.determinism.profiles import device_kind
 from cellrepro.determinism.seeds import check_seed
-from cellrepro.errors import BadInput, wrong_fields
+from cellrepro.errors import BadInput
+from cellrepro.wrong_fields import wrong_fields
 
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
 
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
-
-_TAKEN_AND_IGNORED: dict[str, tuple[tuple, str]] = {
-    "normalize": (
-        (True, False),
-        "Cellpose 4.2.1.1 takes a dict of fields in training and ignores every one of them "
-        "(_reshape_norm in train.py): give true or false",
-    ),
-    "SGD": ((False,), "Cellpose 4 takes SGD and ignores it: it always trains with AdamW"),
-    "bsize": ((256,), "Cellpose trains this network on crops of 256 pixels only"),
-    "class_weights": ((None,), "the network has one class, so that Cellpose ignores its weights"),
-}
-"""Arguments of ``train_seg`` of which only some values do something, and why."""
-
-
-class Hyperparameters(BaseModel):
-    """Arguments of ``cellpose.train.train_seg`` (4.2.1.1), with its names and defaults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    weight_decay: float = Field(default=0.1, ge=0, allow_inf_nan=False)
-    min_train_masks: int = Field(default=5, ge=0)
-    rescale: bool = False
-    scale_range: float = Field(default=0.5, ge=0, le=2)
-    normalize: bool = True
-    train_probs: tuple[tuple[str, Annotated[float, Field(ge=0)]], ...] | None = None  # by name
-    nimg_test_per_epoch: int | None = Field(default=None, ge=1)
-    augmentation: bool = True  # the lab's own: without it every image is shown as it is
-    SGD: bool = False
-    bsize: int = 256
-    class_weights: tuple[float, ...] | None = None
-
-    @field_validator("train_probs", mode="before")
-    @classmethod
-    def _by_name(cls, value: Any) -> Any:
-        return tuple(sorted(value.items())) if isinstance(value, dict) else value
-
-    @field_validator("augmentation")
-    @classmethod
-    def _nothing_to_augment(cls, value: bool, info: ValidationInfo) -> bool:
-        if not value and (info.data.get("rescale") or info.data.get("scale_range") != 0.5):
-            raise ValueError("rescale and scale_range are part of it: leave them out")
-        return value
-
-    @field_validator(*_TAKEN_AND_IGNORED, mode="before")
-    @classmethod
-    def _counts(cls, value: Any, info: ValidationInfo) -> Any:
-        usual, reason = _TAKEN_AND_IGNORED[str(info.field_name)]
-        if value not in usual:
-            raise ValueError(reason)
-        return value
-
-
-_FIRST = (
-    *("model", "seed", "data_seed", "epochs", "batch_size", "learning_rate", "images_per_epoch"),
-    *("profile", "mode", "ledger"),
-)
-SETTINGS = tuple(f"settings.{name}" for name in NAMES if name != "batch_size")
-"""Of a segmentation, as a grid names them; its batch size is ``batch_size``."""
-PARAMETERS = (
-    *(*_FIRST, *Hyperparameters.model_fields, "ranks", "continued_from", "cellpose"),
-    *SETTINGS,
-)
-"""What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
-
-_FIRST_FIELDS = frozenset(
-    (*_FIRST, "task", "data", "data_digest", "model_digest", "profile_settings")
-)
-"""They always enter the key; a field that came later does where it differs from its default."""
-
-_FIRST_OF_TRAINING = frozenset(("epochs", "learning_rate", "images_per_epoch", "data_seed"))
-_SHOWN_OF_SEGMENTATION = ("batch_size", *SETTINGS)
-
-OF_TRAINING = (
-    *("data_seed", "epochs", "learning_rate", "images_per_epoch"),
-    *(*Hyperparameters.model_fields, "ranks", "continued_from"),
-)
-"""Fields of `Spec` that do something in a training alone."""
-OF_SEGMENTATION = ("settings", "cellpose")
-"""Fields of `Spec` that do something in a segmentation alone."""
-OF_WRAPPING = ("program",)
-"""Fields of `Spec` that do something alone where another program segments."""
 
 _OF_TASK = {"train": OF_TRAINING, "segment": OF_SEGMENTATION, "wrap": OF_WRAPPING}
 LEAVE_OUT = {
@@ -205,42 +134,72 @@ class Spec(Hyperparameters):
         return self.mode if self.loose is None else f"{self.mode}, {self.loose} loose"
 
     def parameters(self) -> dict[str, Any]:
-        """The `PARAMETERS` with their values, and "" for what is of a training or of a segmentation
-        alone, where this is none."""
-        found = {name: getattr(self, name) for name in PARAMETERS if name not in SETTINGS}
+        """Give the `PARAMETERS` with their values.
+
+        Returns
+        -------
+        dict of str to value
+            "" stands for a setting where this is no segmentation, and for `FIRST_OF_TRAINING`
+            where it is no training. The batch size is that of the task; of a wrapped segmenter "".
+        """
+        values = {name: getattr(self, name) for name in PARAMETERS if name not in SETTINGS}
+        values |= dict.fromkeys(SETTINGS, "")
         if self.task == "train":
-            return found | dict.fromkeys(SETTINGS, "")
-        flat = self.settings.by_name() if self.task == "segment" else {}
-        own = {
-            name: flat.get(name.removeprefix("settings."), "") for name in _SHOWN_OF_SEGMENTATION
-        }
-        return found | dict.fromkeys(_FIRST_OF_TRAINING, "") | own
+            return values
+        values |= dict.fromkeys((*FIRST_OF_TRAINING, "batch_size"), "")
+        if self.task == "segment":
+            for name, value in self.settings.by_name().items():
+                values[name if name == "batch_size" else f"settings.{name}"] = value
+        return values
 
     def shown_parameters(self) -> list[str]:
-        """The `PARAMETERS` worth showing: without those that came later and have their default,
-        and without those of a training where there is none."""
-        hidden = added_later(self, _FIRST_FIELDS)
-        hidden |= _FIRST_OF_TRAINING if self.task != "train" else set()
-        hidden |= {*_SHOWN_OF_SEGMENTATION} if self.task == "wrap" else set()
-        given = self.settings.not_default()
-        hidden |= {name for name in SETTINGS if name.removeprefix("settings.") not in given}
+        """Name the `PARAMETERS` worth showing.
+
+        Returns
+        -------
+        list of str
+            Without those that came later and have their default, settings that have theirs, and
+            those that do nothing in this task.
+        """
+        hidden = added_later(self, FIRST_FIELDS)
+        changed_settings = self.settings.not_default()
+        hidden |= {
+            name for name in SETTINGS if name.removeprefix("settings.") not in changed_settings
+        }
+        if self.task != "train":
+            hidden |= {*FIRST_OF_TRAINING}
+        if self.task == "wrap":
+            hidden |= {"batch_size", *SETTINGS}
         return [name for name in PARAMETERS if name not in hidden]
 
     @property
     def label(self) -> str:
         """For people: ``train nuclei, tiny, seed 0, cpu, strict``."""
-        what = f"{self.task} {self.data}, {self.model}"
-        usual = set(_FIRST) - ({"batch_size"} & self.settings.not_default().keys())
+        values = self.parameters()
+        unsaid = self._not_in_label()
+        return ", ".join(
+            [
+                f"{self.task} {self.data}, {self.model}",
+                setting_in_words("seed", self.seed),
+                self.profile,
+                self.mode_in_words,
+                *(
+                    setting_in_words(name, values[name])
+                    for name in self.shown_parameters()
+                    if name not in unsaid
+                ),
+            ]
+        )
+
+    def _not_in_label(self) -> set[str]:
+        """The first parameters, but for those of them that are other than usual."""
+        unsaid = {*FIRST_PARAMETERS}
+        unsaid -= self.settings.not_default().keys() & {"batch_size"}
         if self.task == "train":  # the other first fields have no one default
-            defaults = {
-                name: Spec.model_fields[name].default for name in ("data_seed", "batch_size")
-            }
-            usual -= {name for name, value in defaults.items() if getattr(self, name) != value}
-        later = [name for name in self.shown_parameters() if name not in usual]
-        parameters = self.parameters()
-        more = [setting_in_words(name, parameters[name]) for name in later]
-        seed = setting_in_words("seed", self.seed)
-        return ", ".join([what, seed, self.profile, self.mode_in_words, *more])
+            for name in ("data_seed", "batch_size"):
+                if getattr(self, name) != Spec.model_fields[name].default:
+                    unsaid.remove(name)
+        return unsaid
 
     @property
     def images_digest(self) -> str:
@@ -257,7 +216,7 @@ class Spec(Hyperparameters):
     def key(self) -> str:
         """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
         named_by_digest = {"model"} if self.model_digest is not None else set()
-        left_out = named_by_digest | added_later(self, _FIRST_FIELDS)
+        left_out = named_by_digest | added_later(self, FIRST_FIELDS)
         return value_digest(self.model_dump(mode="json", exclude=left_out))[:KEY_LENGTH]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cellrepro.changes.conditions import CHANNELS, CROP, DEPTH, Condition
-from cellrepro.changes.tried_values import TRIED
+from cellrepro.changes.search_values import TRIED
 
 
 def as_read(image: np.ndarray, condition: Mapping[str, Any]) -> np.ndarray:

@@ -12,8 +12,7 @@ import numpy as np
 
 from cellrepro.changes.conditions import CROP, Condition, Crop, changed_names, without
 from cellrepro.changes.image_readings import applies
-from cellrepro.changes.trials import Gap, Trial, Trials, is_elsewhere, n_differing, nearest
-from cellrepro.changes.tried_values import (
+from cellrepro.changes.search_values import (
     COARSE,
     FEW,
     NUMBERS,
@@ -24,6 +23,7 @@ from cellrepro.changes.tried_values import (
     multiples,
     neighbours,
 )
+from cellrepro.changes.trials import Gap, Trial, Trials, is_elsewhere, n_differing, nearest
 from cellrepro.enums import StrEnum
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.same.matching import overlap

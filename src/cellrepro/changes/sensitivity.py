@@ -11,7 +11,7 @@ import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import NAMES, Settings
-from cellrepro.changes.varied_settings import (
+from cellrepro.changes.sensitivity_result import (
     Example,
     Sensitivity,
     Tally,

@@ -30,8 +30,9 @@ from cellrepro.determinism.field_defaults import added_later
 from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.determinism.processor import Processor
 from cellrepro.determinism.torch_switches import Switch
-from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
+from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.libraries import has_library
+from cellrepro.wrong_fields import wrong_fields
 
 if TYPE_CHECKING:
     import torch

@@ -21,8 +21,8 @@ from cellrepro.divergence.substitute_calls import pairs_to_compare
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import progress
-from cellrepro.run.checkpointing import CHECKPOINTS
 from cellrepro.run.plan import Request
+from cellrepro.run.training_recorder import CHECKPOINTS
 from cellrepro.store.ledger import LEDGER, LedgerRow, by_place, read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation

@@ -26,8 +26,8 @@ from cellrepro.divergence.substitute_calls import (
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
 from cellrepro.model.weight_sources import started_from
-from cellrepro.run.checkpointing import CHECKPOINTS
 from cellrepro.run.plan import Request
+from cellrepro.run.training_recorder import CHECKPOINTS
 from cellrepro.same.operation_divergence import first_divergence
 from cellrepro.same.operation_round_off import judge_round_off
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place, read_rows

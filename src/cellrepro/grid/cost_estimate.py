@@ -9,8 +9,8 @@ from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
 from cellrepro.grid.grid_runs import Estimate, GridRun, GridRuns
 from cellrepro.grid.points import Grid
-from cellrepro.run.checkpointing import CHECKPOINTS
 from cellrepro.run.plan import Plan
+from cellrepro.run.training_recorder import CHECKPOINTS
 from cellrepro.store.store import Repeat
 
 _MOST_READ = 200

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from cellrepro.errors import BadInput, wrong_fields
+from cellrepro.errors import BadInput
+from cellrepro.wrong_fields import wrong_fields
 
 Scalar = str | int | float | bool | dict[str, Any] | list[Any] | None
 """A value of one parameter; a table or a list where the notebook takes one."""

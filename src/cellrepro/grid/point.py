@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cellrepro.asked.spec import PARAMETERS
+from cellrepro.asked.spec_fields import PARAMETERS
 from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.grid.file import SETTING, VARIABLE, Scalar
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name

@@ -23,13 +23,14 @@ import tifffile
 from pydantic import BaseModel, ValidationError
 
 from cellrepro.bits.digests import file_digest
-from cellrepro.errors import BadInput, NotPossibleHere, whole, wrong_fields
+from cellrepro.errors import BadInput, NotPossibleHere, whole
 from cellrepro.images import synthetic_sets
 from cellrepro.images.decoding import read_bytes
 from cellrepro.images.folder import is_litter, read_folder
 from cellrepro.images.image_file import pieces_by_label, read_image, read_masks
 from cellrepro.store.whole_files import remove_empty, write_whole
 from cellrepro.words import some
+from cellrepro.wrong_fields import wrong_fields
 
 SYNTHETIC = "synthetic"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.asked.spec import Hyperparameters
+from cellrepro.asked.hyperparameters import Hyperparameters
 
 if TYPE_CHECKING:
     import torch

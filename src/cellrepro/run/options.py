@@ -10,13 +10,8 @@ from typing import Any, TypeVar
 
 from cellrepro.asked import defaults
 from cellrepro.asked.choices import LedgerKind, StoredCheckpoints
-from cellrepro.asked.spec import (
-    LEAVE_OUT,
-    OF_SEGMENTATION,
-    OF_TRAINING,
-    OF_WRAPPING,
-    Spec,
-)
+from cellrepro.asked.spec import LEAVE_OUT, Spec
+from cellrepro.asked.spec_fields import OF_SEGMENTATION, OF_TRAINING, OF_WRAPPING
 from cellrepro.determinism.choices import Mode
 from cellrepro.errors import BadInput
 from cellrepro.run.until_found import Goal

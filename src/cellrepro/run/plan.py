@@ -16,7 +16,7 @@ from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import Setup
-from cellrepro.run.checkpointing import RecordingOptions
+from cellrepro.run.training_recorder import RecordingOptions
 from cellrepro.run.until_found import Goal
 from cellrepro.store.manifest import ModelRecord
 from cellrepro.store.store import Store

@@ -17,12 +17,12 @@ from cellrepro.model.encoders import LEARNING_RATES, SMALL, SMALL_DRAWS_PER_EPOC
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.weight_sources import ModelSource
-from cellrepro.run.checkpointing import RecordingOptions
 from cellrepro.run.inputs import axes_of
 from cellrepro.run.more_epochs import plan_continuation
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
+from cellrepro.run.training_recorder import RecordingOptions
 from cellrepro.store.store import Store
 
 

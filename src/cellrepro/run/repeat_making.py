@@ -23,9 +23,9 @@ from cellrepro.process.grid_handover import (
 )
 from cellrepro.progress import Progress, print_note, progress
 from cellrepro.run import worker
-from cellrepro.run.checkpointing import RecordingOptions
 from cellrepro.run.more_epochs import lay_out
 from cellrepro.run.plan import Plan
+from cellrepro.run.training_recorder import RecordingOptions
 from cellrepro.run.until_found import as_trained
 from cellrepro.store.checkpoints import folders
 from cellrepro.store.store import MANIFEST, Repeat

@@ -10,8 +10,8 @@ from cellrepro.asked.spec import Spec
 from cellrepro.images.folder import ImageFolder
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.process.child import Child
-from cellrepro.run.checkpointing import TrainingRecorder
 from cellrepro.run.plan import Request
+from cellrepro.run.training_recorder import TrainingRecorder
 
 if TYPE_CHECKING:
     import torch

@@ -14,11 +14,11 @@ from cellrepro.asked.spec import Spec
 from cellrepro.determinism import modes
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.process.child import Child
-from cellrepro.run.checkpointing import RecordingOptions, TrainingRecorder
 from cellrepro.run.inputs import read_images, scored_for_training
 from cellrepro.run.ledger_beginning import Environment, write_beginning
 from cellrepro.run.plan import Request
 from cellrepro.run.repeat_work import RepeatWork
+from cellrepro.run.training_recorder import RecordingOptions, TrainingRecorder
 from cellrepro.run.until_found import as_trained
 from cellrepro.run.worker_segmenting import (
     scores_by_image,

@@ -14,11 +14,12 @@ from pydantic import ValidationError
 
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import array_digest
-from cellrepro.errors import BadInput, Damaged, wrong_fields
+from cellrepro.errors import BadInput, Damaged
 from cellrepro.store import whole_files
 from cellrepro.store.manifest import Manifest, ResultSummary
 from cellrepro.store.stored_spec import read_spec
 from cellrepro.store.unchanged import RESTORE, Reading, refuse_damaged
+from cellrepro.wrong_fields import wrong_fields
 
 MANIFEST = "manifest.json"
 SPEC = "spec.json"

@@ -12,7 +12,7 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.words import amount, share_text, some
 
 if TYPE_CHECKING:
-    from cellrepro.changes.varied_settings import Sensitivity, Variant
+    from cellrepro.changes.sensitivity_result import Sensitivity, Variant
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from cellrepro.changes.varied_settings import Example, Sensitivity, Variant
+    from cellrepro.changes.sensitivity_result import Example, Sensitivity, Variant
 
 _MOST_BARS = 14
 

@@ -13,7 +13,8 @@ from typing import TypedDict
 
 from pydantic import ValidationError
 
-from cellrepro.asked.spec import PARAMETERS, Spec
+from cellrepro.asked.spec import Spec
+from cellrepro.asked.spec_fields import PARAMETERS
 from cellrepro.errors import BadInput
 from cellrepro.same.axes import AXES, OBSERVING
 from cellrepro.same.names import Names, place_of, value_in_words

@@ -13,7 +13,7 @@ from cellrepro.determinism import generator_states
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.errors import BadInput
-from cellrepro.run.checkpointing import CHECKPOINTS, RecordingOptions, TrainingRecorder
+from cellrepro.run.training_recorder import CHECKPOINTS, RecordingOptions, TrainingRecorder
 from cellrepro.store import checkpoints
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, read_rows
 from cellrepro.trace.operation_ledger import OperationRow

@@ -1,0 +1,59 @@
+"""What is wrong with the fields of a document, in sentences a user can act on."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Collection, Sized
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+_MOST_FIELDS = 10
+"""Wrong fields that a message names."""
+_LONGEST = 120
+"""Characters of a value in a message."""
+
+
+def wrong_fields(error: ValidationError, *, known: Collection[str] = ()) -> str:
+    """What pydantic found wrong, every field in one sentence a user can act on.
+
+    Parameters
+    ----------
+    error : ValidationError
+        As pydantic raised it.
+    known : collection of str
+        Names that would have been taken; the nearest one is proposed for a name that is not.
+
+    Returns
+    -------
+    str
+        At most ten of them; what was given is cut where it is long, and left out of a missing
+        field's, where it would be the whole document.
+    """
+    sentences = [_wrong_field(problem, known) for problem in error.errors()]
+    n_more = len(sentences) - _MOST_FIELDS
+    more = [f"and {n_more} more like these"] if n_more > 0 else []
+    return "; ".join([*sentences[:_MOST_FIELDS], *more])
+
+
+def _wrong_field(problem: ErrorDetails, known: Collection[str]) -> str:
+    name = ".".join(str(part) for part in problem["loc"]) or "value"
+    if problem["type"] == "missing":
+        return f"{name} is missing"
+    if problem["type"] == "extra_forbidden":
+        near = get_close_matches(name, known, 1)
+        proposal = f"; do you mean {near[0]}?" if near else ""
+        return f"{name} is {_short(problem['input'])}: there is no such field{proposal}"
+    message = problem["msg"].removeprefix("Value error, ")
+    if message.startswith(f"{name} is "):
+        return message
+    return f"{name} is {_short(problem['input'])}: {message}"
+
+
+def _short(value: object) -> str:
+    """A value as Python writes it, its middle left out where it is long."""
+    text = reprlib.repr(value) if isinstance(value, Sized) else repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
