@@ -68,9 +68,13 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Versions and digests, no addresses; one file for Linux, macOS and Windows, Python 3.11 to 3.13.
+# Versions and digests, no addresses, for Linux, macOS and Windows: all that development needs, and
+# from the same versions what `cellrepro setup` installs, for Python 3.10, too.
+LAB_LOCK := src/cellrepro/process/lab.lock
 lock: setup
 	$(BIN)/uv pip compile pyproject.toml --extra dev --extra cluster --universal --python-version 3.11 --generate-hashes --quiet --output-file requirements.lock
+	cp requirements.lock $(LAB_LOCK)
+	echo uv | $(BIN)/uv pip compile pyproject.toml - --extra cluster --universal --python-version 3.10 --generate-hashes --quiet --no-header --output-file $(LAB_LOCK)
 
 # Execute the committed notebooks again, in place, on small data.
 notebooks: setup data

@@ -36,7 +36,8 @@ def test_every_requirement_is_locked_with_hashes():
 
 
 def test_no_address_of_a_registry():
-    for name in ("requirements.lock", "environment.yml", "Dockerfile", "Makefile", ".ci/run"):
+    lab = "src/cellrepro/process/lab.lock"
+    for name in ("requirements.lock", lab, "environment.yml", "Dockerfile", "Makefile", ".ci/run"):
         assert not re.search(r"https?:|index-url|find-links", text_of(name)), name
 
 
@@ -121,7 +122,9 @@ def clone(tmp_path):
     project, wheels = tmp_path / "clone", tmp_path / "wheels"
     for folder in (wheels, project / "scripts", project / "src" / "cellrepro"):
         folder.mkdir(parents=True)
-    for name in ("Makefile", "scripts/set_up.py"):
+    making = "src/cellrepro/process/locked_environment.py"
+    (project / making).parent.mkdir()
+    for name in ("Makefile", "scripts/set_up.py", making):
         shutil.copy(PROJECT / name, project / name)
     (project / "src" / "cellrepro" / "__init__.py").write_text("import iniconfig\n")
     (project / "pyproject.toml").write_text(

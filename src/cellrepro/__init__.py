@@ -17,6 +17,13 @@ _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 def __getattr__(name: str) -> object:
     try:
         return _load(name)
+    except ModuleNotFoundError as error:
+        from cellrepro.extras import missing_module, needs
+
+        module = missing_module(error)
+        if module is None:
+            raise
+        raise needs([module], what=f"cellrepro.{name}") from error
     except AttributeError:
         # With the module, Python itself proposes the nearest name.
         raise AttributeError(

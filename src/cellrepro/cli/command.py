@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cellrepro.asked.choices import STORED_CHECKPOINTS
+from cellrepro.cli.lab import GIVEN, carried_out
 from cellrepro.cli.shared_options import JsonOption
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.show.answers.answer import Answer
@@ -55,6 +56,7 @@ class _Commands(typer.core.TyperGroup):
     """Its ``--keep-checkpoints`` alone means ``all``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        GIVEN.set(tuple(args))
         bare = "--keep-checkpoints"
         completed = [
             f"{word}=all" if word == bare and next_word not in STORED_CHECKPOINTS else word
@@ -117,11 +119,11 @@ def verb(
         @functools.wraps(function)
         def command(*, as_json: bool, **options: Any) -> None:  # as Typer passes them
             try:
-                reply = function(**options)
-                answer = reply.answer
-                sys.stdout.write(answer.as_json() if as_json else answer.as_text())
-                sys.stdout.flush()
-                code = reply.exit_code
+                code = carried_out(
+                    name or function.__name__,
+                    options,
+                    work=lambda: _said(function(**options), as_json=as_json),
+                )
             except CellreproError as error:
                 code = complain(str(error), error.exit_code)
             except BrokenPipeError:
@@ -147,6 +149,14 @@ def verb(
         return command
 
     return decorate
+
+
+def _said(reply: Reply, *, as_json: bool) -> int:
+    """Print a reply, and return the exit code that it ends with."""
+    answer = reply.answer
+    sys.stdout.write(answer.as_json() if as_json else answer.as_text())
+    sys.stdout.flush()
+    return reply.exit_code
 
 
 def complain(message: str, code: int) -> int:

@@ -1,4 +1,4 @@
-"""Verbs that bring files: images, notebooks and grids."""
+"""Verbs that bring something: images, notebooks and grids, the lab itself."""
 
 from __future__ import annotations
 
@@ -51,3 +51,23 @@ def notebooks(folder: FolderArgument) -> Reply:
 
     files = copy_packaged(Path(folder))
     return Reply(Answer({"files": files}, [str(file) for file in files]))
+
+
+@verb("setup")
+def set_up_lab(
+    folder: Annotated[str, Argument(help="a new folder, or one that this command has made")],
+    python: Annotated[
+        str | None, Option(help="the interpreter to make it with; default the one that runs this")
+    ] = None,
+) -> Reply:
+    """Make the full lab in an environment of its own, beside what is installed."""
+    from cellrepro.process.lab import make_lab
+
+    lab = make_lab(folder, python=python)
+    document = {"python": lab.python, "command": lab.command, "version": lab.version}
+    lines = [
+        f"the lab is in {lab.folder}, and nothing that was installed has changed",
+        "commands that need it now run there: cellrepro doctor",
+        f"its notebooks: {lab.command} notebooks FOLDER, then {lab.program('jupyter')} lab FOLDER",
+    ]
+    return Reply(Answer(document, lines))

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cellrepro.errors import CellreproError
+from cellrepro.extras import missing_module, needs
 from cellrepro.process.child import Child, Event
 from cellrepro.process.exchange import Answer, line_of, not_written, read_task, write_answer
 
@@ -47,10 +48,20 @@ def _do_task(scratch: Path, send: Callable[[Event], None]) -> Answer:
         return Answer(value=task(Child(setup, send)))
     except CellreproError as error:
         return Answer(refusal=error)
+    except ModuleNotFoundError as error:
+        module = missing_module(error)
+        if module is None:
+            return _unforeseen(error)
+        return Answer(refusal=needs([module], what="what was asked for"))
     except Exception as error:
-        with suppress(OSError):  # the log may lie on a full disk
-            traceback.print_exc()
-        return Answer(unforeseen=repr(error))
+        return _unforeseen(error)
+
+
+def _unforeseen(error: Exception) -> Answer:
+    """The answer for an error that is being handled and is not one of the lab's own."""
+    with suppress(OSError):  # the log may lie on a full disk
+        traceback.print_exc()
+    return Answer(unforeseen=repr(error))
 
 
 def end_with_caller() -> None:

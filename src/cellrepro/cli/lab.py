@@ -1,0 +1,158 @@
+"""Which commands need the lab, and how they are carried out where this environment has none.
+
+The core alone has the whole command line. What it cannot do runs in the environment that
+``cellrepro setup`` has made, with the same words; without one, the message says how to get it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from cellrepro.extras import NeedsExtra, absent, missing_module, needs
+from cellrepro.version import __version__
+
+if TYPE_CHECKING:
+    from cellrepro.process.lab import Lab
+
+GIVEN: ContextVar[tuple[str, ...]] = ContextVar("GIVEN", default=())
+"""The words of this command line, without the name of the program."""
+
+_NETWORK = ("torch", "cellpose", "pyarrow")
+_NOTEBOOKS = (*_NETWORK, "papermill", "nbformat", "ipykernel")
+_OF_COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "audit": _NETWORK,
+    "demo": (*_NOTEBOOKS, "pandas"),
+    "diverge": _NETWORK,
+    "doctor": _NETWORK,
+    "explain": _NETWORK,
+    "grid": _NOTEBOOKS,
+    "growth": _NETWORK,
+    "report": ("pandas", "pyarrow"),
+    "segment": _NETWORK,
+    "sensitivity": _NETWORK,
+    "tiles": _NETWORK,
+    "train": _NETWORK,
+    "watch": ("rich",),
+}
+"""What a command needs beside the core; one that is not here may still find that it does."""
+_WITHOUT = {"explain": "image", "tiles": "data"}
+"""Commands that read files alone where this option or argument is not given."""
+
+
+def needed_by(command: str, options: Mapping[str, object]) -> Sequence[str]:
+    """The modules that a command with these options needs beside those of the core.
+
+    Parameters
+    ----------
+    command : str
+        Its name.
+    options : mapping of str to object
+        Their values by the names of its function's parameters.
+
+    Returns
+    -------
+    sequence of str
+    """
+    deciding = _WITHOUT.get(command)
+    if deciding is not None and options.get(deciding) is None:
+        return ()
+    return _OF_COMMANDS.get(command, ())
+
+
+def carried_out(command: str, options: Mapping[str, object], *, work: Callable[[], int]) -> int:
+    """Carry a command out here, or in the lab where this environment cannot.
+
+    Parameters
+    ----------
+    command : str
+        Its name.
+    options : mapping of str to object
+        Their values by the names of its function's parameters.
+    work : callable
+        Carries it out here, and returns the exit code.
+
+    Returns
+    -------
+    int
+        The exit code.
+
+    Raises
+    ------
+    NeedsExtra
+        If something is missing here, and there is no lab elsewhere.
+    """
+    what = f"`cellrepro {command}`"
+    try:
+        missing = absent(needed_by(command, options))
+        if missing:
+            raise needs(missing, what=what)
+        return work()
+    except ModuleNotFoundError as error:
+        module = missing_module(error)
+        if module is None:
+            raise
+        return _in_lab(needs([module], what=what), command)
+    except NeedsExtra as refusal:
+        return _in_lab(refusal, command)
+
+
+def _in_lab(refusal: NeedsExtra, command: str) -> int:
+    """Hand this command line to the lab; refuse where there is none, or it would swap Cellpose."""
+    from cellrepro.process.lab import known_lab
+
+    lab = known_lab()
+    if lab is None or lab.is_here:
+        raise refusal
+    runs_cellpose = "cellpose" in _OF_COMMANDS.get(command, ())
+    if runs_cellpose and not absent(["torch", "cellpose"]):  # that Cellpose is asked about
+        version = metadata.version("cellpose")
+        raise NeedsExtra(
+            f"{refusal}. Then Cellpose {version} of this environment is used; the lab in "
+            f"{lab.folder} has a Cellpose of its own: {lab.command} {' '.join(GIVEN.get()[:1])} …"
+        )
+    sys.stderr.write(f"note: carried out by the lab in {lab.folder}\n")
+    if lab.version != __version__:
+        sys.stderr.write(
+            f"note: the lab has cellrepro {lab.version}, and this is {__version__}: "
+            f"`cellrepro setup {lab.folder}` brings it up to date\n"
+        )
+    return handed_to(lab, GIVEN.get())
+
+
+def handed_to(lab: Lab, words: Sequence[str], *, replaces: bool = os.name == "posix") -> int:
+    """Have the lab's command line carry out some words.
+
+    Parameters
+    ----------
+    lab : Lab
+    words : sequence of str
+        Of the command line, without the name of the program.
+    replaces : bool
+        Whether the lab's process takes the place of this one, so that a signal reaches it. Windows
+        has no such thing: there this one waits.
+
+    Returns
+    -------
+    int
+        Its exit code, if this process is still there.
+    """
+    from cellrepro.process.lab import environment_for
+
+    command = [str(lab.command), *words]
+    environment = environment_for(lab, os.environ)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if replaces:
+        os.execve(command[0], command, environment)
+    with subprocess.Popen(command, env=environment) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # the lab hears of it, too, and ends in its own way
+                continue

@@ -1,0 +1,98 @@
+"""What is not part of the core: which modules belong to which extra, and how one gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from cellrepro.errors import NotPossibleHere
+from cellrepro.libraries import has_library
+from cellrepro.words import joined
+
+Extra = Literal["lab", "notebook", "formats", "cluster"]
+
+EXTRA_OF: Mapping[str, Extra] = {
+    "cellpose": "lab",
+    "ipykernel": "lab",
+    "nbclient": "lab",
+    "nbformat": "lab",
+    "papermill": "lab",
+    "pooch": "lab",
+    "pyarrow": "lab",
+    "rich": "lab",
+    "segment_anything": "lab",
+    "torch": "lab",
+    "torchvision": "lab",
+    "voila": "lab",
+    "IPython": "notebook",
+    "anywidget": "notebook",
+    "ipywidgets": "notebook",
+    "pandas": "notebook",
+    "traitlets": "notebook",
+    "imagecodecs": "formats",
+    "dask": "cluster",
+    "dask_jobqueue": "cluster",
+    "distributed": "cluster",
+}
+"""The modules that the core does without, and the extra of ``pyproject.toml`` that brings each."""
+
+
+class NeedsExtra(NotPossibleHere):
+    """Something was asked for that the installed extras do not bring.
+
+    Attributes
+    ----------
+    modules : tuple of str
+        What is missing, of `EXTRA_OF`.
+    """
+
+    modules: tuple[str, ...] = ()
+
+
+def absent(modules: Sequence[str]) -> list[str]:
+    """Those of some modules that are not installed; none is imported."""
+    return [name for name in modules if not has_library(name)]
+
+
+def missing_module(error: ImportError) -> str | None:
+    """The module of an extra that an import did not find; none if it failed for another reason."""
+    name = (error.name or "").partition(".")[0]
+    return name if name in EXTRA_OF else None
+
+
+def needs(modules: Sequence[str], *, what: str) -> NeedsExtra:
+    """Say what is missing, and how one gets it.
+
+    Parameters
+    ----------
+    modules : sequence of str
+        Of `EXTRA_OF`, that are not installed.
+    what : str
+        That needs them: the beginning of the sentence.
+
+    Returns
+    -------
+    NeedsExtra
+        Not raised yet.
+    """
+    error = NeedsExtra(f"{what} needs {joined(modules)}, not installed here: {_remedy(modules)}")
+    error.modules = tuple(modules)
+    return error
+
+
+def _remedy(modules: Sequence[str]) -> str:
+    extras = {EXTRA_OF[name] for name in modules}
+    if "cluster" in extras:
+        extra = "cluster"
+    elif len(extras) > 1 or "lab" in extras:
+        extra = "lab"
+    else:
+        extra = min(extras)
+    into_this = f'pip install "cellrepro[{extra}]"'  # these quotes hold in every shell
+    if extra in ("notebook", "formats"):
+        return into_this
+    return (
+        f"{into_this} brings the lab into this environment; `cellrepro setup FOLDER` makes it in "
+        "an environment of its own, changes nothing that is installed here, and commands that "
+        "need the lab then run there"
+    )

@@ -1,0 +1,261 @@
+"""The lab in an environment of its own, beside what is installed: made, remembered and found.
+
+The core alone is installed where a user works. `make_lab` makes an environment with PyTorch,
+Cellpose and the notebooks from the lock that comes with the package; nothing that is installed is
+changed. The core finds it again, and hands it what it cannot do itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+
+from cellrepro.bits.digests import file_digest
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.process.locked_environment import LockedEnvironment, SetUpFailed
+from cellrepro.process.own_wheel import write_own_wheel
+from cellrepro.store.locks import locked
+from cellrepro.store.whole_files import write_whole
+from cellrepro.version import __version__
+
+LAB_VARIABLE = "CELLREPRO_LAB"
+"""Names the folder of the lab's environment, in place of the one that was made last."""
+LOCK = Path(__file__).with_name("lab.lock")
+"""All that the lab needs, with digests; ``make lock`` resolves it anew."""
+_OLDEST = (3, 10)
+_NEWEST = (3, 13)
+_MARK = ".cellrepro-lab"
+_GIGABYTES = {"Linux": 7}
+_GIGABYTES_ELSEWHERE = 3  # where PyTorch brings no CUDA
+
+
+@dataclass(frozen=True)
+class Lab:
+    """An environment with all that the lab needs.
+
+    Attributes
+    ----------
+    folder : Path
+        Of the environment.
+    version : str
+        Of this package in it.
+    """
+
+    folder: Path
+    version: str
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return _environment(self.folder).python
+
+    @property
+    def command(self) -> Path:
+        """Its command line."""
+        return self.program("cellrepro")
+
+    def program(self, name: str) -> Path:
+        """One of the programs that are installed in it."""
+        return _environment(self.folder).program(name)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process runs in it."""
+        return Path(sys.prefix).resolve() == self.folder.resolve()
+
+
+def make_lab(folder: str | Path, *, python: str | None = None) -> Lab:
+    """Make the lab in an environment of its own; it is found from then on.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Of the environment: new, empty, or made by an earlier call, which is then brought up to
+        date.
+    python : str, optional
+        The interpreter that it is made with; by default the one that runs this.
+
+    Returns
+    -------
+    Lab
+
+    Raises
+    ------
+    BadInput
+        If the folder holds something else, or there is no such interpreter.
+    NotPossibleHere
+        If the interpreter is of a version, or the machine of a kind, for which there is no lab;
+        or the packages cannot be installed.
+    """
+    target = Path(folder).expanduser().resolve()
+    interpreter = python or sys.executable
+    if Path(sys.prefix).resolve() == target:
+        raise BadInput(f"{target} is the environment that runs this; expected another folder")
+    _refuse_intel_mac()
+    _refuse_other_pythons(interpreter)
+    with locked(target, wait=True):
+        _bring_up_to_date(_environment(target), interpreter)
+    lab = Lab(target, __version__)
+    _remember(lab)
+    return lab
+
+
+def known_lab() -> Lab | None:
+    """Find the lab: the one that `LAB_VARIABLE` names, else the one that was made last.
+
+    Returns
+    -------
+    Lab or None
+        None where there is none, or it was never finished.
+
+    Raises
+    ------
+    BadInput
+        If the variable names a folder without a lab.
+    """
+    named = os.environ.get(LAB_VARIABLE)
+    if named:
+        lab = _read_lab(Path(named).expanduser())
+        if lab is None:
+            raise BadInput(
+                f"{LAB_VARIABLE} is {named!r}, where there is no finished lab; expected a folder "
+                "that `cellrepro setup FOLDER` has made"
+            )
+        return lab
+    try:
+        remembered = json.loads(_memory().read_text(encoding="utf-8"))
+        return _read_lab(Path(remembered["folder"]))
+    except (OSError, ValueError, KeyError, TypeError):  # none was made, or the file was changed
+        return None
+
+
+def _environment(folder: Path) -> LockedEnvironment:
+    again = f"`cellrepro setup {folder}`"
+    return LockedEnvironment(folder, LOCK, mark=_MARK, again=again)
+
+
+def _read_lab(folder: Path) -> Lab | None:
+    """The lab in a folder, if it is finished."""
+    try:
+        made = json.loads(_environment(folder).ready.read_text(encoding="utf-8"))
+        return Lab(folder.resolve(), made["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _bring_up_to_date(environment: LockedEnvironment, interpreter: str) -> None:
+    """Install what the lock and this package say, unless just that was installed before."""
+    uv = _uv()
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            wheel = write_own_wheel(Path(scratch))
+            made = {
+                "version": __version__,
+                "lock": file_digest(LOCK),
+                "package": file_digest(wheel),
+            }
+            if environment.ready.exists():
+                if json.loads(environment.ready.read_text(encoding="utf-8")) == made:
+                    return
+                environment.ready.unlink()
+            else:
+                _announce(environment.folder)
+                environment.make(interpreter, uv=uv)
+            environment.install(uv=uv, verbose=sys.stderr.isatty())
+            environment.install_package("--force-reinstall", str(wheel))
+    except SetUpFailed as failure:
+        raise NotPossibleHere(str(failure)) from failure
+    environment.compile_what_runs()
+    write_whole(environment.ready, json.dumps(made, indent=1))
+
+
+def _announce(folder: Path) -> None:
+    """Say how much is coming, before it comes."""
+    needed = _GIGABYTES.get(platform.system(), _GIGABYTES_ELSEWHERE)
+    nearest = next(above for above in (folder, *folder.parents) if above.exists())
+    free = shutil.disk_usage(nearest).free / 1e9
+    sys.stderr.write(
+        f"note: the lab takes up to {needed} GB in {folder}, where {free:.0f} GB are free; a "
+        "minute to half an hour, as the network is\n"
+    )
+
+
+def _uv() -> list[str]:
+    """A command that starts uv, where there is one."""
+    if util.find_spec("uv") is not None:
+        return [sys.executable, "-m", "uv"]
+    program = shutil.which("uv")
+    return [] if program is None else [program]
+
+
+def _refuse_intel_mac() -> None:
+    if (platform.system(), platform.machine()) == ("Darwin", "x86_64"):
+        raise NotPossibleHere(
+            "PyTorch publishes nothing for Intel Macs since its version 2.3, and the lab needs "
+            "2.6 or newer: the core runs here, the lab on another machine. On a Mac with Apple's "
+            "processor this Python is one for Intel: name one for arm64 with --python"
+        )
+
+
+def _refuse_other_pythons(interpreter: str) -> None:
+    """Refuse an interpreter for which the lock is not."""
+    question = "import sys; print(*sys.version_info[:2])"
+    try:
+        answer = subprocess.run(
+            [interpreter, "-c", question], capture_output=True, text=True, check=True
+        )
+        major, minor = map(int, answer.stdout.split())
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        raise BadInput(
+            f"{interpreter} is no Python that runs ({error}); expected the path of one, of "
+            f"version 3.{_OLDEST[1]} to 3.{_NEWEST[1]}"
+        ) from error
+    if not _OLDEST <= (major, minor) <= _NEWEST:
+        raise NotPossibleHere(
+            f"the lab runs on Python 3.{_OLDEST[1]} to 3.{_NEWEST[1]}, and {interpreter} is "
+            f"{major}.{minor}; name one of these with --python"
+        )
+
+
+# -- remembered ----------------------------------------------------------------------------
+
+
+def _memory() -> Path:
+    """The file of the user's that says where the lab is."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("cellrepro", appauthor=False)) / "lab.json"
+
+
+def _remember(lab: Lab) -> None:
+    file = _memory()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, json.dumps({"folder": str(lab.folder)}, indent=1))
+
+
+def environment_for(lab: Lab, variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which a program of the lab is started from another Python.
+
+    Parameters
+    ----------
+    lab : Lab
+    variables : mapping of str to str
+        Those of this process.
+
+    Returns
+    -------
+    dict of str to str
+        Without those that lead a Python to the modules of another one.
+    """
+    left_out = ("PYTHONHOME", "__PYVENV_LAUNCHER__", "VIRTUAL_ENV")
+    kept = {name: value for name, value in variables.items() if name not in left_out}
+    return {**kept, LAB_VARIABLE: str(lab.folder)}

@@ -1,0 +1,256 @@
+"""A virtual environment made from a lock: every file held to its digest, finished or made anew.
+
+This file imports nothing but Python's own modules, as ``scripts/set_up.py`` reads it before
+anything is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+IMPORTED = (  # by what every training runs; pandas imports pyarrow
+    "cellrepro.run.train",
+    "cellrepro.run.worker",
+    "cellrepro.grid.grid",
+    "cellrepro.show.report.build",
+    "cellrepro.cli",
+    "cellpose.train",
+    "matplotlib.pyplot",
+    "pandas",
+    "papermill",
+    "ipykernel.kernelapp",
+    "debugpy",
+    "anywidget",
+)
+"""Modules whose bytecode is left compiled."""
+_PIP = ("-m", "pip", "install", "--disable-pip-version-check")
+
+
+class SetUpFailed(Exception):
+    """The message says what failed, and that the next attempt begins anew."""
+
+
+@dataclass(frozen=True)
+class LockedEnvironment:
+    """A virtual environment that is made from a lock.
+
+    Attributes
+    ----------
+    folder : Path
+        Of the environment.
+    lock : Path
+        Versions with digests, as ``uv pip compile --generate-hashes`` writes them.
+    mark : str
+        A file in the folder by which an environment is known that was begun here. It is removed
+        last, so that an interrupted removal is known again.
+    again : str
+        The command that begins a set-up anew, for messages.
+    windows : bool
+        Whether programs lie where Windows has them.
+    """
+
+    folder: Path
+    lock: Path
+    mark: str
+    again: str
+    windows: bool = os.name == "nt"
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.program("python")
+
+    def program(self, name: str) -> Path:
+        """A program that is installed in it."""
+        if self.windows:
+            return self.folder / "Scripts" / f"{name}.exe"
+        return self.folder / "bin" / name
+
+    @property
+    def ready(self) -> Path:
+        """A file that is written last: without it the environment is not finished."""
+        return self.folder / ".ready"
+
+    def make(self, python: str, *, uv: Sequence[str] = ()) -> None:
+        """Make the environment, with pip in it and nothing else.
+
+        Parameters
+        ----------
+        python : str
+            The interpreter that it is made with.
+        uv : sequence of str
+            A command that starts uv, for a Python that cannot make one itself, as Debian's.
+
+        Raises
+        ------
+        SetUpFailed
+            If the folder holds anything that was not begun here, or no environment can be made.
+        """
+        self._remove_unfinished()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.mark != "pyvenv.cfg":
+            (self.folder / self.mark).touch()
+        of_python = [python, "-m", "venv", str(self.folder)]
+        of_uv = [*uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", python]
+        if not (succeeds(*of_python) or (uv and succeeds(*of_uv, str(self.folder)))):
+            raise self._failed(of_python)
+
+    def _remove_unfinished(self) -> None:
+        """Remove an environment that was never finished, and refuse to remove anything else."""
+        folder = self.folder
+        if not folder.exists() and not folder.is_symlink():
+            return
+        was_begun = not folder.is_symlink() and (folder / self.mark).is_file()
+        if not was_begun and (not folder.is_dir() or _holds_a_file(folder)):
+            link = f", but a link to {folder.resolve()}" if folder.is_symlink() else ""
+            raise SetUpFailed(
+                f"{folder} is no virtual environment that this set-up has begun{link}; nothing was "
+                f"removed. Move it away or name another folder, then run {self.again} again"
+            )
+        if not was_begun:
+            return
+        sys.stderr.write(f"{folder} was not finished: removing it and starting anew\n")
+        for item in folder.iterdir():
+            if item.is_dir() and not item.is_symlink():
+                shutil.rmtree(item)
+            elif item.name != self.mark:
+                item.unlink()
+        shutil.rmtree(folder)
+
+    def install(self, *, uv: Sequence[str] = (), verbose: bool = False) -> None:
+        """Install what the lock names with uv, or with pip where uv has no wheel.
+
+        Parameters
+        ----------
+        uv : sequence of str
+            A command that starts uv. By default pip fetches uv, held to the lock's entry, if it
+            has one.
+        verbose : bool
+            Whether uv and pip show their progress on standard error.
+
+        Raises
+        ------
+        SetUpFailed
+            If neither can install it.
+        """
+        quiet = () if verbose else ("--quiet",)
+        lock = self.lock.read_text(encoding="utf-8")
+        entry = re.search(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.MULTILINE)
+        pip = [str(self.python), *_PIP, *quiet]
+        with tempfile.TemporaryDirectory() as scratch:
+            if not uv and entry is not None:
+                uv_lock = Path(scratch, "uv.lock")
+                uv_lock.write_text(entry[0], encoding="utf-8")
+                # uv's entry alone and no building: some platforms have no wheel of it, and no Rust
+                if succeeds(*pip, "--only-binary=uv", "--require-hashes", "-r", str(uv_lock)):
+                    uv = [str(self.program("uv"))]
+            with_uv = [*uv, "pip", "install", *quiet, "--python", str(self.python)]
+            if uv and succeeds(*with_uv, "--require-hashes", "-r", str(self.lock)):
+                return
+            if uv or entry is not None:
+                sys.stderr.write("uv cannot install here, so pip does, which takes longer\n")
+            without_uv = Path(scratch, "without-uv.lock")
+            without_uv.write_text(lock.replace(entry[0] if entry else "", ""), encoding="utf-8")
+            self._run(*pip, "--require-hashes", "-r", str(without_uv))
+
+    def install_package(self, *what: str) -> None:
+        """Install this package, without what it needs: the lock has that.
+
+        Parameters
+        ----------
+        *what : str
+            Further words for pip, ``-e`` and a folder, or the path of a wheel.
+
+        Raises
+        ------
+        SetUpFailed
+            If pip cannot.
+        """
+        self._run(str(self.python), *_PIP, "--quiet", "--no-deps", *what)
+
+    def compile_what_runs(self) -> None:
+        """Leave the bytecode of what every training imports, as uv compiles nothing.
+
+        Else each of the first processes compiles it, and every process where
+        PYTHONDONTWRITEBYTECODE is set, as in many containers. To compile everything instead takes
+        three times as long (docs/benchmarks.md).
+        """
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        lines = (
+            "import contextlib, importlib, sys",
+            "for name in sys.argv[1:]:",
+            "    with contextlib.suppress(ImportError): importlib.import_module(name)",
+        )
+        command = [str(self.python), "-c", "\n".join(lines), *IMPORTED]
+        subprocess.run(command, check=False, env=environment, stdout=2)
+
+    def _run(self, *command: str) -> None:
+        if not succeeds(*command):
+            raise self._failed(command)
+
+    def _failed(self, command: Sequence[str]) -> SetUpFailed:
+        return SetUpFailed(f"set-up failed at: {' '.join(command)}; {self.again} begins it anew")
+
+
+def _holds_a_file(folder: Path) -> bool:
+    return any(item.is_file() for item in folder.rglob("*"))
+
+
+def succeeds(*command: str) -> bool:
+    """Run a command, with all that it says on standard error, and say whether it ended well."""
+    try:
+        return subprocess.run(command, check=False, stdout=2).returncode == 0
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error}\n")
+        return False
+
+
+@contextmanager
+def held(path: Path) -> Iterator[IO[bytes]]:
+    """Hold a file for the block: another process that asks for it waits here.
+
+    Parameters
+    ----------
+    path : Path
+        Of a file that is there; nothing is written.
+
+    Yields
+    ------
+    file
+        The file, open to be read.
+    """
+    with path.open("rb") as file:
+        if os.name == "nt":
+            _hold_on_windows(file)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def _hold_on_windows(file: IO[bytes]) -> None:
+    """Lock a byte far beyond the end of a file, so that everybody may read what is before it."""
+    import msvcrt
+
+    file.seek(_BEYOND_ANY_END)
+    while True:
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined]
+        except OSError:  # it gives up after ten seconds
+            continue
+        file.seek(0)
+        return
+
+
+_BEYOND_ANY_END = 1 << 30
