@@ -1,7 +1,8 @@
 """Numbers and lists as pictures, pages and sentences write them."""
 
 import math
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 
 
 def amount(n: int, noun: str) -> str:
@@ -108,3 +109,31 @@ def some(names: Sequence[str], n_shown: int = 5) -> str:
     listed = ", ".join(names[:n_shown])
     n_more = len(names) - n_shown
     return f"{listed} and {n_more} more" if n_more > 0 else listed
+
+
+def with_variables(variables: Mapping[str, str], command: str, *, windows: bool) -> str:
+    """A command with environment variables before it, as one writes it in a shell.
+
+    Parameters
+    ----------
+    variables : mapping of str to str
+    command : str
+    windows : bool
+        For PowerShell; else for the shells of Linux and macOS.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> with_variables({"A": "1", "B": "x y"}, "python …", windows=False)
+    "A=1 B='x y' python …"
+    >>> with_variables({"A": "1", "B": "it's"}, "python …", windows=True)
+    "$env:A='1'; $env:B='it''s'; python …"
+    """
+    if not windows:
+        set_for_it = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+        return " ".join([*set_for_it, command])
+    doubled = {name: value.replace("'", "''") for name, value in variables.items()}
+    return "; ".join([*(f"$env:{name}='{value}'" for name, value in doubled.items()), command])

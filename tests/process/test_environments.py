@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import yaml
@@ -50,13 +51,25 @@ def test_the_installed_version_needs_no_environment(small_data, monkeypatch):
 
 def test_two_checkouts_keep_out_of_each_others_children(tmp_path, monkeypatch):
     """A child goes on importing while it runs: what it was started with must stay."""
-    mine = cellpose_versions._folder_with_this_package(tmp_path) / "cellrepro"
-    before = mine.resolve()
+    package = Path(cellpose_versions.__file__).resolve().parents[1]
+    question = "import cellrepro.errors as e, cellrepro; print(e.__file__, cellrepro.BadInput)"
+
+    def answer(source):
+        environment = {**os.environ, "PYTHONPATH": str(source)}
+        command = [sys.executable, "-c", question]
+        return subprocess.check_output(command, env=environment, text=True, cwd=tmp_path).split()
+
+    mine = cellpose_versions._folder_with_this_package(tmp_path)
+    assert answer(mine)[0] == str(package / "errors.py")
+    assert not [path for path in mine.rglob("*") if path.is_symlink()]  # Windows allows none
     other = tmp_path / "other" / "cellrepro"
     (other / "lab").mkdir(parents=True)
+    for name in ("__init__.py", "errors.py"):
+        (other / name).write_text("BadInput = 'theirs'")
     monkeypatch.setattr(cellpose_versions, "__file__", str(other / "lab" / "environments.py"))
-    theirs = cellpose_versions._folder_with_this_package(tmp_path) / "cellrepro"
-    assert (theirs.resolve(), mine.resolve()) == (other, before)
+    theirs = cellpose_versions._folder_with_this_package(tmp_path)
+    assert answer(theirs) == [str(other / "errors.py"), "theirs"]
+    assert answer(mine)[0] == str(package / "errors.py")
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
+import os
 from collections.abc import Iterator, Mapping
 
 from cellrepro.audits.finding import Finding
 from cellrepro.determinism import known_operations, modes, process_start
 from cellrepro.determinism.profiles import Profile
 from cellrepro.process.setup import Setup
-from cellrepro.words import joined
+from cellrepro.words import joined, with_variables
 
 
 def setup_findings(setup: Setup) -> Iterator[Finding]:
@@ -102,10 +102,10 @@ def _of_variables(variables: Mapping[str, str]) -> Iterator[Finding]:
         parts.append(f"without {joined(unset)}")
     if others:
         parts.append(f"with {joined(others)}")
-    assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in differing.items())
+    command = with_variables(differing, "python …", windows=os.name == "nt")
     yield Finding(
         level="info",
         what=f"this process was started {joined(parts)}, and what the lab runs is started "
         "otherwise",
-        remedy=f"start your own scripts with `{assignments} python …`",
+        remedy=f"start your own scripts with `{command}`",
     )

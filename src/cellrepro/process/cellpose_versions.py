@@ -1,7 +1,7 @@
 """Other versions of Cellpose, each in a virtual environment of its own, made from a lock and kept.
 
-The lab itself is not installed there: a child of that environment's Python finds this package by a
-link. Everything else stays as near to this environment as the version allows.
+The lab itself is not installed there: a child of that environment's Python is led to this package
+where it lies. Everything else stays as near to this environment as the version allows.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from cellrepro.bits.digests import value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store.locks import locked
 from cellrepro.store.this_machine import distributions
+from cellrepro.store.whole_files import write_whole
 
 CACHE_VARIABLE = "CELLREPRO_CACHE"
 """Names the folder of these environments; else a folder of the user's."""
@@ -47,6 +48,14 @@ _NEEDED = (
     "xxhash",
 )
 """Distributions that carrying a segmentation out needs beside Cellpose."""
+_LEAD = """\
+import pathlib
+
+__path__ = [{package!r}]
+__file__ = str(pathlib.Path(__path__[0], "__init__.py"))
+exec(compile(pathlib.Path(__file__).read_text(encoding="utf-8"), __file__, "exec"))
+"""
+"""A package whose modules all lie in another folder, which is imported as if it lay here."""
 _UNREACHABLE = ("connect", "dns error", "timed out", "network", "request failed")
 
 
@@ -109,24 +118,26 @@ def python_of(version: str) -> PythonOfVersion:
 
 
 def _cache() -> Path:
-    import pooch
+    import platformdirs
 
-    return Path(os.environ.get(CACHE_VARIABLE) or pooch.os_cache("cellrepro")).resolve()
+    return Path(
+        os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("cellrepro")
+    ).resolve()
 
 
 def _folder_with_this_package(environment: Path) -> Path:
-    """A folder beside an environment that holds this package alone, by a link.
+    """A folder beside an environment that leads to this package alone.
 
     Each checkout of it has a folder of its own: a child imports as it goes on, and must not come
-    upon the files of another one.
+    upon the files of another one. It is no symbolic link, which Windows allows few users to make.
     """
     package = Path(__file__).resolve().parents[1]
     folder = environment / f"source-{value_digest(str(package))[:8]}"
-    folder.mkdir(exist_ok=True)
-    link = folder / "cellrepro"
-    if not link.exists():
-        link.unlink(missing_ok=True)  # it led to a checkout that has been there before
-        link.symlink_to(package, target_is_directory=True)
+    lead = folder / package.name / "__init__.py"
+    text = _LEAD.format(package=str(package))
+    if not lead.is_file() or lead.read_text(encoding="utf-8") != text:
+        lead.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(lead, text.removesuffix("\n"))
     return folder
 
 

@@ -93,17 +93,18 @@ def in_touch(
     import torch.distributed as dist
 
     def meet() -> Groups:
-        dist.init_process_group(
-            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=n_ranks
-        )
+        # By the file itself: its address would be written otherwise on Windows.
+        store = dist.FileStore(str(meeting), n_ranks)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=n_ranks)
         words = dist.new_group(backend="gloo", timeout=_FOR_EVER)
         if device.type != "cuda":
             return Groups(words, words)
         return Groups(words, dist.new_group(backend="nccl", timeout=_FOR_EVER))
 
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    loopback = loopback_interface(sys.platform)
     was_set = "GLOO_SOCKET_IFNAME" in os.environ
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    if loopback is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
     try:
         groups = _met(meet, others or {})
         try:
@@ -113,6 +114,17 @@ def in_touch(
     finally:
         if not was_set:
             os.environ.pop("GLOO_SOCKET_IFNAME", None)
+
+
+def loopback_interface(system: str) -> str | None:
+    """The network interface of a machine with itself, by ``sys.platform``.
+
+    >>> loopback_interface("linux"), loopback_interface("darwin"), loopback_interface("win32")
+    ('lo', 'lo0', None)
+    """
+    if system == "win32":  # named in the system's language; PyTorch takes the host's own
+        return None
+    return "lo0" if system == "darwin" else "lo"
 
 
 def _met(meet: Callable[[], Groups], others: Mapping[int, Future[None]]) -> Groups:
