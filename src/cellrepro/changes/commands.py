@@ -49,12 +49,16 @@ class Commands:
     python : str
         The call of Cellpose in Python.
     lab : str
-        This lab's command line, which takes every network and every setting.
+        This lab's command line, which takes every network and every setting; empty where the two
+        are written from files alone.
+    not_recorded : tuple of str
+        What decides and no file records: capital words stand for it in the commands.
     """
 
     shell: str
     python: str
     lab: str
+    not_recorded: tuple[str, ...] = ()
 
 
 def commands_for(

@@ -11,7 +11,13 @@ import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.bits.digests import array_digest, file_digest
+from cellrepro.changes.commands import Commands
 from cellrepro.changes.named import kind_of
+from cellrepro.changes.record_reading import label_image_record
+from cellrepro.changes.recorded_commands import recorded_commands
+from cellrepro.changes.recorded_settings import RecordedSettings
+from cellrepro.changes.run_record import run_record
+from cellrepro.changes.seg_record import seg_record
 from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import doubt
@@ -58,6 +64,10 @@ class Description(Result):
         What else is known of this kind, by name.
     note : str
         Why it does not load, or what deserves attention.
+    recorded : RecordedSettings or None
+        Of masks and of a run: what the files record of how they were made.
+    commands : Commands or None
+        How Cellpose is called with that; None where too little is recorded.
     """
 
     kind: DescribedKind
@@ -69,6 +79,8 @@ class Description(Result):
     official_name: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    recorded: RecordedSettings | None = None
+    commands: Commands | None = None
 
     def sentence(self) -> str:
         """Say what it is, and what Cellpose makes of it."""
@@ -185,17 +197,27 @@ def _of_masks(path: Path) -> Description:
     }
     if seg is None:
         doubtful = doubt(masks)
+        record = label_image_record(path, masks)
         return Description(
             "label image",
             dtype=str(masks.dtype),
             digest=file_digest(path),
             details=details,
             note="" if doubtful is None else f"it has {doubtful}",
+            recorded=record,
+            commands=recorded_commands(record),
         )
     recorded = {name: value for name, value in seg.settings.items() if name != "ismanual"}
     details["settings"] = recorded
     details["n_manual"] = int(np.sum(seg.settings.get("ismanual") or 0))
-    return Description("_seg.npy", digest=file_digest(path), details=details)
+    record = seg_record(path.name, seg)
+    return Description(
+        "_seg.npy",
+        digest=file_digest(path),
+        details=details,
+        recorded=record,
+        commands=recorded_commands(record),
+    )
 
 
 def _of_run_or_name(reference: str, store: Store) -> Description:
@@ -222,7 +244,14 @@ def _of_run(repeat: Repeat) -> Description:
         "n_images": len(manifest.masks),
         "n_objects": manifest.n_objects,
     }
-    if repeat.weights is None:
-        return Description("run", details=details, note="it only segmented and holds no weights")
-    of_weights = _of_weights(repeat.weights)
-    return replace(of_weights, kind="run", details={**details, **of_weights.details})
+    record = run_record(repeat)
+    of_weights = Description("run", note="it only segmented and holds no weights")
+    if repeat.weights is not None:
+        of_weights = _of_weights(repeat.weights)
+    return replace(
+        of_weights,
+        kind="run",
+        details={**details, **of_weights.details},
+        recorded=record,
+        commands=recorded_commands(record),
+    )

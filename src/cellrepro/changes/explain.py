@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from cellrepro.asked import defaults
-from cellrepro.asked.segmentation_settings import NAMES
 from cellrepro.changes.commands import Commands, commands_for
-from cellrepro.changes.conditions import CROP, MODEL, PRECISION, VERSION, Condition
+from cellrepro.changes.conditions import CROP, MODEL, PRECISION, Condition
 from cellrepro.changes.crops import Part, in_common, part_shown, placed
+from cellrepro.changes.named import image_name
+from cellrepro.changes.recorded_commands import recorded_commands
+from cellrepro.changes.recorded_settings import NOT_RECORDED, SettingOfBoth, side_by_side
 from cellrepro.changes.replay import Known, Replayed, replay
 from cellrepro.changes.search import Fit, Reproduced
 from cellrepro.changes.sides import Side, networks, read_side
@@ -35,24 +36,8 @@ from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.store.store import Store
 from cellrepro.words import amount, joined, share_text
 
-_NOT_KNOWN = "?"
+_SAME_FACTOR = 0.02  # between two factors of rounded sizes
 _SAY_SECONDS = 30.0  # after which a line that stays says how far a search is
-
-
-class RecordedSetting(NamedTuple):
-    """A setting, or something else that is recorded, as each side has it.
-
-    Attributes
-    ----------
-    name : str
-    a : object
-        ``?`` where nobody recorded it.
-    b : object
-    """
-
-    name: str
-    a: Any
-    b: Any
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,28 +48,32 @@ class Explanation(Result):
     ----------
     a, b : Side
         The two.
-    result : MaskComparison
-        Over what both show of the image.
+    result : MaskComparison or None
+        Over what both show of the image; None where the two cannot be laid on each other.
     replayed : Replayed or None
         None where they are equal, or cannot be replayed.
-    settings : tuple of RecordedSetting
-        Every setting, and what else the two record.
+    settings : tuple of SettingOfBoth
+        Every setting, and what else the two record, what differs first.
     commands : mapping of str to Commands or None
-        How to make side ``a`` and ``b`` again; None for one that was not made again.
+        How to make side ``a`` and ``b`` again; None for one that was not made again, or of which
+        too little is recorded.
     part : Part or None
         Where the two show different parts of the image.
     why_not_replayed : str
         Empty where they could be.
+    from_files : bool
+        Whether only what the files record was compared, as no image was given.
     """
 
     a: Side
     b: Side
-    result: MaskComparison
+    result: MaskComparison | None
     replayed: Replayed | None
-    settings: tuple[RecordedSetting, ...]
+    settings: tuple[SettingOfBoth, ...]
     commands: Mapping[str, Commands | None]
     part: Part | None = None
     why_not_replayed: str = ""
+    from_files: bool = False
 
     @property
     def vacuous(self) -> bool:
@@ -99,12 +88,16 @@ class Explanation(Result):
     @property
     def differs(self) -> bool:
         """Whether one side has a cell, or a pixel of one, that the other lacks."""
+        if self.result is None:
+            return True
         n_missing = 0 if self.part is None else self.part.n_outside + self.part.n_cut
         return self.result.n_differing + n_missing > 0
 
     @property
     def unexplained(self) -> float:
         """Share of cells that the causes leave without a counterpart, on the worse side."""
+        if self.result is None:
+            return 1.0
         if self.vacuous or self.replayed is None:
             return self.result.changed if self.result.n_differing else 0.0
         shares = [self.replayed.left.n_unmatched / max(1, self.replayed.n_cells)]
@@ -117,6 +110,8 @@ class Explanation(Result):
         """Say how many cells differ, what causes that, and what share remains unexplained."""
         if self.vacuous:
             return "vacuous: a side has no cell, so that nothing is explained"
+        if self.result is None:
+            return f"the two cannot be laid on each other; {self._recorded()}"
         if not self.differs:
             return "the two outline the same objects: there is nothing to explain"
         n_cells = self.result.n_objects_a + self.result.n_objects_b
@@ -124,11 +119,20 @@ class Explanation(Result):
             f"{self.result.n_unmatched} of {amount(n_cells, 'cell')} of both sides have no "
             "counterpart in the other"
         )
+        if self.from_files:
+            return f"{differ}; {self._recorded()}"
         causes = [] if self.replayed is None else [cause.name for cause in self.replayed.causes]
         if self.replayed is None and self.part is not None:
             causes.append(CROP)
         caused_by = f"caused by {joined(causes)}" if causes else "no cause was found"
         return f"{differ}; {caused_by}; {share_text(self.unexplained)} of the cells unexplained"
+
+    def _recorded(self) -> str:
+        """Say what the two record differently."""
+        names = [setting.name for setting in self.settings if setting.differs]
+        if not names:
+            return "they record nothing that differs"
+        return f"they record {amount(len(names), 'difference')}: {joined(names)}"
 
     def rows(self) -> list[Row]:
         """Give every setting that differs between the two."""
@@ -143,7 +147,7 @@ def explain(
     a: str,
     b: str,
     *,
-    image: str | Path,
+    image: str | Path | None = None,
     model: str | None = None,
     profile: str = defaults.PROFILE,
     mode: Mode = defaults.MODE,
@@ -152,15 +156,16 @@ def explain(
     minutes: float = defaults.SEARCH_MINUTES,
     quiet: bool = False,
 ) -> Explanation:
-    """Replay the difference of two results of one image, one change at a time.
+    """Say what two results of one image record, and replay their difference where it is given.
 
     Parameters
     ----------
     a, b : str
         Each a ``_seg.npy``, a label image (its settings in NAME.json beside it, or unknown), or
         ``KEY/REPEAT`` of the store.
-    image : str or Path
-        The image's file; its name is that of the image in stored runs.
+    image : str or Path, optional
+        The image's file; its name is that of the image in stored runs. Without it only what the
+        files record is compared, and nothing is segmented.
     model : str, optional
         As for `cellrepro.segment`; default that of the sides, as far as they say.
     profile : str
@@ -185,7 +190,7 @@ def explain(
     ------
     BadInput
         If a side cannot be read or holds no masks of the image or of a part of it, no network is
-        known, or ``minutes`` is not above 0.
+        known, ``model`` is given without ``image``, or ``minutes`` is not above 0.
     CellreproError
         If what a side records cannot be carried out here.
 
@@ -197,6 +202,13 @@ def explain(
     if not minutes > 0:
         raise BadInput(f"minutes is {minutes}; expected how long a search may take, above 0")
     opened_store = Store(store)
+    if image is None:
+        if model is not None:
+            raise BadInput(
+                f"model is {model!r} and there is no image: nothing is segmented without one; give "
+                "--image with the file that both are of, or leave --model out"
+            )
+        return _from_files(a, b, opened_store)
     name = Path(image).stem
     side_a = read_side(a, image=name, store=opened_store).with_cellpose_provided()
     side_b = read_side(b, image=name, store=opened_store).with_cellpose_provided()
@@ -231,13 +243,74 @@ def explain(
     )
 
 
+def _from_files(a: str, b: str, store: Store) -> Explanation:
+    """What the files of two results tell; nothing is segmented."""
+    files = [Path(reference) for reference in (a, b) if Path(reference).exists()]
+    image = image_name(files[0].stem) if len(files) == 1 else None
+    side_a = read_side(a, image=image, store=store, with_network=False)
+    side_b = read_side(b, image=image, store=store, with_network=False)
+    why_not_compared = ""
+    result = None
+    try:
+        side_a, side_b = _laid_on_each_other(side_a, side_b)
+        result = compare_masks(in_common(side_a, side_b), in_common(side_b, side_a))
+    except BadInput as error:
+        why_not_compared = str(error)
+    return Explanation(
+        a=side_a,
+        b=side_b,
+        result=result,
+        replayed=None,
+        settings=_settings(side_a, side_b),
+        commands={
+            "a": recorded_commands(side_a.record),
+            "b": recorded_commands(side_b.record),
+        },
+        part=part_shown(side_a, side_b),
+        why_not_replayed=why_not_compared,
+        from_files=True,
+    )
+
+
+def _laid_on_each_other(a: Side, b: Side) -> tuple[Side, Side]:
+    """The two, of which one may show a part of what the other shows."""
+    if a.masks.shape == b.masks.shape:
+        return a, b
+    if a.masks.ndim != 2 or b.masks.ndim != 2:
+        raise BadInput(_of_other_shapes(a, b))
+    shape = max(a.masks.shape, b.masks.shape, key=np.prod)
+    try:
+        return placed(a, b, shape), placed(b, a, shape)
+    except BadInput as error:
+        raise BadInput(_not_of_one_image(a, b)) from error
+
+
+def _not_of_one_image(a: Side, b: Side) -> str:
+    """Why two planes of different sizes are not compared cell by cell."""
+    factors = [n_b / n_a for n_a, n_b in zip(a.masks.shape, b.masks.shape, strict=True)]
+    sizes = f"A has masks of shape {a.masks.shape}, and B of {b.masks.shape}"
+    if abs(factors[0] - factors[1]) > _SAME_FACTOR:
+        return f"{sizes}: neither shows a part of the other, so no cell is compared"
+    larger = "B" if factors[0] > 1 else "A"
+    factor = max(factors[0], 1 / factors[0])
+    return (
+        f"{sizes}: {larger} is {factor:.3g} times as large along both axes, and neither shows a "
+        "part of the other, so no cell is compared. One of the two was made of an image at another "
+        "size, or with a diameter and resample=False"
+    )
+
+
+def _of_other_shapes(a: Side, b: Side) -> str:
+    return (
+        f"{a.name} has masks of shape {a.masks.shape}, {b.name} of {b.masks.shape}; expected two "
+        "planes (Y, X), or two stacks (Z, Y, X) of one shape"
+    )
+
+
 def _of_stacks(a: Side, b: Side, image: str | Path) -> Explanation:
     """What the files tell of two stacks, which are not replayed."""
     if a.masks.shape != b.masks.shape:
-        raise BadInput(
-            f"{a.name} has masks of shape {a.masks.shape}, {b.name} of {b.masks.shape}; expected "
-            "two planes (Y, X), or two stacks (Z, Y, X) of one shape"
-        )
+        raise BadInput(_of_other_shapes(a, b))
     if not Path(image).is_file():
         raise BadInput(f"{image}: no such file; expected the image that both are of")
     return Explanation(
@@ -246,7 +319,10 @@ def _of_stacks(a: Side, b: Side, image: str | Path) -> Explanation:
         result=compare_masks(a.masks, b.masks),
         replayed=None,
         settings=_settings(a, b),
-        commands={"a": None, "b": None},
+        commands={
+            "a": recorded_commands(a.record, image=str(image)),
+            "b": recorded_commands(b.record, image=str(image)),
+        },
         why_not_replayed=(
             "stacks are not replayed, so what nobody recorded is not searched; `cellrepro segment` "
             "with the settings of one side, and one of the other's, and `compare` say what it does"
@@ -292,17 +368,9 @@ class _SearchListener:
                 self._bar.say(event.text)
 
 
-def _settings(a: Side, b: Side) -> tuple[RecordedSetting, ...]:
+def _settings(a: Side, b: Side) -> tuple[SettingOfBoth, ...]:
     """Every setting, and what else the two record, with what each side says."""
-    names = dict.fromkeys([*NAMES, PRECISION, VERSION, CROP, *a.recorded, *b.recorded])
-    if CROP not in a.known and CROP not in b.known:
-        del names[CROP]
-    of_a = {**a.recorded, **a.known}
-    of_b = {**b.recorded, **b.known}
-    return tuple(
-        RecordedSetting(name, of_a.get(name, _NOT_KNOWN), of_b.get(name, _NOT_KNOWN))
-        for name in names
-    )
+    return side_by_side({**a.recorded, **a.known}, {**b.recorded, **b.known})
 
 
 def _commands(
@@ -320,5 +388,5 @@ def _commands(
         condition = fit.condition
     elif not side.known or CROP in side.known:
         return None  # nobody recorded how it was made
-    usual: Condition = {PRECISION: profile.dtype, MODEL: next(iter(sources), _NOT_KNOWN)}
+    usual: Condition = {PRECISION: profile.dtype, MODEL: next(iter(sources), NOT_RECORDED)}
     return commands_for(str(image), {**usual, **condition}, sources)

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.changes.conditions import MODEL, PRECISION, VERSION
+from cellrepro.changes.recorded_settings import RecordedSettings, generation_of, of_file
 from cellrepro.errors import BadInput
 from cellrepro.store.store import Repeat
 from cellrepro.store.whole_files import write_whole
@@ -52,6 +55,42 @@ def read_sidecar(masks: Path) -> dict[str, Any] | None:
             "writes it beside masks; remove or mend the file"
         ) from error
     return record
+
+
+def sidecar_record(masks: Path) -> RecordedSettings:
+    """Give what stands beside a label image, as every reader of records does.
+
+    Parameters
+    ----------
+    masks : Path
+        The label image.
+
+    Returns
+    -------
+    RecordedSettings
+        Empty where nothing stands beside it.
+
+    Raises
+    ------
+    BadInput
+        If the file is no JSON, has no table of settings, or one that Cellpose would not take.
+    """
+    record = read_sidecar(masks)
+    if record is None:
+        return RecordedSettings()
+    values: dict[str, Any] = dict(Settings().replaced(**record["settings"]).by_name())
+    versions = dict(record.get("versions") or {})
+    version = versions.pop(VERSION, None)
+    for name in (MODEL, "model_digest", PRECISION, "run"):
+        if record.get(name) is not None:
+            values[name] = record[name]
+    if version is not None:
+        values[VERSION] = version
+    return RecordedSettings(
+        of_file(sidecar_of(masks).name, {**values, **versions}),
+        generation=generation_of(version) or "4",
+        written_by="cellrepro",
+    )
 
 
 def write_masks(repeat: Repeat, folder: Path) -> None:

@@ -9,17 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.changes.conditions import (
     CHANNELS,
     DEPTH,
     MODEL,
-    PRECISION,
     VERSION,
     Condition,
 )
 from cellrepro.changes.image_readings import as_read, readings
-from cellrepro.changes.settings_file import read_sidecar
+from cellrepro.changes.record_reading import label_image_record
+from cellrepro.changes.recorded_settings import MODEL_PATH, RecordedSettings
+from cellrepro.changes.run_record import run_record
+from cellrepro.changes.seg_record import seg_record
 from cellrepro.changes.trials import n_cells_in
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.image_file import read_labels
@@ -27,20 +28,9 @@ from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
 from cellrepro.store.store import Store
+from cellrepro.words import amount
 
 SideKind = Literal["stored run", "_seg.npy", "label image", "label image with its record"]
-
-_OF_THE_GUI = ("diameter", "flow_threshold", "cellprob_threshold", "niter", "min_size")
-_ZERO_IS_NONE = ("diameter", "niter")  # Cellpose's other word for it
-_RECORDED_BY_THE_GUI = (
-    "restore",
-    "ratio",
-    "manual_changes",
-    "ismanual",
-    "filename",
-    "chan_choose",
-    "model_path",
-)
 
 
 @dataclass(frozen=True)
@@ -64,6 +54,8 @@ class Side:
         The network that made it, where that is recorded.
     pixels_read : ndarray or None
         The image as a stored run read it.
+    record : RecordedSettings
+        Both of these, each value with the file that records it.
     """
 
     name: str
@@ -73,6 +65,7 @@ class Side:
     recorded: Mapping[str, Any]
     model: ModelSource | None = None
     pixels_read: np.ndarray | None = field(default=None, repr=False)
+    record: RecordedSettings = field(default_factory=RecordedSettings, repr=False)
 
     @property
     def n_cells(self) -> int:
@@ -107,16 +100,20 @@ class Side:
         return {**self.known, MODEL: self.model.label}
 
 
-def read_side(reference: str, *, image: str, store: Store) -> Side:
+def read_side(
+    reference: str, *, image: str | None, store: Store, with_network: bool = True
+) -> Side:
     """Read one of two results of an image, as far as it says how it was made.
 
     Parameters
     ----------
     reference : str
         A ``_seg.npy``, a label image, or ``KEY/REPEAT`` of the store.
-    image : str
-        Its name in a stored run.
+    image : str or None
+        Its name in a stored run; None for the only one that a run has.
     store : Store
+    with_network : bool
+        Look for the network that made it, and for the image as a run read it.
 
     Returns
     -------
@@ -129,9 +126,9 @@ def read_side(reference: str, *, image: str, store: Store) -> Side:
     """
     path = Path(reference)
     if not path.exists():
-        return _of_run(reference, image, store)
+        return _of_run(reference, image, store, with_network=with_network)
     if reference.endswith(SEG_ENDING):
-        return _of_seg(path, store)
+        return _of_seg(path, store, with_network=with_network)
     return _of_label_image(path)
 
 
@@ -170,63 +167,60 @@ def networks(sides: Sequence[Side], model: str | None, store: Store) -> dict[str
 
 def _of_label_image(path: Path) -> Side:
     masks = read_labels(path)
-    record = read_sidecar(path)
-    if record is None:
-        return Side(str(path), "label image", masks, known={}, recorded={})
-    known: Condition = dict(Settings.model_validate(record["settings"]).by_name())
-    if PRECISION in record:
-        known[PRECISION] = record[PRECISION]
-    recorded = {
-        name: value for name, value in record.items() if name not in ("settings", PRECISION)
-    }
-    version = record.get("versions", {}).get("cellpose")
-    if version is not None:
-        recorded[VERSION] = version
-    return Side(str(path), "label image with its record", masks, known=known, recorded=recorded)
+    record = label_image_record(path, masks)
+    has_settings = bool(record.known)
+    kind: SideKind = "label image with its record" if has_settings else "label image"
+    return _side(str(path), kind, masks, record)
 
 
-def _of_seg(path: Path, store: Store) -> Side:
+def _of_seg(path: Path, store: Store, *, with_network: bool) -> Side:
     """A file of the GUI, with what that records; the rest nobody knows."""
     seg = read_seg(path)
-    known: Condition = {}
-    for name in _OF_THE_GUI:
-        value = seg.settings.get(name)
-        if value is not None:
-            known[name] = None if name in _ZERO_IS_NONE and not value else value
-    normalization = seg.settings.get("normalize_params") or {}
-    for name, value in normalization.items():
-        setting = f"normalize.{'sharpen' if name == 'sharpen_radius' else name}"
-        if setting in NAMES:
-            known[setting] = tuple(value) if isinstance(value, list) else value
-    recorded = {name: seg.settings[name] for name in _RECORDED_BY_THE_GUI if seg.settings.get(name)}
-    weights = Path(str(seg.settings.get("model_path") or ""))
-    model = find_model(str(weights), store) if weights.is_file() else None
-    return Side(str(path), "_seg.npy", seg.masks, known=known, recorded=recorded, model=model)
+    record = seg_record(path.name, seg)
+    weights = Path(str(record.beyond.get(MODEL_PATH, "")))
+    model = find_model(str(weights), store) if with_network and weights.is_file() else None
+    return _side(str(path), "_seg.npy", seg.masks, record, model=model)
 
 
-def _of_run(reference: str, image: str, store: Store) -> Side:
+def _of_run(reference: str, image: str | None, store: Store, *, with_network: bool) -> Side:
     repeat = store.find(reference)
     manifest = repeat.manifest
-    spec = repeat.spec
-    if image not in manifest.masks:
+    name = image
+    if name is None and len(manifest.masks) == 1:
+        name = next(iter(manifest.masks))
+    if name not in manifest.masks:
+        asked = "" if name is None else f" no image {name!r};"
         raise BadInput(
-            f"{repeat.name} has no image {image!r}; expected --image with the file of one of "
-            f"{', '.join(manifest.masks)}"
+            f"{repeat.name} has{asked} {amount(len(manifest.masks), 'image')}; expected --image "
+            f"with the file of one of {', '.join(manifest.masks)}"
         )
-    known: Condition = {**spec.settings.by_name(), PRECISION: spec.profile_settings.get("dtype")}
-    recorded: dict[str, Any] = {"machine": repeat.machine}
-    version = manifest.versions.get("cellpose")
-    if version is not None:
-        recorded[VERSION] = version
+    side = _side(repeat.name, "stored run", repeat.masks(name), run_record(repeat))
+    if not with_network:
+        return side
     trained = manifest.weights is not None
-    return Side(
-        repeat.name,
-        "stored run",
-        repeat.masks(image),
-        known=known,
-        recorded=recorded,
+    return replace(
+        side,
         model=find_model(repeat.name, store) if trained else started_from(repeat, store),
-        pixels_read=store.image(spec.images_digest, image),
+        pixels_read=store.image(repeat.spec.images_digest, name),
+    )
+
+
+def _side(
+    name: str,
+    kind: SideKind,
+    masks: np.ndarray,
+    record: RecordedSettings,
+    *,
+    model: ModelSource | None = None,
+) -> Side:
+    return Side(
+        name,
+        kind,
+        masks,
+        known=record.known,
+        recorded=record.beyond,
+        model=model,
+        record=record,
     )
 
 

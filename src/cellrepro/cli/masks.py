@@ -66,17 +66,25 @@ def explore(
 @verb()
 def describe(
     file: Annotated[str, Argument(help="a file, KEY, KEY/REPEAT, or a model's name")],
+    command: Annotated[
+        bool, Option("--command", help="how Cellpose is called with what the file records")
+    ] = False,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Say what a file is (weights, masks, _seg.npy, baseline), and how Cellpose loads it."""
-    return Reply(description_answer(cellrepro.describe(file, store=store)))
+    description = cellrepro.describe(file, store=store)
+    return Reply(description_answer(description, with_command=command))
 
 
 @verb()
 def explain(
+    context: typer.Context,
     a: Annotated[str, Argument(help="a _seg.npy, a label image, or KEY/REPEAT of the store")],
     b: OtherArgument,
-    image: Annotated[str, Option(help="the image that both are of")],
+    image: Annotated[
+        str | None,
+        Option(help="the image that both are of; without it only what the files record"),
+    ] = None,
     model: Annotated[str | None, Option(help=f"{MODEL_HELP}; default as the sides record")] = None,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
@@ -86,7 +94,10 @@ def explain(
         float, Option(help="after which the search of what nobody recorded ends")
     ] = defaults.SEARCH_MINUTES,
 ) -> Reply:
-    """Say why two results of one image differ: replayed one change at a time."""
+    """Say why two results of one image differ: what both record; with --image, replayed."""
+    if image is None:
+        of_a_replay = ("model", "profile", "mode", "seed", "minutes")
+        refuse_idle(context, of_a_replay, "without --image, as nothing is segmented")
     explanation = cellrepro.explain(
         a,
         b,

@@ -114,9 +114,10 @@ class ExplanationDocument:
     ----------
     a, b : SideDocument
     verdict : str
-    changed : float
-        Share of the cells of both sides without a counterpart.
-    ppm : float
+    changed : float or None
+        Share of the cells of both sides without a counterpart; None, like `ppm`, where the two
+        cannot be laid on each other.
+    ppm : float or None
         Differing pixels per million.
     part : Part or None
         Where one side shows a part of the image alone.
@@ -135,8 +136,8 @@ class ExplanationDocument:
     a: SideDocument
     b: SideDocument
     verdict: str
-    changed: float
-    ppm: float
+    changed: float | None
+    ppm: float | None
     part: Part | None
     settings: Sequence[SettingDocument]
     causes: Sequence[CauseDocument]
@@ -148,12 +149,13 @@ class ExplanationDocument:
 
 def explanation_answer(explanation: Explanation) -> Answer[ExplanationDocument]:
     """Answer with what differs, what each side records, the causes, and what remains."""
+    result = explanation.result
     document = ExplanationDocument(
         a=_side_document(explanation.a),
         b=_side_document(explanation.b),
         verdict=_verdict(explanation),
-        changed=explanation.result.changed,
-        ppm=explanation.result.ppm,
+        changed=None if result is None else result.changed,
+        ppm=None if result is None else result.ppm,
         part=explanation.part,
         settings=[SettingDocument(name, a, b) for name, a, b in explanation.settings],
         causes=list(_cause_documents(explanation)),
@@ -168,7 +170,7 @@ def explanation_answer(explanation: Explanation) -> Answer[ExplanationDocument]:
 def _verdict(explanation: Explanation) -> str:
     if explanation.vacuous:
         return "vacuous"
-    if explanation.differs:
+    if explanation.differs or explanation.result is None:
         return "different"
     return str(explanation.result.verdict)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cellrepro.show.answers.recorded_lines import recorded_lines
 from cellrepro.words import amount, ppm_text, share_text, some
 
 if TYPE_CHECKING:
@@ -18,27 +19,30 @@ _UNKNOWN = "?"
 """Stands for a setting that nobody recorded."""
 _MOST_UNKNOWN = 6
 _MOST_EMPTY = 8
-_NO_CAUSES = {"filename", "model_path"}
-"""What is recorded of a result, differs between any two, and changes no cell."""
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
     """Say what differs, what each side records, what caused it, how to make each again."""
     result = explanation.result
     for letter, side in _sides(explanation):
-        yield f"{letter}: {side.name} ({side.kind})"
+        written_by = f", written by {side.record.written_by}" if side.record.written_by else ""
+        yield f"{letter}: {side.name} ({side.kind}{written_by})"
     if explanation.part is not None:
         yield from _part_lines(explanation, explanation.part)
-    if result.n_differing:
+    if result is not None and result.n_differing:
         n_cells = result.n_objects_a + result.n_objects_b
         yield (
             f"{result.n_unmatched} of {amount(n_cells, 'cell')} of both sides have no counterpart "
             f"in the other ({share_text(result.changed)}), {ppm_text(result.ppm)} differ"
         )
+    elif result is not None and explanation.part is None and not explanation.vacuous:
+        yield "the two outline the same objects: there is nothing to explain"
+    if explanation.from_files:
+        yield from recorded_lines(explanation)
+        return
+    if result is not None and result.n_differing:
         yield from _recorded_lines(explanation)
         yield from _cause_lines(explanation)
-    elif explanation.part is None and not explanation.vacuous:
-        yield "the two outline the same objects: there is nothing to explain"
     if explanation.vacuous:
         yield from _vacuous_lines(explanation)
     yield from _command_lines(explanation)
@@ -66,8 +70,9 @@ def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
         f"{whole}'s {amount(part.n_cells, 'cell')} {part.n_outside} lie outside of it, and "
         f"{part.n_cut} are cut by its border, so that these differ for that alone"
     )
-    n_cells = explanation.result.n_objects_a
-    if explanation.result.n_differing:
+    result = explanation.result
+    n_cells = 0 if result is None else result.n_objects_a
+    if result is None or result.n_differing:
         yield "what follows is about the part that both show:"
     elif n_cells:
         yield (
@@ -165,8 +170,12 @@ def _remains(explanation: Explanation, replayed: Replayed) -> str:
             f", and of A itself {fit.gap.n_unmatched} of {amount(fit.n_cells, 'cell')} (A's, and "
             "those made again)"
         )
-    recorded = {*explanation.a.recorded, *explanation.b.recorded} - _NO_CAUSES
-    others = {name for name, a, b in explanation.settings if a != b and name in recorded}
+    recorded = {*explanation.a.recorded, *explanation.b.recorded}
+    others = {
+        setting.name
+        for setting in explanation.settings
+        if setting.a != setting.b and setting.may_change_cells and setting.name in recorded
+    }
     if others:
         text += f". What differs and cannot be varied here: {', '.join(sorted(others))}"
     return text
@@ -200,4 +209,5 @@ def _command_lines(explanation: Explanation) -> Iterator[str]:
         if commands is not None:
             yield f"{side.upper()} {made}: {commands.shell}"
             yield f"         {commands.python}"
-            yield f"         {commands.lab}"
+            if commands.lab:
+                yield f"         {commands.lab}"

@@ -1,0 +1,49 @@
+"""What is recorded of a result, from the files that lie with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from cellrepro.changes.named import image_name
+from cellrepro.changes.recorded_settings import RecordedSettings
+from cellrepro.changes.seg_record import seg_record
+from cellrepro.changes.settings_file import sidecar_of, sidecar_record
+from cellrepro.changes.tiff_record import tiff_record
+from cellrepro.images.integer_images import Integers
+from cellrepro.images.seg_file import SEG_ENDING, read_seg
+
+
+def label_image_record(path: Path, masks: Integers) -> RecordedSettings:
+    """Give what is recorded of a label image: beside it, in its tags.
+
+    Parameters
+    ----------
+    path : Path
+        The label image.
+    masks : ndarray of int, shape (Y, X) or (Z, Y, X)
+        What it holds.
+
+    Returns
+    -------
+    RecordedSettings
+        Of ``NAME_masks.json``, else of a ``NAME_seg.npy`` beside it that holds the very same
+        labels; and of the tags of a TIFF.
+    """
+    tags = tiff_record(path)
+    if sidecar_of(path).is_file():
+        return sidecar_record(path).with_more_of(tags)
+    return _of_seg_beside(path, masks).with_more_of(tags)
+
+
+def _of_seg_beside(path: Path, masks: Integers) -> RecordedSettings:
+    """What Cellpose's own file beside its masks records, where it holds the same labels."""
+    beside = path.with_name(f"{image_name(path.stem)}{SEG_ENDING}")
+    if beside == path or not beside.is_file():
+        return RecordedSettings()
+    seg = read_seg(beside)
+    if not np.array_equal(seg.masks, masks):
+        remark = f"{beside.name} lies beside {path.name} and holds different masks: it is not used"
+        return RecordedSettings(remarks=(remark,))
+    return seg_record(beside.name, seg)

@@ -1,0 +1,99 @@
+"""Why two results differ, as far as their files tell: no image, no network, nothing segmented."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tifffile
+from test_recorded_settings import FILES
+
+
+def seg(name):
+    return FILES / f"{name}_seg.npy"
+
+
+def test_what_two_files_record_is_put_side_by_side(invoke):
+    answer = invoke("explain", seg("script_2.3.2"), seg("gui_3.1.1.2"))
+    lines = answer.out.splitlines()
+    assert answer.code == 0  # the same masks in both
+    table = [line.split() for line in lines if line.startswith(("differs", "only", "same"))]
+    assert table[0] == ["differs", "diameter", "42.4", "30.0"]
+    assert ["only", "B", "restore", "not", "recorded", "denoise_cyto3"] in table
+    assert ["same", "channels", "[2,", "1]", "[2,", "1]"] in table
+    assert "recorded of neither: batch_size" in answer.out
+
+
+COMMANDS = {
+    "script_2.3.2": (
+        "python -m cellpose --image_path script_2.3.2.tif --pretrained_model MODEL --chan 2 "
+        "--chan2 1 --diameter 42.4",
+        "models.CellposeModel(pretrained_model=MODEL).eval(image, channels=[2, 1], diameter=42.4)",
+        ["model"],
+    ),
+    "gui_2.3.2": (
+        "python -m cellpose --image_path gui_2.3.2.tif --pretrained_model "
+        r"C:\Users\me\.cellpose\models\cyto2torch_0 --chan 2 --chan2 1 --diameter DIAMETER "
+        "--cellprob_threshold -1.5 --flow_threshold 0",
+        r"models.CellposeModel(pretrained_model='C:\\Users\\me\\.cellpose\\models\\cyto2torch_0')"
+        ".eval(image, channels=[2, 1], diameter=DIAMETER, cellprob_threshold=-1.5, "
+        "flow_threshold=None)",
+        ["diameter"],
+    ),
+    "gui_3.1.1.2": (
+        "python -m cellpose --image_path gui_3.1.1.2.tif --pretrained_model "
+        "/home/me/.cellpose/models/cyto3 --restore_type denoise_cyto3 --chan 2 --chan2 1 "
+        "--flow_threshold 0.7 --cellprob_threshold -1.5 --diameter 30.0 --norm_percentile 1.0 99.5",
+        "denoise.CellposeDenoiseModel(pretrained_model='/home/me/.cellpose/models/cyto3', "
+        "restore_type='denoise_cyto3').eval(image, channels=[2, 1], flow_threshold=0.7, "
+        "cellprob_threshold=-1.5, diameter=30.0, "
+        "normalize={'percentile': (1.0, 99.5), 'sharpen_radius': 2.0})",
+        [],
+    ),
+    "gui_4.2.1.1": (
+        "python -m cellpose --image_path gui_4.2.1.1.tif --pretrained_model "
+        "/home/me/.cellpose/models/cpsam --flow_threshold 0.7 --cellprob_threshold -1.5 "
+        "--norm_percentile 1.0 99.5",
+        "models.CellposeModel(pretrained_model='/home/me/.cellpose/models/cpsam').eval(image, "
+        "flow_threshold=0.7, cellprob_threshold=-1.5, diameter=None, "
+        "normalize={'percentile': (1.0, 99.5), 'sharpen_radius': 2.0})",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_generation_has_its_own_words(invoke, name):
+    shell, python, missing = COMMANDS[name]
+    answer = invoke("describe", seg(name), "--command")
+    lines = [line.strip() for line in answer.out.splitlines()]
+    assert shell in lines
+    assert python in lines
+    commands = invoke("describe", seg(name), "--json").json["commands"]
+    assert (commands["python"], commands["not_recorded"]) == (python, missing)
+
+
+def test_masks_of_two_sizes_and_without_a_record_still_get_an_answer(invoke, tmp_path):
+    masks = np.zeros((60, 80), np.uint16)
+    masks[5:20, 5:30], masks[30:50, 40:50] = 1, 2
+    tifffile.imwrite(tmp_path / "a.tif", masks)
+    tifffile.imwrite(tmp_path / "b.tif", np.kron(masks, np.ones((2, 2), np.uint16)))
+    answer = invoke("explain", tmp_path / "a.tif", tmp_path / "b.tif")
+    assert answer.code == 1
+    assert "2 times as large" in answer.out
+    assert "no command: nothing is recorded of how it was made" in answer.out
+    refused = invoke("explain", tmp_path / "a.tif", tmp_path / "b.tif", "--model", "cpsam")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--model would do nothing without --image" in refused.err
+
+
+def test_files_alone_need_neither_torch_nor_cellpose():
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'cellpose', 'imagecodecs', 'pandas'): sys.modules[name] = None\n"
+        "import cellrepro\n"
+        f"found = cellrepro.explain({str(seg('script_2.3.2'))!r}, {str(seg('gui_3.1.1.2'))!r})\n"
+        f"print(found.settings[0].name, cellrepro.describe({str(seg('gui_2.3.2'))!r}).kind)\n"
+    )
+    shown = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert shown.split() == ["diameter", "_seg.npy"]
