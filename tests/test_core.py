@@ -109,6 +109,8 @@ def test_the_lab_is_hidden_from_these_tests(core):
         (["compare", "a.tif", "b.tif"], 1, "1 lost"),
         (["compare", "A", "B"], 1, "1 lost"),
         (["describe", "a.tif"], 0, "n objects: 4"),
+        (["describe", "a.tif", "--command"], 0, "no command: nothing is recorded"),
+        (["explain", "a.tif", "b.tif"], 1, "1 of 7 cells"),
         (["tiles", "--masks", "a.tif"], 0, "no row or column"),
         (["baseline", "save", "A", "base.json"], 0, "4 cells"),
         (["baseline", "check", "base.json", "B"], 1, "broken"),

@@ -26,6 +26,7 @@ from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_image
+from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Event
@@ -36,7 +37,6 @@ from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.store.store import Store
 from cellrepro.words import amount, joined, share_text
 
-_SAME_FACTOR = 0.02  # between two factors of rounded sizes
 _SAY_SECONDS = 30.0  # after which a line that stays says how far a search is
 
 
@@ -287,16 +287,11 @@ def _laid_on_each_other(a: Side, b: Side) -> tuple[Side, Side]:
 
 def _not_of_one_image(a: Side, b: Side) -> str:
     """Why two planes of different sizes are not compared cell by cell."""
-    factors = [n_b / n_a for n_a, n_b in zip(a.masks.shape, b.masks.shape, strict=True)]
-    sizes = f"A has masks of shape {a.masks.shape}, and B of {b.masks.shape}"
-    if abs(factors[0] - factors[1]) > _SAME_FACTOR:
-        return f"{sizes}: neither shows a part of the other, so no cell is compared"
-    larger = "B" if factors[0] > 1 else "A"
-    factor = max(factors[0], 1 / factors[0])
+    if size_factor(a.masks.shape, b.masks.shape) is not None:
+        return factor_text(a.name, a.masks.shape, b.name, b.masks.shape)
     return (
-        f"{sizes}: {larger} is {factor:.3g} times as large along both axes, and neither shows a "
-        "part of the other, so no cell is compared. One of the two was made of an image at another "
-        "size, or with a diameter and resample=False"
+        f"{a.name} has masks of shape {a.masks.shape}, and {b.name} of {b.masks.shape}: neither "
+        "shows a part of the other, so no cell is compared"
     )
 
 
