@@ -5,7 +5,7 @@ STORE ?= outputs
 MODEL ?= tiny
 BIN := .venv/bin
 
-.PHONY: help setup data demo test test-all test-faults lab explore bench findings pictures lint lock notebooks clean
+.PHONY: help setup data demo test test-all test-faults lab explore bench findings pictures site docs lint lock notebooks clean
 
 help:
 	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html;"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench [ALL=1]       the benchmarks, ratios side by side; ALL=1: what takes long, too"
 	@echo "make findings            docs/findings.md and its figures anew, from evidence/"
 	@echo "make pictures            the pictures of README and docs anew, from the demo's runs"
+	@echo "make site                the pages of docs/ as a site with search: site/index.html"
 	@echo "make lint                ruff, format check, mypy"
 	@echo "make lock                resolve requirements.lock anew"
 
@@ -62,6 +63,15 @@ findings: setup
 
 pictures: setup data
 	$(BIN)/python scripts/pictures.py --data "$(DATA)" --store "$(STORE)"
+	$(BIN)/python scripts/website.py pictures
+
+# The commands of the pages run, their output written into them; LONG=1: those with PyTorch, too.
+site: setup
+	$(BIN)/python scripts/website.py commands
+	$(BIN)/python scripts/website.py outputs $(if $(LONG),--long)
+	$(BIN)/python scripts/website.py
+
+docs: site
 
 lint: setup
 	$(BIN)/ruff check .
@@ -72,7 +82,7 @@ lint: setup
 # from the same versions what `cellrepro setup` installs, for Python 3.10, too.
 LAB_LOCK := src/cellrepro/process/lab.lock
 lock: setup
-	$(BIN)/uv pip compile pyproject.toml --extra dev --extra cluster --universal --python-version 3.11 --generate-hashes --quiet --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra cluster --extra docs --universal --python-version 3.11 --generate-hashes --quiet --output-file requirements.lock
 	cp requirements.lock $(LAB_LOCK)
 	echo uv | $(BIN)/uv pip compile pyproject.toml - --extra cluster --universal --python-version 3.10 --generate-hashes --quiet --no-header --output-file $(LAB_LOCK)
 

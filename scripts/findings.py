@@ -3,7 +3,7 @@
     make findings                               # or: python scripts/findings.py
     python scripts/findings.py --check STORE    # have these runs, made anew, the same digests?
 
-The words are in docs/findings.md.j2; every number in them is computed here.
+The words are in docs/findings.md.j2 and docs/answers.md.j2; every number in them is computed here.
 """
 
 from __future__ import annotations
@@ -50,16 +50,18 @@ def write_findings() -> None:
         loader=FileSystemLoader(DOCS), undefined=StrictUndefined, trim_blocks=True
     )
     environment.globals |= {"share": share_text, "ppm": ppm_text}
-    text = environment.get_template("findings.md.j2").render(
-        about=about(),
-        one=study_1(),
-        two=study_2(),
-        three=study_3(),
-        four=study_4(),
-        five=study_5(),
-        six=study_6(),
-    )
-    (DOCS / "findings.md").write_text(text + "\n", encoding="utf-8")
+    studies = {
+        "about": about(),
+        "one": study_1(),
+        "two": study_2(),
+        "three": study_3(),
+        "four": study_4(),
+        "five": study_5(),
+        "six": study_6(),
+    }
+    for name in ("findings.md", "answers.md"):
+        text = environment.get_template(f"{name}.j2").render(studies)
+        (DOCS / name).write_text(text + "\n", encoding="utf-8")
 
 
 def keep_digests() -> None:

@@ -30,7 +30,8 @@ def text_of(name):
 def test_every_requirement_is_locked_with_hashes():
     blocks = re.split(r"^(?=[a-zA-Z0-9_.-]+==)", text_of("requirements.lock"), flags=re.MULTILINE)
     pinned = {block.partition("==")[0].lower() for block in blocks[1:]}
-    wanted = SETTINGS["dependencies"] + SETTINGS["optional-dependencies"]["dev"]
+    extras = SETTINGS["optional-dependencies"]
+    wanted = SETTINGS["dependencies"] + extras["dev"] + extras["docs"]
     assert {re.split(r"[<>=!~\[; ]", line)[0].lower() for line in wanted} <= pinned
     assert [block for block in blocks[1:] if "--hash=sha256:" not in block] == []
 

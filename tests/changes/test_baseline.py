@@ -193,7 +193,7 @@ def test_the_commands(baseline, tmp_path, invoke):
     broken = invoke("baseline", "check", baseline, tmp_path / "now.tif", "--max-lost", 0)
     assert broken.code == 1
     assert "1 cell lost, at most 0" in broken.out
-    assert "lost   2 -> nothing in a, centre 22, 22, 16 -> 0 pixels" in broken.out
+    assert "lost   2 -> nothing in a at y 22, x 22: 16 -> 0 pixels" in broken.out
     assert "no cell could vanish unnoticed within max-lost 0" in broken.out
     answer = invoke("baseline", "check", baseline, tmp_path / "now.tif", "--json")
     assert answer.json["ok"] is False

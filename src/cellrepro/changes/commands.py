@@ -13,6 +13,7 @@ from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.changes.conditions import CHANNELS, CROP, DEPTH, MODEL, PRECISION, VERSION
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.cellpose_versions import is_installed
+from cellrepro.store.stored_run import WEIGHTS
 
 _FLAGS = {
     "augment": "--augment",
@@ -102,9 +103,11 @@ def _changed_settings(condition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _exported_file(weights: Path) -> str:
-    """The file to which weights of a store, ``KEY/MACHINE/REPEAT/NAME``, are to be exported."""
-    key = weights.parents[2].name
-    return f"{key}.pth"
+    """The file to which weights are to be exported: named after the run, or as they are."""
+    place = weights.resolve()
+    if place.name == WEIGHTS and len(place.parents) > 2:
+        return f"{place.parents[2].name}.pth"
+    return f"{place.stem}.pth"
 
 
 def _shell_command(

@@ -177,7 +177,7 @@ class MaskTotals:
                 f"Neither {a} nor {b} has a cell in any of the {images}: nothing can be compared."
             )
         if not self.n_differing:
-            also = ", some under other numbers" if self.some_renumbered else ""
+            also = ", some with different numbers" if self.some_renumbered else ""
             cells = amount(self.n_objects_a, "cell")
             return f"{sides} have the same {cells}{also}, pixel for pixel, on {images}."
         changed = "Every cell has a counterpart that overlaps by half"

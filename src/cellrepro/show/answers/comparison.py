@@ -220,8 +220,11 @@ def change_line(change: ObjectChange, image: str) -> str:
     """
     labels_a = ", ".join(map(str, change.labels_a)) or "nothing"
     labels_b = ", ".join(map(str, change.labels_b)) or "nothing"
-    centre = ", ".join(f"{coordinate:.0f}" for coordinate in change.position)
+    axes = "zyx"[-len(change.position) :]
+    centre = ", ".join(
+        f"{axis} {coordinate:.0f}" for axis, coordinate in zip(axes, change.position, strict=True)
+    )
     return (
-        f"    {change.kind.value:6} {labels_a} -> {labels_b} in {image}, centre {centre}, "
+        f"    {change.kind.value:6} {labels_a} -> {labels_b} in {image} at {centre}: "
         f"{change.area_a} -> {change.area_b} pixels"
     )

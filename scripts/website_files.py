@@ -1,0 +1,204 @@
+"""The small files on which the pages of docs/how show what a command prints.
+
+    python scripts/website_files.py    # writes docs/files; a minute and a half on two cores
+
+A small network is trained on the synthetic nuclei; one of the test images is then segmented as
+the users of each page did: with the diameter of the GUI, in blocks, as a shrunk copy, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tifffile
+
+PROJECT = Path(__file__).resolve().parents[1]
+FILES = PROJECT / "docs" / "files"
+STORE = PROJECT / "outputs" / "website"
+DATA = PROJECT / "data" / "synthetic"
+IMAGE_NAME = "synth_008"
+"""The test image with the most cells."""
+GUI_DIAMETER = 42.4
+"""What somebody typed into the GUI, pixels."""
+BLOCK = 128
+"""Side of the blocks that are segmented one by one, pixels."""
+
+Segment = Callable[..., np.ndarray]
+
+
+@dataclass(frozen=True)
+class Network:
+    """Where the trained network lies, and its name in the store.
+
+    Attributes
+    ----------
+    name : str
+        ``KEY/0``.
+    weights : Path
+    """
+
+    name: str
+    weights: Path
+
+
+def main() -> int:
+    network = trained_network()
+    FILES.mkdir(parents=True, exist_ok=True)
+    image = tifffile.imread(DATA / "test" / f"{IMAGE_NAME}.tif")
+    segment = segmenter(network.weights, "float32")
+    write("cells.tif", image)
+    usual = segment(image)
+    write("script_masks.tif", usual)
+    write_gui_file(segment(image, diameter=GUI_DIAMETER))
+    write("renumbered_masks.tif", renumbered(usual))
+    write("bfloat16_masks.tif", segmenter(network.weights, "bfloat16")(image))
+    write("filtered_masks.tif", segment(blurred(image)))
+    write("website_masks.tif", enlarged(segment(shrunk(image))))
+    write("twice_masks.tif", enlarged(usual))
+    write("blocks_masks.tif", in_blocks(image, segment))
+    write_spot(image, segment)
+    write_stack(image, segment)
+    for path in sorted(FILES.iterdir()):
+        print(f"{path.relative_to(PROJECT)}  {path.stat().st_size / 1000:.0f} kB")
+    return 0
+
+
+def trained_network() -> Network:
+    """Train the network of all pages, if it is not stored already."""
+    import cellrepro
+
+    outcome = cellrepro.train(DATA, model="tiny", epochs=24, repeats=1, store=STORE, quiet=True)
+    repeat = outcome.repeats[0]
+    return Network(name=f"{outcome.key}/0", weights=repeat.folder / "weights.safetensors")
+
+
+def segmenter(weights: Path, precision: str) -> Segment:
+    """Segments an array with Cellpose's ``eval`` and the settings that are given by name."""
+    import torch
+
+    from cellrepro.asked.segmentation_settings import Settings
+    from cellrepro.determinism.modes import mode_in_force
+    from cellrepro.model.inference import evaluator
+    from cellrepro.model.network import build
+    from cellrepro.model.weight_sources import find_model
+    from cellrepro.store.store import Store
+
+    source = find_model(str(weights), Store(STORE))
+    network = build(source, seed=0, device=torch.device("cpu"), dtype=precision)
+    evaluate = evaluator(network)
+
+    def segment(image: np.ndarray, *, stack: bool = False, **settings: object) -> np.ndarray:
+        with mode_in_force("strict", device="cpu"):
+            found = evaluate(image, stack=stack, **Settings(**settings).arguments())
+        return found.masks.astype(np.uint16)
+
+    return segment
+
+
+# -- what users did ----------------------------------------------------------------------------
+
+
+def renumbered(masks: np.ndarray) -> np.ndarray:
+    """The same cells, numbered from the last to the first."""
+    return np.where(masks > 0, masks.max() + 1 - masks, 0).astype(np.uint16)
+
+
+def blurred(image: np.ndarray) -> np.ndarray:
+    """The image as a wrapper hands it on that smooths first."""
+    from scipy import ndimage
+
+    return ndimage.gaussian_filter(image.astype(np.float32), 2.0)
+
+
+def shrunk(image: np.ndarray) -> np.ndarray:
+    """The image at half its size: means of two by two pixels."""
+    n_rows, n_columns = image.shape
+    blocks = image.reshape(n_rows // 2, 2, n_columns // 2, 2)
+    return blocks.mean(axis=(1, 3)).astype(image.dtype)
+
+
+def enlarged(masks: np.ndarray) -> np.ndarray:
+    """Masks of twice the size: every pixel four times."""
+    return masks.repeat(2, axis=0).repeat(2, axis=1)
+
+
+def in_blocks(image: np.ndarray, segment: Segment) -> np.ndarray:
+    """Blocks without overlap, segmented one by one and laid side by side."""
+    masks = np.zeros(image.shape, np.uint16)
+    for top in range(0, image.shape[0], BLOCK):
+        for left in range(0, image.shape[1], BLOCK):
+            place = (slice(top, top + BLOCK), slice(left, left + BLOCK))
+            found = segment(image[place])
+            masks[place] = np.where(found > 0, found + masks.max(), 0)
+    return masks
+
+
+def write_spot(image: np.ndarray, segment: Segment) -> None:
+    """An image with bright debris in one corner, its masks, and those of a crop without it."""
+    spot = image.copy()
+    spot[:48, :48] = 40_000 + 10 * spot[:48, :48]
+    write("debris.tif", spot)
+    write("whole_masks.tif", segment(spot))
+    crop = spot[64:, 64:]
+    write("crop_masks.tif", segment(crop))
+    wide = {"normalize.percentile": (1.0, 96.0)}
+    write("percentile_masks.tif", segment(spot, **wide))
+
+
+def write_stack(image: np.ndarray, segment: Segment) -> None:
+    """A bright and a dim plane, normalised together, and the dim plane alone."""
+    planes = np.stack([image, image[::-1] // 12])[:, :128, :128]
+    tifffile.imwrite(
+        FILES / "stack.tif", planes, metadata={"axes": "ZYX"}, compression="zlib", imagej=False
+    )
+    together = segment(planes, stack=True, stitch_threshold=0.3)
+    write("plane_in_stack_masks.tif", together[1])
+    write("plane_alone_masks.tif", segment(planes[1]))
+
+
+def write_gui_file(masks: np.ndarray) -> None:
+    """What the GUI of Cellpose 4.2 saves of an image, the pictures of the flows left out."""
+    content = {
+        "outlines": np.zeros_like(masks),
+        "colors": np.zeros((int(masks.max()), 3), np.uint8),
+        "masks": masks,
+        "filename": "cells.tif",
+        "flows": [[], [], [[]]],
+        "ismanual": np.zeros(int(masks.max()), bool),
+        "manual_changes": [],
+        "model_path": 0,
+        "flow_threshold": 0.4,
+        "cellprob_threshold": 0.0,
+        "normalize_params": gui_normalisation(),
+        "restore": None,
+        "ratio": 1.0,
+        "diameter": GUI_DIAMETER,
+    }
+    np.save(FILES / "cells_seg.npy", content, allow_pickle=True)
+
+
+def gui_normalisation() -> dict[str, object]:
+    """The GUI's own, where nobody touched it."""
+    return {
+        "lowhigh": None,
+        "normalize": True,
+        "percentile": [1.0, 99.0],
+        "sharpen_radius": 0.0,
+        "smooth_radius": 0.0,
+        "tile_norm_blocksize": 0.0,
+        "tile_norm_smooth3D": 1.0,
+        "norm3D": True,
+        "invert": False,
+    }
+
+
+def write(name: str, pixels: np.ndarray) -> None:
+    """Write an image of docs/files, compressed without loss."""
+    tifffile.imwrite(FILES / name, pixels, compression="zlib")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

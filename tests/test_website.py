@@ -1,0 +1,137 @@
+"""The pages say what the commands print, lead to pages that exist, and are found by words."""
+
+import functools
+import http.server
+import json
+import re
+import shlex
+import subprocess
+import sys
+import threading
+
+import browser
+import pytest
+import website
+
+PAGES = website.pages()
+SHORT = [
+    pytest.param(block, id=f"{block.page.stem}-{number}")
+    for page in PAGES
+    for number, block in enumerate(website.blocks(page))
+    if not block.is_long
+]
+
+
+def run_here(command, folder, monkeypatch, capsys):
+    """As a terminal would, without the second that a process needs to start."""
+    from cellrepro.cli import main
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", shlex.split(command))
+    with pytest.raises(SystemExit):
+        main()
+    captured = capsys.readouterr()
+    return captured.err + captured.out
+
+
+@pytest.mark.parametrize("block", SHORT)
+def test_a_page_shows_what_its_command_prints(block, monkeypatch, capsys):
+    """Else: `make site`, and read what changed on the page."""
+    monkeypatch.setenv("COLUMNS", str(website.N_COLUMNS))
+    monkeypatch.setenv("NO_COLOR", "1")
+    run = functools.partial(run_here, monkeypatch=monkeypatch, capsys=capsys)
+    assert website.run_block(block, run) == block.text
+
+
+def test_every_symptom_shows_a_command_and_its_output():
+    for page in sorted((website.DOCS / "how").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        for part in ("**What you ", "**What to do.**", "cellrepro "):
+            assert part in text or page.stem == "methods_sentence", f"{page.name}: {part}"
+        assert website.blocks(page) or page.stem == "finetuning_versions", page.name
+
+
+def test_commands_page_is_that_of_this_version():
+    """Else: `make site`."""
+    assert website.COMMANDS.read_text(encoding="utf-8") == website.commands_page()
+
+
+def test_every_command_of_a_page_exists_with_its_options():
+    from typer.main import get_command
+
+    from cellrepro.cli.command import app
+
+    root = get_command(app)
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        inside = "\n".join(re.findall(r"^```(?:console)?\n(.*?)^```", text, re.S | re.M))
+        for line in re.findall(r"^(?:\$ )?cellrepro ([a-z][^#\n]*)", inside, re.M):
+            verb, *words = line.split(" -- ")[0].split()
+            command = root.commands.get(verb)
+            assert command is not None, f"{page.name}: cellrepro {line}"
+            if hasattr(command, "commands"):
+                command = command.commands[words[0]]
+            known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
+            options = {word.partition("=")[0] for word in words if word.startswith("--")}
+            assert options <= known | {"--help"}, f"{page.name}: cellrepro {line}"
+
+
+def test_pictures_of_pages_are_of_the_files_beside_them():
+    """Else: `make pictures`."""
+    kept = json.loads(website.PICTURE_SOURCES.read_text(encoding="utf-8"))
+    assert kept == website.picture_sources()
+    for name in website.DRAWN:
+        assert (website.PICTURES / f"{name}.png").exists()
+
+
+def test_no_link_leads_nowhere():
+    assert list(website.broken_links()) == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("# One two\n\n[a](#one-two) [b](gone.md) [c](#three) `[d](code)`\n")
+    monkeypatch.setattr(website, "PROJECT", tmp_path)
+    monkeypatch.setattr(website, "pages", lambda: [page])
+    for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+        (tmp_path / name).write_text("")
+    assert list(website.broken_links()) == [
+        "page.md: gone.md: there is no such file",
+        "page.md: #three: that page has no such heading",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_search_of_the_built_site_finds_what_users_type():
+    pytest.importorskip("zensical")
+    subprocess.run([sys.executable, website.__file__], check=True, timeout=120)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=website.SITE)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        found = found_on(f"http://127.0.0.1:{server.server_port}/index.html")
+        server.shutdown()
+    assert "GUI" in found["GUI"]
+    assert "diameter" in found["diameter"].lower()
+    assert "straight cuts" in found["straight cuts"].lower()
+
+
+def found_on(address):
+    """What the search of the site lists first for each of three words."""
+    from playwright.sync_api import sync_playwright
+
+    found = {}
+    with sync_playwright() as play:
+        chromium = play.chromium.launch(
+            executable_path=browser.find_chromium(), args=list(browser.FLAGS)
+        )
+        page = chromium.new_page()
+        for words in ("GUI", "diameter", "straight cuts"):
+            page.goto(address)
+            page.keyboard.press("/")
+            page.keyboard.type(words)
+            result = page.locator("[data-md-component=search] a, .md-search__output a").first
+            result.wait_for(timeout=15_000)
+            found[words] = result.inner_text()
+        chromium.close()
+    return found
