@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cellrepro.determinism import process_start
+from cellrepro.determinism.automatic_profile import UsableDevices, automatic_profile
 from cellrepro.determinism.choices import profile_names
 from cellrepro.determinism.process_start import startup_variables, variables_at_start
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, load
@@ -46,6 +47,35 @@ def test_bad_file(tmp_path, content, expected):
         BadInput, match="unknown profile 'mine'; expected one of cellpose-default, "
     ):
         load("mine")
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected", "said"),
+    [
+        (UsableDevices(cuda=False, mps=False), "cellpose-default", "PyTorch finds no GPU"),
+        (UsableDevices(cuda=True, mps=False), "cellpose-default-cuda", "the first GPU"),
+        (UsableDevices(cuda=False, mps=True), "cellpose-default-mps", "Apple's GPU"),
+    ],
+)
+def test_auto_is_what_cellpose_would_take(devices, expected, said, monkeypatch, capsys):
+    """It is said once, and the profile has its own name: keys stay what they are."""
+    monkeypatch.setattr(UsableDevices, "here", lambda: devices)
+    automatic_profile.cache_clear()
+    try:
+        assert load("auto") == load(expected)
+        assert load("auto+MKL_CBWR=COMPATIBLE").name == f"{expected}+MKL_CBWR=COMPATIBLE"
+    finally:
+        automatic_profile.cache_clear()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"note: profile auto is {expected} here: ")
+    assert said in line
+
+
+def test_auto_agrees_with_cellpose_here():
+    from cellpose.core import assign_device
+
+    device, _ = assign_device(gpu=True)
+    assert load(UsableDevices.here().profile).kind == device.type
 
 
 def test_a_child_gets_the_profile_and_not_the_callers_numbers(monkeypatch):

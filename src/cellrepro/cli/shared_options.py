@@ -14,7 +14,7 @@ from cellrepro.determinism.choices import MODES, Mode, profile_names
 from cellrepro.errors import BadInput
 from cellrepro.model.encoders import ENCODERS
 
-_PROFILES = profile_names()
+_PROFILES = ["auto", *profile_names()]
 _MODELS = tuple(ENCODERS)
 
 MODEL_HELP = f"{', '.join(_MODELS)}, a Cellpose name, a weights file, or KEY/REPEAT"
@@ -65,7 +65,10 @@ SeedOption = Annotated[
 ]
 ProfileOption = Annotated[
     str,
-    Option(help=f"{', '.join(_PROFILES)}, or a .yaml file", autocompletion=lambda: _PROFILES),
+    Option(
+        help=f"auto (as Cellpose would), {', '.join(_PROFILES[1:])}, or a .yaml file",
+        autocompletion=lambda: _PROFILES,
+    ),
 ]
 ModeOption = Annotated[
     Mode,

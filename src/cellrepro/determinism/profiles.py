@@ -25,6 +25,7 @@ from pydantic import (
     model_serializer,
 )
 
+from cellrepro.determinism.automatic_profile import AUTO, automatic_profile
 from cellrepro.determinism.choices import PROFILE_FOLDER, profile_names
 from cellrepro.determinism.field_defaults import added_later
 from cellrepro.determinism.process_start import require_at_startup
@@ -295,6 +296,7 @@ def load(name: str | Path) -> Profile:
     ----------
     name : str or Path
         Either may be followed by variables, ``cpu+MKL_CBWR=COMPATIBLE``, that it sets as well.
+        ``auto`` is the one whose device and precision Cellpose would take on this machine.
 
     Returns
     -------
@@ -306,14 +308,16 @@ def load(name: str | Path) -> Profile:
         If there is no such profile, or the file holds none.
     """
     reference = ProfileReference.parse(name)
+    if reference.source == AUTO:
+        reference = replace(reference, source=automatic_profile())
     source = reference.source
     variables = dict(variable.split("=", 1) for variable in reference.variables)
     if not reference.is_file and source not in profile_names():
         near = get_close_matches(source, profile_names(), 1)
         proposal = f"; do you mean {near[0]}?" if near else ""
         raise BadInput(
-            f"unknown profile {str(name)!r}; expected one of {', '.join(profile_names())}, or the "
-            f"path of a .yaml file with the same fields{proposal}"
+            f"unknown profile {str(name)!r}; expected one of {', '.join(profile_names())}, {AUTO}, "
+            f"or the path of a .yaml file with the same fields{proposal}"
         )
     try:
         file = Path(source) if reference.is_file else PROFILE_FOLDER / f"{source}.yaml"
