@@ -8,8 +8,10 @@ import pytest
 from cellrepro.audits import double_run, torch_warning
 from cellrepro.audits.doctor import diagnose
 from cellrepro.audits.double_run import ShortRun
+from cellrepro.audits.gpu_findings import TorchBuild, judged, look_at_torch
 from cellrepro.audits.torch_warning import effect_on_training, explain_warning
 from cellrepro.determinism import known_operations, process_start, profiles
+from cellrepro.determinism.automatic_profile import UsableDevices
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store import this_machine
 
@@ -187,3 +189,50 @@ def test_warnings_that_need_no_look_at_a_step(monkeypatch):
     assert (found.op, found.affects) == ("new_op", None)
     with pytest.raises(BadInput, match="is no warning of PyTorch about determinism"):
         explain_warning("images are read in a deterministic order")
+
+
+CARD = {"name": "NVIDIA Quadro P2000", "memory": 5_000_000_000, "driver": "470.82"}
+BUILD = TorchBuild(
+    version="2.15.0",
+    cuda="13.0",
+    architectures=("sm_75", "sm_80", "sm_90"),
+    capabilities=("sm_90",),
+    usable=UsableDevices(cuda=True, mps=False),
+)
+NO_GPU = UsableDevices(cuda=False, mps=False)
+
+
+@pytest.mark.parametrize(
+    ("build", "level", "expected"),
+    [
+        (BUILD, "info", "PyTorch 2.15.0 can use it, and Cellpose"),
+        (replace(BUILD, usable=NO_GPU, cuda=None), "warning", "is a build without CUDA"),
+        (
+            replace(BUILD, usable=NO_GPU, capabilities=("sm_61",)),
+            "warning",
+            "has kernels for sm_75, sm_80 and sm_90, and the card is sm_61",
+        ),
+        (
+            replace(BUILD, usable=NO_GPU, capabilities=()),
+            "warning",
+            "was built with CUDA 13.0, and finds no GPU with it: the driver is too old",
+        ),
+    ],
+    ids=["usable", "no CUDA", "an old card", "an old driver"],
+)
+def test_every_gpu_is_said_to_be_used_or_why_not(build, level, expected):
+    (finding,) = judged([CARD], build, is_mac=False)
+    assert finding.level == level
+    assert finding.what.startswith("NVIDIA Quadro P2000 (5 GB, driver 470.82)")
+    assert expected in finding.what
+
+
+def test_gpus_of_this_machine_and_of_a_mac():
+    """What PyTorch says here is what Cellpose would find."""
+    from cellpose.core import use_gpu
+
+    assert look_at_torch(None).usable.cuda == use_gpu()
+    (none,) = judged([], None, is_mac=False)
+    assert "computes on the processor, also with gpu=True" in none.what
+    (apple,) = judged([], replace(BUILD, usable=UsableDevices(False, True)), is_mac=True)
+    assert "Apple's GPU: PyTorch 2.15.0 can use it" in apple.what

@@ -9,6 +9,7 @@ from pathlib import Path
 from cellrepro.asked import defaults
 from cellrepro.audits.double_run import DoubleRun, run_twice
 from cellrepro.audits.finding import LEVELS, Finding
+from cellrepro.audits.gpu_findings import gpu_findings
 from cellrepro.audits.setup_findings import setup_findings
 from cellrepro.audits.small_training import N_STEPS
 from cellrepro.audits.version_findings import version_findings
@@ -113,7 +114,7 @@ def diagnose(
     """
     modes.check_mode(mode)
     setup = Setup(profiles.load(profile), mode, seed_of(mode, seed))
-    findings = [*version_findings(setup.profile), *setup_findings(setup)]
+    findings = [*version_findings(setup.profile), *gpu_findings(), *setup_findings(setup)]
     double_run = None
     possible_here = True
     try:

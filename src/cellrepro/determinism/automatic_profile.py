@@ -40,8 +40,8 @@ class UsableDevices:
     def profile(self) -> str:
         """The name of the profile of the device that Cellpose takes with ``gpu=True``.
 
-        >>> UsableDevices(cuda=True, mps=False).profile, UsableDevices(cuda=False, mps=False).profile
-        ('cellpose-default-cuda', 'cellpose-default')
+        >>> UsableDevices(cuda=True, mps=False).profile
+        'cellpose-default-cuda'
         """
         if self.mps:  # before CUDA, as in `cellpose.core.assign_device` (4.2.1.1)
             return "cellpose-default-mps"
