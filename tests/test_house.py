@@ -25,6 +25,7 @@ GROUND = [
     "words",
     "wrong_fields",
     "progress",
+    "record",
     "results",
     "torch_internals",
     "version",
