@@ -4,7 +4,7 @@
 # ruff: noqa: I001
 
 # Is it the same?
-from .changes.compare import compare as compare
+from .show.pages.compare import compare as compare
 from .changes.compare_repeats import compare_repeats as compare_repeats
 from .changes.baseline import check_baseline as check_baseline
 from .changes.baseline_saving import save_baseline as save_baseline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from cellrepro.asked import defaults
@@ -13,7 +14,16 @@ from cellrepro.changes.comparison import (
     not_finite_notes,
     stitching_notes,
 )
-from cellrepro.changes.named import MASK_ENDINGS, NAMED_AS, MaskReaders, kind_of, masks_of
+from cellrepro.changes.named import (
+    MASK_ENDINGS,
+    NAMED_AS,
+    MaskReaders,
+    image_name,
+    kind_of,
+    masks_of,
+)
+from cellrepro.changes.recorded_settings import side_by_side
+from cellrepro.changes.sides import read_side
 from cellrepro.errors import BadInput
 from cellrepro.same.mask_totals import verdict_over
 from cellrepro.same.verdicts import Verdict
@@ -56,6 +66,8 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
     kinds = {kind_of(Path(a)), kind_of(Path(b))}
     if kinds == {"run"}:
         return compare_repeats(*opened_store.find_two(str(a), str(b)), store=opened_store)
+    if kinds == {"masks"} and Path(a).is_file() and Path(b).is_file():
+        return _compare_two_files(str(a), str(b), opened_store)
     if "weights" not in kinds:
         masks_a = masks_of(str(a), opened_store)
         masks_b = masks_of(str(b), opened_store)
@@ -65,6 +77,27 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
     if kinds <= {"weights", "run"}:
         return _compare_weights_files(_weights_of(a, opened_store), _weights_of(b, opened_store))
     raise _not_comparable(Path(a), Path(b))
+
+
+def _compare_two_files(a: str, b: str, store: Store) -> Comparison:
+    """Compare two mask files, and what is recorded of how they were made."""
+    side_a = read_side(a, image="", store=store)
+    side_b = read_side(b, image="", store=store)
+    name = image_name(Path(a).stem)
+    masks_a: MaskReaders = {name: lambda: side_a.masks}
+    masks_b: MaskReaders = {name: lambda: side_b.masks}
+    table = side_by_side({**side_a.recorded, **side_a.known}, {**side_b.recorded, **side_b.known})
+    remarks = [
+        f"{letter}: {remark}"
+        for letter, side in (("A", side_a), ("B", side_b))
+        for remark in side.record.remarks
+    ]
+    comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
+    return replace(
+        comparison,
+        settings=tuple(setting for setting in table if setting.is_recorded),
+        notes=(*comparison.notes, *remarks),
+    )
 
 
 def _compare_mask_files(a: MaskReaders, b: MaskReaders, *, who: str) -> Comparison:

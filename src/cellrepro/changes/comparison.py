@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from cellrepro.changes.named import MaskReaders
+from cellrepro.changes.recorded_settings import NOT_OF_CELLS, SettingOfBoth
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import doubt
 from cellrepro.results import Result, Row
@@ -52,6 +53,8 @@ class Comparison(Result):
         The same on training images.
     files : FileComparison, optional
         Of two weights files as bytes; no part of the verdict.
+    settings : tuple of SettingOfBoth
+        Of two mask files: what at least one of them records of how it was made, what differs first.
     notes : tuple of str
         What was not compared, and how it stands beside what seeds do.
     """
@@ -65,7 +68,17 @@ class Comparison(Result):
     ap50: TwoValues | None = None
     ap50_train: TwoValues | None = None
     files: FileComparison | None = None
+    settings: tuple[SettingOfBoth, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def differing_settings(self) -> tuple[SettingOfBoth, ...]:
+        """Settings that both sides record, and not alike, but those that change no cell."""
+        return tuple(
+            setting
+            for setting in self.settings
+            if setting.differs and setting.name not in NOT_OF_CELLS
+        )
 
     @property
     def totals(self) -> MaskTotals:
@@ -88,6 +101,9 @@ class Comparison(Result):
         if self.differs:
             head += f"; the two differ in {joined(self.differs)}"
         parts = [head]
+        if self.differing_settings:
+            named = [f"{each.name} {each.a} and {each.b}" for each in self.differing_settings]
+            parts.append(f"made with different settings: {joined(named)}")
         if self.weights is not None:
             parts.append(f"weights: {self.weights.sentence()}")
         if self.masks:
@@ -95,12 +111,15 @@ class Comparison(Result):
         return "; ".join(parts)
 
     def rows(self) -> list[Row]:
-        """Give each field of environment and specification that differs."""
+        """Give each setting, and each field of environment and specification that differs."""
         return [
             {"field": name, "A": values.a, "B": values.b}
-            for fields in (self.environment, self.spec)
+            for fields in (self._settings_by_name(), self.environment, self.spec)
             for name, values in fields.items()
         ]
+
+    def _settings_by_name(self) -> dict[str, TwoValues]:
+        return {each.name: TwoValues(each.a, each.b) for each in self.differing_settings}
 
 
 # -- masks -----------------------------------------------------------------------------------

@@ -37,12 +37,17 @@ from cellrepro.show.answers.tiles import cuts_answer, tiles_answer
 def compare(
     a: Annotated[str, Argument(help="KEY, KEY/REPEAT, masks, _seg.npy, folder, baseline, weights")],
     b: OtherArgument,
+    image: Annotated[str | None, Option(help="the image, on which the page shows masks")] = None,
+    html: Annotated[
+        str | None, Option(help="a page with the picture and every changed cell, one file")
+    ] = None,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Compare two runs, masks, folders of masks, baselines or weights files."""
-    comparison = cellrepro.compare(a, b, store=store)
+    comparison = cellrepro.compare(a, b, image=image, html=html, store=store)
     is_same = comparison.verdict == "identical" and not comparison.differs
-    return Reply(comparison_answer(comparison), code_for(not is_same))
+    page = None if html is None else Path(html)
+    return Reply(comparison_answer(comparison, html=page), code_for(not is_same))
 
 
 @verb()

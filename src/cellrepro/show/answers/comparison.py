@@ -10,6 +10,8 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.words import some
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cellrepro.changes.comparison import Comparison
     from cellrepro.same.metrics import MaskComparison
     from cellrepro.same.object_changes import ObjectChange
@@ -105,7 +107,12 @@ class ComparisonDocument:
         Differing pixels per million.
     environment, spec : mapping of str to pair of object
     ap50, ap50_train : pair of float or None or None
+    settings : sequence of mapping of str to object
+        Of two mask files: ``name``, ``a`` and ``b`` of what at least one of them records; ``?`` is
+        what a side does not record.
     notes : sequence of str
+    html : Path or None
+        The page, where one was asked for.
     """
 
     verdict: Verdict
@@ -118,11 +125,22 @@ class ComparisonDocument:
     spec: Mapping[str, tuple[object, object]]
     ap50: tuple[float | None, float | None] | None
     ap50_train: tuple[float | None, float | None] | None
+    settings: Sequence[Mapping[str, object]]
     notes: Sequence[str]
+    html: Path | None = None
 
 
-def comparison_answer(comparison: Comparison) -> Answer[ComparisonDocument]:
-    """Answer with the verdict, and with what differs: weights, masks, scores, environment."""
+def comparison_answer(
+    comparison: Comparison, *, html: Path | None = None
+) -> Answer[ComparisonDocument]:
+    """Answer with the verdict, and with what differs: settings, weights, masks, scores.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    html : Path, optional
+        The page that was written of it.
+    """
     changes = [
         ObjectChangeDocument.of(name, change) for name, change in _object_changes(comparison.masks)
     ]
@@ -137,9 +155,12 @@ def comparison_answer(comparison: Comparison) -> Answer[ComparisonDocument]:
         spec=dict(comparison.spec),
         ap50=comparison.ap50,
         ap50_train=comparison.ap50_train,
+        settings=[setting._asdict() for setting in comparison.settings],
         notes=comparison.notes,
+        html=html,
     )
-    return Answer(document, list(_comparison_lines(comparison)))
+    lines = list(_comparison_lines(comparison))
+    return Answer(document, lines if html is None else [*lines, f"  page: {html}"])
 
 
 def _object_changes(masks: Mapping[str, MaskComparison]) -> list[tuple[str, ObjectChange]]:
@@ -164,6 +185,8 @@ def _weights_document(comparison: Comparison) -> dict[str, object] | None:
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     differs = f": {', '.join(comparison.differs)}" if comparison.differs else ""
     yield f"{comparison.verdict}{differs}"
+    for setting in comparison.differing_settings:
+        yield f"  setting {setting.name}: {setting.a!r} and {setting.b!r}"
     if comparison.weights is not None:
         yield from _weights_lines(comparison.weights)
     if comparison.files is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import warnings
 from collections.abc import Mapping, Sequence
@@ -237,20 +238,24 @@ def table_file(name: str, rows: Sequence[Row]) -> TableFile | None:
     rows : sequence of mapping
         Values by the title of their column.
     """
-    from pandas import DataFrame
-
     if not rows:
         return None
     shown = [{_plain(title): _plain(value) for title, value in row.items()} for row in rows]
-    text = DataFrame(shown, dtype=object).to_csv(index=False, lineterminator="\n")
-    href = f"data:text/csv;charset=utf-8;base64,{_base64(text.encode('utf-8'))}"
+    text = io.StringIO()
+    titles = dict.fromkeys(title for row in shown for title in row)
+    writer = csv.DictWriter(text, list(titles), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(shown)
+    href = f"data:text/csv;charset=utf-8;base64,{_base64(text.getvalue().encode('utf-8'))}"
     return TableFile(name=f"{name}.csv", href=href, n_rows=len(rows))
 
 
 def _plain(value: Any) -> Any:
     """What no spreadsheet takes for a formula, as OWASP advises against CSV injection."""
     if isinstance(value, Cell):
-        return value.value
+        return _plain(value.value)
+    if isinstance(value, float) and np.isnan(value):
+        return ""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 

@@ -1,0 +1,150 @@
+"""The cells that differ most between two label images, each in a small picture of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from cellrepro.same.metrics import MaskComparison
+from cellrepro.same.object_changes import ObjectChange, ObjectKind
+from cellrepro.show.figures.pixels import background_of, with_outlines
+from cellrepro.show.report.mask_pictures import CHANGES
+from cellrepro.show.report.page import Panel, panel
+from cellrepro.words import grouped
+
+_SIDE = 264  # of a tile, pixels
+_LEAST_SIDE = 24  # of the part that it shows, pixels of the image
+_ROUND_A_CELL = 2.6  # how much wider than the cell that part is
+
+
+@dataclass(frozen=True)
+class CellTile:
+    """One cell that differs, seen closely.
+
+    Attributes
+    ----------
+    sign, kind : str
+        What became of it.
+    facts : sequence of str
+        Its numbers on both sides, place, and size.
+    panel : Panel
+    """
+
+    sign: str
+    kind: str
+    facts: Sequence[str]
+    panel: Panel
+
+
+def differing_pixels(change: ObjectChange) -> int:
+    """Count the pixels that only one of the two sides has of a cell.
+
+    Parameters
+    ----------
+    change : ObjectChange
+
+    Returns
+    -------
+    int
+    """
+    both = change.area_a + change.area_b
+    return round(both * (1 - change.iou) / (1 + change.iou))
+
+
+def changed_cells(comparison: MaskComparison) -> list[ObjectChange]:
+    """Give the cells that are not kept, those that matter most first.
+
+    Parameters
+    ----------
+    comparison : MaskComparison
+
+    Returns
+    -------
+    list of ObjectChange
+        What one side lacks, cut or joined, the largest first; then what moved, by the pixels that
+        differ.
+    """
+
+    def weight(change: ObjectChange) -> tuple[bool, int]:
+        is_moved = change.kind == ObjectKind.MOVED
+        size = differing_pixels(change) if is_moved else max(change.area_a, change.area_b)
+        return is_moved, -size
+
+    changed = [change for change in comparison.objects if change.kind != ObjectKind.KEPT]
+    return sorted(changed, key=weight)
+
+
+def cell_tiles(
+    changes: Sequence[ObjectChange], image: np.ndarray | None, a: np.ndarray, b: np.ndarray
+) -> tuple[CellTile, ...]:
+    """Draw cells closely, with the outlines of both sides.
+
+    Parameters
+    ----------
+    changes : sequence of ObjectChange
+    image : ndarray or None
+        In the shape of the masks, with or without channels last.
+    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
+        Label images, 0 is background.
+
+    Returns
+    -------
+    tuple of CellTile
+        In the order of the changes.
+    """
+    is_stack = a.ndim == 3
+
+    @lru_cache(maxsize=4)
+    def background(z: int) -> np.ndarray:
+        if not is_stack:
+            return background_of(image, a.shape)
+        return background_of(None if image is None else image[z], a.shape[1:])
+
+    tiles = []
+    for change in changes:
+        z = round(change.position[0]) if is_stack else 0
+        rows, columns = _window(change, a.shape[-2:], is_stack=is_stack)
+        labels = {
+            name: (side[z] if is_stack else side)[rows, columns]
+            for name, side in (("a", a), ("b", b))
+        }
+        pixels = with_outlines(background(z)[rows, columns], labels, side=_SIDE)
+        sign, _ = CHANGES[change.kind]
+        facts = _facts(change)
+        alt = f"{change.kind}: {'; '.join(facts)}"
+        tiles.append(CellTile(sign, str(change.kind), facts, panel(pixels, "", alt)))
+    return tuple(tiles)
+
+
+def _window(change: ObjectChange, shape: tuple[int, ...], *, is_stack: bool) -> tuple[slice, slice]:
+    """Rows and columns around a cell, all of them in the image."""
+    area = max(change.area_a, change.area_b)
+    across = area ** (1 / 3 if is_stack else 1 / 2)
+    side = max(_LEAST_SIDE, round(_ROUND_A_CELL * across))
+    slices = []
+    for centre, n_pixels in zip(change.position[-2:], shape, strict=True):
+        length = min(side, n_pixels)
+        start = int(np.clip(round(centre - length / 2), 0, n_pixels - length))
+        slices.append(slice(start, start + length))
+    return slices[0], slices[1]
+
+
+def _facts(change: ObjectChange) -> tuple[str, ...]:
+    labels_a = ", ".join(map(str, change.labels_a)) or "none"
+    labels_b = ", ".join(map(str, change.labels_b)) or "none"
+    letters = "zyx"[-len(change.position) :]
+    place = ", ".join(
+        f"{letter} {coordinate:.0f}"
+        for letter, coordinate in zip(letters, change.position, strict=True)
+    )
+    facts = [
+        f"cell {labels_a} → {labels_b}",
+        f"{grouped(change.area_a)} → {grouped(change.area_b)} px",
+        place,
+    ]
+    if change.labels_a and change.labels_b:
+        facts.append(f"IoU {change.iou:.2f}")
+    return tuple(facts)

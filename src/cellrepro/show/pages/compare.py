@@ -1,0 +1,161 @@
+"""Two results compared, with a page about them for those who look before they read numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from cellrepro.asked import defaults
+from cellrepro.changes import compare as changes_compare
+from cellrepro.changes.comparison import Comparison
+from cellrepro.changes.named import NAMED_AS, MaskReaders, image_name, kind_of, masks_of
+from cellrepro.errors import BadInput
+from cellrepro.images.size_factor import factor_text
+from cellrepro.show.explorer.read_view import read_pixels
+from cellrepro.show.pages.comparison_page import ShownPair, image_weight, write_comparison_page
+from cellrepro.show.pages.explorer_page import side_name
+from cellrepro.show.pages.page_file import page_target
+from cellrepro.store.store import Repeat, Store
+from cellrepro.words import some
+
+
+def compare(
+    a: str | Path,
+    b: str | Path,
+    *,
+    image: str | Path | None = None,
+    html: str | Path | None = None,
+    store: str | Path = defaults.STORE,
+) -> Comparison:
+    """Compare two things that both have masks, or both have weights.
+
+    Parameters
+    ----------
+    a, b : str or Path
+        Each is ``KEY`` (then its first repeat; the same one twice: its first two) or ``KEY/REPEAT``
+        of the store, or the path of a mask file, ``_seg.npy`` among them, of a folder of masks, of
+        a baseline, or of a weights file.
+    image : str or Path, optional
+        The image of the masks: TIFF, PNG or JPEG. It is checked that the masks have its size, and
+        the page shows them on it. Of folders of masks it also says which image the page shows.
+    html : str or Path, optional
+        A file that ends in ``.html``: a page with the settings that differ, both masks on the
+        image, the cells that differ most, the list of all changed cells, and the scores. It is one
+        file, which asks no server for anything. Of several images it shows the one on which most
+        cells differ.
+    store : str or Path
+        Folder of finished runs. Its other runs show what seeds do, with which the difference of
+        two runs is compared.
+
+    Returns
+    -------
+    Comparison
+        Its ``str`` is the verdict with what differs.
+
+    Raises
+    ------
+    BadInput
+        If one of them does not exist or cannot be read, if they are not of one kind, or if their
+        masks have no image in common; if the image is not of the size of the masks, or the page
+        cannot be written.
+
+    Notes
+    -----
+    Masks are compared by the name of their image: ``NAME_masks.tif``, ``NAME_cp_masks.png``,
+    ``NAME_seg.npy`` and the image ``NAME`` of a run belong together, and in a folder without such
+    names ``NAME.tif``. A file that is given is compared with the only image of the other side,
+    whatever that is called.
+    """
+    target = None if html is None else page_target(html)
+    comparison = changes_compare.compare(a, b, store=store)
+    if image is None and target is None:
+        return comparison
+    if not comparison.masks:
+        raise BadInput(
+            f"{a} and {b} are {NAMED_AS[kind_of(Path(a))]} and {NAMED_AS[kind_of(Path(b))]} "
+            "without masks, so there is no picture of them; leave --image and --html out"
+        )
+    pair = _shown_pair(a, b, comparison, image=image, store=Store(store))
+    if target is not None:
+        write_comparison_page(target, pair)
+    return comparison
+
+
+def _shown_pair(
+    a: str | Path,
+    b: str | Path,
+    comparison: Comparison,
+    *,
+    image: str | Path | None,
+    store: Store,
+) -> ShownPair:
+    """Read the masks of one image, and that image, whose size must be theirs."""
+    name = _shown_image(comparison, image)
+    of_runs = {kind_of(Path(a)), kind_of(Path(b))} == {"run"}
+    repeats = store.find_two(str(a), str(b)) if of_runs else None
+    if repeats is not None:
+        masks_a, masks_b = (repeat.masks(name) for repeat in repeats)
+        name_a, name_b = (repeat.name for repeat in repeats)
+    else:
+        masks_a, masks_b = (_masks(masks_of(str(side), store), name) for side in (a, b))
+        name_a = side_name(a, b, "A")
+        name_b = side_name(b, a, "B")
+    return ShownPair(
+        image_name=name if image is None else Path(image).stem,
+        name_a=name_a,
+        name_b=name_b,
+        a=masks_a,
+        b=masks_b,
+        image=_pixels(image, repeats, name, masks_a, store),
+        comparison=comparison.masks[name],
+        settings=comparison.settings,
+        remarks=comparison.notes,
+        by_image=comparison.masks,
+    )
+
+
+def _shown_image(comparison: Comparison, image: str | Path | None) -> str:
+    """Which of the images that were compared is shown."""
+    names = list(comparison.masks)
+    if len(names) == 1:
+        return names[0]
+    if image is None:
+        return max(names, key=lambda name: image_weight(comparison.masks[name]))
+    name = image_name(Path(image).stem)
+    if name not in names:
+        raise BadInput(
+            f"{image} is none of the {len(names)} images whose masks were compared; expected the "
+            f"file of one of {some(names)}"
+        )
+    return name
+
+
+def _masks(readers: MaskReaders, name: str) -> np.ndarray:
+    """The masks of an image; of a single file those that it has, whatever it is called."""
+    if name not in readers and len(readers) == 1:
+        return next(iter(readers.values()))()
+    return readers[name]()
+
+
+def _pixels(
+    image: str | Path | None,
+    repeats: tuple[Repeat, Repeat] | None,
+    name: str,
+    masks: np.ndarray,
+    store: Store,
+) -> np.ndarray | None:
+    """The image, in the size of the masks; that of two runs lies in their store."""
+    if image is None:
+        if repeats is None:
+            return None
+        return store.image(repeats[0].spec.images_digest, name)
+    pixels = read_pixels(image, is_stack=masks.ndim == 3)
+    size = pixels.shape[: masks.ndim]
+    if size != masks.shape:
+        by_a_factor = factor_text("the masks", masks.shape, "the image", size, b_is_image=True)
+        raise BadInput(
+            f"{image} has shape {pixels.shape}, and the masks have {masks.shape}"
+            + (by_a_factor or "; expected the image of these masks, neither cropped nor turned")
+        )
+    return pixels

@@ -1,0 +1,300 @@
+"""Two label images of one image on a page: what differs in settings, picture, cells and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cellrepro.changes.recorded_settings import NOT_OF_CELLS, NOT_RECORDED, SettingOfBoth
+from cellrepro.same.metrics import MaskComparison
+from cellrepro.same.object_changes import ObjectChange, ObjectKind
+from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
+from cellrepro.show.explorer.view import View
+from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
+from cellrepro.show.pages.page_file import write_page
+from cellrepro.show.pages.setting_words import setting_meaning, setting_text
+from cellrepro.show.report.mask_pictures import CHANGES, compared_masks
+from cellrepro.show.report.page import MOST_ROWS, Figure, Table, table
+from cellrepro.words import amount, joined
+
+_MOST_TILES = 12
+_MOST_NAMED = 3  # settings in the headline
+_MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is too large for a page
+_EXPLORER_HEIGHT = 560  # CSS pixels
+
+_SCORES: Mapping[str, str] = {
+    "ap50": "average precision at IoU 0.5, as Cellpose gives it: 1 where every cell has its match",
+    "f1": "share of the cells with a match at IoU 0.5",
+    "mean_matched_iou": "mean overlap of the matching cells, of their union",
+    "dice": "overlap of all pixels that are cell, whichever cell",
+    "pq": "panoptic quality: share of matching cells times their mean overlap",
+    "boundary_f1": "outlines that agree to within 2 pixels",
+    "mean_matched_area_difference": "by how many pixels matching cells are larger in B",
+}
+
+
+_KINDS: Mapping[ObjectKind, str] = {
+    ObjectKind.LOST: "only A has it",
+    ObjectKind.GAINED: "only B has it",
+    ObjectKind.SPLIT: "one cell in A, several in its place in B",
+    ObjectKind.MERGED: "several cells in A, one in their place in B",
+    ObjectKind.MOVED: "both have it, a pixel or more apart, or with less than half in common",
+    ObjectKind.KEPT: "both have it in one place, and at least half of it in common",
+}
+"""What became of a cell, in the order of the list."""
+
+
+@dataclass(frozen=True)
+class ShownPair:
+    """Two label images of one image, as a page shows them.
+
+    Attributes
+    ----------
+    image_name : str
+    name_a, name_b : str
+        What the two are called.
+    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
+    image : ndarray or None
+        In that shape, with or without channels last.
+    comparison : MaskComparison
+    settings : tuple of SettingOfBoth
+        What at least one side records, what differs first.
+    remarks : tuple of str
+        On what is recorded, and on what was compared.
+    by_image : mapping of str to MaskComparison
+        Of all images that were compared; this one among them.
+    """
+
+    image_name: str
+    name_a: str
+    name_b: str
+    a: np.ndarray
+    b: np.ndarray
+    image: np.ndarray | None
+    comparison: MaskComparison
+    settings: tuple[SettingOfBoth, ...]
+    remarks: tuple[str, ...]
+    by_image: Mapping[str, MaskComparison]
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """A setting as the page shows it.
+
+    Attributes
+    ----------
+    name, a, b : str
+    differs : bool
+        Whether both record it, and not alike.
+    meaning : str
+        What it does, of one that differs.
+    """
+
+    name: str
+    a: str
+    b: str
+    differs: bool
+    meaning: str
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """A score with its name, value and meaning."""
+
+    name: str
+    value: str
+    meaning: str
+
+
+def write_comparison_page(target: Path, pair: ShownPair) -> None:
+    """Write the page.
+
+    Parameters
+    ----------
+    target : Path
+        The file.
+    pair : ShownPair
+
+    Raises
+    ------
+    BadInput
+        If the image does not fit the masks, or the file cannot be written.
+    """
+    changes = changed_cells(pair.comparison)
+    view = View(pair.image_name, [pair.a, pair.b], pair.image)
+    rows = [_setting_row(setting) for setting in pair.settings]
+    write_page(
+        target,
+        "comparison.html.j2",
+        pair=pair,
+        headline=_headline(pair),
+        differing=[row for row in rows if row.differs],
+        rows=rows,
+        figure=_figure(pair),
+        tiles=_tiles(changes, pair),
+        n_changed=len(changes),
+        every_change=_table_of_changes(changes),
+        scores=_scores(pair.comparison),
+        images=_table_of_images(pair.by_image),
+        part=_explorer(view, pair),
+        kinds=_KINDS,
+        cells_text=cells_text(pair.comparison),
+        most=MOST_ROWS,
+    )
+
+
+# -- sentences -------------------------------------------------------------------------------
+
+
+def cells_text(comparison: MaskComparison) -> str:
+    """Say how many cells both sides have, and what became of them.
+
+    Parameters
+    ----------
+    comparison : MaskComparison
+
+    Returns
+    -------
+    str
+    """
+    n_cells = f"{amount(comparison.n_objects_a, 'cell')} in A, {comparison.n_objects_b} in B"
+    counts = [
+        f"{comparison.kinds[kind]} {kind}"
+        for kind in ObjectKind
+        if comparison.kinds[kind] and kind != ObjectKind.KEPT
+    ]
+    if not counts:
+        return f"{n_cells}; every cell of one is in the other"
+    return f"{n_cells}; {joined(counts)}, {comparison.kinds[ObjectKind.KEPT]} kept"
+
+
+def _headline(pair: ShownPair) -> str:
+    """What matters most: settings that differ, else whether cells do."""
+    differing = [
+        setting for setting in pair.settings if setting.differs and setting.name not in NOT_OF_CELLS
+    ]
+    if differing:
+        named = [
+            f"{setting.name} {setting_text(setting.a)} in A, {setting_text(setting.b)} in B"
+            for setting in differing[:_MOST_NAMED]
+        ]
+        n_more = len(differing) - len(named)
+        more = [f"{n_more} more"] if n_more else []
+        return f"Made with different settings: {'; '.join([*named, *more])}."
+    sentences = {
+        "identical": "The two hold the same cells, pixel for pixel and number for number.",
+        "same-objects": "The two hold the same cells under different numbers.",
+        "vacuous": "Neither of the two holds a cell, so nothing was compared.",
+    }
+    return sentences.get(str(pair.comparison.verdict), "The two hold different cells.")
+
+
+def _setting_row(setting: SettingOfBoth) -> SettingRow:
+    return SettingRow(
+        name=setting.name,
+        a=setting_text(setting.a, missing=NOT_RECORDED),
+        b=setting_text(setting.b, missing=NOT_RECORDED),
+        differs=setting.differs,
+        meaning=setting_meaning(setting.name) if setting.differs else "",
+    )
+
+
+# -- pictures --------------------------------------------------------------------------------
+
+
+def _figure(pair: ShownPair) -> Figure:
+    """The image, the outlines, and what differs; the tiles of cells show it closer."""
+    drawn = compared_masks(pair.image_name, pair.image, pair.a, pair.b, "cells").figure
+    n_panels = 2 if pair.image is None else 3
+    return Figure(drawn.panels[:n_panels], drawn.data)
+
+
+def _tiles(changes: Sequence[ObjectChange], pair: ShownPair) -> tuple[CellTile, ...]:
+    return cell_tiles(changes[:_MOST_TILES], pair.image, pair.a, pair.b)
+
+
+def _explorer(view: View, pair: ShownPair) -> ExplorerPart | None:
+    if pair.a.size > _MOST_EXPLORED:
+        return None
+    return explorer_part(view, pair.name_a, pair.name_b, height=_EXPLORER_HEIGHT)
+
+
+# -- tables ----------------------------------------------------------------------------------
+
+
+def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
+    if not changes:
+        return None
+    rows = [
+        {
+            "what": f"{CHANGES[change.kind][0]} {change.kind}",
+            "cell in A": " ".join(map(str, change.labels_a)) or "–",
+            "cell in B": " ".join(map(str, change.labels_b)) or "–",
+            **_place(change),
+            "IoU": change.iou if change.labels_a and change.labels_b else None,
+            "pixels in A": change.area_a,
+            "pixels in B": change.area_b,
+        }
+        for change in changes[:MOST_ROWS]
+    ]
+    kinds = {"IoU": "{:.2f}", "pixels in A": "count", "pixels in B": "count"}
+    return table(rows, kinds | dict.fromkeys("zyx", "{:.0f}"))
+
+
+def _place(change: ObjectChange) -> dict[str, float]:
+    return dict(zip("zyx"[-len(change.position) :], change.position, strict=True))
+
+
+def _scores(comparison: MaskComparison) -> list[ScoreRow]:
+    figures = comparison.figures()
+    rows = []
+    for name, meaning in _SCORES.items():
+        value = figures[name]
+        value = float(value[0]) if np.ndim(value) else float(value)
+        text = "–" if np.isnan(value) else f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
+        rows.append(ScoreRow(name, text, meaning))
+    return rows
+
+
+def _table_of_images(by_image: Mapping[str, MaskComparison]) -> Table | None:
+    """Every image that was compared, those that changed most first; none of a single image."""
+    if len(by_image) < 2:
+        return None
+    worst_first = sorted(by_image.items(), key=lambda item: -image_weight(item[1]))
+    rows = [
+        {
+            "image": name,
+            "verdict": str(result.verdict),
+            "cells in A": result.n_objects_a,
+            "cells in B": result.n_objects_b,
+            "cells changed": result.changed,
+            "pixels": result.ppm,
+        }
+        for name, result in worst_first
+    ]
+    kinds = {
+        "verdict": "verdict",
+        "cells in A": "count",
+        "cells in B": "count",
+        "cells changed": "share",
+        "pixels": "ppm",
+    }
+    return table(rows, kinds, file="images")
+
+
+def image_weight(comparison: MaskComparison) -> float:
+    """Give how much differs on an image: the share of its cells, then of its pixels.
+
+    Parameters
+    ----------
+    comparison : MaskComparison
+
+    Returns
+    -------
+    float
+    """
+    of_cells = comparison.n_unmatched / max(1, comparison.n_objects_a + comparison.n_objects_b)
+    return of_cells + 1e-6 * comparison.n_differing / max(1, comparison.n_pixels)

@@ -1,0 +1,86 @@
+"""Settings of a segmentation in words: their values, and what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_MEANINGS: Mapping[str, str] = {
+    "diameter": "the image is scaled by 30 / diameter before the network sees it, so the network "
+    "saw it at two different sizes",
+    "model": "two different networks",
+    "flow_threshold": "a cell is dropped where its shape does not fit its flows: the lower, the "
+    "more cells are dropped; none or 0 drops none",
+    "cellprob_threshold": "a pixel belongs to a cell above it: the lower, the larger the cells and "
+    "the more of them",
+    "min_size": "smaller cells are removed, in pixels",
+    "niter": "steps by which pixels move to the centre of their cell",
+    "channels": "which channel is segmented, and which one holds the nuclei",
+    "restore": "the image was denoised, deblurred or enlarged before it was segmented",
+    "precision": "bfloat16 and float32 round differently, which can move outlines",
+    "cellpose": "two versions of Cellpose, which can have different networks and steps",
+    "device": "a GPU and a processor round differently, which can move outlines",
+    "augment": "the mean over flipped tiles, or one tile alone",
+    "resample": "cells are found at the size of the image, or at that of the scaled one",
+    "tile_overlap": "how far tiles of a large image overlap",
+    "batch_size": "tiles computed at once: with a different number a GPU adds in a different order",
+    "stitch_threshold": "overlap from which cells of two planes are one cell",
+    "do_3D": "the stack is segmented in three directions, or plane by plane",
+    "normalize.normalize": "whether intensities are scaled at all",
+    "normalize.percentile": "intensities between these two percentiles are scaled to 0 and 1",
+    "normalize.lowhigh": "intensities between these two values are scaled to 0 and 1",
+    "normalize.sharpen": "the image was sharpened first, by this radius in pixels",
+    "normalize.smooth_radius": "the image was smoothed first, by this radius in pixels",
+    "normalize.tile_norm_blocksize": "intensities are scaled in blocks of this size in pixels",
+    "normalize.invert": "dark and bright were exchanged",
+    "normalize.norm3D": "intensities are scaled over the whole stack, or plane by plane",
+    "manual_changes": "cells were drawn or removed by hand",
+    "ismanual": "cells were drawn or removed by hand",
+}
+"""What a setting does, for someone who sees that it differs."""
+
+
+def setting_meaning(name: str) -> str:
+    """Say what a setting does; nothing of one that says it by itself.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    str
+    """
+    return _MEANINGS.get(name, "")
+
+
+def setting_text(value: object, *, missing: str = "") -> str:
+    """Give a value as a table shows it.
+
+    Parameters
+    ----------
+    value : object
+    missing : str
+        The value that stands for one that is not recorded.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> setting_text(42.400001525878906), setting_text(30.0), setting_text(None)
+    ('42.4', '30', 'none')
+    >>> setting_text((1.0, 99.0)), setting_text(True), setting_text("?", missing="?")
+    ('1, 99', 'yes', 'not recorded')
+    """
+    if missing and isinstance(value, str) and value == missing:
+        return "not recorded"
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(setting_text(each) for each in value) or "none"
+    return str(value)

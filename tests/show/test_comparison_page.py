@@ -1,0 +1,194 @@
+"""The page about two results of one image: what stands first, what it shows, what it refuses."""
+
+import re
+import subprocess
+import sys
+from html import unescape
+
+import numpy as np
+import pytest
+import tifffile
+
+from cellrepro import compare
+from cellrepro.errors import BadInput
+from cellrepro.same.metrics import compare_masks
+from cellrepro.show.pages.cell_tiles import cell_tiles, changed_cells
+from lab_server import browsing
+
+SIZE = 96
+A = np.zeros((SIZE, SIZE), np.uint16)
+A[4:20, 4:20] = 1  # in both
+A[30:50, 8:40] = 2  # cut in B
+A[60:66, 60:66] = 3  # lost, small
+A[70:92, 10:34] = 4  # lost, large
+A[10:30, 60:80] = 5  # moved by 3 pixels
+B = np.zeros_like(A)
+B[4:20, 4:20] = 1
+B[30:50, 8:24] = 2
+B[30:50, 24:40] = 6
+B[10:30, 63:83] = 5
+IMAGE = (np.random.default_rng(0).poisson(20, A.shape) + 200 * (A > 0)).astype(np.uint16)
+
+
+def write_seg(path, masks, **settings):
+    """As Cellpose's GUI writes it."""
+    content = {
+        "masks": masks,
+        "outlines": np.zeros_like(masks),
+        "filename": "cells.tif",
+        "flows": [],
+        "ismanual": np.zeros(int(masks.max()), bool),
+        "manual_changes": [],
+        "model_path": "/home/me/.cellpose/models/cpsam",
+        "flow_threshold": 0.4,
+        "cellprob_threshold": 0.0,
+        "normalize_params": {"normalize": True, "percentile": [1.0, 99.0]},
+        "restore": None,
+        "ratio": 1.0,
+    }
+    np.save(path, content | settings, allow_pickle=True)
+
+
+@pytest.fixture
+def files(tmp_path):
+    write_seg(tmp_path / "gui_seg.npy", A, diameter=42.4)
+    write_seg(tmp_path / "script_seg.npy", B, diameter=30.0)
+    tifffile.imwrite(tmp_path / "cells.tif", IMAGE)
+    tifffile.imwrite(tmp_path / "large.tif", np.kron(IMAGE, np.ones((2, 2), np.uint16)))
+    return tmp_path
+
+
+def words_of(html):
+    """The text of a page, without scripts, styles and tags."""
+    text = re.sub(r"<(script|style)\b.*?</\1>", " ", html.read_text(encoding="utf-8"), flags=re.S)
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", text)))
+
+
+# -- what stands first -----------------------------------------------------------------------
+
+
+def test_settings_that_differ_are_said_first(files, invoke):
+    """In the terminal, in JSON, and in the headline of the page."""
+    html = files / "page.html"
+    sides = (files / "gui_seg.npy", files / "script_seg.npy")
+    answer = invoke("compare", *sides, "--image", files / "cells.tif", "--html", html)
+    assert answer.code == 1
+    first, second, third, *_ = answer.out.splitlines()
+    assert first == "different: masks"
+    assert second == "  setting diameter: 42.4 and 30.0"
+    assert third.startswith("  masks: ")
+    text = words_of(html)
+    assert "Made with different settings: diameter 42.4 in A, 30 in B." in text
+    assert "5 cells in A, 4 in B; 1 moved, 2 lost and 1 split, 1 kept" in text
+    found = invoke("compare", *sides, "--json").json
+    assert found["settings"][0] == {"name": "diameter", "a": 42.4, "b": 30.0}
+    assert found["html"] is None
+
+
+def test_equal_masks_of_two_diameters_are_identical_and_the_setting_is_said(files, invoke):
+    write_seg(files / "again_seg.npy", A, diameter=30.0)
+    answer = invoke("compare", files / "gui_seg.npy", files / "again_seg.npy")
+    assert answer.code == 0
+    assert answer.out.startswith("identical\n  setting diameter: 42.4 and 30.0\n")
+    same = invoke("compare", files / "gui_seg.npy", files / "gui_seg.npy")
+    assert "setting" not in same.out
+
+
+def test_a_path_that_differs_is_no_setting(files, invoke):
+    """Two computers keep the same network in two folders."""
+    write_seg(files / "c_seg.npy", A, diameter=42.4, model_path="C:\\Users\\me\\models\\cpsam")
+    assert "setting" not in invoke("compare", files / "gui_seg.npy", files / "c_seg.npy").out
+
+
+# -- what it shows ---------------------------------------------------------------------------
+
+
+@pytest.mark.browser
+def test_the_page_is_whole_in_a_browser(files, browser):
+    html = files / "page.html"
+    sides = (files / "gui_seg.npy", files / "script_seg.npy")
+    compare(*sides, image=files / "cells.tif", html=html)
+    with browsing(browser) as page:
+        page.goto(html.as_uri())
+        page.locator('.cellrepro-explorer[data-ready="1"]').wait_for()
+        assert page.locator("#picture .panel").count() == 3
+        tiles = page.locator(".tiles .tile-kind").all_inner_texts()
+        assert tiles == ["1:2 split", "− lost", "− lost", "→ moved"]
+        assert page.locator("#changes tbody tr").count() == 4
+        for width in (1400, 700, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_cells_that_matter_most_come_first_and_are_seen_whole():
+    """Cut and lost ones by size, then the moved one."""
+    comparison = compare_masks(A, B)
+    changes = changed_cells(comparison)
+    assert [change.labels_a for change in changes] == [(2,), (4,), (3,), (5,)]
+    for tile, change in zip(cell_tiles(changes, IMAGE, A, B), changes, strict=True):
+        assert (tile.panel.width, tile.panel.height) == (264, 264)
+        assert tile.facts[0].startswith(f"cell {change.labels_a[0]} → ")
+    stack_a, stack_b = np.stack([A] * 3), np.stack([A, A, B])
+    of_stack = changed_cells(compare_masks(stack_a, stack_b))
+    assert len(cell_tiles(of_stack, None, stack_a, stack_b)) == len(of_stack)
+
+
+def test_of_several_images_the_one_is_shown_on_which_most_cells_differ(tmp_path):
+    for name, masks in {"few": A, "most": np.where(A == 1, 1, 0).astype(np.uint16)}.items():
+        for side, labels in (("a", A), ("b", masks)):
+            (tmp_path / side).mkdir(exist_ok=True)
+            tifffile.imwrite(tmp_path / side / f"{name}_masks.tif", labels)
+    tifffile.imwrite(tmp_path / "few.tif", IMAGE)
+    sides = (tmp_path / "a", tmp_path / "b")
+    html = tmp_path / "page.html"
+    compare(*sides, html=html)
+    assert "Two results of the image most" in words_of(html)
+    assert "No image was given: masks stand on black" in words_of(html)
+    compare(*sides, image=tmp_path / "few.tif", html=html)
+    assert "Two results of the image few" in words_of(html)
+    assert "The two hold the same cells, pixel for pixel and number for number." in words_of(html)
+
+
+def test_names_are_text(tmp_path):
+    for name, masks in (("<img src=x>_masks.tif", A), ("b_masks.tif", B)):
+        tifffile.imwrite(tmp_path / name, masks)
+    compare(tmp_path / "<img src=x>_masks.tif", tmp_path / "b_masks.tif", html=tmp_path / "p.html")
+    assert "<img src=x>" not in (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "<img src=x>_masks.tif" in words_of(tmp_path / "p.html")
+
+
+# -- what it refuses, and needs --------------------------------------------------------------
+
+
+def test_refusals(files, tmp_path):
+    sides = (files / "gui_seg.npy", files / "script_seg.npy")
+    html = files / "page.html"
+    with pytest.raises(
+        BadInput, match=r"large\.tif has shape.*the image is 2 times that of.*diameter=60"
+    ):
+        compare(*sides, image=files / "large.tif", html=html)
+    with pytest.raises(BadInput, match=r"expected the name of a file that ends in \.html"):
+        compare(*sides, html=files / "page.pdf")
+    with pytest.raises(BadInput, match=r"cells\.tif: a picture, no label image"):
+        compare(files / "cells.tif", sides[1], html=html)
+    assert not html.exists()
+
+
+def test_the_page_needs_no_more_than_the_core(files):
+    code = (
+        "import sys; from cellrepro.cli import main\n"
+        "try: main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    words = ["compare", "gui_seg.npy", "script_seg.npy", "--image", "cells.tif", "--html", "p.html"]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=files,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stdout.endswith("  page: p.html\n")
+    needless = {"torch", "cellpose", "pandas", "anywidget", "ipywidgets", "IPython", "traitlets"}
+    assert not needless & {*ended.stderr.split()}
