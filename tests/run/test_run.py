@@ -52,13 +52,26 @@ def test_defaults_follow_the_network(small_data, small_store):
     assert spec.model_digest == small_store.answer.json["repeats"][0]["weights"]
 
 
+def test_without_a_model_cellpose_segments_with_its_own(small_data):
+    """Of the version that segments; the spec is that of the network by its name."""
+    usual = plan_segmentation(SegmentationOptions(small_data)).spec
+    assert usual.model == "cpsam_v2"
+    named = plan_segmentation(SegmentationOptions(small_data, model="cpsam_v2")).spec
+    assert usual.key == named.key
+    for version, network in (("4.0.9", "cpsam"), ("3.1.1.2", "cyto3")):
+        plan = plan_segmentation(SegmentationOptions(small_data, cellpose=version))
+        assert plan.spec.model == network
+
+
 def test_says_beforehand_what_will_be_vacuous(small_data, tmp_path, monkeypatch):
     for name in profiles.NUMERIC_VARIABLES:  # what they are set to here is a notice of its own
         monkeypatch.delenv(name, raising=False)
     (notice,) = plan_training(TrainingOptions(small_data, epochs=1)).notices
     assert notice.startswith("this run will be vacuous: 1 epoch trains nothing")
     shutil.copy(next((small_data / "test").glob("*[0-9].tif")), tmp_path / "alone.tif")
-    (notice,) = plan_segmentation(SegmentationOptions(tmp_path)).notices  # needs no masks
+    (notice,) = plan_segmentation(
+        SegmentationOptions(tmp_path, model="tiny")  # needs no masks
+    ).notices
     assert "has learnt nothing yet" in notice
 
 
@@ -192,7 +205,7 @@ def test_a_switch_that_moved_costs_no_run(
         return calling.in_child(partial(moving.carry_out, **task.keywords), *arguments, **options)
 
     monkeypatch.setattr(repeat_making, "in_child", in_child)
-    outcome = train.segment(small_data, repeats=1, store=tmp_path / "outputs")
+    outcome = train.segment(small_data, model="tiny", repeats=1, store=tmp_path / "outputs")
     assert wholeness(tmp_path / "outputs") == [f"{outcome.key}/0"]
     assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}
     said = "the switch cudnn_benchmark moved from False to True during repeat 0"

@@ -156,7 +156,7 @@ def audit_segmentation(
     replays: int = defaults.REPLAYS,
     suspects: int = defaults.SUSPECT_REPLAYS,
     threads: int | None = None,
-    model: str = defaults.MODEL,
+    model: str | None = None,
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
     profile: str = defaults.PROFILE,
@@ -179,7 +179,7 @@ def audit_segmentation(
         How often, if more, those that have a substitute or are documented to race.
     threads : int, optional
         CPU threads of PyTorch meanwhile; by default the profile's.
-    model : str
+    model : str, optional
         The network, as for `cellrepro.segment`.
     seed : int, optional
         For Python, NumPy, PyTorch; by default 0, and none in mode ``off``.

@@ -61,7 +61,7 @@ def sensitivity(
     *,
     settings: Mapping[str, Any] | None = None,
     vary: Mapping[str, Sequence[Any]] | None = None,
-    model: str = defaults.MODEL,
+    model: str | None = None,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
     mode: Mode = defaults.MODE,
@@ -79,8 +79,9 @@ def sensitivity(
     vary : mapping, optional
         Values by setting, in the place of `VALUES`; settings that it does not name stay as they
         are.
-    model : str
-        A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run.
+    model : str, optional
+        A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run. By
+        default the network that Cellpose itself takes.
     seed : int, optional
         For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.
     profile : str

@@ -41,7 +41,7 @@ def tiles(
     data: str | Path,
     *,
     settings: Mapping[str, object] | None = None,
-    model: str = defaults.MODEL,
+    model: str | None = None,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
     mode: Mode = defaults.MODE,
@@ -56,8 +56,9 @@ def tiles(
         Folder of images.
     settings : mapping, optional
         Of all variants, as for `cellrepro.segment`.
-    model : str
-        A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run.
+    model : str, optional
+        A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run. By
+        default the network that Cellpose itself takes.
     seed : int, optional
         For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.
     profile : str

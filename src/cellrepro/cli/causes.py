@@ -21,6 +21,7 @@ from cellrepro.cli.command import (
     verb,
 )
 from cellrepro.cli.shared_options import (
+    MODEL_HELP,
     BatchSizeOption,
     DataArgument,
     DataSeedOption,
@@ -99,7 +100,10 @@ def _explained_warning(warning: str, *, profile: str, mode: Mode, model: str, st
 def audit(
     context: typer.Context,
     data: DataArgument,
-    model: ModelOption = defaults.MODEL,
+    model: Annotated[
+        str | None,
+        Option(help=f"{MODEL_HELP}; default tiny, to segment Cellpose's own"),
+    ] = None,
     seed: SeedOption = None,
     data_seed: DataSeedOption = defaults.DATA_SEED,
     batch_size: BatchSizeOption = defaults.BATCH_SIZE,
@@ -156,9 +160,10 @@ def audit(
         return _reply_of_segmentation(of_segmentation)
     if effect:
         whole("effect", effect, least=2)
+    trained_model = model or defaults.MODEL
     of_training = cellrepro.audit_training(
         data,
-        model=model,
+        model=trained_model,
         mode=mode,
         seed=seed,
         data_seed=data_seed,
@@ -181,7 +186,7 @@ def audit(
             repeats=effect,
             epochs=epochs,
             images_per_epoch=images_per_epoch,
-            model=model,
+            model=trained_model,
             profile=profile,
             store=store,
             on_effect=on_effect,

@@ -14,8 +14,8 @@ from cellrepro.cli.command import Reply, baseline, code_for, refuse_idle, verb
 from cellrepro.cli.shared_options import (
     MODEL_HELP,
     DataArgument,
-    ModelOption,
     ModeOption,
+    NetworkOption,
     OtherArgument,
     ProfileOption,
     SeedOption,
@@ -122,7 +122,7 @@ def explain(
 @verb()
 def sensitivity(
     data: DataArgument,
-    model: ModelOption = defaults.MODEL,
+    model: NetworkOption = None,
     seed: SeedOption = None,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
@@ -155,7 +155,7 @@ def tiles(
     context: typer.Context,
     data: Annotated[str | None, Argument(help="folder of images")] = None,
     masks: Annotated[str | None, Option(help="a label image instead: straight cuts alone")] = None,
-    model: ModelOption = defaults.MODEL,
+    model: NetworkOption = None,
     seed: SeedOption = None,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,

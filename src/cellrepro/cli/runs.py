@@ -20,6 +20,7 @@ from cellrepro.cli.shared_options import (
     LedgerOption,
     ModelOption,
     ModeOption,
+    NetworkOption,
     ProfileOption,
     RepeatsOption,
     SeedOption,
@@ -127,7 +128,7 @@ def train(
 @verb()
 def segment(
     data: DataArgument,
-    model: ModelOption = defaults.MODEL,
+    model: NetworkOption = None,
     seed: SeedOption = None,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,

@@ -59,6 +59,14 @@ FolderArgument = Annotated[str, Argument(help="a new folder, which gets notebook
 StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
 JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
 ModelOption = Annotated[str, Option(help=MODEL_HELP, autocompletion=lambda: list(_MODELS))]
+NetworkOption = Annotated[
+    str | None,
+    Option(
+        "--model",
+        help=f"{MODEL_HELP}; default the network that Cellpose itself takes",
+        autocompletion=lambda: list(_MODELS),
+    ),
+]
 SeedOption = Annotated[
     int | None,
     Option(help="for Python, NumPy, PyTorch and initial weights; default 0, none in mode off"),

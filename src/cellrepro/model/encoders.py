@@ -17,6 +17,20 @@ CELLPOSE_NAMES = ("cpsam_v2", "cpsam")
 (``cpdino``, ``cpdino-vitb``) need a package that is not on PyPI."""
 
 
+_DEFAULTS = (((4, 2), "cpsam_v2"), ((4, 0), "cpsam"), ((3, 0), "cyto3"))
+"""From which version of Cellpose on which network is its own default (4.2.1.1, 4.0.9, 3.1.1.2)."""
+
+
+def default_network(version: str) -> str:
+    """The network that a version of Cellpose takes where none is named.
+
+    >>> default_network("4.2.1.1"), default_network("4.0.9"), default_network("3.1.1.2")
+    ('cpsam_v2', 'cpsam', 'cyto3')
+    """
+    numbers = tuple(int(part) for part in version.split(".")[:2])
+    return next((name for first, name in _DEFAULTS if numbers >= first), _DEFAULTS[-1][1])
+
+
 @dataclass(frozen=True)
 class Encoder:
     """Sizes of an image encoder of SAM's class.

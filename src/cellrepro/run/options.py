@@ -131,8 +131,8 @@ class SegmentationOptions:
     ----------
     data : str or Path
         Folder of images; masks need not exist.
-    model : str
-        As for a training; one that has learnt something.
+    model : str, optional
+        As for a training; one that has learnt something. By default Cellpose's own network.
     seed : int, optional
         By default 0, and none in mode ``off``.
     settings : mapping of str to value, optional
@@ -151,7 +151,7 @@ class SegmentationOptions:
 
     data: str | Path
     _: KW_ONLY
-    model: str = defaults.MODEL
+    model: str | None = None
     seed: int | None = None
     settings: Mapping[str, Any] | None = None
     batch_size: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import fastremap
@@ -12,6 +13,7 @@ from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
 from cellrepro.images.axes import Axes
 from cellrepro.images.folder import ImageFolder, read_folder
+from cellrepro.model.encoders import default_network
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.cellpose_versions import is_installed
 from cellrepro.run.inputs import segmented_part
@@ -132,6 +134,8 @@ def _model(reference: str, store: Store, version: str | None) -> ModelSource:
     try:
         return find_model(reference, store)
     except BadInput:
-        if is_installed(version) or Path(reference).name != reference:
+        is_usual = reference == default_network(version or metadata.version("cellpose"))
+        is_name = Path(reference).name == reference
+        if not is_usual and (is_installed(version) or not is_name):
             raise
         return ModelSource(reference, "cellpose")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ from cellrepro.determinism import profiles
 from cellrepro.determinism.known_operations import base_name, entries
 from cellrepro.errors import BadInput, whole
 from cellrepro.images.axes import FLAT, Axes
-from cellrepro.model.encoders import LEARNING_RATES, SMALL, SMALL_DRAWS_PER_EPOCH
+from cellrepro.model.encoders import (
+    LEARNING_RATES,
+    SMALL,
+    SMALL_DRAWS_PER_EPOCH,
+    default_network,
+)
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.weight_sources import ModelSource
@@ -187,7 +193,8 @@ def read_basis(
     folder = inputs.folder(options.data, to_train=to_train, axes=axes)
     if model is None:
         assert not isinstance(options, WrapOptions)  # which have none
-        model = inputs.model(options.model, options.store, cellpose)
+        network = options.model or default_network(cellpose or metadata.version("cellpose"))
+        model = inputs.model(network, options.store, cellpose)
     return Basis(
         data=Path(options.data).resolve(),
         folder=folder,

@@ -212,7 +212,7 @@ def train_with(
 def segment(
     data: str | Path,
     *,
-    model: str = defaults.MODEL,
+    model: str | None = None,
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
@@ -231,8 +231,9 @@ def segment(
     ----------
     data : str or Path
         Folder of images; masks need not exist.
-    model : str
-        As for `train`; one that has learnt something.
+    model : str, optional
+        As for `train`; one that has learnt something. By default the network that Cellpose itself
+        takes, in the version that segments.
     seed : int, optional
         For Python, NumPy, PyTorch; by default 0, and none in mode ``off``.
     settings : mapping of str to value, optional
