@@ -1,8 +1,6 @@
 """The page about two results of one image: what stands first, what it shows, what it refuses."""
 
 import re
-import subprocess
-import sys
 from html import unescape
 
 import numpy as np
@@ -13,7 +11,10 @@ from cellrepro import compare
 from cellrepro.errors import BadInput
 from cellrepro.same.metrics import compare_masks
 from cellrepro.show.pages.cell_tiles import cell_tiles, changed_cells
+from cellrepro.store.store import Store
 from lab_server import browsing
+from stores import SIZE as SIDE
+from stores import add_run
 
 SIZE = 96
 A = np.zeros((SIZE, SIZE), np.uint16)
@@ -157,7 +158,7 @@ def test_names_are_text(tmp_path):
     assert "<img src=x>_masks.tif" in words_of(tmp_path / "p.html")
 
 
-# -- what it refuses, and needs --------------------------------------------------------------
+# -- what it refuses, and what not --------------------------------------------------------------
 
 
 def test_refusals(files, tmp_path):
@@ -174,21 +175,24 @@ def test_refusals(files, tmp_path):
     assert not html.exists()
 
 
-def test_the_page_needs_no_more_than_the_core(files):
-    code = (
-        "import sys; from cellrepro.cli import main\n"
-        "try: main()\n"
-        "finally: print(*sys.modules, file=sys.stderr)"
-    )
-    words = ["compare", "gui_seg.npy", "script_seg.npy", "--image", "cells.tif", "--html", "p.html"]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        cwd=files,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 1, ended.stderr
-    assert ended.stdout.endswith("  page: p.html\n")
-    needless = {"torch", "cellpose", "pandas", "anywidget", "ipywidgets", "IPython", "traitlets"}
-    assert not needless & {*ended.stderr.split()}
+def test_a_record_that_nobody_can_read_hides_no_masks(tmp_path, invoke):
+    """Other programs write JSON beside masks, too."""
+    for name, masks in (("a_masks.tif", A), ("b_masks.tif", B)):
+        tifffile.imwrite(tmp_path / name, masks)
+    (tmp_path / "a_masks.json").write_text('{"cells": 5}', encoding="utf-8")
+    answer = invoke("compare", tmp_path / "a_masks.tif", tmp_path / "b_masks.tif")
+    assert answer.code == 1
+    assert "note: A: what is recorded of it is not used" in answer.out
+
+
+def test_a_page_about_two_runs_shows_their_image(tmp_path):
+    store = Store(tmp_path / "outputs")
+    masks = np.zeros((SIDE, SIDE), np.uint16)
+    masks[2:9, 2:9] = 1
+    add_run(store, [(1, {"x": masks}), (1, {"x": 0 * masks})])
+    key = store.runs()[0].key
+    compare(key, key, html=tmp_path / "page.html", store=store.root)
+    text = words_of(tmp_path / "page.html")
+    assert "1 cell in A, 0 in B; 1 lost" in text
+    assert "No image was given" not in text
+    assert "In what the two runs differ" in text

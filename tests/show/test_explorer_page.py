@@ -1,9 +1,5 @@
 """The explorer as a file: in a browser without kernel, server and store."""
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tifffile
@@ -106,22 +102,3 @@ def test_what_does_not_belong_together_is_refused_with_the_cause(files, invoke):
     refused = invoke("explore", files / "a.tif", files / "a.tif", files / "a.tif", "--html", files)
     assert refused.code == 2
     assert "expected the name of a file that ends in .html" in refused.err
-
-
-def test_the_page_needs_no_more_than_the_core(files):
-    """Neither PyTorch and Cellpose nor what notebooks need."""
-    code = (
-        "import sys; from cellrepro.cli import main\n"
-        "try: main()\n"
-        "finally: print(*sys.modules, file=sys.stderr)"
-    )
-    verb = ["explore", *(files / name for name in ("x<b>.tif", "a.tif", "b.tif"))]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *map(str, verb), "--html", str(files / "p.html"), "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(ended.stdout)["line"].startswith("256 pixels differ")
-    needless = {"torch", "cellpose", "pandas", "anywidget", "ipywidgets", "IPython", "traitlets"}
-    assert not needless & {*ended.stderr.split()}

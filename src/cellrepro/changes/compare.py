@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cellrepro.asked import defaults
@@ -25,6 +26,8 @@ from cellrepro.changes.named import (
 from cellrepro.changes.recorded_settings import side_by_side
 from cellrepro.changes.sides import read_side
 from cellrepro.errors import BadInput
+from cellrepro.images.image_file import read_labels
+from cellrepro.images.integer_images import Integers
 from cellrepro.same.mask_totals import verdict_over
 from cellrepro.same.verdicts import Verdict
 from cellrepro.same.weight_files import compare_files
@@ -79,20 +82,45 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
     raise _not_comparable(Path(a), Path(b))
 
 
+@dataclass(frozen=True)
+class _MaskFile:
+    """A mask file, with what is recorded of how it was made.
+
+    Attributes
+    ----------
+    masks : ndarray of int
+    recorded : mapping of str to object
+    remarks : sequence of str
+    """
+
+    masks: Integers
+    recorded: Mapping[str, object]
+    remarks: Sequence[str]
+
+    @classmethod
+    def read(cls, file: str, store: Store) -> _MaskFile:
+        """Read it; a record that cannot be read becomes a remark, as masks are compared without."""
+        try:
+            side = read_side(file, image="", store=store)
+        except BadInput as error:
+            return cls(read_labels(file), {}, [f"what is recorded of it is not used: {error}"])
+        return cls(side.masks, {**side.recorded, **side.known}, side.record.remarks)
+
+
 def _compare_two_files(a: str, b: str, store: Store) -> Comparison:
     """Compare two mask files, and what is recorded of how they were made."""
-    side_a = read_side(a, image="", store=store)
-    side_b = read_side(b, image="", store=store)
+    file_a = _MaskFile.read(a, store)
+    file_b = _MaskFile.read(b, store)
     name = image_name(Path(a).stem)
-    masks_a: MaskReaders = {name: lambda: side_a.masks}
-    masks_b: MaskReaders = {name: lambda: side_b.masks}
-    table = side_by_side({**side_a.recorded, **side_a.known}, {**side_b.recorded, **side_b.known})
+    masks_a: MaskReaders = {name: lambda: file_a.masks}
+    masks_b: MaskReaders = {name: lambda: file_b.masks}
+    comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
+    table = side_by_side(file_a.recorded, file_b.recorded)
     remarks = [
         f"{letter}: {remark}"
-        for letter, side in (("A", side_a), ("B", side_b))
-        for remark in side.record.remarks
+        for letter, file in (("A", file_a), ("B", file_b))
+        for remark in file.remarks
     ]
-    comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
     return replace(
         comparison,
         settings=tuple(setting for setting in table if setting.is_recorded),

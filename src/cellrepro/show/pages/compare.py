@@ -10,6 +10,7 @@ from cellrepro.asked import defaults
 from cellrepro.changes import compare as changes_compare
 from cellrepro.changes.comparison import Comparison
 from cellrepro.changes.named import NAMED_AS, MaskReaders, image_name, kind_of, masks_of
+from cellrepro.changes.recorded_settings import SettingOfBoth
 from cellrepro.errors import BadInput
 from cellrepro.images.size_factor import factor_text
 from cellrepro.show.explorer.read_view import read_pixels
@@ -109,9 +110,19 @@ def _shown_pair(
         b=masks_b,
         image=_pixels(image, repeats, name, masks_a, store),
         comparison=comparison.masks[name],
-        settings=comparison.settings,
+        settings=comparison.settings if repeats is None else _differences_of_runs(comparison),
+        are_runs=repeats is not None,
         remarks=comparison.notes,
         by_image=comparison.masks,
+    )
+
+
+def _differences_of_runs(comparison: Comparison) -> tuple[SettingOfBoth, ...]:
+    """What two runs were asked for, and where they were made, as far as they differ in it."""
+    return tuple(
+        SettingOfBoth(name, values.a, values.b)
+        for fields in (comparison.spec, comparison.environment)
+        for name, values in fields.items()
     )
 
 

@@ -66,6 +66,8 @@ class ShownPair:
         On what is recorded, and on what was compared.
     by_image : mapping of str to MaskComparison
         Of all images that were compared; this one among them.
+    are_runs : bool
+        Whether both are stored runs, and no files.
     """
 
     image_name: str
@@ -78,6 +80,7 @@ class ShownPair:
     settings: tuple[SettingOfBoth, ...]
     remarks: tuple[str, ...]
     by_image: Mapping[str, MaskComparison]
+    are_runs: bool = False
 
 
 @dataclass(frozen=True)
