@@ -99,7 +99,9 @@ def save_baseline(
     """
     path = Path(file)
     if path.exists():
-        raise BadInput(f"{path} exists; a baseline is not overwritten: remove it, or name another")
+        raise BadInput(
+            f"{path} exists; a baseline is not overwritten: remove it, or give a different name"
+        )
     opened_store = Store(store)
     masks = {name: canonical(read()) for name, read in masks_of(run, opened_store).items()}
     if not any(labels.any() for labels in masks.values()):

@@ -65,7 +65,7 @@ def placed(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
     Raises
     ------
     BadInput
-        If the masks are of another image, of the whole image at another size, or have no cell by
+        If the masks are of another image, of the whole image at a different size, or have no cell by
         which to find their place.
     """
     if side.masks.shape == shape:
@@ -80,7 +80,7 @@ def placed(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
     if dice_resized > max(dice_of_part, _ALIKE_AT_ANOTHER_SIZE):
         times = shape[0] / side.masks.shape[0]
         raise BadInput(
-            f"{sizes}; they are the masks of the whole image at another size, {times:.3g} times as "
+            f"{sizes}; they are the masks of the whole image at a different size, {times:.3g} times as "
             f"small (Dice {dice_resized:.2f} with {other.name}): bring them to the size of the "
             "image by nearest neighbour, or give the image that they were made from"
         )

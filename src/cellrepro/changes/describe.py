@@ -230,7 +230,7 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
             raise
         if known_to_cellpose(reference):
             return Description("name", loads_as="itself", note="one of this Cellpose's models")
-        note = "no file, no stored run, no model of this Cellpose, which takes another one then"
+        note = "neither a file nor a stored run nor a model of this Cellpose, which then takes its default"
         return Description("name", loads_as=DEFAULT, note=f"{note}; only its log says so")
     return _of_run(repeat)
 

@@ -117,7 +117,10 @@ def audit(
         int, Option(help="replays of those known to race")
     ] = defaults.SUSPECT_REPLAYS,
     threads: Annotated[int | None, Option(help="instead of the profile's")] = None,
-    effect: Annotated[int, Option(help="trainings with each flipping operation left loose")] = 0,
+    effect: Annotated[
+        int,
+        Option(help="trainings for each operation that does not repeat, with only it left free"),
+    ] = 0,
     epochs: Annotated[int, Option(help="of these trainings")] = defaults.EPOCHS,
     images_per_epoch: ImagesPerEpochOption = None,
     task: Annotated[str, one_of(("train", "segment"), help="what is audited")] = "train",

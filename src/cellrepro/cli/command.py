@@ -130,7 +130,7 @@ def verb(
                 raise  # whoever read our output has enough; typer ends quietly
             except OSError as error:  # a path that the system refuses, or a full disk
                 kind = NotPossibleHere if error.errno in _SHORT_OF_ROOM else BadInput
-                code = complain(f"{error}; name another path or make room", kind.exit_code)
+                code = complain(f"{error}; name a different path or make room", kind.exit_code)
             except MemoryError as error:
                 code = complain(f"memory is short: {error}", NotPossibleHere.exit_code)
             except KeyboardInterrupt:

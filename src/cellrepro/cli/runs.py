@@ -134,7 +134,9 @@ def segment(
     mode: ModeOption = defaults.MODE,
     settings: SettingsOption = None,
     batch_size: Annotated[int | None, Option(help="tiles at once; 8, as Cellpose's")] = None,
-    cellpose: Annotated[str | None, Option(help="another version, in its own environment")] = None,
+    cellpose: Annotated[
+        str | None, Option(help="a different version, in its own environment")
+    ] = None,
     repeats: RepeatsOption = defaults.SEGMENTATIONS,
     ledger: LedgerOption = defaults.LEDGER,
     masks_into: Annotated[

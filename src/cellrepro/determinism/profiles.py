@@ -43,7 +43,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEX
 _ALWAYS = {
     "PYTHONHASHSEED": "0",
     # Time, not numbers: waiting threads of GNU OpenMP sleep sooner, so that two trainings on the
-    # same cores take twice as long instead of eight times (measured: docs/benchmarks.md).
+    # same cores take twice as long instead of eight times (measured: docs/building.md).
     "GOMP_SPINCOUNT": "1000",
 }
 

@@ -113,7 +113,7 @@ def provide_data(
     if mirror is not None and (name == SYNTHETIC or not mirror.startswith("http")):
         raise BadInput(
             f"--mirror is {mirror!r}; expected an address that starts with http:// or https://, "
-            f"for another set than {SYNTHETIC}, which is made here"
+            f"for a set other than {SYNTHETIC}, which is made here"
         )
     if name == SYNTHETIC:
         synthetic_sets.write_folder(target)
@@ -237,7 +237,7 @@ def _download(public_set: PublicSet, scratch: Path, mirror: str | None) -> list[
             ) from error
         except ValueError as error:
             raise BadInput(
-                f"{url}: not the file that was published ({error}); try again, or another mirror "
+                f"{url}: not the file that was published ({error}); try again, or a different mirror "
                 "(--mirror URL)"
             ) from error
         unpacked.append(scratch / f"{file}.unzip")

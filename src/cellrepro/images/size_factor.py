@@ -78,7 +78,7 @@ def factor_text(
         diameters += f" for {name_a}, or {_USUAL_DIAMETER * factor:.3g} for {name_b}"
     return (
         f"; the size of {larger} is {times:.3g} times that of {smaller}, along Y and X alike. "
-        "Masks have another size than their image where that was binned or enlarged before it was "
+        "Masks differ in size from their image where that was binned or enlarged before it was "
         "segmented, or where Cellpose 4 before 4.2 was given resample=False and a diameter: its "
         f"masks are 30 / diameter times the image (here {diameters}). Segment again with "
         "resample=True, or bring the larger one to the smaller size without new numbers: "

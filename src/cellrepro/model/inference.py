@@ -127,7 +127,7 @@ def evaluator(
         that give it the same.
     tile_by_tile : bool, optional
         Whether the network sees one tile at a time, whatever the batch: a product of another
-        height may add in another order, so that a tile's bits would depend on the others. By
+        height may add in a different order, so that a tile's bits would depend on the others. By
         default where mode ``strict`` is in force at the call.
 
     Returns

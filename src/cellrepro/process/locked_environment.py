@@ -183,7 +183,7 @@ class LockedEnvironment:
 
         Else each of the first processes compiles it, and every process where
         PYTHONDONTWRITEBYTECODE is set, as in many containers. To compile everything instead takes
-        three times as long (docs/benchmarks.md).
+        three times as long (docs/building.md).
         """
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         lines = (

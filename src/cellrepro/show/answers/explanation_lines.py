@@ -119,7 +119,7 @@ def _not_made(letter: str, fit: Fit) -> str:
     if fit.gap.n_unmatched == fit.n_cells:
         return (
             f"how {letter} was made was not found: none of {tried} makes one of its "
-            f"{amount(fit.n_target, 'cell')}, not even with another outline"
+            f"{amount(fit.n_target, 'cell')}, not even with a different outline"
         )
     changes = [
         f"{name} {_value(value)}"
