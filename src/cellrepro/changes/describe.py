@@ -230,8 +230,11 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
             raise
         if known_to_cellpose(reference):
             return Description("name", loads_as="itself", note="one of this Cellpose's models")
-        note = "neither a file nor a stored run nor a model of this Cellpose, which then takes its default"
-        return Description("name", loads_as=DEFAULT, note=f"{note}; only its log says so")
+        note = (
+            "neither a file nor a stored run nor a model of this Cellpose, which then takes its "
+            "default; only its log says so"
+        )
+        return Description("name", loads_as=DEFAULT, note=note)
     return _of_run(repeat)
 
 

@@ -237,8 +237,8 @@ def _download(public_set: PublicSet, scratch: Path, mirror: str | None) -> list[
             ) from error
         except ValueError as error:
             raise BadInput(
-                f"{url}: not the file that was published ({error}); try again, or a different mirror "
-                "(--mirror URL)"
+                f"{url}: not the file that was published ({error}); try again, or a different "
+                "mirror (--mirror URL)"
             ) from error
         unpacked.append(scratch / f"{file}.unzip")
     return unpacked

@@ -150,8 +150,8 @@ def _refuse_other_files(folder: Path, contents: Mapping[str, bytes]) -> None:
         ours = name in contents and path.read_bytes() == contents[name]
         if not (ours or path.is_dir() or is_litter(name)):
             raise BadInput(
-                f"{path} is no file of this synthetic set, or a different one (different seed or shape, "
-                "or changed since); delete it or choose a different folder"
+                f"{path} is no file of this synthetic set, or a different one (different seed or "
+                "shape, or changed since); delete it or choose a different folder"
             )
 
 
