@@ -81,8 +81,8 @@ def placed(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
         times = shape[0] / side.masks.shape[0]
         raise BadInput(
             f"{sizes}; they are the masks of the whole image at a different size, {times:.3g} "
-            f"times as small (Dice {dice_resized:.2f} with {other.name}): bring them to the size of the "
-            "image by nearest neighbour, or give the image that they were made from"
+            f"times as small (Dice {dice_resized:.2f} with {other.name}): bring them to the size "
+            "of the image by nearest neighbour, or give the image that they were made from"
         )
     if match is None:
         raise BadInput(f"{sizes}; expected masks of this image, or of a part of it")
