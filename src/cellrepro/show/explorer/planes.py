@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import NotRequired, TypedDict
 
 
 class PackedPlane(TypedDict):

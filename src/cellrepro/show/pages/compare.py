@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +14,11 @@ from cellrepro.changes.named import NAMED_AS, MaskReaders, image_name, kind_of, 
 from cellrepro.changes.recorded_settings import SettingOfBoth
 from cellrepro.errors import BadInput
 from cellrepro.images.size_factor import factor_text
-from cellrepro.show.explorer.read_view import read_pixels
-from cellrepro.show.pages.comparison_page import ShownPair, image_weight, write_comparison_page
-from cellrepro.show.pages.explorer_page import side_name
-from cellrepro.show.pages.page_file import page_target
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import some
+
+if TYPE_CHECKING:
+    from cellrepro.show.pages.comparison_page import ShownPair
 
 
 def compare(
@@ -68,10 +68,14 @@ def compare(
     names ``NAME.tif``. A file that is given is compared with the only image of the other side,
     whatever that is called.
     """
+    if image is None and html is None:
+        return changes_compare.compare(a, b, store=store)
+    # Drawing takes a second to import, which a comparison without a page need not wait for.
+    from cellrepro.show.pages.comparison_page import write_comparison_page
+    from cellrepro.show.pages.page_file import page_target
+
     target = None if html is None else page_target(html)
     comparison = changes_compare.compare(a, b, store=store)
-    if image is None and target is None:
-        return comparison
     if not comparison.masks:
         raise BadInput(
             f"{a} and {b} are {NAMED_AS[kind_of(Path(a))]} and {NAMED_AS[kind_of(Path(b))]} "
@@ -92,6 +96,9 @@ def _shown_pair(
     store: Store,
 ) -> ShownPair:
     """Read the masks of one image, and that image, whose size must be theirs."""
+    from cellrepro.show.pages.comparison_page import ShownPair
+    from cellrepro.show.pages.explorer_page import side_name
+
     name = _shown_image(comparison, image)
     of_runs = {kind_of(Path(a)), kind_of(Path(b))} == {"run"}
     repeats = store.find_two(str(a), str(b)) if of_runs else None
@@ -128,6 +135,8 @@ def _differences_of_runs(comparison: Comparison) -> tuple[SettingOfBoth, ...]:
 
 def _shown_image(comparison: Comparison, image: str | Path | None) -> str:
     """Which of the images that were compared is shown."""
+    from cellrepro.show.pages.comparison_page import image_weight
+
     names = list(comparison.masks)
     if len(names) == 1:
         return names[0]
@@ -157,6 +166,8 @@ def _pixels(
     store: Store,
 ) -> np.ndarray | None:
     """The image, in the size of the masks; that of two runs lies in their store."""
+    from cellrepro.show.explorer.read_view import read_pixels
+
     if image is None:
         if repeats is None:
             return None
