@@ -9,7 +9,7 @@ from cellrepro.audits import double_run, torch_warning
 from cellrepro.audits.doctor import diagnose
 from cellrepro.audits.double_run import ShortRun
 from cellrepro.audits.gpu_findings import TorchBuild, judged, look_at_torch
-from cellrepro.audits.torch_warning import effect_on_training, explain_warning
+from cellrepro.audits.torch_warning import device_of, effect_on_training, explain_warning
 from cellrepro.determinism import known_operations, process_start, profiles
 from cellrepro.determinism.automatic_profile import UsableDevices
 from cellrepro.errors import BadInput, NotPossibleHere
@@ -189,6 +189,41 @@ def test_warnings_that_need_no_look_at_a_step(monkeypatch):
     assert (found.op, found.affects) == ("new_op", None)
     with pytest.raises(BadInput, match="is no warning of PyTorch about determinism"):
         explain_warning("images are read in a deterministic order")
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        (
+            "upsample_bilinear2d_backward_out_cuda does not have a deterministic implementation",
+            "cuda",
+        ),
+        ("max_pool3d_with_indices_backward_cuda does not have a deterministic impl", "cuda"),
+        (
+            "Deterministic behavior was enabled but this operation uses CuBLAS and you have CUDA",
+            "cuda",
+        ),
+        ("put_ does not have a deterministic implementation", "cpu"),
+        ("index_put (Triggered internally at native/mps/operations/Indexing.mm:1)", "mps"),
+    ],
+)
+def test_a_warning_is_explained_for_the_device_that_it_names(text, device):
+    assert device_of(text, known_operations.lookup(text)) == device
+
+
+def test_a_warning_of_the_gpu_is_not_answered_for_the_processor():
+    """Also where no GPU is: what a step calls is known; another framework's is said to be one."""
+    found = explain_warning(
+        "upsample_linear1d_backward_out_cuda does not have a deterministic "
+        "implementation, but you set",
+        mode="warn",
+    )
+    assert (found.profile, found.affects) == ("cuda", True)
+    assert "profile cuda on cuda" in found.training
+    if not UsableDevices.here().cuda:
+        assert "no such device that PyTorch can use" in found.why
+    with pytest.raises(BadInput, match=r"is of TensorFlow, and .*: TensorFlow.s own switch is tf"):
+        explain_warning("tensorflow/core/kernels: a deterministic GPU implementation of scatter")
 
 
 CARD = {"name": "NVIDIA Quadro P2000", "memory": 5_000_000_000, "driver": "470.82"}

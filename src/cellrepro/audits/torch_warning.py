@@ -6,6 +6,7 @@ for, what it means for any other training, and what helps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cellrepro.asked import defaults
 from cellrepro.audits.small_training import small_training
 from cellrepro.determinism import known_operations, modes, profiles
+from cellrepro.determinism.automatic_profile import UsableDevices
 from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.known_operations import alert_in, base_name
 from cellrepro.determinism.substitutes import SUBSTITUTES
@@ -29,6 +31,19 @@ from cellrepro.words import joined
 if TYPE_CHECKING:
     from cellrepro.model.weight_sources import ModelSource
 
+_SEEN_ON_PROCESSOR = (
+    "(This machine has no such device that PyTorch can use: the operations are those of the same "
+    "step on the processor.)"
+)
+_OTHER_FRAMEWORKS = (
+    (
+        "TensorFlow",
+        r"(?i)tensorflow|keras|\bTF_|\btf\.",
+        "tf.config.experimental.enable_op_determinism()",
+    ),
+    ("JAX", r"(?i)\bjax|\bxla", "XLA_FLAGS=--xla_gpu_deterministic_ops=true"),
+)
+"""Name, by what a text is known to be of it, and its switch."""
 _IF_YOURS = "where a training of yours, in Cellpose or any other framework of PyTorch,"
 
 
@@ -52,6 +67,8 @@ class WarningMeaning(Result):
         What the warning means for any other training.
     remedy : str
         What helps.
+    profile : str
+        Of that training.
     """
 
     op: str
@@ -61,6 +78,7 @@ class WarningMeaning(Result):
     why: str
     elsewhere: str
     remedy: str
+    profile: str = defaults.PROFILE
 
     def sentence(self) -> str:
         """Say all of it, in four lines."""
@@ -93,7 +111,7 @@ class Effect(NamedTuple):
 def explain_warning(
     text: str,
     *,
-    profile: str | Path = defaults.PROFILE,
+    profile: str | Path | None = None,
     mode: Mode = defaults.MODE,
     model: str = defaults.MODEL,
     store: str | Path = defaults.STORE,
@@ -105,8 +123,9 @@ def explain_warning(
     text : str
         The warning, with time, file and category before it if they were copied, too; or the name
         of its operation.
-    profile : str or Path
-        Name of a profile that the package brings, or a YAML file: device, threads and TF32.
+    profile : str or Path, optional
+        Name of a profile that the package brings, or a YAML file: device, threads and TF32. By
+        default that of the device that the warning is about.
     mode : {"off", "fast", "warn", "strict"}
         How much of the randomness is fixed.
     model : str
@@ -128,12 +147,12 @@ def explain_warning(
     from cellrepro.store.store import Store
 
     modes.check_mode(mode)
-    settings = profiles.load(profile)
     source = find_model(model, Store(store))
     entry = known_operations.lookup(text)
     alert = alert_in(text)
+    settings = profiles.load(profile or device_of(text, entry))
     if entry is None and alert is None:
-        raise BadInput(
+        raise _of_another_framework(text) or BadInput(
             f"{text[:80]!r} is no warning of PyTorch about determinism; expected its text, as in "
             "`put_ does not have a deterministic implementation`, or the operation's name"
         )
@@ -150,12 +169,17 @@ def explain_warning(
             why="it is newer than the lab's list.",
             elsewhere=f"{_IF_YOURS} gave this warning, its bits may change from run to run.",
             remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
+            profile=settings.name,
         )
     if settings.kind in entry.devices:
         task = partial(calls_of_a_step, source=source)
+        is_here = UsableDevices.here().has(settings.kind)
+        tried = settings if is_here else profiles.load(defaults.PROFILE)
         with progress(1, "a training step"):
-            calls = in_child(task, Setup(settings), label="a training step")
+            calls = in_child(task, Setup(tried), label="a training step")
         effect = effect_on_training(entry, calls, mode=mode, model=model)
+        if not is_here:
+            effect = Effect(effect.affects, f"{effect.why} {_SEEN_ON_PROCESSOR}")
     else:
         devices = joined(entry.devices)
         effect = Effect(
@@ -170,7 +194,43 @@ def explain_warning(
         why=effect.why,
         elsewhere=_meaning_elsewhere(entry),
         remedy=entry.remedy,
+        profile=settings.name,
     )
+
+
+def device_of(text: str, entry: known_operations.KnownOperation | None) -> str:
+    """The kind of device that a warning is about, which is the name of a profile, too.
+
+    Parameters
+    ----------
+    text : str
+        The warning, as it was pasted.
+    entry : known_operations.KnownOperation or None
+        Its operation; none if that is not known.
+
+    Returns
+    -------
+    str
+        ``cpu``, ``cuda`` or ``mps``: as the text says, else as the operation's devices are; the
+        processor where it is one of several.
+    """
+    named = re.findall(r"(?<![a-z])(cuda|mps|cpu)(?![a-z])|cublas", text.lower())
+    if named:
+        return named[0] or "cuda"
+    devices = entry.devices if entry is not None else ()
+    return defaults.PROFILE if "cpu" in devices or not devices else devices[0]
+
+
+def _of_another_framework(text: str) -> BadInput | None:
+    """The refusal of a text that names TensorFlow or JAX, with where to go from there."""
+    for name, pattern, switch in _OTHER_FRAMEWORKS:
+        if re.search(pattern, text):
+            return BadInput(
+                f"{text[:80]!r} is of {name}, and this explains warnings of PyTorch: {name}'s own "
+                f"switch is {switch}. `cellrepro wrap DATA -- COMMAND` says of a program in any "
+                "framework whether its masks repeat"
+            )
+    return None
 
 
 def effect_on_training(

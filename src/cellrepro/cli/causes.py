@@ -17,6 +17,7 @@ from cellrepro.cli.command import (
     Reply,
     code_for,
     complain,
+    is_given,
     refuse_idle,
     verb,
 )
@@ -66,7 +67,8 @@ def doctor(
     """Say what of this host, process and profile is not reproducible, and the remedy."""
     if warning is not None:
         refuse_idle(context, ("seed",), "beside --warning")
-        return _explained_warning(warning, profile=profile, mode=mode, model=model, store=store)
+        chosen = profile if is_given(context, "profile") else None
+        return _explained_warning(warning, profile=chosen, mode=mode, model=model, store=store)
     refuse_idle(
         context,
         ("model", "store"),
@@ -76,7 +78,9 @@ def doctor(
     return Reply(diagnosis_answer(diagnosis), diagnosis.exit_code)
 
 
-def _explained_warning(warning: str, *, profile: str, mode: Mode, model: str, store: str) -> Reply:
+def _explained_warning(
+    warning: str, *, profile: str | None, mode: Mode, model: str, store: str
+) -> Reply:
     """Reply with what a pasted warning means."""
     from cellrepro.audits.finding import Finding
     from cellrepro.determinism import profiles
@@ -88,7 +92,10 @@ def _explained_warning(warning: str, *, profile: str, mode: Mode, model: str, st
     ok = meaning.affects is False
     document = {
         "host": this_machine.host(),
-        "profile": {**profiles.load(profile).model_dump(mode="json"), "mode": mode},
+        "profile": {
+            **profiles.load(profile or meaning.profile).model_dump(mode="json"),
+            "mode": mode,
+        },
         "findings": [Finding("info" if ok else "warning", meaning.meaning, meaning.remedy)],
         "ok": ok,
         "warning": meaning,

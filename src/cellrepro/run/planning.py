@@ -193,7 +193,9 @@ def read_basis(
     folder = inputs.folder(options.data, to_train=to_train, axes=axes)
     if model is None:
         assert not isinstance(options, WrapOptions)  # which have none
-        network = options.model or default_network(cellpose or metadata.version("cellpose"))
+        network = options.model
+        if network is None:
+            network = default_network(cellpose or metadata.version("cellpose"))
         model = inputs.model(network, options.store, cellpose)
     return Basis(
         data=Path(options.data).resolve(),
