@@ -32,7 +32,7 @@ def record(name):
             "gui_2.3.2",
             "2",
             {
-                "model": "cyto2torch_0",
+                "model": "cyto2",
                 "channels": [2, 1],
                 "flow_threshold": None,
                 "cellprob_threshold": -1.5,

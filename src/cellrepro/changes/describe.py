@@ -16,6 +16,7 @@ from cellrepro.changes.named import kind_of
 from cellrepro.changes.record_reading import label_image_record
 from cellrepro.changes.recorded_commands import recorded_commands
 from cellrepro.changes.recorded_settings import RecordedSettings
+from cellrepro.changes.run_log import is_run_log, log_record
 from cellrepro.changes.run_record import run_record
 from cellrepro.changes.seg_record import seg_record
 from cellrepro.errors import BadInput
@@ -37,7 +38,7 @@ from cellrepro.same.weight_tensors import Tensor
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Repeat, Store
 
-DescribedKind = Literal["weights", "_seg.npy", "label image", "baseline", "run", "name"]
+DescribedKind = Literal["weights", "_seg.npy", "label image", "baseline", "run", "run.log", "name"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,14 +106,19 @@ class Description(Result):
         ]
 
 
-def describe(reference: str, *, store: str | Path = defaults.STORE) -> Description:
+def describe(
+    reference: str, *, log: str | Path | None = None, store: str | Path = defaults.STORE
+) -> Description:
     """Say what a file is, or a run of the store, or a model's name.
 
     Parameters
     ----------
     reference : str
-        Path of a weights file, a ``_seg.npy``, a label image or a baseline; ``KEY`` or
-        ``KEY/REPEAT`` of the store; or a name that Cellpose is given for a model.
+        Path of a weights file, a ``_seg.npy``, a label image, a baseline or Cellpose's
+        ``run.log``; ``KEY`` or ``KEY/REPEAT`` of the store; or a name that Cellpose is given for a
+        model.
+    log : str or Path, optional
+        Cellpose's ``run.log`` of the run that made masks; what it records is added.
     store : str or Path
         Folder of finished runs.
 
@@ -125,19 +131,31 @@ def describe(reference: str, *, store: str | Path = defaults.STORE) -> Descripti
     ------
     BadInput
         If it is a folder, a file that is not there or cannot be read, or a repeat that is not
-        stored.
+        stored; or if a log is given for what is no masks.
     """
-    path = Path(reference)
+    described = _described(reference, Path(reference), Store(store))
+    if log is None:
+        return described
+    if described.recorded is None:
+        raise BadInput(f"--log is {log}, and {reference} holds no masks that it could be of")
+    record = described.recorded.with_more_of(log_record(Path(log)))
+    return replace(described, recorded=record, commands=recorded_commands(record))
+
+
+def _described(reference: str, path: Path, store: Store) -> Description:
     kind = kind_of(path)
     if kind == "folder":
         raise BadInput(f"{path} is a folder; expected one file in it, or a KEY of the store")
     if not path.exists():
-        return _of_run_or_name(reference, Store(store))
+        return _of_run_or_name(reference, store)
+    if is_run_log(path):
+        record = log_record(path)
+        return Description("run.log", recorded=record, commands=recorded_commands(record))
     if kind == "masks":
         return _of_masks(path)
     if kind == "baseline":
-        record = baseline_file.read(path).record
-        return Description("baseline", digest=file_digest(path), details=record)
+        details = baseline_file.read(path).record
+        return Description("baseline", digest=file_digest(path), details=details)
     return _of_weights(path)
 
 

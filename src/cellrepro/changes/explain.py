@@ -149,6 +149,8 @@ def explain(
     *,
     image: str | Path | None = None,
     model: str | None = None,
+    log_a: str | Path | None = None,
+    log_b: str | Path | None = None,
     profile: str = defaults.PROFILE,
     mode: Mode = defaults.MODE,
     seed: int | None = None,
@@ -168,6 +170,8 @@ def explain(
         files record is compared, and nothing is segmented.
     model : str, optional
         As for `cellrepro.segment`; default that of the sides, as far as they say.
+    log_a, log_b : str or Path, optional
+        Cellpose's ``run.log`` of the run that made A, or B.
     profile : str
         Numeric environment; its precision is that of sides that record none.
     mode : {"off", "fast", "warn", "strict"}
@@ -208,10 +212,10 @@ def explain(
                 f"model is {model!r} and there is no image: nothing is segmented without one; give "
                 "--image with the file that both are of, or leave --model out"
             )
-        return _from_files(a, b, opened_store)
+        return _from_files(a, b, opened_store, log_a=log_a, log_b=log_b)
     name = Path(image).stem
-    side_a = read_side(a, image=name, store=opened_store).with_cellpose_provided()
-    side_b = read_side(b, image=name, store=opened_store).with_cellpose_provided()
+    side_a = read_side(a, image=name, store=opened_store).with_log(log_a).with_cellpose_provided()
+    side_b = read_side(b, image=name, store=opened_store).with_log(log_b).with_cellpose_provided()
     if side_a.masks.ndim != 2 or side_b.masks.ndim != 2:
         return _of_stacks(side_a, side_b, image)
     pixels = read_image(image)
@@ -243,12 +247,14 @@ def explain(
     )
 
 
-def _from_files(a: str, b: str, store: Store) -> Explanation:
+def _from_files(
+    a: str, b: str, store: Store, *, log_a: str | Path | None, log_b: str | Path | None
+) -> Explanation:
     """What the files of two results tell; nothing is segmented."""
     files = [Path(reference) for reference in (a, b) if Path(reference).exists()]
     image = image_name(files[0].stem) if len(files) == 1 else None
-    side_a = read_side(a, image=image, store=store, with_network=False)
-    side_b = read_side(b, image=image, store=store, with_network=False)
+    side_a = read_side(a, image=image, store=store, with_network=False).with_log(log_a)
+    side_b = read_side(b, image=image, store=store, with_network=False).with_log(log_b)
     why_not_compared = ""
     result = None
     try:

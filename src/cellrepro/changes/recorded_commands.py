@@ -91,6 +91,11 @@ class _Asked:
         return str(recorded.get(MODEL_PATH) or recorded.get(MODEL) or "MODEL")
 
     @property
+    def is_named(self) -> bool:
+        """Whether the network is one of Cellpose's own, given by its name."""
+        return self.network in _NETWORKS[self.generation]
+
+    @property
     def restoration(self) -> str | None:
         """The network of Cellpose 3 that restored the image; None where none did."""
         name = self.record.beyond.get(RESTORE)
@@ -205,6 +210,11 @@ def _notes(asked: _Asked, deciding: Sequence[str]) -> list[str]:
     unsaid = [name for name, value in asked.changed.items() if _is_unsaid(name, value, asked)]
     if unsaid:
         notes.append(f"the command line cannot say: {', '.join(unsaid)}")
+    if asked.generation == "2" and asked.is_named:
+        notes.append(
+            "the command line of Cellpose 2 averages four networks of this name, the call in "
+            "Python takes one"
+        )
     n_drawn = asked.record.beyond.get(DRAWN)
     if n_drawn:
         notes.append(f"{amount(int(str(n_drawn)), 'cell')} drawn by hand, which no command makes")
@@ -221,8 +231,9 @@ def _is_unsaid(name: str, value: object, asked: _Asked) -> bool:
 
 def _python(asked: _Asked) -> str:
     module = "models.CellposeModel"
-    by_name = asked.network in _NETWORKS[asked.generation]
-    arguments = [f"{'model_type' if by_name else 'pretrained_model'}={_in_python(asked.network)}"]
+    arguments = [
+        f"{'model_type' if asked.is_named else 'pretrained_model'}={_in_python(asked.network)}"
+    ]
     if asked.restoration is not None and asked.generation == "3":
         module = "denoise.CellposeDenoiseModel"
         arguments.append(f"restore_type={asked.restoration!r}")

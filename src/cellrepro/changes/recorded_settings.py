@@ -127,8 +127,13 @@ class RecordedSettings(Result):
             "first is taken"
             for name, mine in self.values.items()
             for theirs in [other.values.get(name)]
-            if theirs is not None and theirs.value != mine.value
+            if theirs is not None and theirs.value != mine.value and name not in NOT_OF_CELLS
         )
+        if self.generation and other.generation and self.generation != other.generation:
+            contradictions += (
+                f"one file is of Cellpose {self.generation}, the other of Cellpose "
+                f"{other.generation}: they are hardly of one run",
+            )
         return replace(
             self,
             values={**other.values, **self.values},

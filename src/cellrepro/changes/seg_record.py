@@ -12,6 +12,7 @@ The file names no version. Which generation wrote it shows in its fields (read i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import PureWindowsPath
 
@@ -32,6 +33,7 @@ from cellrepro.images.seg_file import SegFile
 _OF_THE_GUI = ("flow_threshold", "cellprob_threshold", "niter", "min_size")
 _ZERO_IS_NONE = ("diameter", "niter")  # Cellpose's other word for it
 _NETWORKS_OF_2_AND_3 = ("cyto", "nuclei", "tissuenet", "livecell", "yeast", "bact", "deepbact")
+_NUMBERED = re.compile(r"torch_\d$")
 _BY_SCRIPT = "masks_flows_to_seg (a script or the command line)"
 _NO_DIAMETER = {
     "2": "the GUI of Cellpose 2 writes no diameter into this file",
@@ -134,7 +136,8 @@ def _normalization(fields: Mapping[str, object]) -> dict[str, object]:
 
 def _network(fields: Mapping[str, object]) -> dict[str, object]:
     path = fields.get("model_path")
-    return {MODEL: _file_name(path), MODEL_PATH: str(path)} if path else {}
+    # Cellpose 2 and 3 keep the network cyto2 in a file cyto2torch_0.
+    return {MODEL: _NUMBERED.sub("", _file_name(path)), MODEL_PATH: str(path)} if path else {}
 
 
 def _file_name(path: object) -> str:

@@ -19,6 +19,7 @@ from cellrepro.changes.conditions import (
 from cellrepro.changes.image_readings import as_read, readings
 from cellrepro.changes.record_reading import label_image_record
 from cellrepro.changes.recorded_settings import MODEL_PATH, RecordedSettings
+from cellrepro.changes.run_log import USUAL_NAME, log_record
 from cellrepro.changes.run_record import run_record
 from cellrepro.changes.seg_record import seg_record
 from cellrepro.changes.trials import n_cells_in
@@ -75,6 +76,25 @@ class Side:
     def with_reading_of(self, image: np.ndarray) -> Side:
         """Add how a stored run read this image, (Y, X) or (Y, X, C), to what is known."""
         return replace(self, known={**self.known, **_reading(self.pixels_read, image)})
+
+    def with_log(self, log: str | Path | None) -> Side:
+        """Add what Cellpose's log of the same run records; its own files count first."""
+        if log is None:
+            return self._with_log_mentioned()
+        record = self.record.with_more_of(log_record(Path(log)))
+        return replace(self, known=record.known, recorded=record.beyond, record=record)
+
+    def _with_log_mentioned(self) -> Side:
+        """Say that a log lies beside it, which may be of any run."""
+        beside = Path(self.name).with_name(USUAL_NAME)
+        if self.kind == "stored run" or not beside.is_file():
+            return self
+        remark = (
+            f"{beside} is not used, as nothing says that it is of this run; --log-a or --log-b "
+            "takes it for A or B"
+        )
+        record = replace(self.record, remarks=(*self.record.remarks, remark))
+        return replace(self, record=record)
 
     def with_cellpose_provided(self) -> Side:
         """Install the Cellpose that made it, if that is not here; its version is then known.

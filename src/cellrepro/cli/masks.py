@@ -71,13 +71,16 @@ def explore(
 @verb()
 def describe(
     file: Annotated[str, Argument(help="a file, KEY, KEY/REPEAT, or a model's name")],
+    log: Annotated[
+        str | None, Option(help="Cellpose's run.log of the run that made the masks")
+    ] = None,
     command: Annotated[
         bool, Option("--command", help="how Cellpose is called with what the file records")
     ] = False,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Say what a file is (weights, masks, _seg.npy, baseline), and how Cellpose loads it."""
-    description = cellrepro.describe(file, store=store)
+    description = cellrepro.describe(file, log=log, store=store)
     return Reply(description_answer(description, with_command=command))
 
 
@@ -91,6 +94,8 @@ def explain(
         Option(help="the image that both are of; without it only what the files record"),
     ] = None,
     model: Annotated[str | None, Option(help=f"{MODEL_HELP}; default as the sides record")] = None,
+    log_a: Annotated[str | None, Option(help="Cellpose's run.log of the run that made A")] = None,
+    log_b: Annotated[str | None, Option(help="the same of B")] = None,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
     seed: SeedOption = None,
@@ -108,6 +113,8 @@ def explain(
         b,
         image=image,
         model=model,
+        log_a=log_a,
+        log_b=log_b,
         profile=profile,
         mode=mode,
         seed=seed,

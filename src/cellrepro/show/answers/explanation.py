@@ -29,11 +29,23 @@ class SideDocument:
         Stored run, _seg.npy, label image with or without its record.
     recorded : mapping of str to object
         What it records and cannot be varied: versions, restoration, changes by hand.
+    written_by : str
+        What wrote its files; empty where they do not tell.
+    generation : str or None
+        Of that Cellpose: ``2`` (or older), ``3`` or ``4``.
+    sources : mapping of str to str
+        The file that records a value, by the value's name.
+    remarks : sequence of str
+        What a reader has to know beyond the values.
     """
 
     name: str
     kind: str
     recorded: Mapping[str, object]
+    written_by: str
+    generation: str | None
+    sources: Mapping[str, str]
+    remarks: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -176,7 +188,16 @@ def _verdict(explanation: Explanation) -> str:
 
 
 def _side_document(side: Side) -> SideDocument:
-    return SideDocument(name=side.name, kind=side.kind, recorded=side.recorded)
+    record = side.record
+    return SideDocument(
+        name=side.name,
+        kind=side.kind,
+        recorded=side.recorded,
+        written_by=record.written_by,
+        generation=record.generation,
+        sources={name: entry.source for name, entry in record.values.items()},
+        remarks=record.remarks,
+    )
 
 
 def _cause_documents(explanation: Explanation) -> Iterator[CauseDocument]:

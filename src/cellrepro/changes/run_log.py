@@ -1,0 +1,185 @@
+"""What Cellpose's own log, ``run.log``, records of how masks were made.
+
+Cellpose writes ``.cellpose/run.log`` in the user's folder where ``--verbose`` is given,
+``io.logger_setup()`` is called, or the GUI is open, and overwrites it each time. Lines were read in
+what 2.3.2, 3.1.1.2, 4.0.9 and 4.2.1.1 wrote; the last has another form of line than the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PureWindowsPath
+from typing import NamedTuple
+
+from cellrepro.changes.conditions import MODEL, VERSION
+from cellrepro.changes.recorded_settings import (
+    CHANNELS_CHOSEN,
+    DEVICE,
+    MODEL_PATH,
+    RecordedSettings,
+    generation_of,
+    of_file,
+)
+from cellrepro.errors import BadInput
+from cellrepro.words import joined
+
+LOG_ENDING = ".log"
+USUAL_NAME = "run.log"
+_LINE = re.compile(
+    r"\d{4}-\d\d-\d\d [\d:,]+ "
+    r"(?:\[(?P<level>[A-Z]+)\]|(?P<level_of_4_2>[A-Z]+) \[[^]]*\]) ?(?P<message>.*)"
+)
+_FIRST = "WRITING LOG OUTPUT TO"
+_VERSIONS = re.compile(r"(cellpose version|platform|python version|torch version):\s*(\S+)")
+_NAMES = {
+    "cellpose version": VERSION,
+    "python version": "python",
+    "torch version": "torch",
+    "platform": "platform",
+}
+_DEVICE = re.compile(r">>>> using (GPU(?: \(\w+\))?|CPU)")
+_NO_GPU = re.compile(r"TORCH CUDA.* not installed/working")
+_NETWORK = re.compile(r">> (\S+) << model set to be used|>>>> loading model (.+)")
+_COLOURS = re.compile(r"chan_to_seg (\w+) and chan \(opt\) (\w+)")
+_CHANNELS = re.compile(r"channels set to \[(\d), ?(\d)\]")
+_DIAMETER = re.compile(r">>>> using diameter ([\d.]+) for all images")
+_ESTIMATED = re.compile(r"\[ ?([\d., ]+?),? ?\]")
+_STITCHED = re.compile(r"using stitch_threshold=([\d.]+)")
+_THRESHOLDS = re.compile(
+    r"computing masks with cell prob=([-\d.]+), (?:no flow error|flow error threshold=([\d.]+))"
+)
+_NUMBER_OF_COLOUR = {"GRAY": 0, "NONE": 0, "RED": 1, "GREEN": 2, "BLUE": 3}
+_SAID_ALWAYS = ("the '--diam_mean' flag is deprecated", "no seeds found")
+"""Warnings that say nothing about settings; Cellpose 4 gives the first in every run."""
+_NOT_FOUND = re.compile(r"not found, using default model|has incorrect path|does not exist, using")
+
+
+class _Entry(NamedTuple):
+    """One line of the log, with what follows it without a time."""
+
+    is_warning: bool
+    message: str
+
+
+def is_run_log(path: Path) -> bool:
+    """Whether a file is a log that Cellpose began."""
+    if path.suffix.lower() != LOG_ENDING or not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        return _FIRST in stream.readline()
+
+
+def log_record(path: Path) -> RecordedSettings:
+    """Give what a ``run.log`` records: versions, device, network, channels, diameter.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or a copy of it.
+
+    Returns
+    -------
+    RecordedSettings
+        A value that the log gives more than once, and not alike, is left out and said.
+
+    Raises
+    ------
+    BadInput
+        If there is no such file, or Cellpose did not begin it.
+    """
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file; expected a run.log of Cellpose")
+    if not is_run_log(path):
+        raise BadInput(
+            f"{path} is no run.log of Cellpose, which begins with {_FIRST!r}; expected the file "
+            "that Cellpose writes into the folder .cellpose with --verbose, or a copy of it"
+        )
+    entries = _entries(path.read_text(encoding="utf-8", errors="replace").splitlines())
+    found: dict[str, list[object]] = {}
+    for name, value in _values(entries):
+        found.setdefault(name, []).append(value)
+    values = {name: given[-1] for name, given in found.items() if _is_one(name, given)}
+    several = [name for name in found if name not in values]
+    return RecordedSettings(
+        of_file(path.name, values),
+        generation=generation_of(values.get(VERSION)),
+        remarks=tuple(_remarks(path.name, entries, several)),
+    )
+
+
+def _entries(lines: Sequence[str]) -> list[_Entry]:
+    found: list[_Entry] = []
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if match is not None:
+            level = match["level"] or match["level_of_4_2"]
+            found.append(_Entry(level != "INFO", match["message"]))
+        elif found:
+            last = found[-1]
+            found[-1] = last._replace(message=f"{last.message}\n{line}")
+    return found
+
+
+def _values(entries: Sequence[_Entry]) -> Iterator[tuple[str, object]]:
+    """Each value that a line gives, by its name, in the order of the log."""
+    is_estimated = False
+    for entry in entries:
+        message = entry.message
+        for what, value in _VERSIONS.findall(message):
+            yield _NAMES[what], value
+        if device := _DEVICE.search(message):
+            yield DEVICE, device[1]
+        if network := _NETWORK.search(message):
+            yield from _of_network(network[1] or network[2].strip())
+        if colours := _COLOURS.search(message):
+            yield CHANNELS_CHOSEN, [_NUMBER_OF_COLOUR.get(colour) for colour in colours.groups()]
+        if channels := _CHANNELS.search(message):
+            yield CHANNELS_CHOSEN, [int(number) for number in channels.groups()]
+        if diameter := _DIAMETER.search(message):
+            yield "diameter", float(diameter[1])
+        if is_estimated and (estimated := _ESTIMATED.fullmatch(message.strip())):
+            yield from (("diameter", float(text)) for text in estimated[1].split(","))
+        is_estimated = message.startswith(">>> diameter(s) =")
+        if stitched := _STITCHED.search(message):
+            yield "stitch_threshold", float(stitched[1])
+        if thresholds := _THRESHOLDS.search(message):
+            yield "cellprob_threshold", float(thresholds[1])
+            yield "flow_threshold", float(thresholds[2]) if thresholds[2] else None
+
+
+def _of_network(text: str) -> Iterator[tuple[str, object]]:
+    name = PureWindowsPath(text).name
+    yield MODEL, name
+    if name != text:
+        yield MODEL_PATH, text
+
+
+def _is_one(name: str, given: Sequence[object]) -> bool:
+    """Whether a log gives one value; the device that it names last is the one that computed."""
+    return name == DEVICE or all(value == given[0] for value in given)
+
+
+def _remarks(file: str, entries: Sequence[_Entry], several: Sequence[str]) -> Iterator[str]:
+    messages = [entry.message for entry in entries]
+    devices = [match[1] for match in map(_DEVICE.search, messages) if match]
+    if any(map(_NO_GPU.search, messages)) and devices and devices[-1] == "CPU":
+        yield (
+            f"GPU asked for, CPU used: {file} says that PyTorch found no GPU that works; see "
+            "`cellrepro doctor`"
+        )
+    if any(map(_NOT_FOUND.search, messages)):
+        yield f"the network that was asked for was not found: {file} says that a default was taken"
+    if any("ESTIMATING CELL DIAMETER" in message for message in messages):
+        yield f"the diameter of {file} was estimated by Cellpose, not given"
+    if several:
+        yield (
+            f"{file} gives more than one value of {joined(list(several))}: which is of these masks "
+            "is not known, so none is taken"
+        )
+    warnings = dict.fromkeys(
+        entry.message.strip()
+        for entry in entries
+        if entry.is_warning and not entry.message.strip().startswith(_SAID_ALWAYS)
+    )
+    yield from (f"{file} warns: {warning}" for warning in warnings)

@@ -1,0 +1,94 @@
+"""What Cellpose's run.log says: logs that each version wrote when it segmented a small image."""
+
+from pathlib import Path
+
+import pytest
+from test_recorded_settings import FILES
+
+from cellrepro.changes.run_log import log_record
+from cellrepro.errors import BadInput
+
+LOGS = Path(__file__).parent / "run_logs"
+"""Written by ``python -m cellpose --verbose`` of the version in the name, on a machine without a
+GPU, with untrained networks under the usual names; only the user's folder was renamed."""
+NO_GPU = "GPU asked for, CPU used"
+
+
+@pytest.mark.parametrize(
+    ("name", "generation", "expected", "said"),
+    [
+        (
+            "cellpose_2.3.2_estimated",
+            "2",
+            {"model": "cyto2", "channels": [2, 1], "diameter": 30.0, "cellpose": "2.3.2"},
+            [NO_GPU, "was estimated"],
+        ),
+        (
+            "cellpose_3.1.1.2_custom",
+            "3",
+            {"model": "custom", "channels": [0, 0], "diameter": 42.4, "torch": "2.15.0+cu132"},
+            [],
+        ),
+        (
+            "cellpose_4.0.9_gpu",
+            "4",
+            {"model": "cpsam", "diameter": "?", "channels": "?"},
+            [NO_GPU, "a default was taken", "not found, using default model"],
+        ),
+        ("cellpose_4.2.1.1", "4", {"model": "cpsam_v2", "cellpose": "4.2.1.1"}, []),
+    ],
+)
+def test_version_device_network_and_diameter_are_read(name, generation, expected, said):
+    found = log_record(LOGS / f"{name}.log")
+    assert found.generation == generation
+    assert {key: found.value(key) for key in expected} == expected
+    assert found.value("device") == "CPU"
+    assert [text in remark for text, remark in zip(said, found.remarks, strict=True)] == [
+        True for _ in said
+    ]
+
+
+def test_a_gpu_that_was_used_and_two_diameters(tmp_path):
+    text = (LOGS / "cellpose_3.1.1.2_custom.log").read_text()
+    line = ">>>> using diameter 42.400 for all images"
+    second = text.replace(">>>> using CPU", ">>>> using GPU (CUDA)").replace(
+        line, f"{line}\n2026-11-25 23:16:50,313 [INFO] {line.replace('42.4', '30.0')}"
+    )
+    path = tmp_path / "run.log"
+    path.write_text(second)
+    found = log_record(path)
+    assert (found.value("device"), found.value("diameter")) == ("GPU (CUDA)", "?")
+    assert found.remarks == (
+        "run.log gives more than one value of diameter: which is of these masks is not known, so "
+        "none is taken",
+    )
+
+
+def test_a_log_adds_to_what_the_masks_record(invoke):
+    seg = FILES / "gui_2.3.2_seg.npy"
+    log = LOGS / "cellpose_2.3.2_estimated.log"
+    plain = invoke("describe", seg, "--json").json
+    assert plain["commands"]["not_recorded"] == ["diameter"]
+    with_log = invoke("describe", seg, "--log", log, "--json").json
+    assert with_log["commands"]["not_recorded"] == []
+    assert "diameter=30.0" in with_log["commands"]["python"]
+    answer = invoke("explain", seg, seg, "--log-b", log)
+    assert ["only", "B", "device"] in [line.split()[:3] for line in answer.out.splitlines()]
+    assert NO_GPU in answer.out
+
+
+def test_a_log_that_lies_beside_is_named_and_not_taken(invoke, tmp_path):
+    log = (LOGS / "cellpose_2.3.2_estimated.log").read_bytes()
+    (tmp_path / "run.log").write_bytes(log)
+    seg = tmp_path / "cells_seg.npy"
+    seg.write_bytes((FILES / "gui_2.3.2_seg.npy").read_bytes())
+    answer = invoke("explain", seg, FILES / "gui_2.3.2_seg.npy")
+    assert "run.log is not used" in answer.out
+    assert NO_GPU not in answer.out
+
+
+def test_what_is_no_log_is_refused(tmp_path):
+    path = tmp_path / "run.log"
+    path.write_text("epoch 1 loss 0.3")
+    with pytest.raises(BadInput, match=r"no run\.log of Cellpose"):
+        log_record(path)
