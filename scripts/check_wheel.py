@@ -67,6 +67,8 @@ class Use:
 USES = (
     Use(("--version",), 0, "cellrepro"),
     Use(("compare", "a.tif", "b.tif"), 1, "1 lost"),
+    Use(("compare", "a.tif", "b.tif", "--image", "data/one.tif", "--html", "p.html"), 1, "page: p"),
+    Use(("explore", "data/one.tif", "a.tif", "b.tif", "--html", "e.html"), 0, "pixels differ"),
     Use(("describe", "a.tif"), 0, "n objects: 4"),
     Use(("tiles", "--masks", "a.tif"), 0, "no row or column"),
     Use(("baseline", "save", "a.tif", "base.json"), 0, "4 cells"),

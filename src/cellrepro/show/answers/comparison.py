@@ -186,7 +186,7 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     differs = f": {', '.join(comparison.differs)}" if comparison.differs else ""
     yield f"{comparison.verdict}{differs}"
     for setting in comparison.differing_settings:
-        yield f"  setting {setting.name}: {setting.a!r} and {setting.b!r}"
+        yield f"  setting {setting.name}: {_value(setting.a)} and {_value(setting.b)}"
     if comparison.weights is not None:
         yield from _weights_lines(comparison.weights)
     if comparison.files is not None:
@@ -202,6 +202,11 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield from _pair_lines("environment", comparison.environment)
     for note in comparison.notes:
         yield f"  note: {note}"
+
+
+def _value(value: object) -> str:
+    """A setting as its user knows it: no quotes, and "none" for Python's None."""
+    return "none" if value is None else str(value)
 
 
 def _pair_lines(title: str, pairs: Mapping[str, tuple[object, object]]) -> Iterator[str]:
