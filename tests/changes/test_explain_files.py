@@ -1,5 +1,10 @@
 """Why two results differ, as far as their files tell: no image, no network, nothing segmented."""
 
+import os
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tifffile
@@ -82,3 +87,30 @@ def test_masks_of_two_sizes_and_without_a_record_still_get_an_answer(invoke, tmp
     refused = invoke("explain", tmp_path / "a.tif", tmp_path / "b.tif", "--model", "cpsam")
     assert (refused.code, refused.out) == (2, "")
     assert "--model would do nothing without --image" in refused.err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="sends the signal of Ctrl-C as POSIX does")
+def test_a_search_says_how_long_and_leaves_what_it_has(tmp_path):
+    masks = np.zeros((128, 128), np.uint16)
+    masks[10:30, 10:30], masks[60:90, 60:90] = 1, 2
+    tifffile.imwrite(tmp_path / "a.tif", masks)
+    tifffile.imwrite(tmp_path / "b.tif", np.where(masks == 1, 0, masks))
+    tifffile.imwrite(tmp_path / "image.tif", (50 + 150 * (masks > 0)).astype(np.uint8))
+    words = ["a.tif", "b.tif", "--image", "image.tif", "--model", "tiny"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "cellrepro", "explain", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as asked:
+        assert asked.stderr is not None
+        said = next(line for line in asked.stderr if line.startswith("how long"))
+        os.killpg(asked.pid, signal.SIGINT)
+        out, _ = asked.communicate()
+    assert "up to" in said
+    assert asked.returncode == 130
+    assert "1 of 3 cells" in out
+    assert "the replay was interrupted" in out

@@ -17,7 +17,7 @@ from cellrepro.changes.crops import Part, in_common, part_shown, placed
 from cellrepro.changes.named import image_name
 from cellrepro.changes.recorded_commands import recorded_commands
 from cellrepro.changes.recorded_settings import NOT_RECORDED, SettingOfBoth, side_by_side
-from cellrepro.changes.replay import Known, Replayed, replay
+from cellrepro.changes.replay import DURATION_NOTE, Known, Replayed, replay
 from cellrepro.changes.search import Fit, Reproduced
 from cellrepro.changes.sides import Side, networks, read_side
 from cellrepro.determinism import profiles
@@ -37,6 +37,10 @@ from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.store.store import Store
 from cellrepro.words import amount, joined, share_text
 
+_INTERRUPTED = (
+    "the replay was interrupted: what the files record is above, and no cause was tried to its "
+    "end; --minutes ends a search earlier with the best that it has"
+)
 _SAY_SECONDS = 30.0  # after which a line that stays says how far a search is
 
 
@@ -63,6 +67,8 @@ class Explanation(Result):
         Empty where they could be.
     from_files : bool
         Whether only what the files record was compared, as no image was given.
+    interrupted : bool
+        Whether the user ended the replay, so that only what the files record is left.
     """
 
     a: Side
@@ -74,6 +80,7 @@ class Explanation(Result):
     part: Part | None = None
     why_not_replayed: str = ""
     from_files: bool = False
+    interrupted: bool = False
 
     @property
     def vacuous(self) -> bool:
@@ -228,9 +235,15 @@ def explain(
     sources = networks((side_a, side_b), model, opened_store)
     profile_settings = profiles.load(profile)
     replayed = None
+    interrupted = False
     if result.n_differing:
         setup = Setup(profile_settings, mode, seed_of(mode, seed))
-        replayed = _replayed(side_a, side_b, pixels, sources, setup, minutes=minutes, quiet=quiet)
+        try:
+            replayed = _replayed(
+                side_a, side_b, pixels, sources, setup, minutes=minutes, quiet=quiet
+            )
+        except KeyboardInterrupt:
+            interrupted = True
     fit_a = None if replayed is None else replayed.a
     fit_b = None if replayed is None else replayed.b
     return Explanation(
@@ -244,6 +257,8 @@ def explain(
             "b": _commands(side_b, fit_b, image, sources, profile_settings),
         },
         part=part_shown(side_a, side_b),
+        why_not_replayed=_INTERRUPTED if interrupted else "",
+        interrupted=interrupted,
     )
 
 
@@ -362,6 +377,8 @@ class _SearchListener:
     def __call__(self, event: Event) -> None:
         if event.kind == "done":
             self._bar.advance(event.text)
+        elif event.kind == "note" and event.text.startswith(DURATION_NOTE):
+            self._bar.say(event.text)
         elif event.kind == "note":
             self._bar.note(event.text)
             if time.monotonic() - self._said_at > _SAY_SECONDS:

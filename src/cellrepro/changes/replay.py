@@ -15,11 +15,14 @@ import numpy as np
 from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.changes.conditions import CROP, VERSION, Condition, Crop, without
 from cellrepro.changes.search import MOST_CHANGES, Fit, Search
+from cellrepro.changes.search_values import TRIED
 from cellrepro.changes.trials import Gap, Trials, Usual, gap_between, n_cells_in
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 
+DURATION_NOTE = "how long"
+"""With this begins the note that says how long a search may take."""
 _NOTE_SECONDS = 5.0  # between two notes of how far a search is
 
 
@@ -113,7 +116,7 @@ def replay(
     CellreproError
         If what is recorded of a result cannot be carried out at all.
     """
-    notes = _SearchNotes(child)
+    notes = _SearchNotes(child, search_minutes)
     known_a, known_b = sides
     with child.prepared() as device:
         from cellrepro.determinism.generator_states import generators_kept
@@ -153,10 +156,12 @@ def masks_under(
 
 
 class _SearchNotes:
-    """Says now and then how far a search is."""
+    """Says now and then how far a search is, and once how long it may take."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, minutes: float) -> None:
         self._child = child
+        self._minutes = minutes
+        self._began_at = time.monotonic()
         self._last_note = time.monotonic()
         self._side = "A"
         self._n_tried = 0
@@ -167,9 +172,24 @@ class _SearchNotes:
 
     def one_more(self) -> None:
         self._n_tried += 1
+        if self._side == "A" and self._n_tried == 1:
+            self._began_at = time.monotonic()
+        elif self._side == "A" and self._n_tried == 2:  # the first is done
+            self._child.tell("note", self._duration(time.monotonic() - self._began_at))
         if time.monotonic() - self._last_note > _NOTE_SECONDS:
             self._last_note = time.monotonic()
             self._child.tell("note", f"{self._side}: {self._n_tried} settings tried")
+
+    def _duration(self, seconds: float) -> str:
+        """How long the searches may take, from what the first segmentation took."""
+        n_values = sum(map(len, TRIED.values()))
+        needed = seconds * n_values / 60
+        return (
+            f"{DURATION_NOTE}: the first segmentation took {seconds:.1f} s here, with loading the "
+            f"network; a round tries up to {n_values} values for each result, so up to "
+            f"{needed:.2g} min, and all rounds end after {self._minutes:g} min (--minutes). Ctrl-C "
+            "keeps what the files record; a part of the image takes less"
+        )
 
 
 def _built(

@@ -10,7 +10,16 @@ from typer import Argument, Option
 
 import cellrepro
 from cellrepro.asked import defaults
-from cellrepro.cli.command import Reply, baseline, code_for, refuse_idle, verb
+from cellrepro.cli.command import (
+    INTERRUPTED,
+    INTERRUPTED_CODE,
+    Reply,
+    baseline,
+    code_for,
+    complain,
+    refuse_idle,
+    verb,
+)
 from cellrepro.cli.shared_options import (
     MODEL_HELP,
     DataArgument,
@@ -121,9 +130,10 @@ def explain(
         store=store,
         minutes=minutes,
     )
-    return Reply(
-        explanation_answer(explanation), code_for(explanation.differs or explanation.vacuous)
-    )
+    code = code_for(explanation.differs or explanation.vacuous)
+    if explanation.interrupted:
+        code = complain(INTERRUPTED, INTERRUPTED_CODE)
+    return Reply(explanation_answer(explanation), code)
 
 
 @verb()
