@@ -13,12 +13,11 @@ from cellrepro.asked import defaults
 from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.changes.commands import Commands
 from cellrepro.changes.named import kind_of
-from cellrepro.changes.record_reading import label_image_record
+from cellrepro.changes.record_reading import label_image_record, seg_file_record
 from cellrepro.changes.recorded_commands import recorded_commands
 from cellrepro.changes.recorded_settings import RecordedSettings
 from cellrepro.changes.run_log import is_run_log, log_record
 from cellrepro.changes.run_record import run_record
-from cellrepro.changes.seg_record import seg_record
 from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import doubt
@@ -228,7 +227,7 @@ def _of_masks(path: Path) -> Description:
     recorded = {name: value for name, value in seg.settings.items() if name != "ismanual"}
     details["settings"] = recorded
     details["n_manual"] = int(np.sum(seg.settings.get("ismanual") or 0))
-    record = seg_record(path.name, seg)
+    record = seg_file_record(path, seg)
     return Description(
         "_seg.npy",
         digest=file_digest(path),

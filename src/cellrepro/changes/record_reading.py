@@ -8,11 +8,12 @@ import numpy as np
 
 from cellrepro.changes.named import image_name
 from cellrepro.changes.recorded_settings import RecordedSettings
+from cellrepro.changes.script_record import script_record
 from cellrepro.changes.seg_record import seg_record
 from cellrepro.changes.settings_file import sidecar_of, sidecar_record
 from cellrepro.changes.tiff_record import tiff_record
 from cellrepro.images.integer_images import Integers
-from cellrepro.images.seg_file import SEG_ENDING, read_seg
+from cellrepro.images.seg_file import SEG_ENDING, SegFile, read_seg
 
 
 def label_image_record(path: Path, masks: Integers) -> RecordedSettings:
@@ -28,13 +29,37 @@ def label_image_record(path: Path, masks: Integers) -> RecordedSettings:
     Returns
     -------
     RecordedSettings
-        Of ``NAME_masks.json``, else of a ``NAME_seg.npy`` beside it that holds the very same
-        labels; and of the tags of a TIFF.
+        Of ``NAME_masks.json``, as the lab or a script wrote it, else of any record of a script in
+        the folder, or a ``NAME_seg.npy``, that holds the very same labels; and of the tags of a
+        TIFF.
     """
     tags = tiff_record(path)
+    by_script = script_record(path, masks)
+    if by_script is not None:
+        return by_script.with_more_of(tags)
     if sidecar_of(path).is_file():
         return sidecar_record(path).with_more_of(tags)
     return _of_seg_beside(path, masks).with_more_of(tags)
+
+
+def seg_file_record(path: Path, seg: SegFile) -> RecordedSettings:
+    """Give what is recorded of a ``_seg.npy``: in it, and by the script that made its labels.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    seg : SegFile
+        What it holds.
+
+    Returns
+    -------
+    RecordedSettings
+        What its own fields say counts first.
+    """
+    own = seg_record(path.name, seg)
+    by_script = script_record(path, seg.masks)
+    return own if by_script is None else own.with_more_of(by_script)
 
 
 def _of_seg_beside(path: Path, masks: Integers) -> RecordedSettings:

@@ -1,8 +1,9 @@
 """What files record of how one result was made: values by name, each with the file it stands in.
 
 Every kind of file has a reader that gives such a record: `seg_record` (``_seg.npy``),
-`settings_file` (``NAME_masks.json``), `tiff_record` (tags), `run_record` (a run of a store) and
-`run_log` (Cellpose's own log). `record_reading` finds which of them to ask.
+`settings_file` and `script_record` (``NAME_masks.json`` of the lab, and of a script),
+`tiff_record` (tags), `run_record` (a run of a store) and `run_log` (Cellpose's own log).
+`record_reading` finds which of them to ask.
 """
 
 from __future__ import annotations

@@ -17,11 +17,10 @@ from cellrepro.changes.conditions import (
     Condition,
 )
 from cellrepro.changes.image_readings import as_read, readings
-from cellrepro.changes.record_reading import label_image_record
+from cellrepro.changes.record_reading import label_image_record, seg_file_record
 from cellrepro.changes.recorded_settings import MODEL_PATH, RecordedSettings
 from cellrepro.changes.run_log import USUAL_NAME, log_record
 from cellrepro.changes.run_record import run_record
-from cellrepro.changes.seg_record import seg_record
 from cellrepro.changes.trials import n_cells_in
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.image_file import read_labels
@@ -196,7 +195,7 @@ def _of_label_image(path: Path) -> Side:
 def _of_seg(path: Path, store: Store, *, with_network: bool) -> Side:
     """A file of the GUI, with what that records; the rest nobody knows."""
     seg = read_seg(path)
-    record = seg_record(path.name, seg)
+    record = seg_file_record(path, seg)
     weights = Path(str(record.beyond.get(MODEL_PATH, "")))
     model = find_model(str(weights), store) if with_network and weights.is_file() else None
     return _side(str(path), "_seg.npy", seg.masks, record, model=model)
