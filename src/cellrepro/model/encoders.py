@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -27,7 +28,10 @@ def default_network(version: str) -> str:
     >>> default_network("4.2.1.1"), default_network("4.0.9"), default_network("3.1.1.2")
     ('cpsam_v2', 'cpsam', 'cyto3')
     """
-    numbers = tuple(int(part) for part in version.split(".")[:2])
+    leading = re.match(r"(\d+)\.(\d+)", version)
+    if leading is None:  # the spec refuses what is no version
+        return _DEFAULTS[0][1]
+    numbers = (int(leading[1]), int(leading[2]))
     return next((name for first, name in _DEFAULTS if numbers >= first), _DEFAULTS[-1][1])
 
 
