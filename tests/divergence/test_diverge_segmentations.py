@@ -94,6 +94,7 @@ def test_a_setting_is_followed_to_its_stage_and_to_the_cells(usual, segmented, d
     assert again.computed.size.max_abs == found.computed.size.max_abs
 
 
+@pytest.mark.slow
 def test_files_and_pixels(usual, segmented, data, store, tmp_path):
     """Other bytes of the same pixels are a file that differs, and nothing else."""
     folder = tmp_path / "images"
@@ -112,6 +113,7 @@ def test_files_and_pixels(usual, segmented, data, store, tmp_path):
     assert (told.computed.stage, told.computed.size.max_abs) == ("decoded", None)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(cpu_capability() in ("DEFAULT", "AVX2"), reason="needs more than AVX2")
 def test_another_instruction_set_is_round_off_in_an_operation(usual, segmented, data, store):
     found = answer(usual, segmented(data, profile="cpu-avx2"), store)

@@ -137,6 +137,7 @@ def test_a_killed_worker(write, dask, store, small_store, wholeness):
     assert {item.name for item in store.iterdir()} == {"runs", "data", ".digests"}
 
 
+@pytest.mark.slow
 def test_a_grid_that_is_stopped_ends_its_own_repeats_alone(write, dask, tmp_path):
     """Two people at one scheduler: Ctrl-C of the one costs the other nothing."""
     for name in "ab":

@@ -306,6 +306,7 @@ def test_kernels_that_start_at_once_share_no_port(tmp_path):
     assert json.loads(told.text)["transport"] == "ipc"
 
 
+@pytest.mark.slow
 def test_the_benchmark_notebook_in_a_grid(small_store, tmp_path):
     """Of its first repeat nothing is stored yet when it shows its rates; those of other sizes are
     further runs."""
@@ -319,6 +320,7 @@ def test_the_benchmark_notebook_in_a_grid(small_store, tmp_path):
     assert len(Store(tmp_path / "outputs").runs()) == 2
 
 
+@pytest.mark.slow
 def test_further_runs_of_a_grids_notebook_are_stored_as_usual(write, tmp_path, wholeness):
     """Before its own and after it, under another profile, and its own once more."""
     body = """
