@@ -123,6 +123,7 @@ def equal_to(small_store, store):
     )
 
 
+@pytest.mark.slow
 def test_a_killed_worker(write, dask, store, small_store, wholeness):
     for name in "ab":
         dask.start_worker(name)
