@@ -114,3 +114,9 @@ def test_a_search_says_how_long_and_leaves_what_it_has(tmp_path):
     assert asked.returncode == 130
     assert "1 of 3 cells" in out
     assert "the replay was interrupted" in out
+
+
+def test_a_file_that_is_not_there_is_said_so(invoke):
+    answer = invoke("explain", seg("gui_4.2.1.1"), "nowhere_masks.tif")
+    assert answer.code == 2
+    assert "nowhere_masks.tif: no such file" in answer.err

@@ -17,6 +17,7 @@ from cellrepro.changes.conditions import (
     Condition,
 )
 from cellrepro.changes.image_readings import as_read, readings
+from cellrepro.changes.named import kind_of
 from cellrepro.changes.record_reading import label_image_record, seg_file_record
 from cellrepro.changes.recorded_settings import MODEL_PATH, RecordedSettings
 from cellrepro.changes.run_log import USUAL_NAME, log_record
@@ -144,6 +145,11 @@ def read_side(
         If a run has no such image, or a file cannot be read.
     """
     path = Path(reference)
+    if kind_of(path) == "masks" and not path.exists():
+        raise BadInput(
+            f"{reference}: no such file; expected masks (TIFF, PNG, .npy), a {SEG_ENDING}, or "
+            "KEY/REPEAT of a stored run: check its spelling and folder"
+        )
     if not path.exists():
         return _of_run(reference, image, store, with_network=with_network)
     if reference.endswith(SEG_ENDING):

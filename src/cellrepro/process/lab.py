@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.process.locked_environment import LockedEnvironment, SetUpFailed
+from cellrepro.process.locked_environment import FolderTaken, LockedEnvironment, SetUpFailed
 from cellrepro.process.own_wheel import write_own_wheel
 from cellrepro.store.locks import locked
 from cellrepro.store.whole_files import write_whole
@@ -168,10 +168,13 @@ def _bring_up_to_date(environment: LockedEnvironment, interpreter: str) -> None:
                     return
                 environment.ready.unlink()
             else:
+                environment.refuse_folder_of_others()
                 _announce(environment.folder)
                 environment.make(interpreter, uv=uv)
             environment.install(uv=uv, verbose=sys.stderr.isatty())
             environment.install_package("--force-reinstall", str(wheel))
+    except FolderTaken as failure:
+        raise BadInput(str(failure)) from failure
     except SetUpFailed as failure:
         raise NotPossibleHere(str(failure)) from failure
     environment.compile_what_runs()

@@ -40,6 +40,10 @@ class SetUpFailed(Exception):
     """The message says what failed, and that the next attempt begins anew."""
 
 
+class FolderTaken(SetUpFailed):
+    """The folder holds something that was not begun here; it stays as it is."""
+
+
 @dataclass(frozen=True)
 class LockedEnvironment:
     """A virtual environment that is made from a lock.
@@ -105,19 +109,26 @@ class LockedEnvironment:
         if not (succeeds(*of_python) or (uv and succeeds(*of_uv, str(self.folder)))):
             raise self._failed(of_python)
 
-    def _remove_unfinished(self) -> None:
-        """Remove an environment that was never finished, and refuse to remove anything else."""
+    def refuse_folder_of_others(self) -> None:
+        """Raise `FolderTaken` where the folder holds anything that was not begun here."""
         folder = self.folder
         if not folder.exists() and not folder.is_symlink():
             return
-        was_begun = not folder.is_symlink() and (folder / self.mark).is_file()
-        if not was_begun and (not folder.is_dir() or _holds_a_file(folder)):
+        if not self._was_begun() and (not folder.is_dir() or _holds_a_file(folder)):
             link = f", but a link to {folder.resolve()}" if folder.is_symlink() else ""
-            raise SetUpFailed(
+            raise FolderTaken(
                 f"{folder} is no virtual environment that this set-up has begun{link}; nothing was "
                 f"removed. Move it away or name another folder, then run {self.again} again"
             )
-        if not was_begun:
+
+    def _was_begun(self) -> bool:
+        return not self.folder.is_symlink() and (self.folder / self.mark).is_file()
+
+    def _remove_unfinished(self) -> None:
+        """Remove an environment that was never finished, and refuse to remove anything else."""
+        self.refuse_folder_of_others()
+        folder = self.folder
+        if not self._was_begun():
             return
         sys.stderr.write(f"{folder} was not finished: removing it and starting anew\n")
         for item in folder.iterdir():
