@@ -58,12 +58,10 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
         If one of them does not exist or cannot be read, if they are not of one kind, or if their
         masks have no image in common.
 
-    Notes
-    -----
-    Masks are compared by the name of their image: ``NAME_masks.tif``, ``NAME_cp_masks.png``,
-    ``NAME_seg.npy`` and the image ``NAME`` of a run belong together, and in a folder without such
-    names ``NAME.tif``. A file that is given is compared with the only image of the other side,
-    whatever that is called.
+    See Also
+    --------
+    cellrepro.show.pages.compare.compare : What users call; it says how files are matched, and
+        writes the page.
     """
     opened_store = Store(store)
     kinds = {kind_of(Path(a)), kind_of(Path(b))}
