@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,12 @@ import numpy as np
 import pytest
 import tifffile
 import torch
+from typer.main import get_command
 
 import cellrepro
 from cellrepro.bits.digests import file_digest
+from cellrepro.cli.command import app
+from cellrepro.cli.examples import EXAMPLES
 from cellrepro.images.folder import read_folder
 from cellrepro.process import calling
 from cellrepro.store.store import Store
@@ -382,3 +386,28 @@ def test_alone_it_shows_its_commands_and_says_its_version(invoke):
     assert "Commands:" in alone.out + alone.err
     assert "Traceback" not in alone.err
     assert invoke("--version").out == f"cellrepro {cellrepro.__version__}\n"
+
+
+def test_every_command_shows_examples_that_are_read_without_an_error():
+    """With all their options and values; nothing is carried out."""
+    unused = {*EXAMPLES}
+    for words, command in commands_of(get_command(app)):
+        name = " ".join(words)
+        assert EXAMPLES[name], name
+        unused.remove(name)
+        for example in EXAMPLES[name]:
+            program, *given = shlex.split(example.command)
+            assert (program, given[: len(words)]) == ("cellrepro", [*words]), example
+            command.make_context(name, given[len(words) :])  # raises what a user would read
+            assert f"  {example.command}" in command.epilog
+            assert len(example.command) <= 76, f"wider than a terminal: {example.command}"
+    assert not unused
+
+
+def commands_of(group, words=()):
+    """The words of every command after the name of the program, and the command."""
+    for word, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands_of(command, (*words, word))
+        else:
+            yield (*words, word), command

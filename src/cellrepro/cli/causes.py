@@ -64,7 +64,7 @@ def doctor(
     model: ModelOption = defaults.MODEL,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Say what of this host, process and profile is not reproducible, and the remedy."""
+    """Say what is not reproducible on this computer, and what to do about it."""
     if warning is not None:
         refuse_idle(context, ("seed",), "beside --warning")
         chosen = profile if is_given(context, "profile") else None
@@ -117,18 +117,20 @@ def audit(
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = "fast",
     steps: Annotated[
-        int, Option(help="to audit; images with --task segment")
+        int, Option(help="how many are audited; with --task segment, images")
     ] = defaults.AUDITED_STEPS,
-    replays: Annotated[int, Option(help="of each operation")] = defaults.REPLAYS,
+    replays: Annotated[int, Option(help="how often each operation is repeated")] = defaults.REPLAYS,
     suspects: Annotated[
-        int, Option(help="replays of those known to race")
+        int, Option(help="how often one that is known to vary is repeated")
     ] = defaults.SUSPECT_REPLAYS,
-    threads: Annotated[int | None, Option(help="instead of the profile's")] = None,
+    threads: Annotated[
+        int | None, Option(help="number of threads, in place of the profile's")
+    ] = None,
     effect: Annotated[
         int,
-        Option(help="trainings for each operation that does not repeat, with only it left free"),
+        Option(help="trainings that show what each operation that varies changes; 0: none"),
     ] = 0,
-    epochs: Annotated[int, Option(help="of these trainings")] = defaults.EPOCHS,
+    epochs: Annotated[int, Option(help="of the trainings of --effect")] = defaults.EPOCHS,
     images_per_epoch: ImagesPerEpochOption = None,
     task: Annotated[str, one_of(("train", "segment"), help="what is audited")] = "train",
     settings: SettingsOption = None,
@@ -137,7 +139,7 @@ def audit(
     ] = None,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Replay every operation of training steps, or of a segmentation; report those that flip."""
+    """Repeat every operation of a training or segmentation; list those that give different bits."""
     _refuse_idle_options(context, task, function, effect)
     if function is not None:
         of_function = cellrepro.audit_function(
@@ -272,12 +274,14 @@ def diverge(
     a: Annotated[str, Argument(help="KEY or KEY/REPEAT of the store")],
     b: OtherArgument,
     data: Annotated[str | None, Option(help="the images, if they have moved")] = None,
-    again: Annotated[bool, Option(help="re-execute the diverging step")] = True,
-    repetitions: Annotated[int, Option(help="of the diverging step")] = 20,
-    suspects: Annotated[int, Option(help="of operations known to race")] = defaults.SUSPECT_REPLAYS,
+    again: Annotated[bool, Option(help="execute the step that differs again")] = True,
+    repetitions: Annotated[int, Option(help="how often that step is executed again")] = 20,
+    suspects: Annotated[
+        int, Option(help="the same of operations that are known to vary")
+    ] = defaults.SUSPECT_REPLAYS,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Name the first place where two runs diverge: stage, step, operation and line."""
+    """Find the first place where two runs differ: stage, step, operation and line of code."""
     divergence = cellrepro.diverge(
         a,
         b,
@@ -295,10 +299,12 @@ def diverge(
 def growth(
     a: Annotated[str, Argument(help="KEY or KEY/REPEAT, trained with --keep-checkpoints")],
     b: OtherArgument,
-    masks: Annotated[int, Option(help="at how many epochs")] = defaults.MASKS_ON_THE_WAY,
+    masks: Annotated[
+        int, Option(help="at how many epochs images are segmented")
+    ] = defaults.MASKS_ON_THE_WAY,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Follow two runs with checkpoints: weights, pixels, cells and scores by epoch."""
+    """Show how two trainings grow apart: weights, pixels, cells and scores by epoch."""
     repeat_a, repeat_b = cellrepro.Store(store).find_two(a, b)
     moments = cellrepro.growth(a, b, n_masks=masks, store=store)
     return Reply(growth_answer(moments, repeat_a.name, repeat_b.name))

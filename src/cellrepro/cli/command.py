@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cellrepro.asked.choices import STORED_CHECKPOINTS
+from cellrepro.cli.examples import examples_text
 from cellrepro.cli.lab import GIVEN, carried_out
 from cellrepro.cli.shared_options import JsonOption
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
@@ -67,8 +68,8 @@ class _Commands(typer.core.TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    help="The reproducibility lab for Cellpose: is it the same, where does it differ, does it "
-    "matter, how is it pinned.",
+    help="The reproducibility lab for Cellpose: are two results the same, where do they differ, "
+    "why, and does it matter?",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -93,8 +94,8 @@ def _before_any_verb(
     pass
 
 
-baseline = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(baseline, name="baseline", help="Hold later results to a small file.")
+baseline = typer.Typer(name="baseline", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(baseline, help="Check later results against a small file.")
 
 
 def verb(
@@ -116,11 +117,14 @@ def verb(
     """
 
     def decorate(function: Callable[..., Reply]) -> Callable[..., None]:
+        own_name = name or function.__name__
+        full_name = own_name if group is app else f"{group.info.name} {own_name}"
+
         @functools.wraps(function)
         def command(*, as_json: bool, **options: Any) -> None:  # as Typer passes them
             try:
                 code = carried_out(
-                    name or function.__name__,
+                    own_name,
                     options,
                     work=lambda: _said(function(**options), as_json=as_json),
                 )
@@ -145,7 +149,11 @@ def verb(
         command.__signature__ = signature.replace(  # type: ignore[attr-defined]  # Typer reads it
             parameters=parameters
         )
-        group.command(name)(command)
+        group.command(
+            name,
+            short_help=(function.__doc__ or "").partition("\n")[0],  # whole, where Typer cuts it
+            epilog=examples_text(full_name),
+        )(command)
         return command
 
     return decorate

@@ -60,7 +60,7 @@ def set_up_lab(
         str | None, Option(help="the interpreter to make it with; default the one that runs this")
     ] = None,
 ) -> Reply:
-    """Make the full lab in an environment of its own, beside what is installed."""
+    """Make the full lab in an environment of its own; nothing that is installed changes."""
     from cellrepro.process.lab import make_lab
 
     lab = make_lab(folder, python=python)

@@ -18,19 +18,21 @@ from cellrepro.show.answers.stored_runs import stored_runs_answer
 
 @verb()
 def grid(
-    file: Annotated[str, Argument(help="a grid of specs, YAML")],
+    file: Annotated[str, Argument(help="a grid file, YAML")],
     workers: Annotated[
-        int | None, Option(help="at once; default one per GPU, or as the cores allow")
+        int | None, Option(help="runs at once; default one per GPU, or as the cores allow")
     ] = None,
     scheduler: Annotated[str | None, Option(help="of Dask: tcp://HOST:PORT")] = None,
     slurm: Annotated[str | None, Option(help="YAML with options of Slurm jobs")] = None,
     time_limit: Annotated[float | None, Option(help="minutes that a repeat may take")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="say what would run")] = False,
     override: Annotated[list[str] | None, Option("--set", help="NAME=VALUE, NAME=[A, B]")] = None,
-    repeats: Annotated[int | None, Option(help="of every spec; default as in the file")] = None,
+    repeats: Annotated[
+        int | None, Option(help="of every combination; default as in the file")
+    ] = None,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Carry out a grid of specs through papermill; finished ones are not run again."""
+    """Run every combination of a grid file as a notebook; what is finished is not run again."""
     from cellrepro.grid.cost_estimate import with_estimates
     from cellrepro.grid.grid import planned
     from cellrepro.show.live import live_table
@@ -52,7 +54,7 @@ def grid(
 
 @verb()
 def watch(store: StoreOption = defaults.STORE) -> Reply:
-    """Show how the grids of a store stand; in a terminal until they end."""
+    """Show how far the grids of a store are; in a terminal until they end."""
     from cellrepro.show.live import as_lines, follow
 
     statuses = follow(store)
@@ -66,7 +68,7 @@ def report(
     ] = None,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Write the cross-device report over everything in the store."""
+    """Write one page about all runs in the store, across devices and machines."""
     written = cellrepro.write_report(store, html=output)
     document = {"html": written.html, "runs": written.runs, "groups": written.groups}
     return Reply(Answer(document, [written.sentence(), f"report: {written.html}"]))

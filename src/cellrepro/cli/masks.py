@@ -63,7 +63,7 @@ def compare(
 def explore(
     image: Annotated[str, Argument(help="the image: TIFF, PNG or JPEG")],
     a: Annotated[str, Argument(help="masks of it: TIFF, PNG, .npy or _seg.npy")],
-    b: Annotated[str, Argument(help="other masks of it")],
+    b: Annotated[str, Argument(help="different masks of it")],
     truth: Annotated[str | None, Option(help="annotated masks of it")] = None,
     html: Annotated[
         str | None, Option(help="write the page to this file instead of opening it")
@@ -110,10 +110,10 @@ def explain(
     seed: SeedOption = None,
     store: StoreOption = defaults.STORE,
     minutes: Annotated[
-        float, Option(help="after which the search of what nobody recorded ends")
+        float, Option(help="how long settings that nobody recorded are searched")
     ] = defaults.SEARCH_MINUTES,
 ) -> Reply:
-    """Say why two results of one image differ: what both record; with --image, replayed."""
+    """Say why two results of one image differ: recorded settings; with --image, segmented again."""
     if image is None:
         of_a_replay = ("model", "profile", "mode", "seed", "minutes")
         refuse_idle(context, of_a_replay, "without --image, as nothing is segmented")
@@ -179,7 +179,7 @@ def tiles(
     settings: SettingsOption = None,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Say which cells depend on where tiles lie, and find straight cuts in any masks."""
+    """Say which cells depend on the position of tiles; find straight cuts in any masks."""
     if (data is None) == (masks is None):
         raise BadInput("give a folder of images, or --masks with a label image")
     if masks is not None:
@@ -229,14 +229,18 @@ def save_baseline(
 
 @verb("check", group=baseline)
 def check_baseline(
-    file: Annotated[str, Argument(help="of cellrepro baseline save")],
+    file: Annotated[str, Argument(help="a file that baseline save wrote")],
     masks: Annotated[str, Argument(help="masks, a folder, KEY or KEY/REPEAT")],
-    max_ppm: Annotated[float | None, Option(help="differing pixels of an image")] = None,
-    max_changed: Annotated[float | None, Option(help="share of the cells")] = None,
-    max_lost: Annotated[int | None, Option(help="cells of the baseline")] = None,
+    max_ppm: Annotated[
+        float | None, Option(help="differing pixels per million, in any image")
+    ] = None,
+    max_changed: Annotated[
+        float | None, Option(help="share of cells without a match, 0 to 1")
+    ] = None,
+    max_lost: Annotated[int | None, Option(help="cells of the baseline that are gone")] = None,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Hold masks to a baseline; without any limit to the baseline's own."""
+    """Check masks against a baseline; without a limit, the baseline's own limits count."""
     check = cellrepro.check_baseline(
         file,
         masks,

@@ -49,14 +49,24 @@ def train(
     images_per_epoch: ImagesPerEpochOption = None,
     weight_decay: Annotated[float, Option(help="of the optimizer")] = defaults.WEIGHT_DECAY,
     min_train_masks: Annotated[
-        int, Option(help="an image with fewer is left out")
+        int, Option(help="an image with fewer cells is left out")
     ] = defaults.MIN_TRAIN_MASKS,
-    rescale: Annotated[bool, Option(help="images to the usual size of cells")] = False,
-    scale_range: Annotated[float, Option(help="of sizes shown")] = defaults.SCALE_RANGE,
-    normalize: Annotated[bool, Option(help="off: images as they are stored")] = True,
-    train_probs: Annotated[str | None, Option(help="by image, else 1: '{NAME: 3}'")] = None,
-    nimg_test_per_epoch: Annotated[int | None, Option(help="drawn for the test loss")] = None,
-    augmentation: Annotated[bool, Option(help="off: images as they are")] = True,
+    rescale: Annotated[
+        bool, Option(help="resize images so that their cells have Cellpose's usual size")
+    ] = False,
+    scale_range: Annotated[
+        float, Option(help="random resizing: 0.5 is 0.75 to 1.25 times")
+    ] = defaults.SCALE_RANGE,
+    normalize: Annotated[
+        bool, Option(help="--no-normalize: intensities as they are stored")
+    ] = True,
+    train_probs: Annotated[
+        str | None, Option(help="how often images are drawn, else 1: '{NAME: 3}'")
+    ] = None,
+    nimg_test_per_epoch: Annotated[
+        int | None, Option(help="test images drawn for the test loss")
+    ] = None,
+    augmentation: Annotated[bool, Option(help="--no-augmentation: images as they are")] = True,
     ranks: Annotated[int, Option(help="processes that share each batch")] = defaults.RANKS,
     sgd: Annotated[bool, Option("--SGD", help="refused, as Cellpose ignores it")] = False,
     bsize: Annotated[int, Option(help="refused, but for 256 pixels")] = defaults.CROP_SIZE,
@@ -65,23 +75,28 @@ def train(
     mode: ModeOption = defaults.MODE,
     repeats: RepeatsOption = defaults.TRAININGS,
     ledger: LedgerOption = defaults.LEDGER,
-    loose: Annotated[str | None, Option(help="left as it is in mode strict: index_put")] = None,
-    resume: Annotated[bool, Option("--resume", help="go on where it was killed")] = False,
+    loose: Annotated[
+        str | None, Option(help="operation that mode strict does not replace: index_put")
+    ] = None,
+    resume: Annotated[
+        bool, Option("--resume", help="continue a training that was stopped")
+    ] = False,
     checkpoint_every: Annotated[
-        int | None, Option(help="epochs apart; 0: none; small networks: 1")
+        int | None, Option(help="number of epochs between two; 0: none; small networks: 1")
     ] = None,
     keep_checkpoints: Annotated[
-        StoredCheckpoints, one_of(STORED_CHECKPOINTS, help="in the store; without a word all")
+        StoredCheckpoints,
+        one_of(STORED_CHECKPOINTS, help="which ones stay in the store; without a value all"),
     ] = "none",
     continued_from: Annotated[
         str | None, Option("--continue", help="KEY/REPEAT that kept its last checkpoint")
     ] = None,
     operation_steps: Annotated[
-        str | None, Option(help="for --ledger ops: 0,17 or 0-9; their operations are judged, too")
+        str | None, Option(help="steps of which --ledger ops records operations: 0,17 or 0-9")
     ] = None,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Train one spec several times and say whether the repeats came out the same."""
+    """Train one network several times with the same settings; say if the results are equal."""
     from cellrepro.run.options import TrainingOptions
     from cellrepro.run.train import train_with
 
@@ -144,7 +159,7 @@ def segment(
     ] = None,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Segment the same images several times and say whether every mask is the same."""
+    """Segment the same images several times; say whether every mask is the same."""
     outcome = cellrepro.segment(
         data,
         model=model,
@@ -178,7 +193,7 @@ def wrap(
     timeout: Annotated[float | None, Option(help="seconds that an image may take")] = None,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Run any program that segments several times; say whether every mask is the same."""
+    """Segment several times with a program of your own; say whether every mask is the same."""
     outcome = cellrepro.wrap(
         data,
         command,
@@ -202,7 +217,7 @@ def wrap_python(
     repeats: RepeatsOption = defaults.SEGMENTATIONS,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Call a function that segments several times; say whether every mask is the same."""
+    """Segment several times with a function of your own; say whether every mask is the same."""
     outcome = cellrepro.wrap_python(
         function, data, seed=seed, profile=profile, mode=mode, repeats=repeats, store=store
     )

@@ -53,8 +53,8 @@ def one_of(words: Sequence[str], *names: str, help: str) -> Any:
     )
 
 
-DataArgument = Annotated[str, Argument(help="folder of images in Cellpose's convention")]
-OtherArgument = Annotated[str, Argument(help="the other one; of one KEY two repeats")]
+DataArgument = Annotated[str, Argument(help="folder of images, named as Cellpose expects")]
+OtherArgument = Annotated[str, Argument(help="the second one; KEY KEY means its repeats 0 and 1")]
 FolderArgument = Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")]
 StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
 JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
@@ -82,17 +82,20 @@ ModeOption = Annotated[
     Mode,
     one_of(
         MODES,
-        help="off: plain Cellpose, no seed; fast: seeds alone; warn; strict: nothing may race",
+        help="off: plain Cellpose, no seed; fast: only seeds; warn: also say which operations can "
+        "vary; strict: also replace them, or stop",
     ),
 ]
-DataSeedOption = Annotated[str, Option(help="of image order and augmentation; or cellpose")]
-LedgerOption = Annotated[
-    LedgerKind, one_of(LEDGERS, help="digests of no, every step, or every operation")
+DataSeedOption = Annotated[
+    str, Option(help="seed of image order and augmentation; cellpose: as Cellpose does")
 ]
-BatchSizeOption = Annotated[int, Option(help="images a step")]
+LedgerOption = Annotated[
+    LedgerKind, one_of(LEDGERS, help="checksums of nothing, of every step, or of every operation")
+]
+BatchSizeOption = Annotated[int, Option(help="images in a step")]
 RepeatsOption = Annotated[int, Option(help="how often; 2 or more give a verdict")]
 ImagesPerEpochOption = Annotated[
-    int | None, Option(help="drawn; default all, small networks at least 48")
+    int | None, Option(help="images drawn; default all, and at least 48 for small networks")
 ]
 SettingsOption = Annotated[
     list[str] | None,
