@@ -5,6 +5,9 @@ import re
 import pytest
 
 from cellrepro.audits.effect import Effect
+from cellrepro.determinism.process_start import require_at_startup
+from cellrepro.errors import BadInput
+from cellrepro.run import wrapped_program
 from cellrepro.same.consensus import agree
 from cellrepro.same.metrics import compare_masks
 from cellrepro.same.operation_alignment import align
@@ -77,3 +80,19 @@ def test_sentences_of_repeats_and_operations():
         "aten.x: 2 different weights, up to less than 0.01 % of them changed over 2 "
         "repeats with it alone loose; no pixel differs"
     )
+
+
+def test_on_windows_commands_keep_their_backslashes_and_are_said_for_powershell(monkeypatch):
+    """The name of the system is planted, and given back: pytest needs the true one."""
+    with monkeypatch.context() as planted:
+        planted.setattr("os.name", "nt")
+        words = wrapped_program._words_of(r"C:\py\python.exe 'C:\my files\segment.py' {image}")
+        label = wrapped_program._label_of(tuple(words))
+        refusal = None
+        try:
+            require_at_startup({"NEVER_SET": "b c"})
+        except BadInput as error:
+            refusal = str(error)
+    assert words[:2] == [r"C:\py\python.exe", r"C:\my files\segment.py"]
+    assert label == "python.exe segment.py"
+    assert "`$env:NEVER_SET='b c'; python ...`" in refusal

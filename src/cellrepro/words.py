@@ -137,3 +137,31 @@ def with_variables(variables: Mapping[str, str], command: str, *, windows: bool)
         return " ".join([*set_for_it, command])
     doubled = {name: value.replace("'", "''") for name, value in variables.items()}
     return "; ".join([*(f"$env:{name}='{value}'" for name, value in doubled.items()), command])
+
+
+def words_of(command: str, *, windows: bool) -> list[str]:
+    r"""The words of a command line, as a shell divides them.
+
+    Parameters
+    ----------
+    command : str
+    windows : bool
+        Whether a backslash divides the folders of a path; elsewhere it protects the next letter.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> words_of("python 'my script.py' {image}", windows=False)
+    ['python', 'my script.py', '{image}']
+    >>> words_of(r'C:\py\python.exe "C:\my files\a.py" {image}', windows=True)
+    ['C:\\py\\python.exe', 'C:\\my files\\a.py', '{image}']
+    """
+    divided = shlex.shlex(command, posix=True, punctuation_chars=False)
+    divided.whitespace_split = True
+    divided.commenters = ""
+    if windows:
+        divided.escape = ""
+    return list(divided)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.modes import environment
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput
+from cellrepro.words import with_variables
 
 
 def startup_variables(seed: int | None, *, mode: Mode = "fast") -> dict[str, str]:
@@ -79,10 +79,10 @@ def require_at_startup(variables: Mapping[str, str], *, what: str = "this") -> N
         if not started.get(name) == os.environ.get(name) == expected
     ]
     if problems:
-        command = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+        command = with_variables(variables, "python ...", windows=os.name == "nt")
         raise BadInput(
             f"{what} needs variables that must be set before the process starts, but here "
-            f"{'; '.join(problems)}; start it again as `{command} python ...` (a notebook's "
+            f"{'; '.join(problems)}; start it again as `{command}` (a notebook's "
             "Jupyter likewise: in a cell it is too late), or through `cellrepro train` or "
             "cellrepro.train, which start a process of their own with their profile's variables"
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -12,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from cellrepro.run.imported_files import ScriptContent
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.wrapped import WrappedRequest, plan_wrapped
+from cellrepro.words import words_of
 
 LOGS = "logs"
 """The folder of a repeat in which stands what a program said, a file for each image."""
@@ -61,7 +61,7 @@ def plan_program(
     _refuse_other_modes(options.mode)
     if timeout is not None and not timeout > 0:
         raise BadInput(f"timeout is {timeout}; expected seconds, more than 0")
-    words = tuple(shlex.split(command) if isinstance(command, str) else map(str, command))
+    words = tuple(_words_of(command))
     _refuse_without_placeholders(words)
     program = shutil.which(words[0])
     if program is None:
@@ -83,6 +83,12 @@ def plan_program(
         timeout=timeout,
     )
     return replace(plan, request=request)
+
+
+def _words_of(command: Sequence[str] | str) -> list[str]:
+    if isinstance(command, str):
+        return words_of(command, windows=os.name == "nt")
+    return [str(word) for word in command]
 
 
 def _refuse_other_modes(mode: Mode) -> None:
@@ -125,9 +131,18 @@ def _with_absolute_paths(words: tuple[str, ...], files: Mapping[str, Path]) -> l
 
 def _label_of(words: tuple[str, ...]) -> str:
     """A command for people: without folders and placeholders, and not too long."""
-    names = [_PLACEHOLDER.sub("", word.rpartition("/")[2]) for word in words]
+    last_part = _last_part_on_windows if os.name == "nt" else _last_part
+    names = [_PLACEHOLDER.sub("", last_part(word)) for word in words]
     label = " ".join(" ".join(names).split())
     return label if len(label) <= _LONGEST_LABEL else f"{label[:_LONGEST_LABEL]}…"
+
+
+def _last_part(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _last_part_on_windows(path: str) -> str:
+    return PureWindowsPath(path).name
 
 
 # -- in the process of a repeat ------------------------------------------------------------
