@@ -104,7 +104,7 @@ def test_two_changes_that_hide_each_other_are_found(made, small_store):
     truth = {"diameter": 22.0, "cellprob_threshold": 1.0}
     known = {name: value for name, value in Settings().by_name().items() if name not in truth}
     known |= {"precision": "float32", "image.depth": None, "image.channels": None}
-    fit = Search(trials(), trials().masks(truth), known=known, near={}).fit()
+    fit = Search(trials(), trials().masks(truth), known=known).fit(near={})
     assert {name: fit.condition[name] for name in truth} == truth
     assert (fit.reproduced, fit.gap) == ("made", (0, 0))
 

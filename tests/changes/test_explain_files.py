@@ -1,6 +1,8 @@
 """Why two results differ, as far as their files tell: no image, no network, nothing segmented."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -97,7 +99,7 @@ def test_a_search_says_how_long_and_leaves_what_it_has(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", masks)
     tifffile.imwrite(tmp_path / "b.tif", np.where(masks == 1, 0, masks))
     tifffile.imwrite(tmp_path / "image.tif", (50 + 150 * (masks > 0)).astype(np.uint8))
-    words = ["a.tif", "b.tif", "--image", "image.tif", "--model", "tiny"]
+    words = ["a.tif", "b.tif", "--image", "image.tif", "--model", "tiny", "--json"]
     with subprocess.Popen(
         [sys.executable, "-m", "cellrepro", "explain", *words],
         cwd=tmp_path,
@@ -109,11 +111,16 @@ def test_a_search_says_how_long_and_leaves_what_it_has(tmp_path):
         assert asked.stderr is not None
         said = next(line for line in asked.stderr if line.startswith("how long"))
         os.killpg(asked.pid, signal.SIGINT)
-        out, _ = asked.communicate()
-    assert "up to" in said
+        out, said_later = asked.communicate()
+    assert re.search(r"one segmentation takes .* values are tried first, .* so up to", said)
+    assert "the search ends with what it has found" in said_later
     assert asked.returncode == 130
-    assert "1 of 3 cells" in out
-    assert "the replay was interrupted" in out
+    found = json.loads(out)
+    assert found["interrupted"] is True
+    assert found["not_replayed"] is None
+    a, b = found["reproduced"]["a"], found["reproduced"]["b"]
+    assert (a["stopped"], b["stopped"]) == (True, True)
+    assert a["tried"] + b["tried"] < 20
 
 
 def test_a_file_that_is_not_there_is_said_so(invoke):

@@ -259,3 +259,8 @@ NAMES = (
     *(f"normalize.{name}" for name in Normalize.model_fields),
 )
 """Every setting, as people write it: ``diameter``, ``normalize.sharpen``."""
+
+AFTER_NETWORK = frozenset(
+    {"flow_threshold", "cellprob_threshold", "niter", "min_size", "max_size_fraction"}
+)
+"""Settings that the network's output does not depend on; flow3D_smooth is one of stacks."""

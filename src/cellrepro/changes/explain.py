@@ -17,8 +17,9 @@ from cellrepro.changes.crops import Part, in_common, part_shown, placed
 from cellrepro.changes.named import image_name
 from cellrepro.changes.recorded_commands import recorded_commands
 from cellrepro.changes.recorded_settings import NOT_RECORDED, SettingOfBoth, side_by_side
-from cellrepro.changes.replay import DURATION_NOTE, Known, Replayed, replay
+from cellrepro.changes.replay import Known, Replayed, replay
 from cellrepro.changes.search import Fit, Reproduced
+from cellrepro.changes.search_duration import DURATION_NOTE
 from cellrepro.changes.sides import Side, networks, read_side
 from cellrepro.determinism import profiles
 from cellrepro.determinism.choices import Mode
@@ -30,16 +31,23 @@ from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Event
+from cellrepro.process.endings import RunError
+from cellrepro.process.interrupts import end_on_request
 from cellrepro.process.setup import Setup
 from cellrepro.progress import Progress, progress
 from cellrepro.results import Result, Row
 from cellrepro.same.metrics import MaskComparison, compare_masks
+from cellrepro.store import this_machine
 from cellrepro.store.store import Store
 from cellrepro.words import amount, joined, share_text
 
 _INTERRUPTED = (
     "the replay was interrupted: what the files record is above, and no cause was tried to its "
-    "end; --minutes ends a search earlier with the best that it has"
+    "end; a first Ctrl-C alone ends the search with what it has found"
+)
+_WHAT_FOLLOWS_INTERRUPT = (
+    "the search ends with what it has found: after the segmentation that is being computed, and a "
+    "few more by which causes are named. Ctrl-C again ends it at once, with what the files record"
 )
 _SAY_SECONDS = 30.0  # after which a line that stays says how far a search is
 
@@ -68,7 +76,8 @@ class Explanation(Result):
     from_files : bool
         Whether only what the files record was compared, as no image was given.
     interrupted : bool
-        Whether the user ended the replay, so that only what the files record is left.
+        Whether the user ended the replay: it holds what was found until then, or, where
+        `replayed` is None, only what the files record.
     """
 
     a: Side
@@ -132,7 +141,9 @@ class Explanation(Result):
         if self.replayed is None and self.part is not None:
             causes.append(CROP)
         caused_by = f"caused by {joined(causes)}" if causes else "no cause was found"
-        return f"{differ}; {caused_by}; {share_text(self.unexplained)} of the cells unexplained"
+        remains = f"{share_text(self.unexplained)} of the cells unexplained"
+        cut_short = "; the search was cut short" if self.interrupted else ""
+        return f"{differ}; {caused_by}; {remains}{cut_short}"
 
     def _recorded(self) -> str:
         """Say what the two record differently."""
@@ -244,6 +255,8 @@ def explain(
             )
         except KeyboardInterrupt:
             interrupted = True
+    if replayed is not None:
+        interrupted = replayed.cut_short
     fit_a = None if replayed is None else replayed.a
     fit_b = None if replayed is None else replayed.b
     return Explanation(
@@ -257,7 +270,7 @@ def explain(
             "b": _commands(side_b, fit_b, image, sources, profile_settings),
         },
         part=part_shown(side_a, side_b),
-        why_not_replayed=_INTERRUPTED if interrupted else "",
+        why_not_replayed=_INTERRUPTED if interrupted and replayed is None else "",
         interrupted=interrupted,
     )
 
@@ -356,15 +369,33 @@ def _replayed(
     minutes: float,
     quiet: bool,
 ) -> Replayed:
-    task = partial(
-        replay,
-        sources=sources,
-        image=image,
-        sides=[Known(a.condition(sources), a.masks), Known(b.condition(sources), b.masks)],
-        search_minutes=minutes,
-    )
-    with progress(3, "replays", quiet=quiet) as bar:
-        return in_child(task, setup, label="replays", on_event=_SearchListener(bar))
+    with (
+        progress(3, "replays", quiet=quiet) as bar,
+        end_on_request(_WHAT_FOLLOWS_INTERRUPT, quiet=quiet) as end_request,
+    ):
+        task = partial(
+            replay,
+            sources=sources,
+            image=image,
+            sides=[Known(a.condition(sources), a.masks), Known(b.condition(sources), b.masks)],
+            search_minutes=minutes,
+            end_request=end_request,
+            shorter=_what_makes_it_shorter(setup.profile),
+        )
+        try:
+            return in_child(task, setup, label="replays", on_event=_SearchListener(bar))
+        except RunError as error:
+            if end_request.is_made:  # it came before the process could take it as a request
+                raise KeyboardInterrupt from error
+            raise
+
+
+def _what_makes_it_shorter(profile: Profile) -> str:
+    """What a user can do for whom a search takes too long."""
+    ways = ["Ctrl-C ends it with what it has found"]
+    if profile.kind == "cpu":
+        ways += [f"--profile auto computes on {gpu['name']}" for gpu in this_machine.gpus()[:1]]
+    return "; ".join(ways)
 
 
 class _SearchListener:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,15 +14,12 @@ import numpy as np
 from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.changes.conditions import CROP, VERSION, Condition, Crop, without
 from cellrepro.changes.search import MOST_CHANGES, Fit, Search
-from cellrepro.changes.search_values import TRIED
+from cellrepro.changes.search_duration import SearchDuration
 from cellrepro.changes.trials import Gap, Trials, Usual, gap_between, n_cells_in
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-
-DURATION_NOTE = "how long"
-"""With this begins the note that says how long a search may take."""
-_NOTE_SECONDS = 5.0  # between two notes of how far a search is
+from cellrepro.process.interrupts import EndRequest, leave_interrupts_to_caller
 
 
 class Known(NamedTuple):
@@ -77,6 +73,8 @@ class Replayed:
         Between B and A with these.
     n_cells : int
         Of these two.
+    cut_short : bool
+        Whether the user ended the searches, each with the best that it had.
     """
 
     a: Fit
@@ -84,6 +82,7 @@ class Replayed:
     causes: tuple[Change, ...]
     left: Gap
     n_cells: int
+    cut_short: bool = False
 
 
 def replay(
@@ -93,6 +92,8 @@ def replay(
     image: np.ndarray,
     sides: Sequence[Known],
     search_minutes: float,
+    end_request: EndRequest,
+    shorter: str = "",
 ) -> Replayed:
     """Inside the child: find the conditions of both results, and the changes between them.
 
@@ -106,6 +107,10 @@ def replay(
         A and B.
     search_minutes : float
         For both searches together.
+    end_request : EndRequest
+        Ends both, each with the best that it has.
+    shorter : str
+        What makes the searches shorter here, for the user.
 
     Returns
     -------
@@ -116,8 +121,11 @@ def replay(
     CellreproError
         If what is recorded of a result cannot be carried out at all.
     """
-    notes = _SearchNotes(child, search_minutes)
+    leave_interrupts_to_caller()
     known_a, known_b = sides
+    duration = SearchDuration(
+        most_minutes=search_minutes, shorter=shorter, say=partial(child.tell, "note")
+    )
     with child.prepared() as device:
         from cellrepro.determinism.generator_states import generators_kept
 
@@ -126,24 +134,24 @@ def replay(
             partial(_built, child=child, sources=sources, device=device),
             _usual(child, sources, metadata.version("cellpose")),
             elsewhere=partial(_with_another_version, child=child, sources=sources, image=image),
-            tell=notes.one_more,
+            tell=duration.add,
         )
-        search = partial(_searched, trials, minutes=search_minutes / 2)
+        search = partial(
+            Search, trials, minutes=search_minutes / 2, is_ended=lambda: end_request.is_made
+        )
+        search_a = search(known_a.masks, known=known_a.condition)
+        search_b = search(known_b.masks, known=known_b.condition)
+        duration.expect("a", search_a.first_round())
+        duration.expect("b", search_b.first_round())
         with generators_kept():
-            a = search(known_a, near={})
+            a = search_a.fit(near={})
             child.tell("done", "A")
-            notes.begin("B")
-            b = search(known_b, near=without(a.believed, CROP))
+            duration.begin("b")
+            b = search_b.fit(near=without(a.believed, CROP))
             child.tell("done", "B")
             replayed = _Causes(trials, a, b, known_a, known_b).replayed()
             child.tell("done", "causes")
-            return replayed
-
-
-def _searched(trials: Trials, result: Known, *, near: Condition, minutes: float) -> Fit:
-    """The condition that comes closest to a result."""
-    search = Search(trials, result.masks, known=result.condition, near=near, minutes=minutes)
-    return search.fit()
+            return replace(replayed, cut_short=end_request.is_made)
 
 
 def masks_under(
@@ -153,43 +161,6 @@ def masks_under(
     with child.prepared() as device:
         build = partial(_built, child=child, sources=sources, device=device)
         return Trials(image, build, _usual(child, sources)).masks(condition)
-
-
-class _SearchNotes:
-    """Says now and then how far a search is, and once how long it may take."""
-
-    def __init__(self, child: Child, minutes: float) -> None:
-        self._child = child
-        self._minutes = minutes
-        self._began_at = time.monotonic()
-        self._last_note = time.monotonic()
-        self._side = "A"
-        self._n_tried = 0
-
-    def begin(self, side: str) -> None:
-        self._side = side
-        self._n_tried = 0
-
-    def one_more(self) -> None:
-        self._n_tried += 1
-        if self._side == "A" and self._n_tried == 1:
-            self._began_at = time.monotonic()
-        elif self._side == "A" and self._n_tried == 2:  # the first is done
-            self._child.tell("note", self._duration(time.monotonic() - self._began_at))
-        if time.monotonic() - self._last_note > _NOTE_SECONDS:
-            self._last_note = time.monotonic()
-            self._child.tell("note", f"{self._side}: {self._n_tried} settings tried")
-
-    def _duration(self, seconds: float) -> str:
-        """How long the searches may take, from what the first segmentation took."""
-        n_values = sum(map(len, TRIED.values()))
-        needed = seconds * n_values / 60
-        return (
-            f"{DURATION_NOTE}: the first segmentation took {seconds:.1f} s here, with loading the "
-            f"network; a round tries up to {n_values} values for each result, so up to "
-            f"{needed:.2g} min, and all rounds end after {self._minutes:g} min (--minutes). Ctrl-C "
-            "keeps what the files record; a part of the image takes less"
-        )
 
 
 def _built(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -80,7 +80,7 @@ class Fit:
     n_tried : int
         Conditions.
     stopped : bool
-        Whether time was up before everything was tried.
+        Whether time was up, or the user ended the search, before everything was tried.
     empty_with : tuple of ValueTried
         Changes with which no cell is found.
     """
@@ -135,10 +135,10 @@ class Search:
         The result; 0 is background.
     known : Condition
         What is recorded of it, and not searched.
-    near : Condition
-        What the rest is first.
     minutes : float
         After which the search ends with the best that it has.
+    is_ended : callable, optional
+        Says whether the user has ended the search, which then does so with the best that it has.
     """
 
     def __init__(
@@ -147,26 +147,37 @@ class Search:
         target: np.ndarray,
         *,
         known: Condition,
-        near: Condition,
         minutes: float = math.inf,
+        is_ended: Callable[[], bool] | None = None,
     ) -> None:
         self._trials = trials
         self._target = target
         self._known = known
-        self._near = near
+        self._near: Condition = {}
         self._minutes = minutes
+        self._is_ended = is_ended or _never
         self._stop_at = math.inf
         self._stopped = False
         self._n_tried_before = trials.n_tried
 
-    def fit(self) -> Fit:
+    def fit(self, *, near: Condition) -> Fit:
         """Search, and give what comes closest.
+
+        Parameters
+        ----------
+        near : Condition
+            What the rest is first, beside what is known.
+
+        Returns
+        -------
+        Fit
 
         Raises
         ------
         CellreproError
             If what is known cannot be carried out at all.
         """
+        self._near = near
         self._n_tried_before = self._trials.n_tried
         self._stop_at = time.monotonic() + 60 * self._minutes
         self._stopped = False
@@ -177,6 +188,10 @@ class Search:
         if not best.exact:
             best = self._with_more(best, start)
         return self._as_fit(best, start)
+
+    def first_round(self) -> list[Condition]:
+        """Give the changes that are tried first, one by one; later rounds go on from the best."""
+        return list(self._untried())
 
     # -- the search, from the outside in
 
@@ -191,6 +206,8 @@ class Search:
         """With the changes that follow a first one, or a first pair that was searched together."""
         beginnings = [best]
         for pair in PAIRS:
+            if self._is_over():
+                break
             is_searched = not self._known.keys() & {*pair} and not is_elsewhere(self._known)
             if is_searched and not beginnings[-1].exact:
                 beginnings.append(self._with_pair(pair, start))
@@ -202,7 +219,7 @@ class Search:
 
     def _with_further_changes(self, best: Trial, start: Trial) -> Trial:
         """With one change after the other, as long as each explains a good part of what is left."""
-        while not best.exact:
+        while not best.exact and not self._is_over():
             if len(changed_names(start.condition, best.condition)) >= MOST_CHANGES:
                 break
             with_more = self._with_one_more(best)
@@ -230,13 +247,15 @@ class Search:
         coarse grid, then around the best of it.
         """
         first, second = pair
-        coarse = [
-            self._best_pair(start, {first: value}, second, FEW[second]) for value in COARSE[first]
-        ]
+        coarse: list[Trial] = []
+        for value in COARSE[first]:
+            if coarse and self._is_over():
+                break
+            coarse.append(self._best_pair(start, {first: value}, second, FEW[second]))
         coarse.sort(key=n_differing)
         polished = [self._polished(coarse[0])]
         for beginning in coarse[:_STARTS]:
-            if self._stopped or polished[-1].exact:
+            if polished[-1].exact or self._is_over():
                 break
             polished.append(self._polished(self._refined_pair(pair, beginning, start)))
         return nearest(polished)
@@ -247,11 +266,12 @@ class Search:
         low, high = neighbours(first, best.condition[first])
         for step in STEPS[first]:
             values = around(NUMBERS[second], best.condition[second])
-            finer = [
-                self._best_pair(start, {first: value}, second, values)
-                for value in multiples(low, high, step)
-            ]
-            best = nearest([best, *finer])
+            finer = [best]
+            for value in multiples(low, high, step):
+                if self._is_over():
+                    break
+                finer.append(self._best_pair(start, {first: value}, second, values))
+            best = nearest(finer)
             low = best.condition[first] - step
             high = best.condition[first] + step
         return best
@@ -280,6 +300,8 @@ class Search:
             before = best
             searched = [name for name in best.condition if name not in self._known]
             for name in searched:
+                if self._is_over():
+                    break
                 best = self._best_with_values(best, name, TRIED.get(name, ()))
                 best = self._refined(best, name)
                 best = self._best([without(best.condition, name), best.condition])
@@ -293,7 +315,7 @@ class Search:
             return best
         low, high = neighbours(name, best.condition[name])
         for step in STEPS[name]:
-            if best.exact:
+            if best.exact or self._is_over():
                 break
             best = self._best_with_values(best, name, multiples(low, high, step))
             low = max(low, best.condition[name] - step)
@@ -318,8 +340,7 @@ class Search:
         trials: list[Trial] = []
         refusal: CellreproError = BadInput("no condition was given")
         for condition in conditions:
-            if trials and time.monotonic() > self._stop_at:
-                self._stopped = True
+            if trials and self._is_over():
                 break
             try:
                 trials.append(Trial(self._trials.gap(condition, self._target), condition))
@@ -330,6 +351,12 @@ class Search:
         if not trials:
             raise refusal
         return nearest(trials)
+
+    def _is_over(self) -> bool:
+        """Whether time is up, or the user has ended the search; either is noted."""
+        if time.monotonic() > self._stop_at or self._is_ended():
+            self._stopped = True
+        return self._stopped
 
     def _untried(self) -> Iterator[Condition]:
         """Every change of what nobody recorded."""
@@ -348,8 +375,7 @@ class Search:
             return ()
         emptying: list[ValueTried] = []
         for change in self._untried():
-            if time.monotonic() > self._stop_at:
-                self._stopped = True
+            if self._is_over():
                 break
             gap = self._trials.gap_if_possible({**start.condition, **change}, self._target)
             if gap == Gap(0, 0):
@@ -383,3 +409,7 @@ def _shifted(crop: Crop, axis: int, by: int) -> Crop:
     if axis == 0:
         return (rows[0] + by, rows[1] + by), columns
     return rows, (columns[0] + by, columns[1] + by)
+
+
+def _never() -> bool:
+    return False

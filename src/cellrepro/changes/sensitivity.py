@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cellrepro.asked import defaults
-from cellrepro.asked.segmentation_settings import NAMES, Settings
+from cellrepro.asked.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.changes.sensitivity_result import (
     Example,
     Sensitivity,
@@ -51,9 +51,6 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "normalize.normalize": (False,),
 }
 """What each setting is varied to, unless others are given."""
-
-RECONSTRUCTION = ("flow_threshold", "cellprob_threshold", "niter", "min_size", "max_size_fraction")
-"""Settings that the network's output does not depend on; flow3D_smooth is one of stacks."""
 
 
 def sensitivity(
@@ -143,7 +140,7 @@ def _variations(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> lis
             variation = Variation(name, settings.by_name()[name])
             if settings != base and variation not in variations:  # 20 and 20.0 are one value
                 variations.append(variation)
-    return sorted(variations, key=lambda variation: variation.name not in RECONSTRUCTION)
+    return sorted(variations, key=lambda variation: variation.name not in AFTER_NETWORK)
 
 
 # -- inside the child ------------------------------------------------------------------------

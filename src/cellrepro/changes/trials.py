@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,7 +127,8 @@ class Trials:
     elsewhere : callable, optional
         Gives the labels under a condition with another version of Cellpose.
     tell : callable, optional
-        Is called after each condition that was not tried before.
+        Is called after each condition that was not tried before, with the seconds that it took;
+        what building its network took is left out.
     """
 
     def __init__(
@@ -135,7 +138,7 @@ class Trials:
         usual: Usual,
         *,
         elsewhere: Callable[[Condition], np.ndarray] | None = None,
-        tell: Callable[[], None] | None = None,
+        tell: Callable[[float], None] | None = None,
     ) -> None:
         self.image = image
         self.usual = usual
@@ -171,13 +174,19 @@ class Trials:
 
     def _segmented(self, condition: Mapping[str, Any]) -> np.ndarray:
         self.n_tried += 1
-        if self._tell is not None:
-            self._tell()
         if self._elsewhere is not None and is_elsewhere(condition):
-            return self._elsewhere(dict(condition))
+            segment = partial(self._elsewhere, dict(condition))
+        else:
+            segment = partial(self._segmented_here, condition, self._evaluator(condition))
+        began = time.monotonic()
+        labels = segment()
+        if self._tell is not None:
+            self._tell(time.monotonic() - began)
+        return labels
+
+    def _segmented_here(self, condition: Mapping[str, Any], evaluate: Any) -> np.ndarray:
         chosen = {name: value for name, value in condition.items() if name in NAMES}
         settings = Settings().replaced(**chosen)
-        evaluate = self._evaluator(condition)
         masks = evaluate(as_read(self.image, condition), **settings.arguments()).masks
         labels: np.ndarray = masks.astype(np.uint32)
         return labels

@@ -102,7 +102,7 @@ class ReproducedDocument:
     tried : int
         Settings.
     stopped : bool
-        Whether time was up before everything was tried.
+        Whether time was up, or the user ended the search, before everything was tried.
     nearest : mapping of str to object
     empty_with : sequence of EmptyDocument
     """
@@ -141,6 +141,8 @@ class ExplanationDocument:
         Empty where nothing was replayed.
     not_replayed : str or None
         Why not.
+    interrupted : bool
+        Whether the user ended the search, so that the causes are those found until then.
     commands : mapping of str to Commands or None
         How to make each side again.
     """
@@ -156,6 +158,7 @@ class ExplanationDocument:
     unexplained: float
     reproduced: Mapping[Literal["a", "b"], ReproducedDocument]
     not_replayed: str | None
+    interrupted: bool
     commands: Mapping[str, Commands | None]
 
 
@@ -174,6 +177,7 @@ def explanation_answer(explanation: Explanation) -> Answer[ExplanationDocument]:
         unexplained=explanation.unexplained,
         reproduced=_reproduced(explanation),
         not_replayed=explanation.why_not_replayed or None,
+        interrupted=explanation.interrupted,
         commands=explanation.commands,
     )
     return Answer(document, list(explanation_lines(explanation)))

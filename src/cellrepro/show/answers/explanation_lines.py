@@ -102,19 +102,23 @@ def _cause_lines(explanation: Explanation) -> Iterator[str]:
         if explanation.why_not_replayed:
             yield explanation.why_not_replayed
         return
+    if explanation.interrupted:
+        yield "cut short: you ended the search, and what follows is what it had found until then"
     for letter, fit in _fits(replayed):
         if fit.reproduced not in ("made", "vacuous"):
-            yield _not_made(letter, fit)
+            yield _not_made(letter, fit, cut_short=explanation.interrupted)
     for cause in replayed.causes:
         yield _cause_line(explanation, cause)
     if not explanation.vacuous:
         yield _remains(explanation, replayed)
 
 
-def _not_made(letter: str, fit: Fit) -> str:
+def _not_made(letter: str, fit: Fit, *, cut_short: bool) -> str:
     """Say how near a search came that found no way to make a side again."""
     tried = f"{amount(fit.n_tried, 'setting')} tried"
-    if fit.stopped:
+    if fit.stopped and cut_short:
+        tried += " until you ended the search"
+    elif fit.stopped:
         tried += ", when time was up (--minutes gives it more)"
     if fit.gap.n_unmatched == fit.n_cells:
         return (

@@ -1,0 +1,82 @@
+"""Ctrl-C as a request: long work ends with what it has; a second Ctrl-C ends it at once."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from cellrepro.progress import print_note
+
+
+@dataclass(frozen=True)
+class EndRequest:
+    """A request to end, which a process reads that another one has started.
+
+    Attributes
+    ----------
+    file : Path
+        There once the user has asked.
+    """
+
+    file: Path
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the user has asked."""
+        return self.file.exists()
+
+    def make(self) -> None:
+        """Ask in the user's place."""
+        self.file.touch()
+
+
+@contextmanager
+def end_on_request(what_follows: str, *, quiet: bool = False) -> Iterator[EndRequest]:
+    """Take the first Ctrl-C of one block as a request to end; the second interrupts as ever.
+
+    Parameters
+    ----------
+    what_follows : str
+        A sentence for the user, said at the first Ctrl-C.
+    quiet : bool
+        Say nothing.
+
+    Yields
+    ------
+    EndRequest
+        For the work that is to end. Outside of the main thread, where Python hears of no Ctrl-C,
+        nobody makes it.
+    """
+    with tempfile.TemporaryDirectory(prefix="cellrepro-", ignore_cleanup_errors=True) as folder:
+        request = EndRequest(Path(folder, "end"))
+        if threading.current_thread() is not threading.main_thread():
+            yield request
+            return
+        earlier = signal.getsignal(signal.SIGINT)
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            signal.signal(signal.SIGINT, earlier)
+            request.make()
+            if not quiet:
+                with suppress(RuntimeError):  # it came in the middle of another line
+                    print_note(what_follows)
+
+        signal.signal(signal.SIGINT, ask)
+        try:
+            yield request
+        finally:
+            signal.signal(signal.SIGINT, earlier)
+
+
+def leave_interrupts_to_caller() -> None:
+    """Inside a child: go on at Ctrl-C, which a terminal sends to the caller and to its children.
+
+    The processes that this one starts go on as well.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
