@@ -2,7 +2,8 @@
 
     python scripts/website.py            # builds site/, strictly, from docs/ as it is
     python scripts/website.py outputs    # runs the commands of the pages, writes their output
-    python scripts/website.py commands   # writes docs/commands.md from --help
+    python scripts/website.py commands   # writes docs/commands.md from --help, and the pages
+                                         # that scripts/reference.py makes from the code
     python scripts/website.py pictures   # draws docs/images/how anew from docs/files
 
 Commands of a page stand in blocks of the kind ``console``, after a ``$``; what follows is their
@@ -27,6 +28,8 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import unquote
+
+import reference
 
 PROJECT = Path(__file__).resolve().parents[1]
 DOCS = PROJECT / "docs"
@@ -134,6 +137,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.what == "commands":
         COMMANDS.write_text(commands_page(), encoding="utf-8")
+        reference.write_pages()
     elif arguments.what == "pictures":
         draw_pictures()
     elif arguments.what == "outputs":

@@ -11,6 +11,7 @@ import threading
 
 import browser
 import pytest
+import reference
 import website
 
 PAGES = website.pages()
@@ -54,6 +55,27 @@ def test_every_symptom_shows_a_command_and_its_output():
 def test_commands_page_is_that_of_this_version():
     """Else: `make site`."""
     assert website.COMMANDS.read_text(encoding="utf-8") == website.commands_page()
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_reference_pages_are_those_of_this_code(name):
+    """Else: `make site`."""
+    assert (website.DOCS / name).read_text(encoding="utf-8") == reference.page(name)
+
+
+def test_every_field_that_a_reference_page_lists_has_a_meaning():
+    without = [
+        f"{name}.{field.name}"
+        for name in reference.RECORDS
+        for field in reference.fields_of(name)
+        if not field.meaning
+    ]
+    assert without == []
+
+
+def test_every_record_stands_on_its_page():
+    for name, record in reference.RECORDS.items():
+        assert record.anchor in website.anchors(website.DOCS / record.page), name
 
 
 def test_every_command_of_a_page_exists_with_its_options():

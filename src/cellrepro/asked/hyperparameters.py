@@ -25,16 +25,27 @@ class Hyperparameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     weight_decay: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    """Of the optimizer."""
     min_train_masks: int = Field(default=5, ge=0)
+    """Training images with fewer cells are left out."""
     rescale: bool = False
+    """Whether images are resized so that their cells have Cellpose's usual size."""
     scale_range: float = Field(default=0.5, ge=0, le=2)
+    """Images are resized at random: 0.5 is 0.75 to 1.25 times."""
     normalize: bool = True
-    train_probs: tuple[tuple[str, Annotated[float, Field(ge=0)]], ...] | None = None  # by name
+    """Whether intensities are scaled; false takes them as they are stored."""
+    train_probs: tuple[tuple[str, Annotated[float, Field(ge=0)]], ...] | None = None
+    """How often an image is drawn, by its name; none for 1 each."""
     nimg_test_per_epoch: int | None = Field(default=None, ge=1)
-    augmentation: bool = True  # the lab's own: without it every image is shown as it is
+    """Test images that are drawn for the test loss; none for all."""
+    augmentation: bool = True
+    """The lab's own: without it every image is shown as it is."""
     SGD: bool = False
+    """Always false: Cellpose 4 trains with AdamW."""
     bsize: int = 256
+    """Always 256: side of the crops, pixels."""
     class_weights: tuple[float, ...] | None = None
+    """Always none: the network has one class."""
 
     @field_validator("train_probs", mode="before")
     @classmethod

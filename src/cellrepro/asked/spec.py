@@ -61,30 +61,51 @@ class Spec(Hyperparameters):
     """
 
     task: Literal["train", "segment", "wrap"] = "train"
-    data: str  # the folder's name, for people; `data_digest` says what is in it
+    """What the run does; ``wrap`` is a different program that segments."""
+    data: str
+    """Name of the folder, for people; `data_digest` says what is in it."""
     data_digest: Digest
-    model: str  # with a digest beside it only a name for people
-    model_digest: Digest | None = None  # of the weights file; none where they follow from the seed
-    seed: Annotated[int, AfterValidator(check_seed)] | None = None  # none only in mode off
+    """SHA-256 over the images and masks of the folder."""
+    model: str
+    """The network from which it starts; with a digest only a name for people."""
+    model_digest: Digest | None = None
+    """SHA-256 of the weights file; none where the weights follow from the seed."""
+    seed: Annotated[int, AfterValidator(check_seed)] | None = None
+    """Of every generator of random numbers; none only in mode ``off``."""
     data_seed: int | Literal["cellpose"] = "cellpose"
+    """Of image order and augmentation; ``cellpose`` for Cellpose's own fixed order."""
     epochs: int = Field(default=0, ge=0, le=100_000)
+    """Of a training."""
     batch_size: int = Field(default=1, ge=1, le=4096)
+    """Crops in each step of a training."""
     learning_rate: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    images_per_epoch: int | None = Field(default=None, ge=1)  # none: every image once
+    """The highest of the schedule."""
+    images_per_epoch: int | None = Field(default=None, ge=1)
+    """Images that are shown in an epoch; none for every image once."""
     profile: str
+    """Name of the profile."""
     profile_settings: dict[str, Any]
+    """All fields of the profile."""
     mode: Annotated[Mode, BeforeValidator(check_mode)] = "strict"
+    """How much is fixed."""
     ledger: LedgerKind = "off"
-    loose: str | None = None  # the one operation left loose in mode ``strict``
-    ranks: int = Field(default=1, ge=1, le=1024)  # processes that share each batch of a training
-    # The finished repeat from whose last epoch another schedule went on; of a training alone.
+    """What is written down of every step."""
+    loose: str | None = None
+    """The one operation that is left as PyTorch has it in mode ``strict``."""
+    ranks: int = Field(default=1, ge=1, le=1024)
+    """Processes that share each batch of a training."""
     continued_from: str | None = None
-    # The version that segments, where it is asked for; else the one that is installed.
+    """The finished repeat from whose last epoch a training with a different schedule went on."""
     cellpose: str | None = Field(default=None, pattern=r"^\d+(\.\d+)+\w*$")
+    """The version that segments, where it was asked for; else the one that is installed."""
     optimizer: Literal["AdamW"] = "AdamW"
-    schedule: Literal["train_seg"] = "train_seg"  # see `model.training_loop`
-    settings: Settings = Settings()  # of a segmentation
-    program: tuple[str, ...] | None = None  # what is wrapped: the command as given, or a function
+    """Of a training."""
+    schedule: Literal["train_seg"] = "train_seg"
+    """Of the learning rate: that of `cellpose.train.train_seg`."""
+    settings: Settings = Settings()
+    """Of a segmentation: arguments of ``eval`` that are not the default."""
+    program: tuple[str, ...] | None = None
+    """What is wrapped: the command as given, or a function."""
 
     @model_validator(mode="before")
     @classmethod

@@ -53,7 +53,8 @@ class Commands:
         This lab's command line, which takes every network and every setting; empty where the two
         are written from files alone.
     not_recorded : tuple of str
-        What decides and no file records: capital words stand for it in the commands.
+        What the result depends on and no file records; in the commands, words in capitals stand
+        for it.
     """
 
     shell: str

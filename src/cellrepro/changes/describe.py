@@ -47,6 +47,7 @@ class Description(Result):
     Attributes
     ----------
     kind : str
+        ``weights``, ``label image``, ``_seg.npy``, ``baseline``, ``run``, ``run.log`` or ``name``.
     generation : str or None
         Of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``.
     dtype : str or None

@@ -48,7 +48,9 @@ class Variant:
     Attributes
     ----------
     name : str
+        The setting.
     value : object
+        That it was given.
     changed : float
         Share of both sides' cells without a counterpart at IoU 0.5.
     n_changed : int
@@ -58,6 +60,7 @@ class Variant:
     interval : tuple of 2 float or None
         95 % of the share; None where there is no cell.
     interval_over : IntervalOver
+        ``images`` (bootstrap), or ``cells`` (binomial) where there are fewer than three images.
     kinds : mapping of str to int
         What became of the cells: kept, moved, lost, gained, split, merged.
     n_objects : int

@@ -100,15 +100,25 @@ class Profile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
+    """That of the file, without its ending."""
     description: str = ""
-    device: str = Field(default="cpu", pattern=r"^(cpu|mps|cuda|cuda:\d+)$")  # cuda: the first GPU
-    threads: int | None = Field(default=None, ge=1, le=1024)  # none: the machine's default
-    dtype: Literal["float32", "bfloat16"] = "float32"  # to segment; training is always float32
+    """One line for people."""
+    device: str = Field(default="cpu", pattern=r"^(cpu|mps|cuda|cuda:\d+)$")
+    """``cpu``, ``cuda`` (the first GPU), ``cuda:N`` or ``mps``."""
+    threads: int | None = Field(default=None, ge=1, le=1024)
+    """Of PyTorch on the processor; none for as many as PyTorch takes by itself."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """In which a network segments; training is always in float32."""
     tf32: bool = False
-    onednn: bool = True  # without it PyTorch's convolutions on the CPU are its own
+    """Whether an NVIDIA GPU may round products to TF32."""
+    onednn: bool = True
+    """Whether PyTorch uses oneDNN on the processor; without it its convolutions are its own."""
     environment: dict[str, str] = Field(default_factory=dict)
-    cpu_capability: str | None = None  # what `cpu_capability` must answer inside the process
-    switches: dict[Switch, bool] = Field(default_factory=dict)  # those of the mode are usual
+    """Environment variables with which the process starts."""
+    cpu_capability: str | None = None
+    """The instruction set that PyTorch must report: ``DEFAULT``, ``AVX2``, ``AVX512``."""
+    switches: dict[Switch, bool] = Field(default_factory=dict)
+    """Switches of PyTorch that are not as the mode has them."""
 
     @field_validator("environment")
     @classmethod

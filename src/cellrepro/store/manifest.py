@@ -81,6 +81,7 @@ class DataRecord(_Record):
     path: str
     """Where the folder was; `digest` says what was in it."""
     digest: Digest
+    """SHA-256 over all images and masks of the folder."""
     files: dict[Inside, str]
     """SHA-256 of each file, by name."""
     n_train: int
@@ -106,7 +107,7 @@ class ModelRecord(_Record):
     architecture: str
     """``tiny``, ``vit-l`` …"""
     n_parameters: int
-    """Scalars."""
+    """Numbers in all its tensors."""
     dtype: str
     """Of the weights: ``float32``, ``bfloat16``."""
     initial_weights: str
@@ -147,7 +148,9 @@ class TrainingRecord(_Record):
     """How training went, one entry per epoch."""
 
     learning_rates: list[float]
+    """Of each epoch."""
     train_losses: list[float]
+    """Mean of each epoch."""
     test_losses: list[float | None]
     """None where Cellpose's schedule evaluates nothing."""
     n_steps: int
@@ -189,6 +192,7 @@ class MaskRecord(_Record):
     canonical_digest: str
     """SHA-256 of the labels numbered in raster order: equal for equal outlines."""
     n_objects: int
+    """Cells."""
     seconds: float
     """Time that Cellpose's `eval` took."""
     ap50: float | None = None
@@ -201,9 +205,13 @@ class WarningRecord(_Record):
     """One kind of warning, as Python printed it."""
 
     message: str
+    """Its text."""
     category: str
+    """Its class in Python."""
     file: str
+    """In which it was given."""
     line: int
+    """Of that file."""
     phase: str
     """Of the repeat: ``train``, ``segment`` …"""
     count: int
@@ -216,6 +224,7 @@ class ResultSummary(BaseModel):
     """What a repeat came to: as much of its manifest as it takes to hold it beside others."""
 
     format: int = 2
+    """Number of this format."""
     key: str
     """Of the spec."""
     repeat: int
@@ -225,7 +234,7 @@ class ResultSummary(BaseModel):
     switches: dict[str, Any]
     """PyTorch's, by name, as the mode set them at the start."""
     moved: dict[str, Any] = Field(default_factory=dict)
-    """Switches that were others at the end, with their values then."""
+    """Switches that had a different value at the end, with that value."""
     weights: WeightsRecord | None = None
     """None where nothing was trained."""
     masks: dict[Inside, MaskRecord]
@@ -252,6 +261,7 @@ class Manifest(_Record, ResultSummary):
     """What happened in one repeat."""
 
     machine: MachineRecord
+    """Where it was computed."""
     started: str
     """Date and time, ISO 8601, UTC."""
     seconds: dict[str, float]
@@ -281,7 +291,9 @@ class Manifest(_Record, ResultSummary):
     seeds: dict[str, int | str | None]
     """By generator; None where nothing was seeded."""
     data: DataRecord
+    """The images."""
     model: ModelRecord
+    """The network from which it started."""
     training: TrainingRecord | None = None
     """None where nothing was trained."""
     train_scores: dict[Inside, float | None] = Field(default_factory=dict)
@@ -290,6 +302,7 @@ class Manifest(_Record, ResultSummary):
     Their masks were not kept. Empty where these are what was segmented, and in old stores.
     """
     warnings: list[WarningRecord]
+    """Warnings of Python during the repeat."""
 
     @property
     def masks_digest(self) -> str:

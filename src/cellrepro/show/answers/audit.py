@@ -29,15 +29,20 @@ class TrainingAuditDocument:
     warnings : sequence of mapping of str to object
         Of which PyTorch warns, in the same form.
     n_steps, n_replays, threads : int
+        Steps that were watched, how often each operation was run again, and PyTorch's threads on
+        the processor.
     kinds : mapping of str to int
         Operations by kind, and how many of each ran.
     replays : mapping of str to int
         How many were run again, by kind.
     sentence : str
+        The result in words.
     suspects : sequence of mapping of str to object
         Operations that are known to flip and did not here, in the same form.
     mode : Mode
+        In which it was watched.
     profile : str
+        With which it was watched.
     """
 
     ops: Sequence[Mapping[str, object]]
@@ -64,8 +69,11 @@ class SegmentationAuditDocument:
     n_steps : int
         Images.
     n_replays, threads : int
+        How often each operation was run again, and PyTorch's threads on the processor.
     kinds, replays : mapping of str to int
+        As of a training.
     sentence : str
+        The result in words.
     batch : BatchInvariance or None
         None where Cellpose's network was not audited.
     batches : sequence of BatchResult
@@ -75,8 +83,11 @@ class SegmentationAuditDocument:
     n_tiles : int
         Of that image.
     mode : Mode
+        In which it was watched.
     profile : str
+        With which it was watched.
     depends_on_batch : bool
+        Whether the batch size changes the result.
     """
 
     ops: Sequence[Mapping[str, object]]

@@ -20,7 +20,15 @@ _MOST_CELLS = 12
 
 @dataclass(frozen=True)
 class HiddenDocument:
-    """Cells that could vanish within the limits: how many, and the smallest."""
+    """Cells that could vanish within the limits: how many, and the smallest.
+
+    Attributes
+    ----------
+    n : int
+        How many cells could vanish.
+    smallest : mapping of str to object or None
+        Its ``image``, ``label`` in the baseline and ``area`` in pixels; None where none could.
+    """
 
     n: int
     smallest: Mapping[str, object] | None
@@ -33,17 +41,21 @@ class BaselineCheckDocument:
     Attributes
     ----------
     ok : bool
+        Whether every limit is kept.
     ppm : float
         Differing pixels per million.
     changed : float
         Share of the cells without a counterpart.
     lost : int
+        Cells of the baseline without any counterpart.
     broken : sequence of str
         A sentence for each limit that is broken.
     limits : mapping of str to float
+        Those that were checked.
     cells : sequence of mapping of str to object
         What became of each cell that changed, with its image.
     hidden : HiddenDocument
+        What the limits could hide.
     """
 
     ok: bool

@@ -31,17 +31,21 @@ class ObjectChangeDocument:
     Attributes
     ----------
     image : str
+        In which it lies.
     kind : str
         ``kept``, ``moved``, ``lost``, ``gained``, ``split`` or ``merged``.
     labels_a : sequence of int
         Several for the parts of a split or merge, none where missing.
     labels_b : sequence of int
+        The same in B.
     iou : float
         Of all parts together; 0 for lost and gained.
     position : sequence of float
         In A, in B for gained; (y, x) or (z, y, x).
     position_b : sequence of float or None
+        In B, where the object has a counterpart there.
     area_a, area_b : int
+        On each side, all parts together; 0 where missing.
     displacement : float
         Between the centroids; NaN for lost and gained.
     cut_between : sequence of pair of int
@@ -78,6 +82,7 @@ class FilesDocument:
     sizes : pair of int
         Bytes.
     equal : bool
+        Whether every byte is equal.
     differing : sequence of mapping of str to object
         The parts that differ, how many bytes of each, and why.
     """
@@ -94,6 +99,7 @@ class ComparisonDocument:
     Attributes
     ----------
     verdict : Verdict
+        Over weights and masks.
     differs : sequence of str
         What differs: environment, spec, data, weights-init, weights, masks, truth.
     weights : mapping of str to object or None
@@ -106,11 +112,15 @@ class ComparisonDocument:
     ppm : float or None
         Differing pixels per million.
     environment, spec : mapping of str to pair of object
+        What differs, each with its two values.
     ap50, ap50_train : pair of float or None or None
+        Mean AP at IoU 0.5 against the ground truth, on test and on training images; None where
+        there is no truth.
     settings : sequence of mapping of str to object
         Of two mask files: ``name``, ``a`` and ``b`` of what at least one of them records; ``?`` is
         what a side does not record.
     notes : sequence of str
+        What a reader has to know, a sentence each.
     html : Path or None
         The page, where one was asked for.
     """

@@ -28,14 +28,20 @@ class DifferenceDocument:
     step : int or None
         Of the training, from 0, or the number of the image; None outside.
     epoch : int or None
+        Of the training, from 0; None outside.
     stage : str
+        Of the run: ``spec``, ``data``, ``batch``, ``forward``, ``masks`` …
     names : sequence of str
         What differs: variables, files, generators, groups of layers, images.
     said : str
         The first of these, with what each side holds.
     op, module, source, phase : str or None
+        The operation as PyTorch names it, the module and the line of Python that called it, and
+        ``forward``, ``backward`` or ``update``; None where no operation could be named.
     max_abs : float or None
+        Largest difference of two numbers; None where results cannot be subtracted.
     n_elements : int or None
+        How many numbers differ.
     inputs : str or None
         Whether those of the operation agree, differ, or this is unknown.
     apart : str or None
@@ -75,8 +81,11 @@ class DivergenceDocument:
     stages : mapping of str to sequence of str
         What differs, by stage.
     judgement : str or None
+        ``race``, ``round-off``, ``fault``, ``other random numbers`` …; None where nothing differs.
     verdict : Verdict
+        Over weights and masks.
     evidence : Evidence or None
+        How the cause is known.
     notes : sequence of str
         What was not looked at, and why.
     compared : int
@@ -86,6 +95,7 @@ class DivergenceDocument:
     ppm : float or None
         Differing pixels per million.
     sentence : str
+        All of it in words.
     """
 
     a: str

@@ -25,6 +25,7 @@ class SideDocument:
     Attributes
     ----------
     name : str
+        The file or the run.
     kind : str
         Stored run, _seg.npy, label image with or without its record.
     recorded : mapping of str to object
@@ -50,7 +51,17 @@ class SideDocument:
 
 @dataclass(frozen=True)
 class SettingDocument:
-    """A setting as each side has it; ``?`` where nobody recorded it."""
+    """A setting as each side has it; ``?`` where nobody recorded it.
+
+    Attributes
+    ----------
+    name : str
+        Cellpose's own name of it, or ``model``, ``precision``.
+    a : object
+        Its value in A; ``?`` where no file records it.
+    b : object
+        Its value in B.
+    """
 
     name: str
     a: object
@@ -64,10 +75,13 @@ class CauseDocument:
     Attributes
     ----------
     name : str
+        The setting, or what else was changed.
     a, b : object
+        Its value on each side.
     changed : float
         Share of the cells of both sides.
     cells, of_cells : int
+        How many cells it changes, and of how many, both sides counted.
     """
 
     name: str
@@ -80,7 +94,15 @@ class CauseDocument:
 
 @dataclass(frozen=True)
 class EmptyDocument:
-    """A change of a setting with which nothing is found."""
+    """A change of a setting with which nothing is found.
+
+    Attributes
+    ----------
+    name : str
+        The setting.
+    value : object
+        With which no cell was found.
+    """
 
     name: str
     value: object
@@ -97,6 +119,7 @@ class ReproducedDocument:
     cells_left : int
         Without a counterpart, of both the side and what was made.
     pixels_left, of_cells : int
+        Pixels that still differ, and all cells of both.
     exact : int
         Cells made again pixel for pixel.
     tried : int
@@ -104,7 +127,9 @@ class ReproducedDocument:
     stopped : bool
         Whether time was up, or the user ended the search, before everything was tried.
     nearest : mapping of str to object
+        The settings that came nearest to it.
     empty_with : sequence of EmptyDocument
+        Settings with which no cell was found.
     """
 
     found: str
@@ -125,7 +150,9 @@ class ExplanationDocument:
     Attributes
     ----------
     a, b : SideDocument
+        The two results.
     verdict : str
+        As in `compare`.
     changed : float or None
         Share of the cells of both sides without a counterpart; None, like `ppm`, where the two
         cannot be laid on each other.
@@ -134,7 +161,9 @@ class ExplanationDocument:
     part : Part or None
         Where one side shows a part of the image alone.
     settings : sequence of SettingDocument
+        Every setting that at least one side records.
     causes : sequence of CauseDocument
+        Changes that make the two differ, as few as explain them.
     unexplained : float
         Share of the cells that the causes leave without a counterpart.
     reproduced : mapping of {"a", "b"} to ReproducedDocument

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GridDocument:
-    """What ``cellrepro grid --json`` prints."""
+    """What ``cellrepro grid --json`` prints.
+
+    Attributes
+    ----------
+    runs : sequence of GridRun
+        In the order of the grid's points.
+    """
 
     runs: Sequence[GridRun]
 

@@ -26,9 +26,11 @@ class MomentDocument:
     Attributes
     ----------
     epoch : int
+        Epochs done.
     n_differing : int
         Parameters whose bits differ, out of the next.
     n_parameters : int
+        Of each network.
     relative_l2 : float
         Distance of the weights, relative to their length.
     ppm : float or None
@@ -36,6 +38,7 @@ class MomentDocument:
     lost : int or None
         Objects of A without a match in B at IoU 0.5.
     gained : int or None
+        Objects of B without a match in A.
     objects : pair of int or None
         In A and in B.
     changed : float or None
@@ -43,6 +46,7 @@ class MomentDocument:
     distance : float
         As ``relative_l2``.
     ap50_a, ap50_b : float or None
+        Mean AP at IoU 0.5 against the ground truth.
     """
 
     epoch: int
@@ -61,7 +65,17 @@ class MomentDocument:
 
 @dataclass(frozen=True)
 class GrowthDocument:
-    """What ``cellrepro growth --json`` prints."""
+    """What ``cellrepro growth --json`` prints.
+
+    Attributes
+    ----------
+    a : str
+        ``KEY/MACHINE/REPEAT``.
+    b : str
+        The same of the other run.
+    moments : sequence of MomentDocument
+        The earliest first.
+    """
 
     a: str
     b: str

@@ -24,7 +24,9 @@ class RepeatDocument:
     Attributes
     ----------
     index : int
+        Its number, from 0.
     machine : str
+        On which it was computed: its name in the store.
     weights : str or None
         Digest of the network that was trained; none where none was.
     masks : mapping of str to str
@@ -38,6 +40,7 @@ class RepeatDocument:
     train_scores : mapping of str to float or None
         The same by training image.
     seconds : float
+        Of all its phases together.
     """
 
     index: int
@@ -53,7 +56,15 @@ class RepeatDocument:
 
 @dataclass(frozen=True)
 class VerdictsDocument:
-    """Verdicts by what was compared; none where there was nothing to compare."""
+    """Verdicts by what was compared; none where there was nothing to compare.
+
+    Attributes
+    ----------
+    weights : Verdict or None
+        None where nothing was trained.
+    masks : Verdict or None
+        None where nothing was segmented.
+    """
 
     weights: Verdict | None
     masks: Verdict | None
@@ -61,7 +72,15 @@ class VerdictsDocument:
 
 @dataclass(frozen=True)
 class ComparedDocument:
-    """Over how much the verdict is."""
+    """Over how much the verdict is.
+
+    Attributes
+    ----------
+    repeats : int
+        How many.
+    images : int
+        How many of each repeat.
+    """
 
     repeats: int
     images: int
@@ -74,16 +93,23 @@ class RunDocument:
     Attributes
     ----------
     key : str
+        Names everything that was asked for.
     folder : Path
+        Of the run in the store.
     repeats : sequence of RepeatDocument
+        In the order of their numbers.
     agreement : mapping of str to Groups or None
         Groups of equal repeats: by ``weights``, by ``masks`` and by ``outlines``.
     verdict : Verdict or None
+        Over all repeats; None for a single one.
     verdicts : VerdictsDocument
+        The same for weights and masks each.
     reasons : sequence of str
         Why the verdict is vacuous, or why there is none.
     compared : ComparedDocument
+        How much was compared.
     notices : sequence of str
+        What deserves a look before the result is used, a sentence each.
     learning_rates : sequence of float or None
         By epoch; none where nothing was trained.
     """

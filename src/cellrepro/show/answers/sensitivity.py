@@ -22,16 +22,19 @@ class SensitivityDocument:
     Attributes
     ----------
     model : str
+        The network that segmented.
     base : mapping of str to object
         The settings beside which each is varied, where they are not the usual ones.
     settings : sequence of mapping of str to object
         The fields of each `Variant`, and what became of the cells each as a key of its own.
     images : int
+        How many.
     objects : int
         With the settings of ``base``.
     ap50 : float or None
         The same; none without a ground truth.
     network_passes : int
+        How often the network was run.
     figures : mapping of str to Path
         Pictures by setting.
     """

@@ -27,7 +27,9 @@ class StoredRunDocument:
     Attributes
     ----------
     key, label, machine : str
+        What names it, what tells it from the other runs in words, and where it was computed.
     spec : mapping of str to object
+        Everything that was asked for.
     repeats : sequence of int
         Their indices.
     verdict : str or None
@@ -58,6 +60,7 @@ class StoredRunsDocument:
     Attributes
     ----------
     runs : sequence of StoredRunDocument
+        One for each spec and machine.
     unread : int
         Files that were not read in search of damage, so that the list comes at once.
     passed_over : sequence of str

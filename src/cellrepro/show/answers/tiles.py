@@ -21,7 +21,9 @@ class TiledImageDocument:
     Attributes
     ----------
     name : str
+        The image.
     n_cells : int
+        In the usual result.
     n_dependent : int
         Cells without a counterpart where tiles lie elsewhere.
     n_gained : int
@@ -31,6 +33,7 @@ class TiledImageDocument:
     seam : Seam
         Straight ends at tile borders, beside everywhere else.
     cuts : sequence of StraightBorder
+        Rows and columns at which cells end straight.
     dependent : sequence of int
         Labels of the cells that depend on tiles.
     stands_out : bool
@@ -55,6 +58,7 @@ class TilesDocument:
     Attributes
     ----------
     images : sequence of TiledImageDocument
+        One for each image.
     cause : str
         ``tiling``, ``normalisation`` or ``none``.
     variants : sequence of str
@@ -71,7 +75,15 @@ class TilesDocument:
 
 @dataclass(frozen=True)
 class CutImageDocument:
-    """The straight cuts of a label image."""
+    """The straight cuts of a label image.
+
+    Attributes
+    ----------
+    name : str
+        The file.
+    cuts : sequence of StraightBorder
+        Those first at which most cells end.
+    """
 
     name: str
     cuts: Sequence[StraightBorder]
@@ -84,6 +96,7 @@ class CutsDocument:
     Attributes
     ----------
     images : sequence of CutImageDocument
+        One for each label image.
     vacuous : bool
         Whether the label image holds no object.
     """

@@ -1,0 +1,406 @@
+"""The reference pages whose tables follow from the code: JSON, files of the store, profiles.
+
+    python scripts/website.py commands    # writes them, and docs/commands.md
+
+Their words are in docs/json.md.j2, docs/store.md.j2 and docs/profiles.md.j2. What a table says of
+a field is what the docstring of its class says, so that no page can differ from the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+import cellrepro
+from cellrepro.determinism.choices import profile_names
+from cellrepro.determinism.profiles import load
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PACKAGE = Path(cellrepro.__file__).parent
+PAGES = ("json.md", "store.md", "profiles.md")
+"""Each is written from the template of its name, with ``.j2``."""
+
+ANSWERS = "cellrepro.show.answers"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A class whose fields a page lists.
+
+    Attributes
+    ----------
+    module : str
+        In which it is.
+    title : str
+        What a reader calls it; the heading over its table.
+    page : str
+        On which its table stands.
+    """
+
+    module: str
+    title: str
+    page: str = "json.md"
+
+    @property
+    def anchor(self) -> str:
+        """What follows ``#`` in a link to its heading."""
+        return re.sub(r"[^\w\- ]", "", self.title.lower()).replace(" ", "-")
+
+
+RECORDS: Mapping[str, Record] = {
+    "BaselineCheckDocument": Record(f"{ANSWERS}.baseline", "baseline check"),
+    "HiddenDocument": Record(f"{ANSWERS}.baseline", "Cells that could vanish"),
+    "BatchDependent": Record(
+        "cellrepro.trace.batch_invariance", "An operation that depends on the batch"
+    ),
+    "BatchInvariance": Record("cellrepro.trace.batch_invariance", "Dependence on the batch"),
+    "BatchResult": Record("cellrepro.audits.segmentation", "Masks with one batch size"),
+    "CauseDocument": Record(f"{ANSWERS}.explanation", "A cause"),
+    "Commands": Record("cellrepro.changes.commands", "Commands of a side"),
+    "ComparedDocument": Record(f"{ANSWERS}.runs", "What the verdict covers"),
+    "ComparisonDocument": Record(f"{ANSWERS}.comparison", "compare"),
+    "CutImageDocument": Record(f"{ANSWERS}.tiles", "Cuts of an image"),
+    "CutsDocument": Record(f"{ANSWERS}.tiles", "tiles --masks"),
+    "Description": Record("cellrepro.changes.describe", "describe"),
+    "DiagnosisDocument": Record(f"{ANSWERS}.doctor", "doctor"),
+    "DifferenceDocument": Record(f"{ANSWERS}.divergence", "A first difference"),
+    "DivergenceDocument": Record(f"{ANSWERS}.divergence", "diverge"),
+    "Effect": Record("cellrepro.audits.effect", "Effect of an operation"),
+    "EmptyDocument": Record(f"{ANSWERS}.explanation", "A setting that finds nothing"),
+    "Estimate": Record("cellrepro.grid.grid_runs", "What a point will take"),
+    "Evidence": Record("cellrepro.divergence.result", "Evidence"),
+    "ExplanationDocument": Record(f"{ANSWERS}.explanation", "explain"),
+    "ExplorerDocument": Record(f"{ANSWERS}.explorer", "explore"),
+    "FilesDocument": Record(f"{ANSWERS}.comparison", "Two weights files as bytes"),
+    "Finding": Record("cellrepro.audits.finding", "A finding"),
+    "GridDocument": Record(f"{ANSWERS}.grid", "grid"),
+    "GridRun": Record("cellrepro.grid.grid_runs", "A point of a grid"),
+    "GrowthDocument": Record(f"{ANSWERS}.growth", "growth"),
+    "MomentDocument": Record(f"{ANSWERS}.growth", "A moment"),
+    "NondeterministicOperation": Record(
+        "cellrepro.trace.nondeterministic_operation", "An operation"
+    ),
+    "ObjectChangeDocument": Record(f"{ANSWERS}.comparison", "What became of a cell"),
+    "Part": Record("cellrepro.changes.crops", "A part of the image"),
+    "RecordedSettings": Record("cellrepro.changes.recorded_settings", "What files record"),
+    "RecordedValue": Record("cellrepro.changes.recorded_settings", "A recorded value"),
+    "RepeatDocument": Record(f"{ANSWERS}.runs", "A repeat"),
+    "ReproducedDocument": Record(f"{ANSWERS}.explanation", "How near a side was made again"),
+    "RunDocument": Record(f"{ANSWERS}.runs", "train, segment, wrap, wrap-python"),
+    "Seam": Record("cellrepro.same.straight_borders", "Straight ends at tile borders"),
+    "SegmentationAuditDocument": Record(f"{ANSWERS}.audit", "audit --task segment"),
+    "SensitivityDocument": Record(f"{ANSWERS}.sensitivity", "sensitivity"),
+    "SettingDocument": Record(f"{ANSWERS}.explanation", "A setting"),
+    "SideDocument": Record(f"{ANSWERS}.explanation", "A side"),
+    "StoredRunDocument": Record(f"{ANSWERS}.stored_runs", "A stored run"),
+    "StoredRunsDocument": Record(f"{ANSWERS}.stored_runs", "list"),
+    "StraightBorder": Record("cellrepro.same.straight_borders", "A straight cut"),
+    "TensorComparison": Record("cellrepro.same.weights", "A tensor"),
+    "TiledImageDocument": Record(f"{ANSWERS}.tiles", "An image with its tiles"),
+    "TilesDocument": Record(f"{ANSWERS}.tiles", "tiles"),
+    "TrainingAuditDocument": Record(f"{ANSWERS}.audit", "audit"),
+    "Variant": Record("cellrepro.changes.sensitivity_result", "A setting that was varied"),
+    "VerdictsDocument": Record(f"{ANSWERS}.runs", "Two verdicts"),
+    "WarningMeaning": Record("cellrepro.audits.torch_warning", "What a warning means"),
+    "WeightsComparison": Record("cellrepro.same.weights", "Differences of weights"),
+    "DataRecord": Record("cellrepro.store.manifest", "data", "store.md"),
+    "Draw": Record("cellrepro.trace.random_draws", "ledger-draws.parquet", "store.md"),
+    "LedgerRow": Record("cellrepro.store.ledger", "ledger.parquet", "store.md"),
+    "Look": Record("cellrepro.store.manifest", "A look", "store.md"),
+    "MachineRecord": Record("cellrepro.store.manifest", "machine", "store.md"),
+    "Manifest": Record("cellrepro.store.manifest", "manifest.json", "store.md"),
+    "MaskRecord": Record("cellrepro.store.manifest", "The masks of one image", "store.md"),
+    "ModelRecord": Record("cellrepro.store.manifest", "model", "store.md"),
+    "OperationRow": Record("cellrepro.trace.operation_ledger", "ledger-ops.parquet", "store.md"),
+    "Site": Record("cellrepro.bits.site", "A place", "store.md"),
+    "Spec": Record("cellrepro.asked.spec", "spec.json", "store.md"),
+    "TrainingRecord": Record("cellrepro.store.manifest", "training", "store.md"),
+    "UntilRecord": Record("cellrepro.store.manifest", "until", "store.md"),
+    "WarningRecord": Record("cellrepro.store.manifest", "A warning", "store.md"),
+    "WeightsRecord": Record("cellrepro.store.manifest", "weights", "store.md"),
+    "Profile": Record("cellrepro.determinism.profiles", "Fields of a profile", "profiles.md"),
+}
+"""By the name of the class."""
+
+WORDS = {
+    "str": "text",
+    "int": "integer",
+    "float": "number",
+    "bool": "true or false",
+    "object": "any",
+    "Any": "any",
+    "Path": "path",
+    "Inside": "text",
+    "Digest": "64 hex digits",
+    "Verdict": "[verdict](words.md)",
+    "DivergenceJudgement": "text",
+    "Generation": "text",
+    "IntervalOver": "text",
+    "Result": "object",
+    "DescribedKind": "text",
+    "JobStatus": "text",
+    "LedgerKind": "`off`, `steps` or `ops`",
+    "Mode": "[mode](profiles.md#modes)",
+    "Groups": "list of lists of integers",
+    "Level": "`error`, `warning` or `info`",
+    "Scalar": "text, number, true or false",
+    "Settings": "[settings](settings.md#what-eval-takes)",
+    "Switch": "text",
+    "JsonRecord": "any",
+}
+"""What a reader of JSON calls a type that has no table of its own."""
+
+
+def write_pages() -> None:
+    """Write every page of `PAGES`."""
+    for name in PAGES:
+        (DOCS / name).write_text(page(name), encoding="utf-8")
+
+
+def page(name: str) -> str:
+    """What a page says.
+
+    Parameters
+    ----------
+    name : str
+        One of `PAGES`.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(DOCS), undefined=StrictUndefined, trim_blocks=True
+    )
+    text = environment.get_template(f"{name}.j2").render(
+        table=partial(table, on=name),
+        part=partial(part, on=name),
+        profiles=profiles_table,
+        recorder=recorder_table,
+    )
+    return text + "\n"
+
+
+# -- fields of a class ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field as a page lists it.
+
+    Attributes
+    ----------
+    name : str
+    type : ast.expr
+        Its annotation.
+    meaning : str
+        From the docstring; empty where that says nothing.
+    """
+
+    name: str
+    type: ast.expr
+    meaning: str
+
+
+def fields_of(name: str) -> list[Field]:
+    """The fields of a class of `RECORDS`, those of its bases first.
+
+    Parameters
+    ----------
+    name : str
+        Of the class.
+    """
+    return list(_fields_in(RECORDS[name].module, name).values())
+
+
+def _fields_in(module: str, name: str) -> dict[str, Field]:
+    """The fields of a class by name; its source is read, so that PyTorch is not imported."""
+    tree = _tree_of(module)
+    definitions = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    origins = {
+        alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("cellrepro.")
+        for alias in node.names
+    }
+    found: dict[str, Field] = {}
+    for base in definitions[name].bases:
+        if isinstance(base, ast.Name) and base.id in definitions:
+            found |= _fields_in(module, base.id)
+        elif isinstance(base, ast.Name) and base.id in origins:
+            found |= _fields_in(str(origins[base.id]), base.id)
+    return found | {field.name: field for field in _own_fields(definitions[name])}
+
+
+@cache
+def _tree_of(module: str) -> ast.Module:
+    path = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _own_fields(definition: ast.ClassDef) -> Iterator[Field]:
+    """The fields that a class itself adds, with what its docstring or the line after each says."""
+    listed = _attributes(ast.get_docstring(definition) or "")
+    for node, following in zip(definition.body, [*definition.body[1:], ast.Pass()], strict=True):
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue
+        name = node.target.id
+        if not name.startswith("_"):
+            yield Field(name, node.annotation, listed.get(name) or _text_of(following))
+
+
+def _text_of(node: ast.stmt) -> str:
+    """The text of a statement that is nothing else, on one line."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return " ".join(str(node.value.value).split())
+    return ""
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    """What the section *Attributes* of a docstring says, by name."""
+    _, _, section = docstring.partition("\nAttributes\n----------\n")
+    section = re.split(r"\n\n\w+\n---", section)[0]
+    entries = re.findall(r"^(\w[\w, ]*) : [^\n]*((?:\n(?: .*|(?=\n)))*)", section, re.MULTILINE)
+    return {
+        name: " ".join(meaning.split()) for names, meaning in entries for name in names.split(", ")
+    }
+
+
+# -- as tables -----------------------------------------------------------------------------------
+
+
+def part(name: str, *, on: str) -> str:
+    """The table of a class under its heading.
+
+    Parameters
+    ----------
+    name : str
+        Of the class.
+    on : str
+        The page.
+    """
+    return f"### {RECORDS[name].title}\n\n{table(name, on=on)}"
+
+
+def table(name: str, *, on: str) -> str:
+    """The fields of a class: name, type, meaning; those that share a meaning share a row.
+
+    Parameters
+    ----------
+    name : str
+        Of the class.
+    on : str
+        The page, as which links are written.
+    """
+    rows = []
+    by_content = groupby(fields_of(name), lambda field: (ast.unparse(field.type), field.meaning))
+    for _, alike in by_content:
+        fields = list(alike)
+        names = ", ".join(f"`{field.name}`" for field in fields)
+        words = type_words(fields[0].type, on=on)
+        rows.append(f"| {names} | {words} | {_as_markdown(fields[0].meaning, on=on)} |")
+    return "\n".join(["| field | type | meaning |", "|---|---|---|", *rows])
+
+
+def _as_markdown(text: str, *, on: str) -> str:
+    """A docstring's text in a cell of a table, with links to the classes that it names."""
+    plain = text.replace("``", "`").replace("|", "\\|")
+    return re.sub(
+        r"`(\w+)`", lambda found: _link(found[1], on=on) if found[1] in RECORDS else found[0], plain
+    )
+
+
+def type_words(annotation: ast.expr, *, on: str) -> str:
+    """A type in the words of somebody who reads JSON.
+
+    Parameters
+    ----------
+    annotation : ast.expr
+    on : str
+        The page, as which links are written.
+
+    Raises
+    ------
+    ValueError
+        If it is no type that JSON has a word for.
+
+    Examples
+    --------
+    >>> type_words(ast.parse("Sequence[int] | None").body[0].value, on="json.md")
+    'list of integer or null'
+    """
+    words = partial(type_words, on=on)
+    match annotation:
+        case ast.Constant(value=None):
+            return "null"
+        case ast.Name(id=name) if name in RECORDS:
+            return _link(name, on=on)
+        case ast.Name(id=name) if name in WORDS:
+            return WORDS[name]
+        case ast.BinOp(op=ast.BitOr()):
+            return f"{words(annotation.left)} or {words(annotation.right)}"
+        case ast.Subscript(value=ast.Name(id=name), slice=inner):
+            return _generic_words(name, inner, on=on)
+    raise ValueError(f"{ast.unparse(annotation)}: add it to RECORDS or WORDS in {__file__}")
+
+
+def _link(name: str, *, on: str) -> str:
+    """A link to the table of a class."""
+    record = RECORDS[name]
+    page = "" if record.page == on else record.page
+    return f"[{record.title[0].lower()}{record.title[1:]}]({page}#{record.anchor})"
+
+
+def _generic_words(name: str, inner: ast.expr, *, on: str) -> str:
+    """A type with types in brackets, in words."""
+    words = partial(type_words, on=on)
+    items = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+    if name == "Annotated":
+        return words(items[0])
+    if name == "Literal":
+        return " or ".join(f"`{ast.literal_eval(item)}`" for item in items)
+    if name in ("Mapping", "dict", "Counter"):
+        return f"{{name: {words(items[-1])}}}"
+    if name == "tuple" and not (len(items) == 2 and ast.unparse(items[1]) == "..."):
+        return f"[{', '.join(words(item) for item in items)}]"
+    return f"list of {words(items[0])}"
+
+
+# -- what is no class ----------------------------------------------------------------------------
+
+
+def profiles_table() -> str:
+    """Every profile that comes with the package, from its file."""
+    rows = []
+    for name in profile_names():
+        profile = load(name)
+        threads = "as many as PyTorch takes" if profile.threads is None else profile.threads
+        variables = ", ".join(f"`{key}={value}`" for key, value in profile.environment.items())
+        rows.append(
+            f"| `{name}` | {profile.device} | {threads if profile.device == 'cpu' else '–'} "
+            f"| {profile.dtype} | {variables or '–'} | {profile.description} |"
+        )
+    heads = "| profile | device | threads | precision | variables | what it is |"
+    return "\n".join([heads, "|---|---|---|---|---|---|", *rows])
+
+
+def recorder_table() -> str:
+    """What the JSON schema says of the sidecar of the recorder."""
+    schema = json.loads((PACKAGE / "record_schema.json").read_text(encoding="utf-8"))
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in _described(schema, "")]
+    return "\n".join(["| field | meaning |", "|---|---|", *rows])
+
+
+def _described(schema: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """Every property of a schema with its description, those within others after them."""
+    for name, within in schema.get("properties", {}).items():
+        inner = within.get("items", within)
+        is_list = "items" in within
+        if "description" in within:
+            yield f"{prefix}{name}", within["description"]
+        yield from _described(inner, f"{prefix}{name}[]." if is_list else f"{prefix}{name}.")
