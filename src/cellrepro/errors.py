@@ -29,6 +29,29 @@ class NotPossibleHere(CellreproError, RuntimeError):
     exit_code = 3
 
 
+def no_such_file(path: object, *, expected: str = "") -> BadInput:
+    """Give the error for a file that is not there, in the same words for every command.
+
+    Parameters
+    ----------
+    path : object
+        As it was given.
+    expected : str
+        Which kind of file was expected; empty where the reader knows it.
+
+    Returns
+    -------
+    BadInput
+
+    Examples
+    --------
+    >>> print(no_such_file("a_masks.tif", expected="masks"))
+    a_masks.tif: no such file; expected masks: check its spelling and folder
+    """
+    wanted = f"expected {expected}: " if expected else ""
+    return BadInput(f"{path}: no such file; {wanted}check its spelling and folder")
+
+
 def whole(name: str, value: object, least: int) -> int:
     """Check that a value is a whole number of at least ``least``.
 

@@ -12,6 +12,9 @@ import pytest
 import tifffile
 from test_recorded_settings import FILES
 
+import cellrepro
+from cellrepro.errors import BadInput
+
 
 def seg(name):
     return FILES / f"{name}_seg.npy"
@@ -123,7 +126,20 @@ def test_a_search_says_how_long_and_leaves_what_it_has(tmp_path):
     assert a["tried"] + b["tried"] < 20
 
 
-def test_a_file_that_is_not_there_is_said_so(invoke):
-    answer = invoke("explain", seg("gui_4.2.1.1"), "nowhere_masks.tif")
+@pytest.mark.parametrize("command", ["explain", "compare"])
+def test_a_file_that_is_not_there_is_said_in_the_same_words(invoke, command):
+    answer = invoke(command, seg("gui_4.2.1.1"), "nowhere_masks.tif")
     assert answer.code == 2
-    assert "nowhere_masks.tif: no such file" in answer.err
+    expected = "cellrepro: nowhere_masks.tif: no such file; check its spelling and folder\n"
+    assert answer.err == expected
+
+
+def test_a_folder_and_arrays_are_sent_to_what_takes_them(invoke, tmp_path):
+    masks = np.ones((4, 4), np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", masks)
+    answer = invoke("explain", tmp_path, tmp_path / "a.tif")
+    assert answer.code == 2
+    assert "is a folder; expected one file with masks" in answer.err
+    for function in (cellrepro.compare, cellrepro.explain):
+        with pytest.raises(BadInput, match=r"a is of the type ndarray; .*compare_masks\(a, b\)"):
+            function(masks, masks)

@@ -17,11 +17,12 @@ from cellrepro.changes.comparison import (
 )
 from cellrepro.changes.named import (
     MASK_ENDINGS,
-    NAMED_AS,
     MaskReaders,
+    file_or_run,
     image_name,
     kind_of,
     masks_of,
+    named_as,
 )
 from cellrepro.changes.recorded_settings import side_by_side
 from cellrepro.changes.sides import read_side
@@ -64,10 +65,12 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
         writes the page.
     """
     opened_store = Store(store)
-    kinds = {kind_of(Path(a)), kind_of(Path(b))}
+    path_a = file_or_run(a, name="a")
+    path_b = file_or_run(b, name="b")
+    kinds = {kind_of(path_a), kind_of(path_b)}
     if kinds == {"run"}:
         return compare_repeats(*opened_store.find_two(str(a), str(b)), store=opened_store)
-    if kinds == {"masks"} and Path(a).is_file() and Path(b).is_file():
+    if kinds == {"masks"}:
         return _compare_two_files(str(a), str(b), opened_store)
     if "weights" not in kinds:
         masks_a = masks_of(str(a), opened_store)
@@ -77,7 +80,7 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
         return _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
     if kinds <= {"weights", "run"}:
         return _compare_weights_files(_weights_of(a, opened_store), _weights_of(b, opened_store))
-    raise _not_comparable(Path(a), Path(b))
+    raise _not_comparable(path_a, path_b)
 
 
 @dataclass(frozen=True)
@@ -168,12 +171,9 @@ def _weights_of(reference: str | Path, store: Store) -> Path:
 
 
 def _not_comparable(a: Path, b: Path) -> BadInput:
-    """Which of two causes: a file that is not there, or weights beside masks."""
-    missing = [path for path in (a, b) if kind_of(path) != "run" and not path.exists()]
-    if missing:
-        return BadInput(f"{missing[0]}: no such file; check its spelling")
+    """Give the error for weights together with masks."""
     return BadInput(
-        f"{a} and {b} are not of one kind: {NAMED_AS[kind_of(a)]} and {NAMED_AS[kind_of(b)]}; "
-        f"expected two KEY/REPEAT of the store, mask files ({', '.join(MASK_ENDINGS)}), folders of "
-        "masks or baselines, or weights files"
+        f"{a} and {b} are not of one kind: {named_as(a)} and {named_as(b)}; expected two mask "
+        f"files ({', '.join(MASK_ENDINGS)}), folders of masks, baselines, KEY/REPEAT of the store, "
+        "or weights files"
     )

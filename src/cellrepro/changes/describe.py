@@ -18,7 +18,7 @@ from cellrepro.changes.recorded_commands import recorded_commands
 from cellrepro.changes.recorded_settings import RecordedSettings
 from cellrepro.changes.run_log import is_run_log, log_record
 from cellrepro.changes.run_record import run_record
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import doubt
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
@@ -243,7 +243,7 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
         repeat = store.find(reference)
     except BadInput as error:
         if Path(reference).is_absolute() or Path(reference).suffix:
-            raise BadInput(f"{reference}: no such file; check its spelling") from error
+            raise no_such_file(reference) from error
         if "/" in reference:
             raise
         if known_to_cellpose(reference):

@@ -14,7 +14,7 @@ from cellrepro.asked import defaults
 from cellrepro.changes.commands import Commands, commands_for
 from cellrepro.changes.conditions import CROP, MODEL, PRECISION, Condition
 from cellrepro.changes.crops import Part, in_common, part_shown, placed
-from cellrepro.changes.named import image_name
+from cellrepro.changes.named import file_or_run, image_name
 from cellrepro.changes.recorded_commands import recorded_commands
 from cellrepro.changes.recorded_settings import NOT_RECORDED, SettingOfBoth, side_by_side
 from cellrepro.changes.replay import Known, Replayed, replay
@@ -25,7 +25,7 @@ from cellrepro.determinism import profiles
 from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import seed_of
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.image_file import read_image
 from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.model.weight_sources import ModelSource
@@ -223,6 +223,8 @@ def explain(
     """
     if not minutes > 0:
         raise BadInput(f"minutes is {minutes}; expected how long a search may take, above 0")
+    file_or_run(a, name="a")
+    file_or_run(b, name="b")
     opened_store = Store(store)
     if image is None:
         if model is not None:
@@ -341,7 +343,7 @@ def _of_stacks(a: Side, b: Side, image: str | Path) -> Explanation:
     if a.masks.shape != b.masks.shape:
         raise BadInput(_of_other_shapes(a, b))
     if not Path(image).is_file():
-        raise BadInput(f"{image}: no such file; expected the image that both are of")
+        raise no_such_file(image, expected="the image that both are of")
     return Explanation(
         a=a,
         b=b,

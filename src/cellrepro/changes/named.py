@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.folder import is_litter
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SEG_ENDING
@@ -47,6 +48,47 @@ def kind_of(path: Path) -> Kind:
     if path.is_file() and baseline_file.is_one(path):
         return "baseline"
     return "weights" if path.exists() or path.suffix.lower() in _WEIGHTS else "run"
+
+
+def file_or_run(reference: str | Path, *, name: str) -> Path:
+    """Check that something names a file or a run, and that a file is there.
+
+    Parameters
+    ----------
+    reference : str or Path
+        What a user gave.
+    name : str
+        Of the argument, for the message.
+
+    Returns
+    -------
+    Path
+        As it was given; that of a run leads nowhere.
+
+    Raises
+    ------
+    BadInput
+        If it is something else, such as an array, or if a file is not there.
+    """
+    if not isinstance(reference, str | os.PathLike):
+        raise BadInput(
+            f"{name} is of the type {type(reference).__name__}; expected the path of a file, or "
+            "KEY/REPEAT of a stored run. Arrays are compared by cellrepro.compare_masks(a, b), and "
+            "shown by cellrepro.explore(image, a, b)"
+        )
+    path = Path(reference)
+    if kind_of(path) != "run" and not path.exists():
+        raise no_such_file(reference)
+    return path
+
+
+def named_as(path: Path) -> str:
+    """Say what a path is, in words: "a mask file", "a folder"."""
+    kind = kind_of(path)
+    ending = path.suffix.lower()
+    if kind == "weights" and ending and ending not in _WEIGHTS:
+        return f"a file with the ending {ending}"
+    return NAMED_AS[kind]
 
 
 def masks_of(reference: str, store: Store) -> MaskReaders:

@@ -21,7 +21,7 @@ from cellrepro.changes.recorded_settings import (
     generation_of,
     of_file,
 )
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, no_such_file
 from cellrepro.words import joined
 
 LOG_ENDING = ".log"
@@ -89,7 +89,7 @@ def log_record(path: Path) -> RecordedSettings:
         If there is no such file, or Cellpose did not begin it.
     """
     if not path.is_file():
-        raise BadInput(f"{path}: no such file; expected a run.log of Cellpose")
+        raise no_such_file(path, expected="a run.log of Cellpose")
     if not is_run_log(path):
         raise BadInput(
             f"{path} is no run.log of Cellpose, which begins with {_FIRST!r}; expected the file "

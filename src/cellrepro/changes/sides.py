@@ -17,7 +17,6 @@ from cellrepro.changes.conditions import (
     Condition,
 )
 from cellrepro.changes.image_readings import as_read, readings
-from cellrepro.changes.named import kind_of
 from cellrepro.changes.record_reading import label_image_record, seg_file_record
 from cellrepro.changes.recorded_settings import MODEL_PATH, RecordedSettings
 from cellrepro.changes.run_log import USUAL_NAME, log_record
@@ -145,10 +144,10 @@ def read_side(
         If a run has no such image, or a file cannot be read.
     """
     path = Path(reference)
-    if kind_of(path) == "masks" and not path.exists():
+    if path.is_dir():
         raise BadInput(
-            f"{reference}: no such file; expected masks (TIFF, PNG, .npy), a {SEG_ENDING}, or "
-            "KEY/REPEAT of a stored run: check its spelling and folder"
+            f"{reference} is a folder; expected one file with masks, as two results of one image "
+            "are explained: give a file of each folder. `cellrepro compare` compares whole folders"
         )
     if not path.exists():
         return _of_run(reference, image, store, with_network=with_network)

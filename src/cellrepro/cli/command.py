@@ -190,7 +190,9 @@ def given_options(context: typer.Context) -> frozenset[str]:
     return frozenset(name for name in context.params if is_given(context, name))
 
 
-def refuse_idle(context: typer.Context, names: Sequence[str], why: str) -> None:
+def refuse_idle(
+    context: typer.Context, names: Sequence[str], why: str, *, instead: str = "leave it out"
+) -> None:
     """Refuse those of some options that are given, as they would do nothing.
 
     Parameters
@@ -200,6 +202,8 @@ def refuse_idle(context: typer.Context, names: Sequence[str], why: str) -> None:
         Of the function's parameters.
     why : str
         The end of the sentence "--OPTION would do nothing".
+    instead : str
+        What to do.
 
     Raises
     ------
@@ -210,4 +214,4 @@ def refuse_idle(context: typer.Context, names: Sequence[str], why: str) -> None:
     if idle:
         options = ["--set" if name == "settings" else f"--{name}" for name in idle]
         listed = ", ".join(option.replace("_", "-") for option in options)
-        raise BadInput(f"{listed} would do nothing {why}; leave it out")
+        raise BadInput(f"{listed} would do nothing {why}; {instead}")

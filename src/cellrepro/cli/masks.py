@@ -116,7 +116,12 @@ def explain(
     """Say why two results of one image differ: recorded settings; with --image, segmented again."""
     if image is None:
         of_a_replay = ("model", "profile", "mode", "seed", "minutes")
-        refuse_idle(context, of_a_replay, "without --image, as nothing is segmented")
+        refuse_idle(
+            context,
+            of_a_replay,
+            "without --image, as nothing is segmented",
+            instead="give --image IMAGE, or leave it out",
+        )
     explanation = cellrepro.explain(
         a,
         b,

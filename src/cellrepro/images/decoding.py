@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 import tifffile
 
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, no_such_file
 from cellrepro.images.codecs import jpeg_pixels, png_pixels, refuse_compression
 from cellrepro.images.file_endings import FORMATS, OTHER_ENDINGS
 from cellrepro.words import some
@@ -57,6 +57,10 @@ def read_bytes(file: Path) -> bytes:
         if not stat.S_ISREG(file.stat().st_mode):
             raise BadInput(f"{file}: a folder or a device, expected a file; rename or remove it")
         data = file.read_bytes()
+    except FileNotFoundError as error:
+        if file.is_symlink():
+            raise BadInput(f"{file}: {why_unreadable(error, 'file')}") from error
+        raise no_such_file(file) from error
     except OSError as error:
         raise BadInput(f"{file}: {why_unreadable(error, 'file')}") from error
     if not data:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images import seg_pickle
 from cellrepro.images.label_image import label_image
 from cellrepro.own_scripts import script_command
@@ -92,7 +92,7 @@ def read_seg(path: str | os.PathLike[str]) -> SegFile:
     """
     file = Path(path)
     if not file.is_file():
-        raise BadInput(f"{file}: no such file; expected a {SEG_ENDING} that Cellpose wrote")
+        raise no_such_file(file, expected=f"a {SEG_ENDING} that Cellpose wrote")
     arrays = _taken_apart(file)
     masks = label_image(f"{file}: masks", arrays.pop("masks").squeeze())
     settings = json.loads(arrays.pop("settings").tobytes())

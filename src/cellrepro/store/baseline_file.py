@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cellrepro.bits.digests import array_digest
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, no_such_file
 from cellrepro.store.whole_files import whole_file
 
 _RECORD = "baseline.json"
@@ -124,6 +124,8 @@ def read(path: Path) -> BaselineFile:
         if record["format"] != _FORMAT:
             raise ValueError(f"its format is {record['format']!r}, this version reads {_FORMAT}")
         return BaselineFile(path, record)
+    except FileNotFoundError as error:
+        raise no_such_file(path, expected="a file of `cellrepro baseline save`") from error
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise _damaged(path, error) from error
 

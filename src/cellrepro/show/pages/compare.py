@@ -10,7 +10,7 @@ import numpy as np
 from cellrepro.asked import defaults
 from cellrepro.changes import compare as changes_compare
 from cellrepro.changes.comparison import Comparison
-from cellrepro.changes.named import NAMED_AS, MaskReaders, image_name, kind_of, masks_of
+from cellrepro.changes.named import MaskReaders, image_name, kind_of, masks_of, named_as
 from cellrepro.changes.recorded_settings import SettingOfBoth
 from cellrepro.errors import BadInput
 from cellrepro.images.size_factor import factor_text
@@ -78,7 +78,7 @@ def compare(
     comparison = changes_compare.compare(a, b, store=store)
     if not comparison.masks:
         raise BadInput(
-            f"{a} and {b} are {NAMED_AS[kind_of(Path(a))]} and {NAMED_AS[kind_of(Path(b))]} "
+            f"{a} and {b} are {named_as(Path(a))} and {named_as(Path(b))} "
             "without masks, so there is no picture of them; leave --image and --html out"
         )
     pair = _shown_pair(a, b, comparison, image=image, store=Store(store))
