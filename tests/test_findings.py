@@ -117,8 +117,11 @@ def test_the_page_is_written_anew_from_evidence_alone(tmp_path):
     shutil.copytree(PROJECT / "evidence", tmp_path / "evidence")
     shutil.copytree(PROJECT / "scripts", tmp_path / "scripts")
     (tmp_path / "docs").mkdir()
-    shutil.copy(PROJECT / "docs" / "findings.md.j2", tmp_path / "docs")
+    pages = ["findings.md", "answers.md"]
+    for page in pages:
+        shutil.copy(PROJECT / "docs" / f"{page}.j2", tmp_path / "docs")
     subprocess.run([sys.executable, tmp_path / "scripts" / "findings.py"], check=True)
-    assert (tmp_path / "docs" / "findings.md").read_text() == PAGE.read_text(encoding="utf-8")
+    for page in pages:
+        assert (tmp_path / "docs" / page).read_text() == (PROJECT / "docs" / page).read_text()
     for table in (PROJECT / "docs" / "findings").glob("*.csv"):
         assert (tmp_path / "docs" / "findings" / table.name).read_text() == table.read_text()

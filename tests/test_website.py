@@ -3,6 +3,7 @@
 import functools
 import http.server
 import json
+import random
 import re
 import shlex
 import subprocess
@@ -143,6 +144,7 @@ def found_on(address):
     from playwright.sync_api import sync_playwright
 
     found = {}
+    state = random.getstate()  # Playwright draws from it
     with sync_playwright() as play:
         chromium = play.chromium.launch(
             executable_path=browser.find_chromium(), args=list(browser.FLAGS)
@@ -161,6 +163,7 @@ def found_on(address):
             page.wait_for_url(lambda url: not url.endswith("/index.html"), timeout=15_000)
             found[words] = page.url.partition("?")[0].partition("#")[0]
         chromium.close()
+    random.setstate(state)
     origin = address.removesuffix("index.html")
     assert [url for url in asked if not url.startswith(origin)] == []
     return found

@@ -66,7 +66,7 @@ class MachineRow:
     ----------
     machine, profile, run : str
     first : str
-        Operation with other bits.
+        Operation with different bits.
     judgement : str
     own : str
         How many of its own repeats are equal.

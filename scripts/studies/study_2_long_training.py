@@ -18,7 +18,7 @@ from studies.lines import Line, compare, table_of
 from studies.numbers import Mean, Span, markdown, span_of, with_t
 
 APART = {
-    "seed": "another seed",
+    "seed": "a different seed",
     "repeats": "the same again (mode fast, two threads)",
     "mode": "strict and fast",
     "profile": "one thread and two",

@@ -28,7 +28,7 @@ from studies.numbers import markdown, rank_correlation
 PROPERTIES = {
     "area": "area, pixels",
     "contrast": "contrast, SD of the image",
-    "crowding": "other cells around it",
+    "crowding": "cells around it",
 }
 """Of a cell."""
 

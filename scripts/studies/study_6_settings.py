@@ -84,7 +84,7 @@ class OfImages:
 
     @property
     def seed(self) -> Change:
-        """Training again with another seed."""
+        """Training again with a different seed."""
         (seed,) = [change for change in self.changes if change.kind == "seed"]
         return seed
 
@@ -139,7 +139,7 @@ class Study6:
 
 
 def study_6() -> Study6:
-    """Compare what changes a segmentation with another seed of the training."""
+    """Compare what changes a segmentation with a different seed of the training."""
     sets = {}
     for images in SETS:
         networks = networks_of(Store(EVIDENCE), images)
@@ -186,7 +186,7 @@ def changes_of(images: str, networks: Sequence[Run]) -> list[Change]:
     assert seeds is not None, f"{images}: no two seeds"
     keys = [run.key for run in networks]
     changes = [
-        as_change("seed", "retraining with another seed", seeds),
+        as_change("seed", "retraining with a different seed", seeds),
         *by_setting(images, keys),
         *by_device(images, keys),
     ]
