@@ -1,8 +1,11 @@
 """Numbers and lists as pictures, pages and sentences write them."""
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
+
+_SHA_256 = re.compile(r"[0-9a-f]{64}")
 
 
 def amount(n: int, noun: str) -> str:
@@ -109,6 +112,15 @@ def some(names: Sequence[str], n_shown: int = 5) -> str:
     listed = ", ".join(names[:n_shown])
     n_more = len(names) - n_shown
     return f"{listed} and {n_more} more" if n_more > 0 else listed
+
+
+def short_digest(text: str) -> str:
+    """A SHA-256 as a sentence has it, its first twelve digits; any other text as it is.
+
+    >>> short_digest("b411e13f4873" + 52 * "0"), short_digest("uint16")
+    ('b411e13f4873…', 'uint16')
+    """
+    return f"{text[:12]}…" if _SHA_256.fullmatch(text) else text
 
 
 def with_variables(variables: Mapping[str, str], command: str, *, windows: bool) -> str:

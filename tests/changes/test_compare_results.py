@@ -81,7 +81,19 @@ def test_folders_of_masks(masks, tmp_path):
     masks("b/z_masks.tif", HALVES)
     result = compare(str(tmp_path / "a"), str(tmp_path / "b"))
     assert (result.verdict, result.differs) == ("different", ("masks",))
-    assert result.notes == ("only one side has masks of z",)
+    assert result.notes == ("only B has masks of z",)
+
+
+def test_a_side_without_cells_and_a_crop_are_told_what_to_look_at(masks, invoke):
+    halves = masks("a.tif", HALVES)
+    empty = masks("b.tif", np.zeros_like(HALVES))
+    assert (
+        "note: a: B has no cell. Usual reasons: a network that"
+        in invoke("compare", halves, empty).out
+    )
+    crop = masks("c.tif", HALVES[:2, :3])
+    refusal = invoke("compare", halves, crop).err
+    assert "If one is a crop of the other: `cellrepro explain A B` finds its place" in refusal
 
 
 NAMES = ("x_masks.tif", "x_cp_masks.png", "x_seg.npy", "x.tif", "x")
@@ -177,7 +189,7 @@ def test_networks_without_numbers_prove_nothing(tmp_path, invoke):
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        ("a.tif", "turned.tif", r"^masks of a: label images differ in shape: .*\(4, 5\)"),
+        ("a.tif", "turned.tif", r"^image a: A has masks of shape \(4, 5\), B of \(5, 4\)"),
         ("a.tif", "absent.tif", r"absent\.tif: no such file; check its spelling"),
         (
             "a.tif",

@@ -1,7 +1,9 @@
 """The page about two results of one image: what stands first, what it shows, what it refuses."""
 
+import json
 import re
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,9 @@ from lab_server import browsing
 from stores import SIZE as SIDE
 from stores import add_run
 
+SCRIPT_RECORD = (
+    Path(__file__).parents[1] / "changes" / "script_records" / "cellpose_4.0.8_masks.json"
+)
 SIZE = 96
 A = np.zeros((SIZE, SIZE), np.uint16)
 A[4:20, 4:20] = 1  # in both
@@ -86,6 +91,22 @@ def test_settings_that_differ_are_said_first(files, invoke):
     assert found["html"] is None
 
 
+def test_checksums_are_said_in_words(files, invoke):
+    """Two records of a script that differ in the pixels that Cellpose received."""
+    record = json.loads(SCRIPT_RECORD.read_text(encoding="utf-8"))
+    for side, digest in (("monday", 64 * "a"), ("friday", 64 * "b")):
+        record["image"]["digest"] = digest
+        (files / f"{side}_masks.json").write_text(json.dumps(record), encoding="utf-8")
+        tifffile.imwrite(files / f"{side}_masks.tif", A if side == "monday" else B)
+    html = files / "page.html"
+    answer = invoke(
+        "compare", files / "monday_masks.tif", files / "friday_masks.tif", "--html", html
+    )
+    assert "  setting image.digest: aaaaaaaaaaaa… and bbbbbbbbbbbb…" in answer.out
+    assert "Made with different settings: different pixels." in words_of(html)
+    assert 64 * "a" not in words_of(html)
+
+
 def test_equal_masks_of_two_diameters_are_identical_and_the_setting_is_said(files, invoke):
     write_seg(files / "again_seg.npy", A, diameter=30.0)
     answer = invoke("compare", files / "gui_seg.npy", files / "again_seg.npy")
@@ -144,10 +165,10 @@ def test_of_several_images_the_one_is_shown_on_which_most_cells_differ(tmp_path)
     sides = (tmp_path / "a", tmp_path / "b")
     html = tmp_path / "page.html"
     compare(*sides, html=html)
-    assert "Two results of the image most" in words_of(html)
+    assert "Two results of one image: most" in words_of(html)
     assert "No image was given: masks stand on black" in words_of(html)
     compare(*sides, image=tmp_path / "few.tif", html=html)
-    assert "Two results of the image few" in words_of(html)
+    assert "Two results of one image: few" in words_of(html)
     assert "The two hold the same cells, pixel for pixel and number for number." in words_of(html)
 
 

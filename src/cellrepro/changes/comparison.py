@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -10,13 +10,14 @@ from cellrepro.changes.named import MaskReaders
 from cellrepro.changes.recorded_settings import NOT_OF_CELLS, SettingOfBoth
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import doubt
+from cellrepro.images.size_factor import factor_text
 from cellrepro.results import Result, Row
 from cellrepro.same.mask_totals import MaskTotals, totals_over
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.same.verdicts import Verdict
 from cellrepro.same.weight_files import FileComparison
 from cellrepro.same.weights import WeightsComparison
-from cellrepro.words import amount, joined, some
+from cellrepro.words import amount, joined, short_digest, some
 
 Differs = Literal["environment", "spec", "data", "weights-init", "weights", "masks", "truth"]
 """What two things may differ in; ``weights-init`` is before any training, ``truth`` are scores."""
@@ -102,7 +103,10 @@ class Comparison(Result):
             head += f"; the two differ in {joined(self.differs)}"
         parts = [head]
         if self.differing_settings:
-            named = [f"{each.name} {each.a} and {each.b}" for each in self.differing_settings]
+            named = [
+                f"{each.name} {short_digest(str(each.a))} and {short_digest(str(each.b))}"
+                for each in self.differing_settings
+            ]
             parts.append(f"made with different settings: {joined(named)}")
         if self.weights is not None:
             parts.append(f"weights: {self.weights.sentence()}")
@@ -165,23 +169,71 @@ def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMas
         )
     by_image: dict[str, MaskComparison] = {}
     notes: list[str] = []
-    in_one = sorted(a.keys() ^ b.keys())
-    if in_one:
-        notes.append(f"only one side has masks of {', '.join(in_one)}")
+    for side, alone in (("A", a.keys() - b.keys()), ("B", b.keys() - a.keys())):
+        if alone:
+            notes.append(f"only {side} has masks of {', '.join(sorted(alone))}")
     for name in in_both:
         try:
             labels_a = a[name]()
             labels_b = b[name]()
+            _refuse_other_size(labels_a.shape, labels_b.shape)
             result = compare_masks(labels_a, labels_b)
         except BadInput as error:
-            raise BadInput(f"masks of {name}: {error}") from error
+            raise BadInput(f"image {name}: {error}") from error
         by_image[name] = result
         sides = (("A", labels_a, result.n_objects_a), ("B", labels_b, result.n_objects_b))
         for side, labels, n_objects in sides:
             doubts = doubt(labels) if 0 < n_objects <= _FEW_OBJECTS else None
             if doubts:
                 notes.append(f"{name}: {side} has {doubts}")
+    notes += _empty_notes(by_image)
     return ComparedMasks(by_image, tuple(notes))
+
+
+def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
+    """Refuse masks of two sizes: nothing says which pixel of one is which of the other."""
+    if tuple(a) == tuple(b):
+        return
+    if len(a) != len(b):
+        what_to_do = (
+            "; a plane (Y, X) is not compared with a stack (Z, Y, X): save one plane of the stack "
+            "as a file of its own"
+        )
+    else:
+        what_to_do = factor_text("A", a, "B", b) or (
+            "; check that both belong to the same image, then transpose or crop one of them"
+        )
+        if len(a) == 2 and (a[0] <= b[0]) == (a[1] <= b[1]):
+            what_to_do += (
+                ". If one is a crop of the other: `cellrepro explain A B` finds its place, and "
+                "compares what both show"
+            )
+    raise BadInput(f"A has masks of shape {tuple(a)}, B of {tuple(b)}{what_to_do}")
+
+
+def no_cell_note(side: str) -> str:
+    """Say what usually makes masks without a cell, of one side of two.
+
+    Parameters
+    ----------
+    side : str
+        ``A`` or ``B``.
+    """
+    return (
+        f"{side} has no cell. Usual reasons: a network that is not of this version of Cellpose, "
+        "intensities scaled by a few bright pixels, a threshold or a diameter that is far off, or "
+        "masks saved before they were computed"
+    )
+
+
+def _empty_notes(by_image: Mapping[str, MaskComparison]) -> Iterator[str]:
+    """Say of the side that has no cell in an image in which the other has some."""
+    empty_in_a = [name for name, each in by_image.items() if not each.n_objects_a]
+    empty_in_b = [name for name, each in by_image.items() if not each.n_objects_b]
+    for side, empty, others in (("A", empty_in_a, empty_in_b), ("B", empty_in_b, empty_in_a)):
+        names = [name for name in empty if name not in others]
+        if names:
+            yield f"{some(names)}: {no_cell_note(side)}"
 
 
 def masks_differ(verdict: Verdict) -> bool:

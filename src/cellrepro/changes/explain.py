@@ -147,7 +147,11 @@ class Explanation(Result):
 
     def _recorded(self) -> str:
         """Say what the two record differently."""
-        names = [setting.name for setting in self.settings if setting.differs]
+        names = [
+            setting.name
+            for setting in self.settings
+            if setting.differs and setting.may_change_cells
+        ]
         if not names:
             return "they record nothing that differs"
         return f"they record {amount(len(names), 'difference')}: {joined(names)}"
@@ -324,7 +328,8 @@ def _laid_on_each_other(a: Side, b: Side) -> tuple[Side, Side]:
 def _not_of_one_image(a: Side, b: Side) -> str:
     """Why two planes of different sizes are not compared cell by cell."""
     if size_factor(a.masks.shape, b.masks.shape) is not None:
-        return factor_text(a.name, a.masks.shape, b.name, b.masks.shape)
+        factor = factor_text("A", a.masks.shape, "B", b.masks.shape)
+        return f"A has masks of shape {a.masks.shape}, and B of {b.masks.shape}{factor}"
     return (
         f"{a.name} has masks of shape {a.masks.shape}, and {b.name} of {b.masks.shape}: neither "
         "shows a part of the other, so no cell is compared"

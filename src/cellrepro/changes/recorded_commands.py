@@ -172,7 +172,7 @@ def _shell(asked: _Asked) -> str:
         words += ["--diameter", "DIAMETER"]
     for name, value in asked.changed.items():
         words += _words(name, value, asked.generation)
-    return " ".join(map(_quoted, words))
+    return " ".join(map(quoted, words))
 
 
 def _channel_words(asked: _Asked) -> list[str]:
@@ -268,8 +268,12 @@ def _in_python(network: str) -> str:
     return network if network == "MODEL" else repr(network)
 
 
-def _quoted(word: str) -> str:
-    """A word as every shell reads it, Windows' own among them; others in quotes of POSIX."""
+def quoted(word: str) -> str:
+    """Give a word as every shell reads it, Windows' own among them; others in quotes of POSIX.
+
+    >>> quoted("a_masks.tif"), quoted("my cells.tif")
+    ('a_masks.tif', '"my cells.tif"')
+    """
     if _PLAIN.fullmatch(word):
         return word
     return shlex.quote(word) if re.search(r'["$`!]', word) else f'"{word}"'

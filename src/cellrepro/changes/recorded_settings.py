@@ -8,7 +8,7 @@ Every kind of file has a reader that gives such a record: `seg_record` (``_seg.n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -24,13 +24,16 @@ DRAWN = "n_drawn_by_hand"
 FILENAME = "filename"
 MODEL_PATH = "model_path"
 RESTORE = "restore"
+SOFTWARE = "software"
 WRITTEN = "written"
 
 NOT_RECORDED = "?"
 """Stands in a table, and in JSON, for a value that no file records."""
 
-NOT_OF_CELLS = frozenset({FILENAME, MODEL_PATH, WRITTEN, "run"})
+NOT_OF_CELLS = frozenset({FILENAME, MODEL_PATH, SOFTWARE, WRITTEN, "run"})
 """Names that are recorded, differ between nearly any two results, and change no cell."""
+
+_NO_SETTINGS = NOT_OF_CELLS | {DRAWN, "description"}
 
 Generation = Literal["2", "3", "4"]
 """Of Cellpose; ``2`` stands for the versions before it, too, which write the same files."""
@@ -84,6 +87,11 @@ class RecordedSettings(Result):
     def beyond(self) -> dict[str, object]:
         """Values that are recorded and are no setting: version, device, restoration, edits."""
         return {name: entry.value for name, entry in self.values.items() if not _can_vary(name)}
+
+    @property
+    def tells_settings(self) -> bool:
+        """Whether a value is recorded that can change cells, beyond names, times and edits."""
+        return tell_settings(self.values)
 
     def value(self, name: str) -> object:
         """Give a recorded value, and `NOT_RECORDED` for a name that no file has."""
@@ -178,6 +186,15 @@ class SettingOfBoth(NamedTuple):
     def is_recorded_of_both(self) -> bool:
         """Whether both record it."""
         return not (_is_missing(self.a) or _is_missing(self.b))
+
+
+def tell_settings(names: Iterable[str]) -> bool:
+    """Whether one of some recorded values can change cells, beyond names, times and edits.
+
+    >>> tell_settings(["software", "filename"]), tell_settings(["software", "diameter"])
+    (False, True)
+    """
+    return any(name not in _NO_SETTINGS for name in names)
 
 
 def of_file(source: str, values: Mapping[str, object]) -> dict[str, RecordedValue]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cellrepro.changes.recorded_settings import WRITTEN, RecordedSettings, of_file
+from cellrepro.changes.recorded_settings import SOFTWARE, WRITTEN, RecordedSettings, of_file
 
 _TIFF = (".tif", ".tiff")
-_TAGS = {"Software": "software", "DateTime": WRITTEN, "ImageDescription": "description"}
+_TAGS = {"Software": SOFTWARE, "DateTime": WRITTEN, "ImageDescription": "description"}
 _MOST_CHARACTERS = 120
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from cellrepro.show.answers.answer import Answer
-from cellrepro.words import some
+from cellrepro.words import short_digest, some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,7 +216,7 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
 
 def _value(value: object) -> str:
     """A setting as its user knows it: no quotes, and "none" for Python's None."""
-    return "none" if value is None else str(value)
+    return "none" if value is None else short_digest(str(value))
 
 
 def _pair_lines(title: str, pairs: Mapping[str, tuple[object, object]]) -> Iterator[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cellrepro.changes.replay import Change, Replayed
     from cellrepro.changes.search import Fit
     from cellrepro.changes.sides import Side
+    from cellrepro.same.metrics import MaskComparison
 
 _UNKNOWN = "?"
 """Stands for a setting that nobody recorded."""
@@ -35,6 +36,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
             f"{result.n_unmatched} of {amount(n_cells, 'cell')} of both sides have no counterpart "
             f"in the other ({share_text(result.changed)}), {ppm_text(result.ppm)} differ"
         )
+        yield from _empty_lines(result)
     elif result is not None and explanation.part is None and not explanation.vacuous:
         yield "the two outline the same objects: there is nothing to explain"
     if explanation.from_files:
@@ -46,6 +48,16 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.vacuous:
         yield from _vacuous_lines(explanation)
     yield from _command_lines(explanation)
+
+
+def _empty_lines(result: MaskComparison) -> Iterator[str]:
+    """Say of a side without a cell what usually makes it so."""
+    # NumPy comes with it, for which a command line that shows its help need not wait.
+    from cellrepro.changes.comparison import no_cell_note
+
+    for letter, n_objects in (("A", result.n_objects_a), ("B", result.n_objects_b)):
+        if not n_objects:
+            yield no_cell_note(letter)
 
 
 def _sides(explanation: Explanation) -> list[tuple[str, Side]]:

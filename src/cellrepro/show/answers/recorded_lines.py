@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.words import some
+from cellrepro.show.pages.setting_words import setting_meaning
+from cellrepro.words import short_digest, some
 
 if TYPE_CHECKING:
     from cellrepro.changes.commands import Commands
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from cellrepro.changes.recorded_settings import RecordedSettings, SettingOfBoth
 
 _MOST_UNKNOWN = 8
+_MOST_ALIKE = 8
+_FIRST_ALIKE = ("model", "model_digest", "cellpose", "diameter", "precision", "device", "channels")
 _WIDEST = 40  # characters of a value
 _NOT_RECORDED = "not recorded"
 
@@ -22,9 +25,12 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.why_not_replayed:
         yield explanation.why_not_replayed
     recorded = [setting for setting in explanation.settings if setting.is_recorded]
-    if not recorded:
-        yield "neither file records how it was made"
-    yield from _table(recorded)
+    alike = [each for each in recorded if each.is_recorded_of_both and not each.differs]
+    yield from _table([each for each in recorded if each not in alike])
+    yield from _meaning_lines(recorded)
+    if alike:
+        values = [f"{each.name} {_shown(each.a)}" for each in sorted(alike, key=_interest)]
+        yield f"the same in both: {some(values, _MOST_ALIKE)}"
     unknown = [setting.name for setting in explanation.settings if not setting.is_recorded]
     if recorded and unknown:
         yield f"recorded of neither: {some(unknown, _MOST_UNKNOWN)}"
@@ -33,10 +39,48 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
             yield f"note on {letter}: {remark}"
         yield from _command_lines(letter, side.record, explanation.commands[letter.lower()])
     if explanation.differs:
-        yield (
-            "which of these differences changes cells, and how many: cellrepro explain A B "
-            "--image IMAGE --model MODEL"
-        )
+        yield from _ways_on(explanation)
+
+
+def _meaning_lines(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
+    """Say of the settings that differ what they do."""
+    for setting in settings:
+        meaning = setting_meaning(setting.name)
+        if meaning and setting.differs:
+            yield f"  {setting.name}: {meaning}"
+
+
+def _interest(setting: SettingOfBoth) -> int:
+    """Place among the settings that are the same: what decides most comes first."""
+    names = list(_FIRST_ALIKE)
+    return names.index(setting.name) if setting.name in names else len(names)
+
+
+def _ways_on(explanation: Explanation) -> Iterator[str]:
+    """Say what the files cannot tell, and how to find it out."""
+    # NumPy comes with it, for which a command line that shows its help need not wait.
+    from cellrepro.changes.recorded_commands import quoted
+
+    silent = [
+        letter
+        for letter, side in (("A", explanation.a), ("B", explanation.b))
+        if not side.record.tells_settings
+    ]
+    if len(silent) == 2:
+        yield "neither file records its settings, so the files cannot say why the two differ"
+    elif silent:
+        yield f"{silent[0]} records no settings, so the files cannot say which of them differ"
+    if explanation.result is not None:
+        a, b = quoted(explanation.a.name), quoted(explanation.b.name)
+        records = (explanation.a.record, explanation.b.record)
+        is_known = all("model" in record.values for record in records)
+        model = "" if is_known else " --model MODEL"
+        yield "which setting changes cells, and how many (Cellpose segments the image again):"
+        yield f"    cellrepro explain {a} {b} --image IMAGE{model}"
+    if silent:
+        yield "to have the settings of a script recorded next time (cellrepro.record is one file):"
+        yield "    from cellrepro.record import recorded"
+        yield "    model = recorded(model)"
 
 
 def _table(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
@@ -55,8 +99,6 @@ def _table(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
 def _how(setting: SettingOfBoth) -> str:
     if setting.differs:
         return "differs"
-    if setting.is_recorded_of_both:
-        return "same"
     return "only A" if _shown(setting.b) == _NOT_RECORDED else "only B"
 
 
@@ -64,7 +106,7 @@ def _shown(value: object) -> str:
     """A value in a table, in words; "?" stands for what no file records."""
     if isinstance(value, str) and value == "?":
         return _NOT_RECORDED
-    text = "none" if value is None else str(value)
+    text = "none" if value is None else short_digest(str(value))
     return text if len(text) <= _WIDEST else f"...{text[3 - _WIDEST :]}"
 
 
@@ -85,6 +127,8 @@ def command_lines(record: RecordedSettings | None, commands: Commands | None) ->
         yield f"    no command: {why}"
         return
     shell, *notes = commands.shell.split("   # ")
+    module = commands.python.partition(".")[0]
     yield f"    {shell}"
+    yield f"    from cellpose import {module}"
     yield f"    {commands.python}"
     yield from (f"    # {note}" for note in notes)

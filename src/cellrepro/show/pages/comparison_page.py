@@ -8,14 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.changes.recorded_settings import NOT_OF_CELLS, NOT_RECORDED, SettingOfBoth
+from cellrepro.changes.recorded_settings import (
+    NOT_OF_CELLS,
+    NOT_RECORDED,
+    SettingOfBoth,
+    tell_settings,
+)
 from cellrepro.same.metrics import MaskComparison
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
 from cellrepro.show.pages.page_file import write_page
-from cellrepro.show.pages.setting_words import setting_meaning, setting_text
+from cellrepro.show.pages.setting_words import difference_text, setting_meaning, setting_text
 from cellrepro.show.report.mask_pictures import CHANGES, compared_masks
 from cellrepro.show.report.page import MOST_ROWS, Figure, Table, table
 from cellrepro.words import amount, joined
@@ -136,6 +141,7 @@ def write_comparison_page(target: Path, pair: ShownPair) -> None:
         headline=_headline(pair),
         differing=[row for row in rows if row.differs],
         rows=rows,
+        tells_settings=pair.are_runs or tell_settings(setting.name for setting in pair.settings),
         figure=_figure(pair),
         tiles=_tiles(changes, pair),
         n_changed=len(changes),
@@ -181,7 +187,7 @@ def _headline(pair: ShownPair) -> str:
     ]
     if differing:
         named = [
-            f"{setting.name} {setting_text(setting.a)} in A, {setting_text(setting.b)} in B"
+            difference_text(setting.name, setting.a, setting.b)
             for setting in differing[:_MOST_NAMED]
         ]
         n_more = len(differing) - len(named)
@@ -196,12 +202,13 @@ def _headline(pair: ShownPair) -> str:
 
 
 def _setting_row(setting: SettingOfBoth) -> SettingRow:
+    differs = setting.differs and setting.may_change_cells
     return SettingRow(
         name=setting.name,
         a=setting_text(setting.a, missing=NOT_RECORDED),
         b=setting_text(setting.b, missing=NOT_RECORDED),
-        differs=setting.differs,
-        meaning=setting_meaning(setting.name) if setting.differs else "",
+        differs=differs,
+        meaning=setting_meaning(setting.name) if differs else "",
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cellrepro.words import short_digest
+
 _MEANINGS: Mapping[str, str] = {
     "diameter": "the image is scaled by 30 / diameter before the network sees it, so the network "
     "saw it at two different sizes",
@@ -33,10 +35,24 @@ _MEANINGS: Mapping[str, str] = {
     "normalize.tile_norm_blocksize": "intensities are scaled in blocks of this size in pixels",
     "normalize.invert": "dark and bright were exchanged",
     "normalize.norm3D": "intensities are scaled over the whole stack, or plane by plane",
+    "image.digest": "eval received different pixels: a different file, reader, type of numbers or "
+    "filter",
+    "image.dtype": "the pixels had two types of numbers, for example 8 bits and 16 bits",
+    "image.shape": "the images had two sizes, or different axes",
+    "image.axes": "the axes were taken in two orders",
+    "model_digest": "the two files of weights are not the same",
+    "weights_in_memory": "the network computed with different weights",
     "manual_changes": "cells were drawn or removed by hand",
     "ismanual": "cells were drawn or removed by hand",
 }
 """What a setting does, for someone who sees that it differs."""
+
+_DIGESTS: Mapping[str, str] = {
+    "image.digest": "different pixels",
+    "model_digest": "different files of weights",
+    "weights_in_memory": "different weights",
+}
+"""What it means that two checksums differ, which tell a reader nothing by themselves."""
 
 
 def setting_meaning(name: str) -> str:
@@ -51,6 +67,31 @@ def setting_meaning(name: str) -> str:
     str
     """
     return _MEANINGS.get(name, "")
+
+
+def difference_text(name: str, a: object, b: object) -> str:
+    """Say in a few words that a setting differs between A and B.
+
+    Parameters
+    ----------
+    name : str
+    a, b : object
+        Its two values.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> difference_text("diameter", 30.0, None)
+    'diameter 30 in A, none in B'
+    >>> difference_text("image.digest", 64 * "0", 64 * "1")
+    'different pixels'
+    """
+    if name in _DIGESTS:
+        return _DIGESTS[name]
+    return f"{name} {setting_text(a)} in A, {setting_text(b)} in B"
 
 
 def setting_text(value: object, *, missing: str = "") -> str:
@@ -83,4 +124,4 @@ def setting_text(value: object, *, missing: str = "") -> str:
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
         return ", ".join(setting_text(each) for each in value) or "none"
-    return str(value)
+    return short_digest(str(value))
