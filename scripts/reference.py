@@ -91,6 +91,7 @@ RECORDS: Mapping[str, Record] = {
     ),
     "ObjectChangeDocument": Record(f"{ANSWERS}.comparison", "What became of a cell"),
     "Part": Record("cellrepro.changes.crops", "A part of the image"),
+    "Window": Record("cellrepro.model.window", "A window of the image"),
     "RecordedSettings": Record("cellrepro.changes.recorded_settings", "What files record"),
     "RecordedValue": Record("cellrepro.changes.recorded_settings", "A recorded value"),
     "RepeatDocument": Record(f"{ANSWERS}.runs", "A repeat"),

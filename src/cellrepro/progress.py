@@ -26,7 +26,7 @@ _N_LINES = 5
 _MOST_SILENT_SECONDS = 300
 
 
-def progress(total: int, label: str, *, quiet: bool = False) -> Progress:
+def progress(total: int, label: str, *, quiet: bool = False, even: bool = True) -> Progress:
     """Make a bar that suits where this process writes to.
 
     Parameters
@@ -37,14 +37,21 @@ def progress(total: int, label: str, *, quiet: bool = False) -> Progress:
         What is done.
     quiet : bool
         Show nothing.
+    even : bool
+        Whether the steps take about as long as each other, so that those that are done tell the
+        time that is left.
 
     Returns
     -------
     Progress
         A context manager; call its `advance` after each step.
     """
-    if quiet:
-        return Progress(total, label)
+    bar = Progress(total, label) if quiet else _shown(total, label)
+    bar.even = even
+    return bar
+
+
+def _shown(total: int, label: str) -> Progress:
     shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
     if hasattr(shell, "kernel"):  # a notebook
         lines = os.environ.get(LINES_VARIABLE) == "lines"
@@ -67,6 +74,7 @@ class Progress:
         self.label = label
         self.done = 0
         self.text = ""
+        self.even = True
         self._started = time.monotonic()
 
     def __enter__(self) -> Progress:
@@ -96,7 +104,7 @@ class Progress:
         """One line: how far, how long still if the rest goes like this part, and the last text."""
         seconds = time.monotonic() - self._started
         left = ""
-        if self.done:
+        if self.done and self.even:
             left = f", about {minutes(seconds / self.done * (self.total - self.done))} left"
         head = f"{self.label}: {self.done}/{self.total} in {minutes(seconds)}{left}"
         return f"{head} · {self.text}" if self.text else head

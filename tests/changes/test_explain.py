@@ -92,6 +92,21 @@ def test_what_nobody_recorded_is_found(made, explained, planted):
     assert found["unexplained"] == 0
 
 
+def test_a_window_is_replayed_alone(made, explained, invoke, small_store):
+    usual, other = made("usual grey"), made("flow_threshold", flow_threshold=0.8)
+    found = explained(usual, other, crop="auto")
+    assert [cause["name"] for cause in found["causes"]] == ["flow_threshold"]
+    assert found["unexplained"] == 0
+    (top, bottom), (left, right) = found["window"]["rows"], found["window"]["columns"]
+    assert (bottom - top, right - left) == (200, 200)
+    assert 0 < found["reproduced"]["a"]["of_cells"] < 2 * 25
+    given = options(model=small_store.weights, image=made.image("grey"))
+    for crop, message in (("9", "expected Y,X or Y,X,SIZE"), ("900,9", "expected a place in")):
+        refused = invoke("explain", usual, other, *given, *options(crop=crop))
+        assert (refused.code, refused.out) == (2, "")
+        assert message in refused.err
+
+
 def test_two_changes_that_hide_each_other_are_found(made, small_store):
     """The best diameter beside the usual threshold is another than beside the right one."""
     image = read_image(made.image("grey"))[:144, :144]

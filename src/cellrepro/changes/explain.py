@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from cellrepro.changes.replay import Known, Replayed, replay
 from cellrepro.changes.search import Fit, Reproduced
 from cellrepro.changes.search_duration import DURATION_NOTE
 from cellrepro.changes.sides import Side, networks, read_side
+from cellrepro.changes.window_choice import AUTO, chosen_window, tiles_needed
 from cellrepro.determinism import profiles
 from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.profiles import Profile
@@ -29,6 +31,7 @@ from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.image_file import read_image
 from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.model.window import Window
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Event
 from cellrepro.process.endings import RunError
@@ -75,6 +78,8 @@ class Explanation(Result):
         Empty where they could be.
     from_files : bool
         Whether only what the files record was compared, as no image was given.
+    window : Window or None
+        The part of the image that alone was replayed; what was found holds for the cells in it.
     interrupted : bool
         Whether the user ended the replay: it holds what was found until then, or, where
         `replayed` is None, only what the files record.
@@ -89,6 +94,7 @@ class Explanation(Result):
     part: Part | None = None
     why_not_replayed: str = ""
     from_files: bool = False
+    window: Window | None = None
     interrupted: bool = False
 
     @property
@@ -141,7 +147,8 @@ class Explanation(Result):
         if self.replayed is None and self.part is not None:
             causes.append(CROP)
         caused_by = f"caused by {joined(causes)}" if causes else "no cause was found"
-        remains = f"{share_text(self.unexplained)} of the cells unexplained"
+        where = "" if self.window is None else f" in {self.window.place}"
+        remains = f"{share_text(self.unexplained)} of the cells{where} unexplained"
         cut_short = "; the search was cut short" if self.interrupted else ""
         return f"{differ}; {caused_by}; {remains}{cut_short}"
 
@@ -178,6 +185,7 @@ def explain(
     seed: int | None = None,
     store: str | Path = defaults.STORE,
     minutes: float = defaults.SEARCH_MINUTES,
+    crop: str | Sequence[int] | None = None,
     quiet: bool = False,
 ) -> Explanation:
     """Say what two results of one image record, and replay their difference where it is given.
@@ -204,6 +212,11 @@ def explain(
         Folder of finished runs.
     minutes : float
         After which the search of what nobody recorded ends, half of them for each side.
+    crop : str or sequence of int, optional
+        Replay a window of the image alone, which takes as much less time as it needs fewer of
+        Cellpose's tiles: ``Y,X`` or ``Y,X,SIZE``, its centre and the pixels along an edge, or
+        ``auto``, where most cells changed. What is found holds for the cells wholly in it, which
+        are segmented as in the whole image.
     quiet : bool
         Show neither progress nor notices.
 
@@ -216,7 +229,8 @@ def explain(
     ------
     BadInput
         If a side cannot be read or holds no masks of the image or of a part of it, no network is
-        known, ``model`` is given without ``image``, or ``minutes`` is not above 0.
+        known, ``model`` is given without ``image``, ``minutes`` is not above 0, or no cell of the
+        window differs.
     CellreproError
         If what a side records cannot be carried out here.
 
@@ -231,11 +245,12 @@ def explain(
     file_or_run(b, name="b")
     opened_store = Store(store)
     if image is None:
-        if model is not None:
-            raise BadInput(
-                f"model is {model!r} and there is no image: nothing is segmented without one; give "
-                "--image with the file that both are of, or leave --model out"
-            )
+        for name, value in {"model": model, "crop": crop}.items():
+            if value is not None:
+                raise BadInput(
+                    f"{name} is {value!r} and there is no image: nothing is segmented without one; "
+                    f"give --image with the file that both are of, or leave --{name} out"
+                )
         return _from_files(a, b, opened_store, log_a=log_a, log_b=log_b)
     name = Path(image).stem
     side_a = read_side(a, image=name, store=opened_store).with_log(log_a).with_cellpose_provided()
@@ -251,13 +266,23 @@ def explain(
     result = compare_masks(in_common(side_a, side_b), in_common(side_b, side_a))
     sources = networks((side_a, side_b), model, opened_store)
     profile_settings = profiles.load(profile)
+    window = None
     replayed = None
     interrupted = False
     if result.n_differing:
+        if crop is not None:
+            window = _window(crop, side_a, side_b)
         setup = Setup(profile_settings, mode, seed_of(mode, seed))
         try:
             replayed = _replayed(
-                side_a, side_b, pixels, sources, setup, minutes=minutes, quiet=quiet
+                side_a,
+                side_b,
+                pixels,
+                sources,
+                setup,
+                window=window,
+                minutes=minutes,
+                quiet=quiet,
             )
         except KeyboardInterrupt:
             interrupted = True
@@ -277,8 +302,20 @@ def explain(
         },
         part=part_shown(side_a, side_b),
         why_not_replayed=_INTERRUPTED if interrupted and replayed is None else "",
+        window=window,
         interrupted=interrupted,
     )
+
+
+def _window(crop: str | Sequence[int], a: Side, b: Side) -> Window:
+    """The window that was asked for, of two results of the whole image."""
+    for side in (a, b):
+        if CROP in side.known:
+            raise BadInput(
+                f"{side.name} shows a part of the image, where its cells are replayed; crop is for "
+                "two results of the whole image: leave it out"
+            )
+    return chosen_window(crop, a.masks, b.masks)
 
 
 def _from_files(
@@ -373,21 +410,29 @@ def _replayed(
     sources: Mapping[str, ModelSource],
     setup: Setup,
     *,
+    window: Window | None,
     minutes: float,
     quiet: bool,
 ) -> Replayed:
+    results = [
+        Known(
+            side.condition(sources), side.masks if window is None else window.cells_of(side.masks)
+        )
+        for side in (a, b)
+    ]
     with (
-        progress(3, "replays", quiet=quiet) as bar,
+        progress(3, "replays", quiet=quiet, even=False) as bar,
         end_on_request(_WHAT_FOLLOWS_INTERRUPT, quiet=quiet) as end_request,
     ):
         task = partial(
             replay,
             sources=sources,
             image=image,
-            sides=[Known(a.condition(sources), a.masks), Known(b.condition(sources), b.masks)],
+            sides=results,
             search_minutes=minutes,
             end_request=end_request,
-            shorter=_what_makes_it_shorter(setup.profile),
+            shorter=_what_makes_it_shorter(a, b, setup.profile, window),
+            window=window,
         )
         try:
             return in_child(task, setup, label="replays", on_event=_SearchListener(bar))
@@ -397,9 +442,17 @@ def _replayed(
             raise
 
 
-def _what_makes_it_shorter(profile: Profile) -> str:
+def _what_makes_it_shorter(a: Side, b: Side, profile: Profile, window: Window | None) -> str:
     """What a user can do for whom a search takes too long."""
     ways = ["Ctrl-C ends it with what it has found"]
+    with suppress(BadInput):  # where no window shows the difference
+        if window is None:
+            needed = tiles_needed(_window(AUTO, a, b), a.masks.shape)
+            if needed.n < needed.of:
+                ways.append(
+                    f"--crop auto replays a window around changed cells, on {needed.n} of the "
+                    f"image's {needed.of} tiles"
+                )
     if profile.kind == "cpu":
         ways += [f"--profile auto computes on {gpu['name']}" for gpu in this_machine.gpus()[:1]]
     return "; ".join(ways)

@@ -17,6 +17,7 @@ from cellrepro.changes.search import MOST_CHANGES, Fit, Search
 from cellrepro.changes.search_duration import SearchDuration
 from cellrepro.changes.trials import Gap, Trials, Usual, gap_between, n_cells_in
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.model.window import Window
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.interrupts import EndRequest, leave_interrupts_to_caller
@@ -94,6 +95,7 @@ def replay(
     search_minutes: float,
     end_request: EndRequest,
     shorter: str = "",
+    window: Window | None = None,
 ) -> Replayed:
     """Inside the child: find the conditions of both results, and the changes between them.
 
@@ -111,6 +113,8 @@ def replay(
         Ends both, each with the best that it has.
     shorter : str
         What makes the searches shorter here, for the user.
+    window : Window, optional
+        The part of the image of which the masks of A and B are; without it they are whole.
 
     Returns
     -------
@@ -133,7 +137,10 @@ def replay(
             image,
             partial(_built, child=child, sources=sources, device=device),
             _usual(child, sources, metadata.version("cellpose")),
-            elsewhere=partial(_with_another_version, child=child, sources=sources, image=image),
+            window=window,
+            elsewhere=partial(
+                _with_another_version, child=child, sources=sources, image=image, window=window
+            ),
             tell=duration.add,
         )
         search = partial(
@@ -155,12 +162,17 @@ def replay(
 
 
 def masks_under(
-    child: Child, *, sources: Mapping[str, ModelSource], image: np.ndarray, condition: Condition
+    child: Child,
+    *,
+    sources: Mapping[str, ModelSource],
+    image: np.ndarray,
+    condition: Condition,
+    window: Window | None = None,
 ) -> np.ndarray:
     """Inside a child that has another version of Cellpose: the labels under one condition."""
     with child.prepared() as device:
         build = partial(_built, child=child, sources=sources, device=device)
-        return Trials(image, build, _usual(child, sources)).masks(condition)
+        return Trials(image, build, _usual(child, sources), window=window).masks(condition)
 
 
 def _built(
@@ -181,10 +193,17 @@ def _with_another_version(
     child: Child,
     sources: Mapping[str, ModelSource],
     image: np.ndarray,
+    window: Window | None,
 ) -> np.ndarray:
     """The labels under a condition, made in a process that has its version of Cellpose."""
     version = condition[VERSION]
-    task = partial(masks_under, sources=sources, image=image, condition=without(condition, VERSION))
+    task = partial(
+        masks_under,
+        sources=sources,
+        image=image,
+        condition=without(condition, VERSION),
+        window=window,
+    )
     setup = replace(child.setup, cellpose=version)
     return in_child(task, setup, label=f"replay with Cellpose {version}")
 

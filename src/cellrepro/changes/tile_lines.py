@@ -49,20 +49,44 @@ def tile_lines(shape: Sequence[int], settings: Settings) -> Iterator[TileLine]:
     -----
     After ``cellpose.transforms.get_pad_yx`` and ``make_tiles``.
     """
-    scale = 1.0 if settings.diameter is None else _USUAL_DIAMETER / settings.diameter
-    size = settings.bsize or _TILE
     axes: tuple[Literal["y", "x"], ...] = ("y", "x")
     for axis, n_pixels in zip(axes, shape[:2], strict=True):
-        n_scaled = int(n_pixels * scale)
-        n_missing = -n_scaled % _PAD if n_scaled >= size else max(0, size - n_scaled - _PAD)
-        n_before = _PAD // 2 + n_missing // 2
-        n_padded = n_scaled + n_missing + _PAD
-        n_tiles = _n_tiles(n_padded, size, settings)
-        starts = np.linspace(0, n_padded - min(size, n_padded), n_tiles).astype(int)
-        for line in sorted({*starts.tolist(), *(starts + size).tolist()}):
-            at = round((line - n_before) / scale)
+        for at in sorted({line for tile in tiles_along(n_pixels, settings) for line in tile}):
             if 0 < at < n_pixels:
                 yield TileLine(axis, at)
+
+
+def tiles_along(n_pixels: int, settings: Settings) -> list[tuple[int, int]]:
+    """Give where the tiles along one axis of an image begin and end, as Cellpose 4.2.1.1 has them.
+
+    Parameters
+    ----------
+    n_pixels : int
+        Of the axis.
+    settings : Settings
+
+    Returns
+    -------
+    list of tuple of int
+        Pixels of the image; the first and the last tile reach beyond it.
+
+    Examples
+    --------
+    >>> tiles_along(512, Settings())
+    [(-8, 248), (128, 384), (264, 520)]
+    """
+    scale = 1.0 if settings.diameter is None else _USUAL_DIAMETER / settings.diameter
+    size = settings.bsize or _TILE
+    n_scaled = int(n_pixels * scale)
+    n_missing = -n_scaled % _PAD if n_scaled >= size else max(0, size - n_scaled - _PAD)
+    n_before = _PAD // 2 + n_missing // 2
+    n_padded = n_scaled + n_missing + _PAD
+    n_tiles = _n_tiles(n_padded, size, settings)
+    starts = np.linspace(0, n_padded - min(size, n_padded), n_tiles).astype(int).tolist()
+    return [
+        (round((start - n_before) / scale), round((start + size - n_before) / scale))
+        for start in starts
+    ]
 
 
 def _n_tiles(n_padded: int, size: int, settings: Settings) -> int:

@@ -16,6 +16,7 @@ from cellrepro.changes.conditions import MODEL, PRECISION, VERSION, Condition
 from cellrepro.changes.image_readings import as_read
 from cellrepro.errors import CellreproError
 from cellrepro.model.shared_steps import RecentResults
+from cellrepro.model.window import Window
 from cellrepro.process.cellpose_versions import is_installed
 from cellrepro.same.matching import matches, overlap, partners
 
@@ -124,6 +125,8 @@ class Trials:
         Builds a network, by model and precision.
     usual : Usual
         Of conditions that name no model, precision or version.
+    window : Window, optional
+        The part of the image in which masks are compared; without it they are whole.
     elsewhere : callable, optional
         Gives the labels under a condition with another version of Cellpose.
     tell : callable, optional
@@ -137,11 +140,13 @@ class Trials:
         build: Builder,
         usual: Usual,
         *,
+        window: Window | None = None,
         elsewhere: Callable[[Condition], np.ndarray] | None = None,
         tell: Callable[[float], None] | None = None,
     ) -> None:
         self.image = image
         self.usual = usual
+        self.window = window
         self.n_tried = 0
         self._build = build
         self._elsewhere = elsewhere
@@ -150,7 +155,8 @@ class Trials:
         self._evaluators: dict[tuple[str, str], Any] = {}
 
     def masks(self, condition: Mapping[str, Any]) -> np.ndarray:
-        """The labels (Y, X) under a condition; of a crop, the whole of the crop.
+        """The labels (Y, X) under a condition; of a crop, the whole of the crop; of a window, the
+        cells wholly in it.
 
         Raises
         ------
@@ -189,7 +195,7 @@ class Trials:
         settings = Settings().replaced(**chosen)
         masks = evaluate(as_read(self.image, condition), **settings.arguments()).masks
         labels: np.ndarray = masks.astype(np.uint32)
-        return labels
+        return labels if self.window is None else self.window.cells_of(labels)
 
     def _evaluator(self, condition: Mapping[str, Any]) -> Any:
         from cellrepro.model.inference import evaluator
@@ -198,7 +204,9 @@ class Trials:
         precision = condition.get(PRECISION, self.usual.precision)
         if (model, precision) not in self._evaluators:
             network = self._build(model, precision)
-            self._evaluators[model, precision] = evaluator(network, sharing=True)
+            self._evaluators[model, precision] = evaluator(
+                network, sharing=True, window=self.window
+            )
         return self._evaluators[model, precision]
 
 

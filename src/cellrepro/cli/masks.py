@@ -112,10 +112,17 @@ def explain(
     minutes: Annotated[
         float, Option(help="how long settings that nobody recorded are searched")
     ] = defaults.SEARCH_MINUTES,
+    crop: Annotated[
+        str | None,
+        Option(
+            metavar="Y,X[,SIZE]",
+            help="replay this window of SIZE pixels alone, with --image; auto: where most changed",
+        ),
+    ] = None,
 ) -> Reply:
     """Say why two results of one image differ: recorded settings; with --image, segmented again."""
     if image is None:
-        of_a_replay = ("model", "profile", "mode", "seed", "minutes")
+        of_a_replay = ("model", "profile", "mode", "seed", "minutes", "crop")
         refuse_idle(
             context,
             of_a_replay,
@@ -134,6 +141,7 @@ def explain(
         seed=seed,
         store=store,
         minutes=minutes,
+        crop=crop,
     )
     code = code_for(explanation.differs or explanation.vacuous)
     if explanation.interrupted:

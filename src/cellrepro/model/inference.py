@@ -21,6 +21,7 @@ from cellrepro.images.folder import LabelledImage
 from cellrepro.model.patching import replaced
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.shared_steps import RecentResults, SharedSteps
+from cellrepro.model.window import Window, WindowedNetwork
 
 if TYPE_CHECKING:
     import torch
@@ -114,7 +115,11 @@ def segment(
 
 
 def evaluator(
-    network: CellposeNetwork, *, sharing: bool = False, tile_by_tile: bool | None = None
+    network: CellposeNetwork,
+    *,
+    sharing: bool = False,
+    tile_by_tile: bool | None = None,
+    window: Window | None = None,
 ) -> Evaluator:
     """Put ``CellposeModel.eval`` around a network.
 
@@ -129,6 +134,8 @@ def evaluator(
         Whether the network sees one tile at a time, whatever the batch: a product of another
         height may add in a different order, so that a tile's bits would depend on the others. By
         default where mode ``strict`` is in force at the call.
+    window : Window, optional
+        A part of flat images; tiles that do not touch it are not computed, and have no cell.
 
     Returns
     -------
@@ -142,8 +149,10 @@ def evaluator(
         loaded_model = _model_around(network, CellposeModel)
     model = copy.copy(loaded_model)
     model.net = _TileByTile(network, tile_by_tile)
+    if window is not None:
+        model.net = WindowedNetwork(model.net)
     model.device = network.device
-    return Evaluator(model, sharing=sharing)
+    return Evaluator(model, sharing=sharing, window=window)
 
 
 def _model_around(network: CellposeNetwork, model_class: Any) -> Any:
@@ -200,10 +209,11 @@ class Evaluator:
         Of the network, where they are shared.
     """
 
-    def __init__(self, model: Any, *, sharing: bool) -> None:
+    def __init__(self, model: Any, *, sharing: bool, window: Window | None = None) -> None:
         self.model = model
         self.n_passes = 0
         self._sharing = sharing
+        self._window = window
         self._usual_normalisation = _usual_normalisation()
         self._passes = RecentResults()
         self._steps = SharedSteps(RecentResults())
@@ -249,6 +259,8 @@ class Evaluator:
             axes["z_axis"] = 0
         whole_normalisation = {**self._usual_normalisation, **(normalize or {})}
         with ExitStack() as borrowed:
+            if self._window is not None:
+                borrowed.enter_context(self._window.in_force(image.shape))
             if self._sharing:
                 self._share(borrowed)
             masks, network_output, _ = self.model.eval(

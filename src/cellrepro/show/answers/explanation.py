@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cellrepro.changes.replay import Change
     from cellrepro.changes.search import Fit
     from cellrepro.changes.sides import Side
+    from cellrepro.model.window import Window
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,9 @@ class ExplanationDocument:
         Empty where nothing was replayed.
     not_replayed : str or None
         Why not.
+    window : Window or None
+        The part of the image that alone was replayed, rows and columns; `causes`, `unexplained` and
+        `reproduced` are of the cells wholly in it.
     interrupted : bool
         Whether the user ended the search, so that the causes are those found until then.
     commands : mapping of str to Commands or None
@@ -187,6 +191,7 @@ class ExplanationDocument:
     unexplained: float
     reproduced: Mapping[Literal["a", "b"], ReproducedDocument]
     not_replayed: str | None
+    window: Window | None
     interrupted: bool
     commands: Mapping[str, Commands | None]
 
@@ -206,6 +211,7 @@ def explanation_answer(explanation: Explanation) -> Answer[ExplanationDocument]:
         unexplained=explanation.unexplained,
         reproduced=_reproduced(explanation),
         not_replayed=explanation.why_not_replayed or None,
+        window=explanation.window,
         interrupted=explanation.interrupted,
         commands=explanation.commands,
     )

@@ -114,6 +114,12 @@ def _cause_lines(explanation: Explanation) -> Iterator[str]:
         if explanation.why_not_replayed:
             yield explanation.why_not_replayed
         return
+    if explanation.window is not None:
+        n_cells = replayed.a.n_target + replayed.b.n_target
+        yield (
+            f"replayed: {explanation.window.place} alone, and what follows holds for the "
+            f"{amount(n_cells, 'cell')} of both sides that lie wholly there"
+        )
     if explanation.interrupted:
         yield "cut short: you ended the search, and what follows is what it had found until then"
     for letter, fit in _fits(replayed):

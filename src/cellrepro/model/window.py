@@ -1,0 +1,162 @@
+"""A window of an image, segmented as it is in the whole image, with the tiles that lie on it alone.
+
+The image is scaled, normalised and tiled whole, so that a cell in the window gets the pixels that
+it has in the whole image; a crop would be normalised by itself and tiled in a different way. Only
+the network is spared the tiles that do not touch the window.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.images.integer_images import Integers
+from cellrepro.model.patching import replaced
+
+if TYPE_CHECKING:
+    import torch
+
+Edges = Sequence[Sequence[int]]
+"""Of each tile its first pixel along an axis, and the one after its last."""
+
+Tiling = tuple[NDArray[np.float32], Edges, Edges, int, int]
+"""What Cellpose's ``make_tiles`` gives: tiles, their rows and columns, and the padded size."""
+
+
+class MakesTiles(Protocol):
+    """Cellpose's ``make_tiles``."""
+
+    def __call__(self, image: NDArray[np.float32], **options: object) -> Tiling:
+        """Cut a padded image, (C, Y, X), into tiles."""
+
+
+_MARGIN = 32
+"""Pixels around the window, as the network sees them, that lie on tiles which are computed, too:
+Cellpose pads an image by up to 31, and where exactly the window lies among them is left open."""
+
+_N_OUTPUTS = 3  # two flows, and the logit of being cell
+_N_STYLES = 256
+_NO_CELL = -20.0  # a logit below any threshold that is in use
+
+
+@dataclass(frozen=True)
+class Window:
+    """A rectangle of an image.
+
+    Attributes
+    ----------
+    rows, columns : tuple of int
+        Pixels, the second of each left out.
+    """
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+
+    @property
+    def place(self) -> str:
+        """Where it lies, in words.
+
+        >>> Window((0, 200), (50, 250)).place
+        'rows 0 to 200 and columns 50 to 250'
+        """
+        rows, columns = self.rows, self.columns
+        return f"rows {rows[0]} to {rows[1]} and columns {columns[0]} to {columns[1]}"
+
+    def cells_of(self, masks: Integers) -> Integers:
+        """Give the cells that lie wholly in the window.
+
+        Parameters
+        ----------
+        masks : ndarray of int, shape (Y, X)
+            Of the whole image; 0 is background.
+
+        Returns
+        -------
+        ndarray of int, shape (rows, columns) of the window
+            Cells that reach its border are left out, since they may go on outside of it.
+        """
+        cut = masks[slice(*self.rows), slice(*self.columns)]
+        at_border = np.unique(np.concatenate([cut[0], cut[-1], cut[:, 0], cut[:, -1]]))
+        return np.where(np.isin(cut, at_border), 0, cut)
+
+    @contextmanager
+    def in_force(self, shape: Sequence[int]) -> Iterator[None]:
+        """Mark the tiles that do not touch the window, for one block of Cellpose's ``eval``.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            (Y, X) or (Y, X, C) of the whole image.
+        """
+        transforms = importlib.import_module("cellpose.transforms")
+        stand_in = functools.partial(self._tiles, transforms.make_tiles, shape)
+        with replaced(transforms, "make_tiles", stand_in):
+            yield
+
+    def _tiles(
+        self,
+        make_tiles: MakesTiles,
+        shape: Sequence[int],
+        image: NDArray[np.float32],
+        **options: object,
+    ) -> Tiling:
+        """Cellpose's tiles of a padded image, (C, Y, X); those off the window are not a number."""
+        tiles, rows, columns, n_rows, n_columns = make_tiles(image, **options)
+        near_rows = _padded(self.rows, shape[0], image.shape[1])
+        near_columns = _padded(self.columns, shape[1], image.shape[2])
+        flat = tiles.reshape(-1, *tiles.shape[2:])
+        for i in range(len(flat)):
+            if not (_overlap(rows[i], near_rows) and _overlap(columns[i], near_columns)):
+                flat[i] = np.nan
+        return flat.reshape(tiles.shape), rows, columns, n_rows, n_columns
+
+
+class WindowedNetwork:
+    """A network that computes the tiles of a window, and finds nothing in the others.
+
+    Parameters
+    ----------
+    network : callable
+        Takes tiles, shape (n, C, Y, X), and gives outputs and styles.
+    """
+
+    def __init__(self, network: Callable[[torch.Tensor], Sequence[torch.Tensor]]) -> None:
+        self._network = network
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._network, name)
+
+    def __call__(self, tiles: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Give outputs, shape (n, 3, Y, X), and styles of tiles; off the window is no cell."""
+        import torch
+
+        needed = [i for i in range(len(tiles)) if not bool(torch.isnan(tiles[i]).any())]
+        if len(needed) == len(tiles):
+            return self._network(tiles)
+        size = tiles.shape[-2:]
+        outputs = torch.zeros((len(tiles), _N_OUTPUTS, *size), device=tiles.device)
+        outputs[:, -1] = _NO_CELL
+        styles = torch.zeros((len(tiles), _N_STYLES), device=tiles.device)
+        if needed:
+            computed, computed_styles = self._network(tiles[needed])[:2]
+            for i, output, style in zip(needed, computed, computed_styles, strict=True):
+                outputs[i] = output
+                styles[i] = style
+        return outputs, styles
+
+
+def _padded(pixels: tuple[int, int], n_pixels: int, n_padded: int) -> tuple[float, float]:
+    """Where pixels of an axis lie in the scaled and padded image, and some more on either side."""
+    scale = n_padded / n_pixels
+    return pixels[0] * scale - _MARGIN, pixels[1] * scale + _MARGIN
+
+
+def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
+    return bool(a[0] < b[1] and b[0] < a[1])
