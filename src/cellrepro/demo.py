@@ -16,7 +16,8 @@ from cellrepro.grid.grid import run_grid
 from cellrepro.grid.grid_runs import GridRuns
 from cellrepro.grid.notebook_execution import execute, find_notebook, packaged_folder
 from cellrepro.grid.points import read_grid
-from cellrepro.model.encoders import CELLPOSE_NAMES, SMALL, TINY
+from cellrepro.model.cellpose_generation import generation_of
+from cellrepro.model.encoders import SMALL, TINY
 from cellrepro.process.calling import in_child
 from cellrepro.process.endings import RunError
 from cellrepro.progress import minutes
@@ -176,8 +177,8 @@ def _ways_on(base: Outcome, data: str | Path) -> list[str]:
     """What to do where a network finds too little."""
     command = f"make demo DATA={data} STORE={base.store.root}"
     ways = [
-        f"a network that knows such cells: {command} MODEL={CELLPOSE_NAMES[0]}, or a weights file "
-        "instead of the name (hours on a processor)"
+        f"a network that knows such cells: {command} MODEL={generation_of().default_network}, or "
+        "a weights file instead of the name (hours on a processor)"
     ]
     longer_training = _longer_training(base, data, command)
     if longer_training is not None:

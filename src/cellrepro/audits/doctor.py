@@ -17,6 +17,7 @@ from cellrepro.determinism import modes, profiles
 from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import CellreproError, NotPossibleHere
+from cellrepro.model.cellpose_generation import why_no_training
 from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row
 from cellrepro.store import this_machine
@@ -66,6 +67,8 @@ class Diagnosis(Result):
                 f"(numeric class {self.double_run.first.numeric_class})"
             )
         errors = "; ".join(item.what for item in self.findings if item.level == "error")
+        if self.double_run is None:
+            return f"not tried with profile {name}, mode {mode}: {errors}"
         return f"not reproducible with profile {name}, mode {mode}: {errors}"
 
     def rows(self) -> Sequence[Row]:
@@ -117,16 +120,20 @@ def diagnose(
     findings = [*version_findings(setup.profile), *gpu_findings(), *setup_findings(setup)]
     double_run = None
     possible_here = True
+    no_training = why_no_training()
     try:
         double_run = run_twice(setup, quiet=quiet)
         findings += double_run.findings()
     except CellreproError as refusal:
         possible_here = refusal.exit_code != NotPossibleHere.exit_code
+        remedy = "choose another profile or mode, see the message"
+        if no_training is not None:
+            remedy = "repeat a segmentation instead: cellrepro segment FOLDER --repeats 2"
         findings.append(
             Finding(
                 level="error",
                 what=f"the double run could not run: {refusal}",
-                remedy="choose another profile or mode, see the message",
+                remedy=remedy,
             )
         )
     return Diagnosis(

@@ -8,6 +8,7 @@ from typing import Any
 
 from cellrepro.audits.finding import Finding
 from cellrepro.audits.small_training import N_STEPS, small_training
+from cellrepro.model.cellpose_generation import refuse_training
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
@@ -103,8 +104,10 @@ def run_twice(setup: Setup, *, quiet: bool) -> DoubleRun:
     Raises
     ------
     CellreproError
-        If the machine cannot run the profile, or a process ends without finishing.
+        If the machine cannot run the profile, or a process ends without finishing; or if the lab
+        does not train with the Cellpose that is installed.
     """
+    refuse_training()
     with progress(2 * (N_STEPS + 2), "double run", quiet=quiet) as bar:
         first = in_child(train_briefly, setup, label="first run", on_event=counting(bar))
         second = in_child(train_briefly, setup, label="second run", on_event=counting(bar))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from cellrepro.audits.finding import Finding
 from cellrepro.determinism import known_operations
 from cellrepro.determinism.profiles import Profile
+from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.store import this_machine
 
 TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
@@ -40,13 +41,21 @@ def _of_versions() -> Iterator[Finding]:
         package: version.partition("+")[0] for package, version in this_machine.versions().items()
     }
     for package, tested in TESTED.items():
+        if package == "segment-anything" and not generation_of().builds_own_networks:
+            continue  # Cellpose 3 has no part of it
         version = installed.get(package, "not installed")
         if version != tested:
             is_listed = package != "torch" or version in known_operations.releases()
+            remedy = f"install {package}=={tested}, or run `make test` to see what still holds"
+            if package == "cellpose":
+                remedy = (
+                    "nothing, if your results are made with it: the lab segments with it as it is; "
+                    f"`cellrepro setup FOLDER` makes a lab with {tested} beside it"
+                )
             gap = "" if is_listed else ", and its operations are not among those the lab knows"
             yield Finding(
                 level="warning",
                 what=f"{package} is {version}; the lab was checked with {tested}, and other "
                 f"versions give other bits{gap}",
-                remedy=f"install {package}=={tested}, or run `make test` to see what still holds",
+                remedy=remedy,
             )

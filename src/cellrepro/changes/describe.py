@@ -22,9 +22,9 @@ from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import doubt
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
+from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.known_weights import (
     CHECKPOINT,
-    DEFAULT,
     OF_SEVERAL_GPUS,
     OFFICIAL_NAMES,
     known_to_cellpose,
@@ -252,7 +252,7 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
             "neither a file nor a stored run nor a model of this Cellpose, which then takes its "
             "default; only its log says so"
         )
-        return Description("name", loads_as=DEFAULT, note=note)
+        return Description("name", loads_as=generation_of().default_network, note=note)
     return _of_run(repeat)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,27 +11,6 @@ CellposeNetwork: TypeAlias = Any
 
 TINY = "tiny"
 """The network that trains on any laptop."""
-
-CELLPOSE_NAMES = ("cpsam_v2", "cpsam")
-"""Pretrained networks of Cellpose 4.2 that need nothing beyond Cellpose. Its DINO networks
-(``cpdino``, ``cpdino-vitb``) need a package that is not on PyPI."""
-
-
-_DEFAULTS = (((4, 2), "cpsam_v2"), ((4, 0), "cpsam"), ((3, 0), "cyto3"))
-"""From which version of Cellpose on which network is its own default (4.2.1.1, 4.0.9, 3.1.1.2)."""
-
-
-def default_network(version: str) -> str:
-    """The network that a version of Cellpose takes where none is named.
-
-    >>> default_network("4.2.1.1"), default_network("4.0.9"), default_network("3.1.1.2")
-    ('cpsam_v2', 'cpsam', 'cyto3')
-    """
-    leading = re.match(r"(\d+)\.(\d+)", version)
-    if leading is None:  # the spec refuses what is no version
-        return _DEFAULTS[0][1]
-    numbers = (int(leading[1]), int(leading[2]))
-    return next((name for first, name in _DEFAULTS if numbers >= first), _DEFAULTS[-1][1])
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.network import parameter_shapes
 from cellrepro.words import amount
@@ -15,8 +16,6 @@ OFFICIAL_NAMES = {  # SHA-256 of the files as they were published in 2025 and 20
     "e1440429eb384f95afe32bcba6510f90d518eaedc917ede549bed6804004abe2": "cpsam",
     "0f1cc3f7ecdd8a037a57c6c48d9d8921391be4cbce3fa9f13c3e3a2e1253c667": "cpsam_v2",
 }
-DEFAULT = "cpsam_v2"
-"""What Cellpose 4.2 takes for a name that it does not know; only its log says so."""
 _SHIPPED = "vit-l"  # the encoder of Cellpose's own network
 _NOT_DRAWN = {"diam_labels", "diam_mean"}  # the same in every network
 _PATCHES = "encoder.patch_embed.proj.weight"
@@ -29,6 +28,10 @@ CHECKPOINT = (
     "itself: save what is under that key with torch.save"
 )
 _NEEDS_CELLPOSE_3 = "Cellpose 4 refuses networks of Cellpose 2 and 3; run it in Cellpose 3"
+_NEEDS_CELLPOSE_4 = "Cellpose 3 refuses networks of Cellpose 4; run it in Cellpose 4"
+_OLDER_TRANSFORMER = (
+    'Cellpose 3 takes it with backbone="transformer" alone, and the lab asks for its usual network'
+)
 _TORCH_ONLY = "Cellpose reads what torch.save wrote; cellrepro loads this one"
 
 
@@ -108,6 +111,8 @@ def _cpnet(weights: _Weights) -> Recognised | None:
     """The convolutional network of Cellpose 2 and 3."""
     if not weights.has_name_from("downsample."):
         return None
+    if _is_before_4():
+        return weights.loaded("2 or 3", "CPnet")
     return Recognised("2 or 3", "CPnet", None, _NEEDS_CELLPOSE_3)
 
 
@@ -115,7 +120,22 @@ def _older_transformer(weights: _Weights) -> Recognised | None:
     """The transformer that Cellpose 3 had beside it."""
     if "diam_mean" not in weights.shapes or not weights.has_name_from("net.encoder."):
         return None
-    return Recognised("3", "transformer", None, _NEEDS_CELLPOSE_3)
+    why = _OLDER_TRANSFORMER if _is_before_4() else _NEEDS_CELLPOSE_3
+    return Recognised("3", "transformer", None, why)
+
+
+def _newer_than_installed(weights: _Weights) -> Recognised | None:
+    """A network of Cellpose 4, where Cellpose 3 is installed."""
+    if not _is_before_4() or _other_program(weights) is not None:
+        return None
+    if "encoder.cls_token" in weights.shapes:
+        return Recognised("4 (DINO)", "CPDINO", None, _NEEDS_CELLPOSE_4)
+    return Recognised("4 (SAM)", _sam_name(weights), None, _NEEDS_CELLPOSE_4)
+
+
+def _is_before_4() -> bool:
+    """Whether the installed Cellpose has none of the classes of Cellpose 4."""
+    return not generation_of().builds_own_networks
 
 
 def _dino(weights: _Weights) -> Recognised | None:
@@ -186,6 +206,7 @@ def _sam_name(weights: _Weights) -> str:
 _RULES: tuple[Callable[[_Weights], Recognised | None], ...] = (
     _cpnet,
     _older_transformer,
+    _newer_than_installed,
     _dino,
     _other_program,
     _sam_of_another_size,

@@ -20,6 +20,7 @@ from cellrepro.bits.digests import file_digest
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput
+from cellrepro.model.cellpose_generation import refuse_own_network
 from cellrepro.model.encoders import ENCODERS, CellposeNetwork, Encoder
 from cellrepro.model.initial_weights import draw_weights
 from cellrepro.model.pretrained import load_pretrained
@@ -61,6 +62,7 @@ def build(
 
     with generators_kept():
         if source.architecture in ENCODERS:
+            refuse_own_network(source.architecture)
             network = seeded_network(source.architecture, seed=seed)
             if source.path is not None:
                 _load_into(network, source.path, source.architecture)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import inspect
 import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.model.cellpose_generation import generation_of, installed_version
 from cellrepro.words import some
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _load(name_or_path: str, asked_for: str) -> CellposeNetwork:
     from cellpose import models
 
     cpu = torch.device("cpu")
-    if "use_bfloat16" in inspect.signature(models.CellposeModel).parameters:
+    if generation_of().has_precision:
         model = models.CellposeModel(pretrained_model=name_or_path, device=cpu, use_bfloat16=False)
     else:  # Cellpose 3: another network, another `eval`
         model = models.CellposeModel(pretrained_model=name_or_path, device=cpu)
@@ -101,10 +101,13 @@ def _cannot_load(source: ModelSource, error: Exception) -> BadInput | NotPossibl
             "models, or name the file"
         )
     cached = models.MODEL_DIR / source.label
+    networks = generation_of().networks
     remedy = f"; remove {cached} to have it downloaded again" if is_named else ""
     return BadInput(
-        f"Cellpose cannot load {str(source.path or source.label)!r}: {reason}; expected weights of "
-        f"a Cellpose 4 network, whole{remedy}"
+        f"Cellpose {installed_version()} cannot load {str(source.path or source.label)!r}: "
+        f"{reason}; expected whole weights of a network of {networks}{remedy}; "
+        "`cellrepro describe FILE` says of which Cellpose a file is, and --cellpose VERSION "
+        "segments with that version in an environment of its own"
     )
 
 
@@ -119,6 +122,6 @@ def _refuse_incomplete(network: CellposeNetwork, path: str, asked_for: str) -> N
     if missing:
         raise BadInput(
             f"{asked_for!r} lacks {len(missing)} parameters of Cellpose's network, among them "
-            f"{missing[0]}, which Cellpose would fill with random numbers; expected weights of a "
-            "Cellpose 4 network, whole"
+            f"{missing[0]}, which Cellpose would fill with random numbers; expected whole weights "
+            f"of a network of {generation_of().networks}"
         )

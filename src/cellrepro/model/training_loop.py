@@ -18,6 +18,7 @@ from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.augmentation import augment, middle_crops, upcoming_crops
+from cellrepro.model.cellpose_generation import refuse_training
 from cellrepro.model.epoch_schedule import (
     TEST_SEED,
     DataSeed,
@@ -180,6 +181,8 @@ class TrainingLoop:
     ------
     BadInput
         If a count is not a whole number of 1 or more, or no image can be trained on.
+    NotPossibleHere
+        If the lab does not train with the Cellpose that is installed.
     """
 
     def __init__(
@@ -202,6 +205,7 @@ class TrainingLoop:
 
         from cellrepro.trace.watches import Watch
 
+        refuse_training()
         self._network = network
         self._batch_size = whole("batch_size", batch_size, 1)
         self._rates = learning_rates(whole("n_epochs", n_epochs, 1), learning_rate)

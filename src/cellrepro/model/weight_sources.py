@@ -16,7 +16,8 @@ from cellrepro.store.unchanged import digest_once
 if TYPE_CHECKING:
     from cellrepro.store.store import Repeat, Store
 
-from cellrepro.model.encoders import ARCHITECTURES, CELLPOSE_NAMES, ENCODERS, PRETRAINED
+from cellrepro.model.cellpose_generation import generation_of
+from cellrepro.model.encoders import ARCHITECTURES, ENCODERS, PRETRAINED
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ def find_model(reference: str, store: Store) -> ModelSource:
     Parameters
     ----------
     reference : str
-        A name of `ENCODERS` or of `CELLPOSE_NAMES`, the path of a weights file, or ``KEY`` or
-        ``KEY/REPEAT`` of a run.
+        A name of `ENCODERS` or of a network of the installed Cellpose, the path of a weights file,
+        or ``KEY`` or ``KEY/REPEAT`` of a run.
     store : Store
         Where runs are looked up.
 
@@ -64,7 +65,8 @@ def find_model(reference: str, store: Store) -> ModelSource:
     """
     if reference in ENCODERS:
         return ModelSource(reference, reference)
-    if reference in CELLPOSE_NAMES:
+    generation = generation_of()
+    if reference in generation.names:
         return ModelSource(reference, PRETRAINED)
     path = Path(reference)
     if path.is_file():
@@ -72,7 +74,8 @@ def find_model(reference: str, store: Store) -> ModelSource:
     try:
         repeat = store.find(reference)
     except BadInput as error:
-        names = ", ".join(map(repr, (*ENCODERS, *CELLPOSE_NAMES)))
+        own_networks = tuple(ENCODERS) if generation.builds_own_networks else ()
+        names = ", ".join(map(repr, (*own_networks, *generation.names)))
         raise BadInput(
             f"unknown model {reference!r}; expected {names}, the path of a weights file, or "
             f"KEY/REPEAT of a run in the store {store.root}"

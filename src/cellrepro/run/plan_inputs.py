@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import fastremap
@@ -13,7 +12,8 @@ from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
 from cellrepro.images.axes import Axes
 from cellrepro.images.folder import ImageFolder, read_folder
-from cellrepro.model.encoders import default_network
+from cellrepro.model.cellpose_generation import generation_of, refuse_own_network
+from cellrepro.model.encoders import ENCODERS, PRETRAINED
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.cellpose_versions import is_installed
 from cellrepro.run.inputs import segmented_part
@@ -131,11 +131,15 @@ class PlanInputs:
 
 
 def _model(reference: str, store: Store, version: str | None) -> ModelSource:
+    if version is not None and reference in generation_of(version).names:
+        return ModelSource(reference, PRETRAINED)
     try:
-        return find_model(reference, store)
+        source = find_model(reference, store)
     except BadInput:
-        is_usual = reference == default_network(version or metadata.version("cellpose"))
         is_name = Path(reference).name == reference
-        if not is_usual and (is_installed(version) or not is_name):
+        if is_installed(version) or not is_name:
             raise
-        return ModelSource(reference, "cellpose")
+        return ModelSource(reference, PRETRAINED)
+    if source.architecture in ENCODERS:
+        refuse_own_network(source.architecture, version)
+    return source

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ from cellrepro.determinism import profiles
 from cellrepro.determinism.known_operations import base_name, entries
 from cellrepro.errors import BadInput, whole
 from cellrepro.images.axes import FLAT, Axes
+from cellrepro.model.cellpose_generation import generation_of, refuse_training
 from cellrepro.model.encoders import (
     LEARNING_RATES,
     SMALL,
     SMALL_DRAWS_PER_EPOCH,
-    default_network,
 )
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.model.segmentation_limits import refuse_impossible
@@ -45,8 +44,11 @@ def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None)
     ------
     BadInput
         If the folder cannot be trained on, or an option cannot be used or would be ignored.
+    NotPossibleHere
+        If the lab does not train with the Cellpose that is installed.
     """
     whole("epochs", options.epochs, least=1)
+    refuse_training()
     stored_checkpoints = _checkpoints_to_store(options.keep_checkpoints)
     if options.loose is not None:
         options = replace(options, loose=_operation_of_strict(options.loose))
@@ -195,7 +197,7 @@ def read_basis(
         assert not isinstance(options, WrapOptions)  # which have none
         network = options.model
         if network is None:
-            network = default_network(cellpose or metadata.version("cellpose"))
+            network = generation_of(cellpose).default_network
         model = inputs.model(network, options.store, cellpose)
     return Basis(
         data=Path(options.data).resolve(),

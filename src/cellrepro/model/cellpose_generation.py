@@ -1,0 +1,207 @@
+"""What each generation of Cellpose can do, as far as the lab asks it: the one place that knows.
+
+The lab segments with the Cellpose that is installed. It trains with the versions whose loop its
+tests have compared with its own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import metadata
+
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.words import joined, some
+
+TRAINED_WITH = ("4.2.0", "4.2.1", "4.2.1.1")
+"""Versions with whose loop the lab trains. ``tests/model/test_training_loop.py`` compares it with
+that of 4.2.1.1; the training, transforms and networks of the other two are the same files."""
+
+_WAY_TO_TRAIN = (
+    "`cellrepro setup FOLDER` makes a lab that trains, with Cellpose "
+    f"{TRAINED_WITH[-1]}, in an environment of its own beside this one, and changes nothing here"
+)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The versions of Cellpose from one on, which are alike in what the lab asks of them.
+
+    Attributes
+    ----------
+    first : tuple of int
+        Its first version: major and minor number.
+    default_network : str
+        The network that it takes where none is named.
+    names : tuple of str
+        Its pretrained networks that need nothing beside it.
+    networks : str
+        Those whose files it loads, in words.
+    builds_own_networks : bool
+        Whether the lab's networks (``tiny``, ``vit-b`` …) can be built of its classes.
+    n_channels : int or None
+        How many channels its networks are given, whatever the image has; None where they are given
+        those of the image.
+    tile_size : int
+        Usual size of a tile, in pixels.
+    has_precision : bool
+        Whether it can be asked for bfloat16.
+    """
+
+    first: tuple[int, int]
+    default_network: str
+    names: tuple[str, ...]
+    networks: str = "Cellpose 4"
+    builds_own_networks: bool = True
+    n_channels: int | None = None
+    tile_size: int = 256
+    has_precision: bool = True
+
+
+_NAMES_OF_3 = (
+    "cyto3",
+    "nuclei",
+    "cyto2_cp3",
+    "tissuenet_cp3",
+    "livecell_cp3",
+    "yeast_PhC_cp3",
+    "yeast_BF_cp3",
+    "bact_phase_cp3",
+    "bact_fluor_cp3",
+    "deepbacs_cp3",
+    "cyto2",
+    "cyto",
+    "CPx",
+    "neurips_cellpose_default",
+    "neurips_grayscale_cyto2",
+    "CP",
+    "TN1",
+    "TN2",
+    "TN3",
+    "LC1",
+    "LC2",
+    "LC3",
+    "LC4",
+)
+"""As in 3.1.1.2 (``cellpose/models.py``), without the two that need the package of a transformer.
+"""
+
+_GENERATIONS = (
+    # DINO's networks (cpdino, cpdino-vitb) need a package that is not on PyPI (4.2.1.1).
+    Generation((4, 2), "cpsam_v2", ("cpsam_v2", "cpsam")),
+    Generation((4, 0), "cpsam", ("cpsam",)),  # 4.0.9 and 4.1.1
+    Generation(
+        (3, 0),
+        "cyto3",
+        _NAMES_OF_3,
+        networks="Cellpose 2 or 3",
+        builds_own_networks=False,
+        n_channels=2,
+        tile_size=224,
+        has_precision=False,
+    ),
+)
+"""The newest first."""
+
+
+def installed_version() -> str | None:
+    """The version of the Cellpose that is installed; None where there is none."""
+    try:
+        return metadata.version("cellpose")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def generation_of(version: str | None = None) -> Generation:
+    """Find the generation of a version of Cellpose.
+
+    Parameters
+    ----------
+    version : str, optional
+        By default the one that is installed; without one, the newest that the lab knows.
+
+    Returns
+    -------
+    Generation
+
+    Examples
+    --------
+    >>> generation_of("4.2.1.1").default_network, generation_of("4.0.9").default_network
+    ('cpsam_v2', 'cpsam')
+    >>> generation_of("3.1.1.2").networks
+    'Cellpose 2 or 3'
+    """
+    asked = version or installed_version() or ""
+    leading = re.match(r"(\d+)\.(\d+)", asked)
+    if leading is None:  # none is installed, or the spec refuses what is no version
+        return _GENERATIONS[0]
+    numbers = (int(leading[1]), int(leading[2]))
+    older = _GENERATIONS[-1]
+    return next((known for known in _GENERATIONS if numbers >= known.first), older)
+
+
+def why_no_training(version: str | None = None) -> str | None:
+    """Say why the lab does not train with a version of Cellpose, and the way on.
+
+    Parameters
+    ----------
+    version : str, optional
+        By default the one that is installed.
+
+    Returns
+    -------
+    str or None
+        None where it trains with it.
+    """
+    asked = version or installed_version()
+    if asked is None or asked in TRAINED_WITH:
+        return None
+    return (
+        f"Cellpose {asked} is installed, and the lab trains with {joined(TRAINED_WITH)} only: its "
+        f"tests have compared its loop with theirs. {_WAY_TO_TRAIN}. Segmenting, explaining and "
+        f"comparing are done with your {asked}"
+    )
+
+
+def refuse_training(version: str | None = None) -> None:
+    """Refuse to train with a Cellpose whose loop no test has compared with the lab's.
+
+    Parameters
+    ----------
+    version : str, optional
+        By default the one that is installed.
+
+    Raises
+    ------
+    NotPossibleHere
+        With the versions that the lab trains with, and the way to one.
+    """
+    why = why_no_training(version)
+    if why is not None:
+        raise NotPossibleHere(why)
+
+
+def refuse_own_network(name: str, version: str | None = None) -> None:
+    """Refuse a network of the lab's own where Cellpose has no classes to build it of.
+
+    Parameters
+    ----------
+    name : str
+        Of the network: ``tiny`` for example.
+    version : str, optional
+        That segments; by default the one that is installed.
+
+    Raises
+    ------
+    BadInput
+        With the networks that this version loads.
+    """
+    generation = generation_of(version)
+    if generation.builds_own_networks:
+        return
+    asked = version or installed_version()
+    raise BadInput(
+        f"the network is {name!r}, which is made of parts of Cellpose 4, and Cellpose {asked} is "
+        f"to segment with it; expected --model with a weights file of {generation.networks}, or "
+        f"one of its names ({some(generation.names)}). {_WAY_TO_TRAIN}; it also has {name!r}"
+    )
