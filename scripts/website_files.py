@@ -4,6 +4,9 @@
 
 A small network is trained on the synthetic nuclei; one of the test images is then segmented as
 the users of each page did: with the diameter of the GUI, in blocks, as a shrunk copy, and so on.
+
+``old_model`` is not made here: it is a small network of Cellpose 3.1.1.2 with random weights,
+``CPnet([2, 4, 8], 3, sz=3)``, saved with ``torch.save(network.state_dict(), "old_model")``.
 """
 
 from __future__ import annotations

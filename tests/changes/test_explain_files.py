@@ -31,6 +31,12 @@ def test_what_two_files_record_is_put_side_by_side(invoke):
     assert "recorded of neither: batch_size" in answer.out
 
 
+def test_two_generations_share_no_network(invoke):
+    said = "A is of Cellpose 3 and B of Cellpose 4: a network of one does not load in the other"
+    assert said in invoke("explain", seg("gui_3.1.1.2"), seg("gui_4.2.1.1")).out
+    assert "does not load" not in invoke("explain", seg("gui_2.3.2"), seg("gui_3.1.1.2")).out
+
+
 COMMANDS = {
     "script_2.3.2": (
         "python -m cellpose --image_path script_2.3.2.tif --pretrained_model MODEL --chan 2 "

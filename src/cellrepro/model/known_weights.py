@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from cellrepro.libraries import has_library
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.network import parameter_shapes
@@ -27,11 +28,15 @@ CHECKPOINT = (
     "a checkpoint of a training, with its network under {key!r}; Cellpose takes a network by "
     "itself: save what is under that key with torch.save"
 )
-_NEEDS_CELLPOSE_3 = "Cellpose 4 refuses networks of Cellpose 2 and 3; run it in Cellpose 3"
 _NEEDS_CELLPOSE_4 = "Cellpose 3 refuses networks of Cellpose 4; run it in Cellpose 4"
 _OLDER_TRANSFORMER = (
     'Cellpose 3 takes it with backbone="transformer" alone, and the lab asks for its usual network'
 )
+_NEEDS_CELLPOSE_3 = (
+    "Cellpose 4 refuses networks of Cellpose 2 and 3; segment with the version that made it: "
+    "cellrepro segment FOLDER --model FILE --cellpose 3.1.1.2"
+)
+_NO_CELLPOSE = "no Cellpose is installed here, so nothing is said of how it loads the file"
 _TORCH_ONLY = "Cellpose reads what torch.save wrote; cellrepro loads this one"
 
 
@@ -157,6 +162,13 @@ def _other_program(weights: _Weights) -> Recognised | None:
     return Recognised(None, None, None, "no network of Cellpose 2, 3 or 4")
 
 
+def _sam_without_cellpose(weights: _Weights) -> Recognised | None:
+    """A network of Cellpose 4 where no Cellpose is installed that could load it."""
+    if has_library("torch") and has_library("cellpose"):
+        return None
+    return Recognised("4 (SAM)", _sam_name(weights), None, _NO_CELLPOSE)
+
+
 def _sam_of_another_size(weights: _Weights) -> Recognised | None:
     """Cellpose 4 around an encoder of SAM's that is not the one it ships."""
     expected = parameter_shapes(_SHIPPED)
@@ -209,6 +221,7 @@ _RULES: tuple[Callable[[_Weights], Recognised | None], ...] = (
     _newer_than_installed,
     _dino,
     _other_program,
+    _sam_without_cellpose,
     _sam_of_another_size,
     _incomplete_sam,
     _sam,

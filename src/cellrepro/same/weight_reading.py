@@ -7,15 +7,20 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from cellrepro.errors import BadInput
+from cellrepro.extras import needs
+from cellrepro.libraries import has_library
+from cellrepro.same.torch_archives import StoredTensor, content_of
 from cellrepro.same.weight_tensors import NUMPY_TYPES, Bits, Tensor
 
 if TYPE_CHECKING:
     import torch
+
+    AnyTensor: TypeAlias = torch.Tensor | StoredTensor
 
 ZIP = b"PK\x03\x04"
 """How files begin that PyTorch saves since version 1.6; no length of a safetensors header."""
@@ -53,10 +58,15 @@ def open_weights(path: str | Path) -> dict[str, Tensor]:
     try:
         with path.open("rb") as stream:
             beginning = stream.read(len(PICKLE))
-        if beginning.startswith((ZIP, PICKLE)):
-            tensors = _open_torch(path, mapped=beginning.startswith(ZIP))
+        is_archive = beginning.startswith(ZIP)
+        if is_archive and not has_library("torch"):
+            tensors = _open_archive(path)
+        elif is_archive or beginning.startswith(PICKLE):
+            tensors = _open_torch(path, mapped=is_archive)
         else:
             tensors = _open_safetensors(path)
+    except ModuleNotFoundError as error:  # a file of PyTorch before 1.6
+        raise needs(["torch"], what=f"reading {path}, which an old PyTorch wrote,") from error
     except Exception as error:  # of a file that is something else PyTorch raises anything
         problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise BadInput(
@@ -105,6 +115,24 @@ def _read_from_file(path: Path, dtype: str, n: int, offset: int, start: int, sto
     return bits
 
 
+# -- PyTorch's files, without PyTorch --------------------------------------------------------
+
+
+def _open_archive(path: Path) -> dict[str, Tensor]:
+    key, network = _network_in(content_of(path))
+    return {
+        _unwrapped(str(name)): Tensor(
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+            read=tensor.read,
+            stored_as=str(name),
+            under=key,
+        )
+        for name, tensor in network.items()
+        if isinstance(tensor, StoredTensor)
+    }
+
+
 # -- PyTorch ---------------------------------------------------------------------------------
 
 
@@ -123,6 +151,7 @@ def _open_torch(path: Path, *, mapped: bool) -> dict[str, Tensor]:
             under=key,
         )
         for name, tensor in network.items()
+        if isinstance(tensor, torch.Tensor)
     }
 
 
@@ -155,13 +184,13 @@ def _read_from_memory(tensor: torch.Tensor, start: int, stop: int) -> Bits:
     return integers[start:stop].numpy().view(f"<u{width}")
 
 
-def _network_in(content: object) -> tuple[str, Mapping[str, torch.Tensor]]:
+def _network_in(content: object) -> tuple[str, Mapping[str, AnyTensor]]:
     """A network's tensors in what a file holds: all of it, or what is under a key of a checkpoint.
 
     Parameters
     ----------
     content : object
-        What `torch.load` gave.
+        What `torch.load` gave, or `content_of`.
 
     Returns
     -------
@@ -187,25 +216,33 @@ def _network_in(content: object) -> tuple[str, Mapping[str, torch.Tensor]]:
     return key, networks[key]
 
 
-def _is_network(content: object) -> TypeGuard[Mapping[str, torch.Tensor]]:
+def _is_network(content: object) -> TypeGuard[Mapping[str, AnyTensor]]:
     """Whether these are names with tensors, of which some hold real numbers."""
-    import torch
-
     if not isinstance(content, Mapping) or not content:
         return False
+    if not all(isinstance(name, str) for name in content):
+        return False
+    if all(isinstance(tensor, StoredTensor) for tensor in content.values()):
+        return any(tensor.has_real_numbers for tensor in content.values())
+    return has_library("torch") and _are_tensors_of_torch(content)
+
+
+def _are_tensors_of_torch(content: Mapping[str, object]) -> bool:
+    import torch
+
     tensors = [tensor for tensor in content.values() if isinstance(tensor, torch.Tensor)]
-    if len(tensors) < len(content) or not all(isinstance(name, str) for name in content):
+    if len(tensors) < len(content):
         return False
     return any(tensor.dtype.is_floating_point for tensor in tensors)
 
 
 def _networks_below(
     content: object, prefix: str = "", depth: int = 2
-) -> dict[str, Mapping[str, torch.Tensor]]:
+) -> dict[str, Mapping[str, AnyTensor]]:
     """Networks in a checkpoint by their keys, but for what belongs to an optimizer."""
     if not isinstance(content, Mapping) or not depth:
         return {}
-    networks: dict[str, Mapping[str, torch.Tensor]] = {}
+    networks: dict[str, Mapping[str, AnyTensor]] = {}
     for name, part in content.items():
         if any(word in str(name).lower() for word in _NO_NETWORKS):
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from cellrepro.libraries import has_library
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.recorded_lines import command_lines
 from cellrepro.words import grouped
@@ -61,11 +62,12 @@ def _shown(description: Description) -> dict[str, object]:
     """What has a line, by its name; None has none."""
     n_parameters = description.n_parameters
     of_network = n_parameters is not None or description.kind == "name"
+    loads_as = description.loads_as or ("not at all" if has_library("cellpose") else None)
     return {
         "Cellpose": description.generation or ("none" if n_parameters else None),
         "dtype": description.dtype,
         "parameters": grouped(n_parameters) if n_parameters else n_parameters,
         "SHA-256": description.digest,
-        "loads as": (description.loads_as or "not at all") if of_network else None,
+        "loads as": loads_as if of_network else None,
         **{name: value for name, value in description.details.items() if name != "settings"},
     }

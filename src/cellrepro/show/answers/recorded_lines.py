@@ -28,6 +28,7 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     alike = [each for each in recorded if each.is_recorded_of_both and not each.differs]
     yield from _table([each for each in recorded if each not in alike])
     yield from _meaning_lines(recorded)
+    yield from _generation_lines(explanation)
     if alike:
         values = [f"{each.name} {_shown(each.a)}" for each in sorted(alike, key=_interest)]
         yield f"the same in both: {some(values, _MOST_ALIKE)}"
@@ -40,6 +41,16 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
         yield from _command_lines(letter, side.record, explanation.commands[letter.lower()])
     if explanation.differs:
         yield from _ways_on(explanation)
+
+
+def _generation_lines(explanation: Explanation) -> Iterator[str]:
+    """Say that the two are of Cellpose 4 and of one before it, which share no network."""
+    a, b = (side.record.generation for side in (explanation.a, explanation.b))
+    if a is not None and b is not None and (a == "4") != (b == "4"):
+        yield (
+            f"A is of Cellpose {a} and B of Cellpose {b}: a network of one does not load in the "
+            "other, so they were made with different networks"
+        )
 
 
 def _meaning_lines(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
