@@ -3,11 +3,15 @@
 import pytest
 
 from cellrepro.asked import defaults
+from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.audits import doctor
+from cellrepro.changes.commands import commands_for
 from cellrepro.changes.describe import describe
+from cellrepro.changes.tile_lines import tiles_along
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model import cellpose_generation
 from cellrepro.model.cellpose_generation import TRAINED_WITH, installed_version, refuse_training
+from cellrepro.model.tile_layout import TileLayout
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
 
@@ -69,3 +73,38 @@ def test_describe_speaks_of_the_cellpose_that_is_installed(
     installed(version)
     described = describe(str(path))
     assert (described.generation, described.loads_as, described.note) == ("2 or 3", loads_as, note)
+
+
+def test_channels_are_chosen_in_cellpose_3_alone(small_data, installed):
+    options = SegmentationOptions(small_data, settings={"channels": [2, 1]})
+    with pytest.raises(BadInput, match=r"settings.channels is \[2, 1\]; Cellpose 4 ignores it"):
+        plan_segmentation(options)
+    installed("3.1.1.2")
+    spec = plan_segmentation(options).spec
+    assert spec.settings.arguments()["channels"] == [2, 1]
+    assert spec.settings.replaced(diameter=20).channels == (2, 1)
+    without = plan_segmentation(SegmentationOptions(small_data)).spec
+    assert spec.key != without.key
+    assert "channels" not in without.settings.by_name()
+
+
+def test_commands_are_those_of_the_version(installed):
+    condition = {"model": "cyto3", "precision": "float32", "channels": [2, 1]}
+    installed("3.1.1.2")
+    commands = commands_for("image.tif", condition, {})
+    expected = "python -m cellpose --image_path image.tif --pretrained_model cyto3"
+    assert commands.shell == f"{expected} --chan 2 --chan2 1"
+    call = 'CellposeModel(pretrained_model="cyto3").eval(image, channels=[2, 1])'
+    assert commands.python == call
+    installed("4.0.9")
+    del condition["channels"]
+    assert "use_bfloat16=False" in commands_for("image.tif", condition, {}).python
+
+
+def test_tiles_of_cellpose_3_are_laid_out_in_another_way():
+    """224 pixels each, and an image of 200 is padded to 208 and 8 on each side, not to a tile."""
+    layout = TileLayout(tile_size=224, network_diameter=30.0, usual_diameter=30.0, fills_tile=False)
+    assert tiles_along(200, Settings(), layout) == [(-12, 212)]
+    assert len(tiles_along(300, Settings(), layout)) == 2
+    halved = TileLayout(224, network_diameter=30.0, usual_diameter=60.0, fills_tile=False)
+    assert tiles_along(300, Settings(), halved)[0][1] > 300

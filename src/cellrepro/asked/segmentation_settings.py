@@ -24,12 +24,12 @@ from cellrepro.wrong_fields import wrong_fields
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Range = tuple[_Finite, _Finite]
+_Channel = Annotated[int, Field(ge=0)]  # counted from 1; 0 for grey, and for none
 
 _ELSEWHERE = {
     "rescale": "Cellpose 4.2.1.1 overwrites it by 30 / diameter: give diameter",
     "use_bfloat16": "precision belongs to the profile: give --profile cellpose-default (bfloat16), "
     "or a profile with `dtype`",
-    "channels": "Cellpose 4 ignores it and reads up to three channels: give channel_axis",
     "compute_masks": "the lab compares masks, so it makes them",
     "progress": "it changes no mask",
     "interp": "Cellpose 4 has no such argument any more: it interpolates in any case",
@@ -181,6 +181,7 @@ class Settings(_Named):
     tile_overlap: _Finite = Field(default=0.1, ge=0.05, le=0.5)  # Cellpose bounds it so
     bsize: int | None = Field(default=None, ge=64, le=4096)  # pixels; of CPDINO alone
     normalize: Annotated[Normalize, BeforeValidator(_spelt_out)] = Normalize()
+    channels: tuple[_Channel, _Channel] | None = None  # of Cellpose 3: of cells, and of nuclei
     channel_axis: int | None = Field(default=None, ge=-4, le=3)  # of the file's array
     z_axis: int | None = Field(default=None, ge=-4, le=3)
     do_3D: bool = False
@@ -207,16 +208,19 @@ class Settings(_Named):
         return self
 
     def by_name(self) -> dict[str, Any]:
-        """Every setting by its name: ``diameter``, ``normalize.sharpen``."""
+        """Every setting by its name: ``diameter``, ``normalize.sharpen``; ``channels`` if given."""
         own = {name: getattr(self, name) for name in NAMES if "." not in name}
         nested = {f"normalize.{n}": getattr(self.normalize, n) for n in Normalize.model_fields}
         by_name = {**own, **nested}
-        return {name: by_name[name] for name in NAMES}
+        settings = {name: by_name[name] for name in NAMES}
+        if self.channels is not None:
+            settings[CHANNELS] = self.channels
+        return settings
 
     def not_default(self) -> dict[str, Any]:
         """Those that have not their default."""
         usual = _usual_settings()
-        return {name: value for name, value in self.by_name().items() if value != usual[name]}
+        return {name: value for name, value in self.by_name().items() if value != usual.get(name)}
 
     def replaced(self, **changes: Any) -> Settings:
         """With some of them replaced, by name; `BadInput` if Cellpose would not take them so.
@@ -246,6 +250,8 @@ class Settings(_Named):
         smooth = found.get("flow3D_smooth")
         if isinstance(smooth, tuple):
             found["flow3D_smooth"] = list(smooth)  # Cellpose looks for a list
+        if self.channels is not None:
+            found[CHANNELS] = list(self.channels)
         return found | {"normalize": self.normalize.arguments()}
 
 
@@ -254,11 +260,14 @@ def _usual_settings() -> dict[str, Any]:
     return Settings().by_name()
 
 
+CHANNELS = "channels"
+"""The setting of Cellpose 3 that Cellpose 4 no longer has."""
+
 NAMES = (
-    *(name for name in Settings.model_fields if name != "normalize"),
+    *(name for name in Settings.model_fields if name not in ("normalize", CHANNELS)),
     *(f"normalize.{name}" for name in Normalize.model_fields),
 )
-"""Every setting, as people write it: ``diameter``, ``normalize.sharpen``."""
+"""Every setting of Cellpose 4, as people write it: ``diameter``, ``normalize.sharpen``."""
 
 AFTER_NETWORK = frozenset(
     {"flow_threshold", "cellprob_threshold", "niter", "min_size", "max_size_fraction"}

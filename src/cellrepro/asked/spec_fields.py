@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cellrepro.asked.hyperparameters import Hyperparameters
-from cellrepro.asked.segmentation_settings import NAMES
+from cellrepro.asked.segmentation_settings import CHANNELS, NAMES
 
 FIRST_PARAMETERS = (
     "model",
@@ -24,7 +24,7 @@ FIRST_FIELDS = frozenset(
 )
 """They always enter the key; a field that came later does where it differs from its default."""
 
-SETTINGS = tuple(f"settings.{name}" for name in NAMES if name != "batch_size")
+SETTINGS = tuple(f"settings.{name}" for name in (*NAMES, CHANNELS) if name != "batch_size")
 """Of a segmentation, as a grid names them; its batch size is ``batch_size``."""
 
 PARAMETERS = (

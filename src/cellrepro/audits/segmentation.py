@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,11 @@ _FEW_TILES = 4
 """An image with fewer is given moved copies of them."""
 _SHIFTS = (16, 48, 80)
 """Pixels by which the copies are moved."""
+
+_UNPACKED = (
+    "audited without the packed tensors of oneDNN (mkldnn), with which Cellpose 3 computes on a "
+    "processor: their operations cannot be executed again one by one"
+)
 
 
 @dataclass(frozen=True)
@@ -112,11 +118,14 @@ class SegmentationAudit(Result):
         What was replayed, how often, and what flipped; its steps are images.
     batches : BatchAudit or None
         None where a function segments in the place of Cellpose's network.
+    remark : str
+        How what was audited differs from what Cellpose computes by itself; empty if it does not.
     """
 
     spec: Spec
     operations: Audit
     batches: BatchAudit | None = None
+    remark: str = ""
 
     @property
     def ops(self) -> tuple[NondeterministicOperation, ...]:
@@ -251,13 +260,16 @@ def audit_images(child: Child, *, request: Request, options: AuditOptions) -> Se
     NotPossibleHere
         If this machine lacks what the profile asks for.
     """
-    from cellrepro.model.inference import evaluator
+    from cellrepro.model.inference import evaluator, in_plain_layout, packs_tensors
     from cellrepro.model.network import build
     from cellrepro.trace.operation_audit import audit
 
-    with child.prepared() as device:
+    with ExitStack() as stack:
+        device = stack.enter_context(child.prepared())
         dtype = child.setup.profile.dtype
         network = build(request.model, seed=request.spec.seed, device=device, dtype=dtype)
+        remark = _UNPACKED if packs_tensors(network) else ""
+        stack.enter_context(in_plain_layout(network))
         evaluate = evaluator(network)
         arguments = request.spec.settings.arguments()
         images = segmented_part(read_images(request))[: options.steps]
@@ -278,7 +290,9 @@ def audit_images(child: Child, *, request: Request, options: AuditOptions) -> Se
             model=network,
         )
         batches = _audit_batches(child, network, evaluate, images[0], arguments)
-    return SegmentationAudit(spec=request.spec, operations=operations, batches=batches)
+    return SegmentationAudit(
+        spec=request.spec, operations=operations, batches=batches, remark=remark
+    )
 
 
 # -- batches -------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cellrepro.asked.segmentation_settings import CHANNELS as CHOSEN
 from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.changes.conditions import CHANNELS, CROP, DEPTH, MODEL, PRECISION, VERSION
+from cellrepro.model.cellpose_generation import Generation, generation_of
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.cellpose_versions import is_installed
 from cellrepro.store.stored_run import WEIGHTS
@@ -99,7 +101,9 @@ def _changed_settings(condition: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a condition that are not Cellpose's usual ones, by name."""
     usual = Settings().by_name()
     return {
-        name: value for name, value in condition.items() if name in NAMES and value != usual[name]
+        name: value
+        for name, value in condition.items()
+        if name in (*NAMES, CHOSEN) and value != usual.get(name)
     }
 
 
@@ -124,11 +128,14 @@ def _shell_command(
     for name, value in changed.items():
         if name in _FLAGS:
             words.append(_FLAGS[name])
+        elif name == CHOSEN:
+            of_cells, of_nuclei = value
+            words += ["--chan", str(of_cells), "--chan2", str(of_nuclei)]
         elif name in _OPTIONS:
             words += [f"--{name}", str(value)]
         else:
             not_said.append(name)
-    if not _is_half(condition):
+    if not _is_half(condition) and _generation(condition).has_precision:
         not_said.append("float32")
     notes = _notes(condition, source, file)
     if not_said:
@@ -143,10 +150,11 @@ def _python_call(condition: Mapping[str, Any], changed: Mapping[str, Any], *, fi
         for name, value in options.items()
         if name in changed or (name == "normalize" and value)
     ]
-    return (
-        f"CellposeModel(pretrained_model={json.dumps(file)}, use_bfloat16={_is_half(condition)})"
-        f".eval({', '.join([_image_in_python(condition), *arguments])})"
-    )
+    of_model = [f"pretrained_model={json.dumps(file)}"]
+    if _generation(condition).has_precision:
+        of_model.append(f"use_bfloat16={_is_half(condition)}")
+    of_eval = [_image_in_python(condition), *arguments]
+    return f"CellposeModel({', '.join(of_model)}).eval({', '.join(of_eval)})"
 
 
 def _lab_command(
@@ -158,6 +166,11 @@ def _lab_command(
     for name, value in changed.items():
         words += ["--set", f"{name}={json.dumps(value)}"]
     return shlex.join(words)
+
+
+def _generation(condition: Mapping[str, Any]) -> Generation:
+    """Of the Cellpose that is called."""
+    return generation_of(condition.get(VERSION))
 
 
 def _is_half(condition: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from cellrepro.asked.segmentation_settings import NAMES
 from cellrepro.changes.conditions import MODEL, PRECISION, VERSION, Condition
+from cellrepro.model import cellpose_generation
 from cellrepro.results import Result, Row
 from cellrepro.words import amount
 
@@ -252,6 +253,8 @@ def generation_of(version: object) -> Generation | None:
 
 
 def _can_vary(name: str) -> bool:
+    if name == CHANNELS_CHOSEN:
+        return cellpose_generation.generation_of().chooses_channels
     return name in NAMES or name == PRECISION
 
 

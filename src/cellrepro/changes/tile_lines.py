@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.model.tile_layout import TileLayout
 
-_TILE = 256  # pixels, Cellpose's usual size of a tile
 _PAD = 16  # pixels; Cellpose pads to a multiple, at least by as many
-_USUAL_DIAMETER = 30.0  # pixels, to which Cellpose scales
+_USUAL = TileLayout()
 
 
 class TileLine(NamedTuple):
@@ -30,8 +30,10 @@ class TileLine(NamedTuple):
     at: int
 
 
-def tile_lines(shape: Sequence[int], settings: Settings) -> Iterator[TileLine]:
-    """Find where tiles begin and end inside an image, as Cellpose 4.2.1.1 lays them out.
+def tile_lines(
+    shape: Sequence[int], settings: Settings, layout: TileLayout = _USUAL
+) -> Iterator[TileLine]:
+    """Find where tiles begin and end inside an image, as Cellpose lays them out.
 
     Parameters
     ----------
@@ -39,6 +41,8 @@ def tile_lines(shape: Sequence[int], settings: Settings) -> Iterator[TileLine]:
         (Y, X) or (Y, X, C) of the image.
     settings : Settings
         Of which ``diameter``, ``bsize``, ``augment`` and ``tile_overlap`` count.
+    layout : TileLayout
+        Of the network; by default that of Cellpose 4.
 
     Yields
     ------
@@ -47,23 +51,28 @@ def tile_lines(shape: Sequence[int], settings: Settings) -> Iterator[TileLine]:
 
     Notes
     -----
-    After ``cellpose.transforms.get_pad_yx`` and ``make_tiles``.
+    After ``cellpose.transforms.get_pad_yx`` and ``make_tiles`` (4.2.1.1, 3.1.1.2).
     """
     axes: tuple[Literal["y", "x"], ...] = ("y", "x")
     for axis, n_pixels in zip(axes, shape[:2], strict=True):
-        for at in sorted({line for tile in tiles_along(n_pixels, settings) for line in tile}):
+        tiles = tiles_along(n_pixels, settings, layout)
+        for at in sorted({line for tile in tiles for line in tile}):
             if 0 < at < n_pixels:
                 yield TileLine(axis, at)
 
 
-def tiles_along(n_pixels: int, settings: Settings) -> list[tuple[int, int]]:
-    """Give where the tiles along one axis of an image begin and end, as Cellpose 4.2.1.1 has them.
+def tiles_along(
+    n_pixels: int, settings: Settings, layout: TileLayout = _USUAL
+) -> list[tuple[int, int]]:
+    """Give where the tiles along one axis of an image begin and end, as Cellpose has them.
 
     Parameters
     ----------
     n_pixels : int
         Of the axis.
     settings : Settings
+    layout : TileLayout
+        Of the network; by default that of Cellpose 4.
 
     Returns
     -------
@@ -75,10 +84,12 @@ def tiles_along(n_pixels: int, settings: Settings) -> list[tuple[int, int]]:
     >>> tiles_along(512, Settings())
     [(-8, 248), (128, 384), (264, 520)]
     """
-    scale = 1.0 if settings.diameter is None else _USUAL_DIAMETER / settings.diameter
-    size = settings.bsize or _TILE
+    scale = layout.network_diameter / (settings.diameter or layout.usual_diameter)
+    size = settings.bsize or layout.tile_size
     n_scaled = int(n_pixels * scale)
-    n_missing = -n_scaled % _PAD if n_scaled >= size else max(0, size - n_scaled - _PAD)
+    n_missing = -n_scaled % _PAD
+    if layout.fills_tile and n_scaled < size:
+        n_missing = max(0, size - n_scaled - _PAD)
     n_before = _PAD // 2 + n_missing // 2
     n_padded = n_scaled + n_missing + _PAD
     n_tiles = _n_tiles(n_padded, size, settings)

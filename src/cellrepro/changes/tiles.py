@@ -16,6 +16,7 @@ from cellrepro.changes.tile_dependence import Tiled, TileDependence
 from cellrepro.changes.tile_lines import tile_lines
 from cellrepro.determinism.choices import Mode
 from cellrepro.errors import BadInput
+from cellrepro.model.tile_layout import TileLayout
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.run.inputs import read_images, segmented_part
@@ -34,6 +35,7 @@ _NEAR_CUT = 16  # pixels from where a crop begins: cells there are cut off
 
 
 Segmenter = Callable[..., np.ndarray]
+_USUAL_LAYOUT = TileLayout()
 """Takes an image and arguments of ``CellposeModel.eval``; gives masks (Y, X)."""
 
 
@@ -116,6 +118,7 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
         from cellrepro.model.inference import evaluator
 
         evaluate = evaluator(network)
+        settings = request.spec.settings
 
         def segment(image: np.ndarray, **arguments: object) -> np.ndarray:
             """The masks alone; the arguments are those of ``CellposeModel.eval``."""
@@ -125,7 +128,16 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
             if image.stack:
                 raise BadInput(f"{image.name} is a stack; tiles looks at flat images")
             with generators_kept():
-                followed.append(follow(segment, image.name, image.image, request.spec.settings))
+                followed.append(
+                    follow(
+                        segment,
+                        image.name,
+                        image.image,
+                        settings,
+                        layout=evaluate.tile_layout,
+                        scaled_channels=evaluate.channels_of(image.image, settings.arguments()),
+                    )
+                )
             child.tell("done", image.name)
     return tuple(followed)
 
@@ -133,7 +145,15 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
 # -- one image -------------------------------------------------------------------------------
 
 
-def follow(segment: Segmenter, name: str, image: np.ndarray, settings: Settings) -> Tiled:
+def follow(
+    segment: Segmenter,
+    name: str,
+    image: np.ndarray,
+    settings: Settings,
+    *,
+    layout: TileLayout = _USUAL_LAYOUT,
+    scaled_channels: np.ndarray | None = None,
+) -> Tiled:
     """Segment one image in all variants, and follow its cells.
 
     Parameters
@@ -144,13 +164,18 @@ def follow(segment: Segmenter, name: str, image: np.ndarray, settings: Settings)
     image : ndarray, shape (Y, X) or (Y, X, C)
     settings : Settings
         Of all variants.
+    layout : TileLayout
+        Of the network; by default that of Cellpose 4.
+    scaled_channels : ndarray, shape (Y, X) or (Y, X, C), optional
+        The channels whose intensities Cellpose scales; by default those of the image.
 
     Returns
     -------
     Tiled
     """
     own_scale = settings.arguments()
-    scale_of_whole = {**own_scale, "normalize": {"lowhigh": _low_and_high(image)}}
+    channels = image if scaled_channels is None else scaled_channels
+    scale_of_whole = {**own_scale, "normalize": {"lowhigh": _low_and_high(channels)}}
     usual = segment(image, **scale_of_whole)
     lost_labels: set[int] = set()
     gained = _DistinctCells(usual.shape)
@@ -177,7 +202,7 @@ def follow(segment: Segmenter, name: str, image: np.ndarray, settings: Settings)
         n_dependent=len(lost_labels),
         n_gained=gained.n,
         n_by_normalisation=lost_by_normalisation.n + gained_by_normalisation.n,
-        seam=seam(usual, list(tile_lines(image.shape, settings))),
+        seam=seam(usual, list(tile_lines(image.shape, settings, layout))),
         cuts=straight_borders(usual),
         masks=usual,
         dependent=tuple(sorted(lost_labels)),

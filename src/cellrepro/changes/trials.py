@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cellrepro.asked.segmentation_settings import NAMES, Settings
+from cellrepro.asked.segmentation_settings import CHANNELS, NAMES, Settings
 from cellrepro.bits.digests import value_digest
 from cellrepro.changes.conditions import MODEL, PRECISION, VERSION, Condition
 from cellrepro.changes.image_readings import as_read
@@ -191,7 +191,7 @@ class Trials:
         return labels
 
     def _segmented_here(self, condition: Mapping[str, Any], evaluate: Any) -> np.ndarray:
-        chosen = {name: value for name, value in condition.items() if name in NAMES}
+        chosen = {name: value for name, value in condition.items() if name in (*NAMES, CHANNELS)}
         settings = Settings().replaced(**chosen)
         masks = evaluate(as_read(self.image, condition), **settings.arguments()).masks
         labels: np.ndarray = masks.astype(np.uint32)

@@ -40,8 +40,10 @@ class Generation:
     builds_own_networks : bool
         Whether the lab's networks (``tiny``, ``vit-b`` …) can be built of its classes.
     n_channels : int or None
-        How many channels its networks are given, whatever the image has; None where they are given
-        those of the image.
+        How many channels it scales, whatever the image has: missing ones are filled with zeros.
+        None where it scales those of the image.
+    chooses_channels : bool
+        Whether ``eval`` takes ``channels``: the one to segment, and that of nuclei.
     tile_size : int
         Usual size of a tile, in pixels.
     has_precision : bool
@@ -54,6 +56,7 @@ class Generation:
     networks: str = "Cellpose 4"
     builds_own_networks: bool = True
     n_channels: int | None = None
+    chooses_channels: bool = False
     tile_size: int = 256
     has_precision: bool = True
 
@@ -89,7 +92,7 @@ _NAMES_OF_3 = (
 _GENERATIONS = (
     # DINO's networks (cpdino, cpdino-vitb) need a package that is not on PyPI (4.2.1.1).
     Generation((4, 2), "cpsam_v2", ("cpsam_v2", "cpsam")),
-    Generation((4, 0), "cpsam", ("cpsam",)),  # 4.0.9 and 4.1.1
+    Generation((4, 0), "cpsam", ("cpsam",), n_channels=3),  # 4.0.9 and 4.1.1
     Generation(
         (3, 0),
         "cyto3",
@@ -97,6 +100,7 @@ _GENERATIONS = (
         networks="Cellpose 2 or 3",
         builds_own_networks=False,
         n_channels=2,
+        chooses_channels=True,
         tile_size=224,
         has_precision=False,
     ),

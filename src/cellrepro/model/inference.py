@@ -7,7 +7,7 @@ import functools
 import glob
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,11 @@ from cellrepro.bits.digests import array_digest, value_digest
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
+from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.patching import replaced
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.shared_steps import RecentResults, SharedSteps
+from cellrepro.model.tile_layout import TileLayout
 from cellrepro.model.window import Window, WindowedNetwork
 
 if TYPE_CHECKING:
@@ -166,6 +168,30 @@ def _model_around(network: CellposeNetwork, model_class: Any) -> Any:
     return model
 
 
+@contextmanager
+def in_plain_layout(network: CellposeNetwork) -> Iterator[None]:
+    """Have a network compute on plain tensors for one block.
+
+    On a processor a network of Cellpose 3 packs its tensors for oneDNN (``mkldnn``). Packed tensors
+    have no address and no parts, so that their operations cannot be executed again one by one. The
+    last bits of the output differ from those of packed tensors; networks of Cellpose 4 pack none.
+
+    Parameters
+    ----------
+    network : CellposeNetwork
+    """
+    if not packs_tensors(network):
+        yield
+        return
+    with replaced(network, "mkldnn", False):
+        yield
+
+
+def packs_tensors(network: CellposeNetwork) -> bool:
+    """Whether a network packs its tensors for oneDNN."""
+    return bool(getattr(network, "mkldnn", False))
+
+
 def _strict_is_in_force() -> bool:
     """Whether PyTorch refuses what is not deterministic, as mode ``strict`` has it do."""
     import torch
@@ -248,7 +274,12 @@ class Evaluator:
         BadInput
             For what Cellpose cannot do with such an image.
         """
-        refuse_impossible(image.shape, {**options, "normalize": normalize}, stack=stack)
+        refuse_impossible(
+            image.shape,
+            {**options, "normalize": normalize},
+            stack=stack,
+            n_channels=generation_of().n_channels,
+        )
         planes_together = bool(options.get("do_3D") or options.get("stitch_threshold"))
         if planes_together and not stack:
             raise BadInput("do_3D and stitch_threshold are for stacks, and the image is one plane")
@@ -271,6 +302,46 @@ class Evaluator:
             masks = _with_numbers_of_their_own(masks)
         _picture, flows, probability, *_ = network_output
         return EvalOutput(masks, np.asarray(flows), np.asarray(probability))
+
+    @property
+    def tile_layout(self) -> TileLayout:
+        """How the network's tiles are laid out in an image."""
+        generation = generation_of()
+        if generation.builds_own_networks:
+            return TileLayout()
+        return TileLayout(
+            tile_size=generation.tile_size,
+            network_diameter=float(self.model.diam_mean),
+            usual_diameter=float(self.model.diam_labels),
+            fills_tile=False,
+        )
+
+    def channels_of(self, image: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
+        """Give the channels of a flat image whose intensities Cellpose scales.
+
+        Parameters
+        ----------
+        image : ndarray, shape (Y, X) or (Y, X, C)
+            As it was read.
+        options : mapping
+            Of ``CellposeModel.eval``, by name; ``channels`` counts.
+
+        Returns
+        -------
+        ndarray, shape (Y, X) or (Y, X, C)
+            Those of the image from 4.2 on, the network's two or three before.
+        """
+        generation = generation_of()
+        if generation.n_channels is None:
+            return image
+        from cellpose.transforms import convert_image
+
+        pixels = image if image.ndim > 2 else image[..., None]
+        channel_axis = pixels.ndim - 1
+        if generation.chooses_channels:
+            chosen = options.get("channels")
+            return np.asarray(convert_image(pixels, chosen, channel_axis=channel_axis))
+        return np.asarray(convert_image(pixels, channel_axis=channel_axis))
 
     def _share(self, borrowed: ExitStack) -> None:
         """Take passes and steps from memory where they have been made."""

@@ -18,7 +18,12 @@ _STEPS = 200
 
 
 def refuse_impossible(
-    shape: tuple[int, ...], options: Mapping[str, Any], *, stack: bool = False, name: str = ""
+    shape: tuple[int, ...],
+    options: Mapping[str, Any],
+    *,
+    stack: bool = False,
+    name: str = "",
+    n_channels: int | None = None,
 ) -> None:
     """Refuse what Cellpose 4.2.1.1 would end in another library's error for, or in nothing.
 
@@ -32,6 +37,8 @@ def refuse_impossible(
         Whether the first axis counts planes.
     name : str
         Of the image, for the message.
+    n_channels : int, optional
+        How many channels the network is given; by default those of the image.
 
     Raises
     ------
@@ -42,12 +49,12 @@ def refuse_impossible(
     planes = shape[0] if stack else 1
     height, width = shape[stack : stack + 2]
     _refuse_diameter(who, (planes, height, width), options)
-    n_channels = shape[-1] if len(shape) == 3 + stack else 1
+    n_scaled = n_channels or (shape[-1] if len(shape) == 3 + stack else 1)
     lowhigh = (options.get("normalize") or {}).get("lowhigh")
-    if lowhigh is not None and isinstance(lowhigh[0], tuple) and len(lowhigh) != n_channels:
+    if lowhigh is not None and isinstance(lowhigh[0], tuple) and len(lowhigh) != n_scaled:
         raise BadInput(
-            f"normalize.lowhigh has {len(lowhigh)} pairs, and {who} has {n_channels} channels: "
-            "give one pair for all of them, or one for each"
+            f"normalize.lowhigh has {len(lowhigh)} pairs, and of {who} the network is given "
+            f"{n_scaled} channels: give one pair for all of them, or one for each"
         )
 
 

@@ -106,12 +106,29 @@ def plan_segmentation(options: SegmentationOptions, *, inputs: PlanInputs | None
         settings=settings,
         cellpose=options.cellpose,
     )
+    generation = generation_of(options.cellpose)
     for name, image in basis.folder.segmented.items():
-        refuse_impossible(image.shape, spec.settings.arguments(), stack=image.stack, name=name)
+        refuse_impossible(
+            image.shape,
+            spec.settings.arguments(),
+            stack=image.stack,
+            name=name,
+            n_channels=generation.n_channels,
+        )
     plan = basis.plan(spec)
     source = plan.request.model
-    if spec.settings.bsize is not None and "dino" not in source.label:
-        raise BadInput(f"settings.bsize is given; {source.label} takes tiles of 256 pixels only")
+    if spec.settings.channels is not None and not generation.chooses_channels:
+        raise BadInput(
+            f"settings.channels is {list(spec.settings.channels)}; Cellpose 4 ignores it and reads "
+            "up to three channels: leave it out, and give --set channel_axis=… where the channels "
+            "are not found, or --cellpose 3.1.1.2 to segment with a version that has it"
+        )
+    takes_other_tiles = not generation.builds_own_networks or "dino" in source.label
+    if spec.settings.bsize is not None and not takes_other_tiles:
+        raise BadInput(
+            f"settings.bsize is given; {source.label} takes tiles of {generation.tile_size} pixels "
+            "only"
+        )
     if not source.untrained:
         return plan
     warning = f"{source.label} has learnt nothing yet; name a trained model (KEY/REPEAT)"

@@ -161,6 +161,8 @@ def segmentation_audit_answer(audit: SegmentationAudit) -> Answer[SegmentationAu
         for operation in audit.ops
     ]
     lines.append(audit.sentence())
+    if audit.remark:
+        lines.append(audit.remark)
     if batches is not None:
         lines += _batch_lines(batches)
     return Answer(document, lines)
