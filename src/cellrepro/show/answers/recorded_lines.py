@@ -35,9 +35,14 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     unknown = [setting.name for setting in explanation.settings if not setting.is_recorded]
     if recorded and unknown:
         yield f"recorded of neither: {some(unknown, _MOST_UNKNOWN)}"
+    of_both = [
+        remark for remark in explanation.a.record.remarks if remark in explanation.b.record.remarks
+    ]
+    yield from (f"note: {remark}" for remark in of_both)
     for letter, side in (("A", explanation.a), ("B", explanation.b)):
         for remark in side.record.remarks:
-            yield f"note on {letter}: {remark}"
+            if remark not in of_both:
+                yield f"note on {letter}: {remark}"
         yield from _command_lines(letter, side.record, explanation.commands[letter.lower()])
     if explanation.differs:
         yield from _ways_on(explanation)

@@ -100,7 +100,12 @@ def read_pixels_of_masks(name: str, masks: np.ndarray | str | Path) -> np.ndarra
         If the file cannot be read, or a picture is given for masks.
     """
     if isinstance(masks, str | Path):
-        return read_labels(masks)
+        try:
+            return read_labels(masks)
+        except BadInput as error:
+            if not Path(masks).exists():
+                raise
+            raise BadInput(f"{error} (the order is: image, masks A, masks B)") from error
     array = np.asarray(masks)
     if array.dtype.kind == "b":  # a map of the foreground
         return array.astype(np.uint8)
