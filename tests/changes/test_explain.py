@@ -1,5 +1,6 @@
 """Planted differences between two results of one image: each is named, and what is none is not."""
 
+import json
 import shlex
 
 import numpy as np
@@ -8,6 +9,7 @@ import tifffile
 import torch
 
 from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.bits.digests import file_digest
 from cellrepro.changes.image_readings import as_read
 from cellrepro.changes.search import Search
 from cellrepro.changes.settings_file import write_sidecar
@@ -17,6 +19,7 @@ from cellrepro.images.image_file import read_image
 from cellrepro.model.inference import evaluator
 from cellrepro.model.network import build
 from cellrepro.model.weight_sources import find_model
+from cellrepro.record import recorded
 from cellrepro.store.store import Store
 from conftest import options
 
@@ -90,6 +93,28 @@ def test_what_nobody_recorded_is_found(made, explained, planted):
     found = explained(usual, other, of=of)
     assert sorted(cause["name"] for cause in found["causes"]) == causes
     assert found["unexplained"] == 0
+
+
+def test_a_script_is_made_again_with_the_network_and_the_pixels_that_it_recorded(
+    made, small_store, invoke, tmp_path
+):
+    source = find_model(str(small_store.weights), Store(tmp_path))
+    network = build(source, seed=0, device=torch.device("cpu"), dtype="float32")
+    model = recorded(evaluator(network).model, tmp_path)
+    image = made.image("grey")
+    weights = {"path": str(small_store.weights), "digest": file_digest(small_store.weights)}
+    for name, flow_threshold in (("a", 0.4), ("b", 0.8)):
+        with mode_in_force("strict", device="cpu"):
+            masks = model.eval(read_image(image), flow_threshold=flow_threshold, record_as=name)[0]
+        tifffile.imwrite(tmp_path / f"{name}_masks.tif", masks)
+        record = json.loads((tmp_path / f"{name}_masks.json").read_text(encoding="utf-8"))
+        record["networks"][0]["files"] = [weights]
+        (tmp_path / f"{name}_masks.json").write_text(json.dumps(record), encoding="utf-8")
+    sides = [tmp_path / f"{name}_masks.tif" for name in "ab"]
+    found = invoke("explain", *sides, *options(image=image), "--json").json
+    assert [cause["name"] for cause in found["causes"]] == ["flow_threshold"]
+    assert (found["unexplained"], found["reproduced"]["b"]["pixels_left"]) == (0, 0)
+    assert any("is the one that eval received" in remark for remark in found["a"]["remarks"])
 
 
 def test_a_window_is_replayed_alone(made, explained, invoke, small_store):

@@ -10,6 +10,7 @@ import pytest
 import tifffile
 
 from cellrepro import record
+from cellrepro.changes.received_pixels import received_pixels
 from cellrepro.changes.record_reading import label_image_record
 from cellrepro.changes.script_record import script_record
 from cellrepro.errors import BadInput
@@ -70,6 +71,19 @@ def test_explain_says_first_what_two_scripts_did_differently(two_calls, invoke):
     described = invoke("describe", a)
     assert "42.4" in described.out
     assert "image.digest" in described.out
+
+
+def test_an_image_is_known_by_the_pixels_that_eval_received(tmp_path):
+    """Also where a script took one channel of it; not where it is turned over."""
+    image = np.arange(1200, dtype=np.uint16).reshape(20, 20, 3)
+    masks, *_ = recorded(Model(), tmp_path).eval(image[..., 1], record_as="a")
+    record = script_record(tmp_path / "a_masks.tif", masks)
+    same = received_pixels(record, image)
+    assert same.reading == {"image.depth": None, "image.channels": "2"}
+    assert "is the one that eval received" in same.remark
+    turned = received_pixels(record, image[::-1])
+    assert turned.reading == {}
+    assert "is not the one that eval received: that was uint16 of shape [20, 20]" in turned.remark
 
 
 def test_masks_that_were_renamed_find_their_record_and_edited_ones_are_told(two_calls):

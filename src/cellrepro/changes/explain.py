@@ -21,7 +21,7 @@ from cellrepro.changes.recorded_settings import NOT_RECORDED, SettingOfBoth, sid
 from cellrepro.changes.replay import Known, Replayed, replay
 from cellrepro.changes.search import Fit, Reproduced
 from cellrepro.changes.search_duration import DURATION_NOTE
-from cellrepro.changes.sides import Side, networks, read_side
+from cellrepro.changes.sides import Side, networks, read_side, with_usual_networks
 from cellrepro.changes.window_choice import AUTO, chosen_window, tiles_needed
 from cellrepro.determinism import profiles
 from cellrepro.determinism.choices import Mode
@@ -37,7 +37,7 @@ from cellrepro.process.child import Event
 from cellrepro.process.endings import RunError
 from cellrepro.process.interrupts import end_on_request
 from cellrepro.process.setup import Setup
-from cellrepro.progress import Progress, progress
+from cellrepro.progress import Progress, print_note, progress
 from cellrepro.results import Result, Row
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.store import this_machine
@@ -80,6 +80,8 @@ class Explanation(Result):
         Whether only what the files record was compared, as no image was given.
     window : Window or None
         The part of the image that alone was replayed; what was found holds for the cells in it.
+    notes : tuple of str
+        What a reader has to know beyond the remarks of either side: a network that nobody recorded.
     interrupted : bool
         Whether the user ended the replay: it holds what was found until then, or, where
         `replayed` is None, only what the files record.
@@ -95,6 +97,7 @@ class Explanation(Result):
     why_not_replayed: str = ""
     from_files: bool = False
     window: Window | None = None
+    notes: tuple[str, ...] = ()
     interrupted: bool = False
 
     @property
@@ -199,7 +202,8 @@ def explain(
         The image's file; its name is that of the image in stored runs. Without it only what the
         files record is compared, and nothing is segmented.
     model : str, optional
-        As for `cellrepro.segment`; default that of the sides, as far as they say.
+        As for `cellrepro.segment`; default that which the sides record, else the one that Cellpose
+        takes by itself.
     log_a, log_b : str or Path, optional
         Cellpose's ``run.log`` of the run that made A, or B.
     profile : str
@@ -228,9 +232,9 @@ def explain(
     Raises
     ------
     BadInput
-        If a side cannot be read or holds no masks of the image or of a part of it, no network is
-        known, ``model`` is given without ``image``, ``minutes`` is not above 0, or no cell of the
-        window differs.
+        If a side cannot be read or holds no masks of the image or of a part of it, the recorded
+        network is not here, ``model`` or ``crop`` is given without ``image``, ``minutes`` is not
+        above 0, or no cell of the window differs.
     CellreproError
         If what a side records cannot be carried out here.
 
@@ -264,6 +268,12 @@ def explain(
     side_a = placed(side_a, side_b, shape)
     side_b = placed(side_b, side_a, shape)
     result = compare_masks(in_common(side_a, side_b), in_common(side_b, side_a))
+    notes: tuple[str, ...] = ()
+    if model is None:
+        side_a = side_a.with_recorded_network(opened_store)
+        side_b = side_b.with_recorded_network(opened_store)
+        side_a, side_b, note = with_usual_networks(side_a, side_b)
+        notes = (note,) if note else ()
     sources = networks((side_a, side_b), model, opened_store)
     profile_settings = profiles.load(profile)
     window = None
@@ -273,6 +283,9 @@ def explain(
         if crop is not None:
             window = _window(crop, side_a, side_b)
         setup = Setup(profile_settings, mode, seed_of(mode, seed))
+        if not quiet:
+            for note in notes:
+                print_note(note)
         try:
             replayed = _replayed(
                 side_a,
@@ -303,6 +316,7 @@ def explain(
         part=part_shown(side_a, side_b),
         why_not_replayed=_INTERRUPTED if interrupted and replayed is None else "",
         window=window,
+        notes=notes,
         interrupted=interrupted,
     )
 

@@ -12,6 +12,7 @@ from cellrepro.changes.conditions import MODEL, PRECISION, VERSION
 from cellrepro.changes.recorded_settings import (
     CHANNELS_CHOSEN,
     DEVICE,
+    MODEL_DIGEST,
     MODEL_PATH,
     RESTORE,
     WRITTEN,
@@ -26,9 +27,6 @@ from cellrepro.record import FORMAT, masks_digest
 
 Fields = Mapping[str, object]
 """A table of the JSON."""
-
-IMAGE_DIGEST = "image.digest"
-"""SHA-256 of the pixels that ``eval`` received: two that differ were given different pixels."""
 
 _NEITHER_SETTING_NOR_CAUSE = frozenset(
     {"normalize", "invert", "rescale", "progress", "compute_masks", "model_loaded", "loop_run"}
@@ -168,7 +166,7 @@ def _networks(record: Fields) -> dict[str, object]:
         elif network["role"] == "segmentation":
             values["weights_in_memory"] = network["digest"]
             if files:
-                values |= {MODEL: name, MODEL_PATH: path, "model_digest": files[0]["digest"]}
+                values |= {MODEL: name, MODEL_PATH: path, MODEL_DIGEST: files[0]["digest"]}
     return values
 
 

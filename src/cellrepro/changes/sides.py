@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +18,10 @@ from cellrepro.changes.conditions import (
     Condition,
 )
 from cellrepro.changes.image_readings import as_read, readings
+from cellrepro.changes.received_pixels import received_pixels
 from cellrepro.changes.record_reading import label_image_record, seg_file_record
-from cellrepro.changes.recorded_settings import MODEL_PATH, RecordedSettings
+from cellrepro.changes.recorded_network import recorded_network, usual_network
+from cellrepro.changes.recorded_settings import RecordedSettings, generation_of
 from cellrepro.changes.run_log import USUAL_NAME, log_record
 from cellrepro.changes.run_record import run_record
 from cellrepro.changes.trials import n_cells_in
@@ -73,8 +76,36 @@ class Side:
         return n_cells_in(self.masks)
 
     def with_reading_of(self, image: np.ndarray) -> Side:
-        """Add how a stored run read this image, (Y, X) or (Y, X, C), to what is known."""
-        return replace(self, known={**self.known, **_reading(self.pixels_read, image)})
+        """Add how a run or a script read this image, (Y, X) or (Y, X, C), to what is known."""
+        if self.pixels_read is not None:
+            return replace(self, known={**self.known, **_reading(self.pixels_read, image)})
+        received = received_pixels(self.record, image)
+        return replace(self, known={**self.known, **received.reading}).with_remark(received.remark)
+
+    def with_recorded_network(self, store: Store) -> Side:
+        """Add the network that its files record, where that is to be found."""
+        if self.model is not None:
+            return self
+        network = recorded_network(self.record, store)
+        return replace(self, model=network.source).with_remark(network.remark)
+
+    def with_remark(self, remark: str) -> Side:
+        """Add a sentence for the reader; an empty one adds nothing."""
+        if not remark:
+            return self
+        record = replace(self.record, remarks=(*self.record.remarks, remark))
+        return replace(self, record=record)
+
+    @property
+    def version(self) -> str | None:
+        """Of the Cellpose that made it; of one whose generation alone is known, its first."""
+        version = self.known.get(VERSION) or self.recorded.get(VERSION)
+        if version is not None:
+            return str(version)
+        generation = self.record.generation
+        if generation in (None, generation_of(metadata.version("cellpose"))):
+            return None
+        return f"{generation}.0"
 
     def with_log(self, log: str | Path | None) -> Side:
         """Add what Cellpose's log of the same run records; its own files count first."""
@@ -92,8 +123,7 @@ class Side:
             f"{beside} is not used, as nothing says that it is of this run; --log-a or --log-b "
             "takes it for A or B"
         )
-        record = replace(self.record, remarks=(*self.record.remarks, remark))
-        return replace(self, record=record)
+        return self.with_remark(remark)
 
     def with_cellpose_provided(self) -> Side:
         """Install the Cellpose that made it, if that is not here; its version is then known.
@@ -132,7 +162,7 @@ def read_side(
         Its name in a stored run; None for the only one that a run has.
     store : Store
     with_network : bool
-        Look for the network that made it, and for the image as a run read it.
+        Look for the network that made a run, and for the image as the run read it.
 
     Returns
     -------
@@ -152,7 +182,7 @@ def read_side(
     if not path.exists():
         return _of_run(reference, image, store, with_network=with_network)
     if reference.endswith(SEG_ENDING):
-        return _of_seg(path, store, with_network=with_network)
+        return _of_seg(path)
     return _of_label_image(path)
 
 
@@ -174,7 +204,7 @@ def networks(sides: Sequence[Side], model: str | None, store: Store) -> dict[str
     Raises
     ------
     BadInput
-        If none is given, and no side says which network made it.
+        If none is given, and that of no side is found.
     """
     if model is not None:
         source = find_model(model, store)
@@ -182,11 +212,41 @@ def networks(sides: Sequence[Side], model: str | None, store: Store) -> dict[str
     of_sides = [side.model for side in sides if side.model is not None]
     by_digest = {source.digest or source.label: source for source in of_sides}
     if not by_digest:
-        raise BadInput(
-            "neither side says which network made it; give --model: a Cellpose name, a weights "
-            "file, or KEY/REPEAT"
-        )
+        found = [(side.name, recorded_network(side.record, store)) for side in sides]
+        remarks = "; ".join(f"{name}: {network.remark}" for name, network in found)
+        raise BadInput(f"no network is here with which the two can be made again. {remarks}")
     return {source.label: source for source in by_digest.values()}
+
+
+def with_usual_networks(a: Side, b: Side) -> tuple[Side, Side, str]:
+    """Give two sides the network of Cellpose itself, where neither records one.
+
+    Parameters
+    ----------
+    a, b : Side
+
+    Returns
+    -------
+    a, b : Side
+    remark : str
+        Says which network was taken, and why; empty where one of them records its own.
+
+    Raises
+    ------
+    BadInput
+        If the Cellpose that is here loads no such network.
+    """
+    if any(MODEL in side.recorded or side.model is not None for side in (a, b)):
+        return a, b, ""
+    both_recorded = a.version is not None and b.version is not None
+    completed = []
+    remarks = []
+    for side, other in ((a, b), (b, a)):
+        decisive = side if both_recorded or side.version is not None else other
+        found = usual_network(decisive.version, is_provided=VERSION in decisive.known)
+        completed.append(replace(side, model=found.source))
+        remarks.append(found.remark)
+    return completed[0], completed[1], "; ".join(dict.fromkeys(remarks))
 
 
 def _of_label_image(path: Path) -> Side:
@@ -197,13 +257,10 @@ def _of_label_image(path: Path) -> Side:
     return _side(str(path), kind, masks, record)
 
 
-def _of_seg(path: Path, store: Store, *, with_network: bool) -> Side:
+def _of_seg(path: Path) -> Side:
     """A file of the GUI, with what that records; the rest nobody knows."""
     seg = read_seg(path)
-    record = seg_file_record(path, seg)
-    weights = Path(str(record.beyond.get(MODEL_PATH, "")))
-    model = find_model(str(weights), store) if with_network and weights.is_file() else None
-    return _side(str(path), "_seg.npy", seg.masks, record, model=model)
+    return _side(str(path), "_seg.npy", seg.masks, seg_file_record(path, seg))
 
 
 def _of_run(reference: str, image: str | None, store: Store, *, with_network: bool) -> Side:

@@ -102,7 +102,10 @@ def explain(
         str | None,
         Option(help="the image that both are of; without it only what the files record"),
     ] = None,
-    model: Annotated[str | None, Option(help=f"{MODEL_HELP}; default as the sides record")] = None,
+    model: Annotated[
+        str | None,
+        Option(help=f"{MODEL_HELP}; default what A and B record, else Cellpose's own"),
+    ] = None,
     log_a: Annotated[str | None, Option(help="Cellpose's run.log of the run that made A")] = None,
     log_b: Annotated[str | None, Option(help="the same of B")] = None,
     profile: ProfileOption = defaults.PROFILE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -45,6 +46,12 @@ class ModelSource:
     def untrained(self) -> bool:
         """Its weights come from the seed."""
         return self.path is None and self.architecture in ENCODERS
+
+
+def cellpose_folder() -> Path:
+    """The folder in which Cellpose keeps its networks, without importing it (4.2.1.1)."""
+    own = os.environ.get("CELLPOSE_LOCAL_MODELS_PATH")
+    return Path(own) if own else Path.home() / ".cellpose" / "models"
 
 
 def find_model(reference: str, store: Store) -> ModelSource:

@@ -171,6 +171,8 @@ class ExplanationDocument:
         Empty where nothing was replayed.
     not_replayed : str or None
         Why not.
+    notes : sequence of str
+        What a reader has to know beyond the remarks of either side.
     window : Window or None
         The part of the image that alone was replayed, rows and columns; `causes`, `unexplained` and
         `reproduced` are of the cells wholly in it.
@@ -191,6 +193,7 @@ class ExplanationDocument:
     unexplained: float
     reproduced: Mapping[Literal["a", "b"], ReproducedDocument]
     not_replayed: str | None
+    notes: Sequence[str]
     window: Window | None
     interrupted: bool
     commands: Mapping[str, Commands | None]
@@ -211,6 +214,7 @@ def explanation_answer(explanation: Explanation) -> Answer[ExplanationDocument]:
         unexplained=explanation.unexplained,
         reproduced=_reproduced(explanation),
         not_replayed=explanation.why_not_replayed or None,
+        notes=explanation.notes,
         window=explanation.window,
         interrupted=explanation.interrupted,
         commands=explanation.commands,

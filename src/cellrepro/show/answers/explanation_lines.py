@@ -95,6 +95,10 @@ def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
 
 def _recorded_lines(explanation: Explanation) -> Iterator[str]:
     """Say what the two record, and of what they record nothing."""
+    for letter, side in _sides(explanation):
+        for remark in side.record.remarks:
+            yield f"{letter}: {remark}"
+    yield from explanation.notes
     for name, a, b in explanation.settings:
         if a != b and _UNKNOWN not in (a, b):
             yield f"recorded: {name} {_value(a)} and {_value(b)}"
