@@ -83,7 +83,7 @@ def train(folder, seed, epochs, workers, resume):
     own_seed = cellrepro.rank_seed(seed, rank, n_ranks)
     file = folder / ("checkpoint.pt" if n_ranks == 1 else f"checkpoint-{rank}.pt")
     begin = 0
-    # Another seed's checkpoint is refused; of a file that holds none it gives False.
+    # A different seed's checkpoint is refused; of a file that holds none it gives False.
     if resume and not cellrepro.check_seed_of(file, seed=own_seed):
         raise BadInput(
             f"{file} was not written by this script, and says no seed; give one that was"

@@ -3,7 +3,7 @@
     python scripts/collect_findings.py runs STORE       # specs, manifests and masks; no weights
     python scripts/collect_findings.py weights STORE    # distances of the networks, pair by pair
     python scripts/collect_findings.py follow STORE     # pairs of repeats, by step and by epoch
-    python scripts/collect_findings.py first STORE      # the first operation that gave other bits
+    python scripts/collect_findings.py first STORE   # the first operation that gave different bits
     python scripts/collect_findings.py cells STORE      # cells: in how many runs, and what they are
     python scripts/collect_findings.py settings STORE DATA...  # settings varied one at a time
     python scripts/collect_findings.py cost DATA        # time and memory, on an idle machine

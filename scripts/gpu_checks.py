@@ -214,13 +214,13 @@ def torch_warnings(lab: Lab) -> Finding:
 
 
 def audit_strict(lab: Lab) -> Finding:
-    """No operation of mode strict gives other bits from equal inputs."""
+    """No operation of mode strict gives different bits from equal inputs."""
     audit = audit_of(lab, "strict")
     return Finding(not audit["ops"], audit)
 
 
 def audit_fast(lab: Lab) -> Finding:
-    """Which operations of mode fast give other bits from equal inputs."""
+    """Which operations of mode fast give different bits from equal inputs."""
     return Finding(None, audit_of(lab, "fast"))
 
 
@@ -301,7 +301,7 @@ def weight_files(lab: Lab) -> Finding:
 
 
 def switches(lab: Lab) -> Finding:
-    """A switch that a profile sets holds in the run; which of them give other bits."""
+    """A switch that a profile sets holds in the run; which of them give different bits."""
     runs = {}
     for name in SWITCHES:
         profile = lab.write_profile(name, f"switches: {{{name}: true}}")

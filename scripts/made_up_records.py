@@ -18,7 +18,7 @@ def made_up_machine(label: str = "abacus", **fields: object) -> records.MachineR
     ----------
     label : str
     **fields
-        Of `MachineRecord`; each changed one makes another machine.
+        Of `MachineRecord`; each changed one makes a different machine.
     """
     usual = {
         "identity": label,

@@ -22,11 +22,11 @@ CLASSES = {name: thing for name, thing in EXPORTED.items() if inspect.isclass(th
 
 WRONG = {
     "GL06": "a section that NumPy does not know",
-    "GL07": "sections in another order than NumPy's",
+    "GL07": "sections in a different order than NumPy's",
     "GL08": "no docstring",
     "PR01": "a parameter without a description",
     "PR02": "a parameter that the function has not",
-    "PR03": "parameters in another order",
+    "PR03": "parameters in a different order",
     "PR04": "a parameter without a type",
     "PR07": "a parameter without words",
     "RT01": "no section Returns",
@@ -100,7 +100,7 @@ def results():
         for word in words_of(inspect.signature(function).return_annotation):
             kind = class_named(word, function)
             if typing.is_typeddict(kind):
-                continue  # a plain dictionary, for another library
+                continue  # a plain dictionary, for a different library
             if inspect.isclass(kind) and kind.__module__.startswith("cellrepro."):
                 yield pytest.param(kind, id=f"{name}-{kind.__name__}")
 

@@ -38,7 +38,7 @@ MISSING = three(squares(second=False))
 STORES = {
     "one repeat": [({}, [(1.0, three())])],
     "two equal": [({}, [(1.0, three())] * 2)],
-    "other weights, equal masks": [({"mode": "fast"}, [(1.0, three()), (2.0, three())])],
+    "different weights, equal masks": [({"mode": "fast"}, [(1.0, three()), (2.0, three())])],
     "two profiles that agree": [({}, [(1.0, three())]), ({"profile": "gpu"}, [(1.0, three())])],
     "two seeds": [({"seed": seed}, [(1.0 + seed, [three(), MISSING][seed])]) for seed in (0, 1)],
     "no cells": [({}, [(1.0, dict.fromkeys(three(), NOTHING))] * 2)],
@@ -78,7 +78,7 @@ def test_sentences_of_repeats_and_operations():
     )  # fmt: skip
     assert effect.sentence() == (
         "aten.x: 2 different weights, up to less than 0.01 % of them changed over 2 "
-        "repeats with it alone loose; no pixel differs"
+        "repeats with it alone left as it is; no pixel differs"
     )
 
 

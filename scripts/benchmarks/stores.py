@@ -102,7 +102,7 @@ class _Nuance:
     ----------
     seed, profile : int
     race : int
-        0 where the mode is strict, else another number for each repeat.
+        0 where the mode is strict, else a different number for each repeat.
     """
 
     seed: int

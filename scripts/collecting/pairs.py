@@ -229,7 +229,7 @@ def _growth_row(pair: RepeatPair, moment: Moment) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class FirstRow:
-    """The first operation that gave other bits; the fields are the table's columns."""
+    """The first operation that gave different bits; the fields are the table's columns."""
 
     images: str
     a: str
@@ -247,7 +247,7 @@ class FirstRow:
 
 
 def collect_first(store: Store) -> None:
-    """Find the first operation that gave other bits: of repeats, and of machines."""
+    """Find the first operation that gave different bits: of repeats, and of machines."""
     rows = []
     known = FIRST.known_pairs()
     for pair in itertools.chain(pairs_of_repeats(store), pairs_of_machines(store)):

@@ -27,7 +27,7 @@ from studies.numbers import Span, span_of
 
 @dataclass(frozen=True)
 class FirstOperations:
-    """The first operations that gave other bits.
+    """The first operations that gave different bits.
 
     Attributes
     ----------

@@ -81,9 +81,9 @@ def table_of_costs(rows: pd.DataFrame) -> str:
         "profile",
         "way",
         "rounds",
-        "time beside plain (range)",
+        "time compared with plain (range)",
         "a step",
-        "peak memory beside plain",
+        "peak memory compared with plain",
         "peak memory",
     ]
     return markdown(head, lines)
@@ -103,7 +103,7 @@ def cost_figure(rows: pd.DataFrame, title: str) -> Picture:
         style.rows(panel, ways.name, size=9)
         n_rounds = int(of_group.rounds.iloc[0])
         style.title(panel, f"{encoder}, profile {profile}, {n_rounds} rounds", size=9)
-        style.label_axes(panel, x="time beside plain")
+        style.label_axes(panel, x="time compared with plain")
         style.x_grid(panel)
     ratios = [
         f"{way.encoder} {way.profile} {way.name} {way.ratio:.2f}" for way in rows.itertuples()

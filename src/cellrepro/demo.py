@@ -242,7 +242,7 @@ def _notebook_parameters(
     images = {"data": str(Path(data).resolve())}
     on_these_runs = {**images, "store": str(root)}
     # What warns is shown in a few steps, kept apart from the demo's grid; so are segmentations
-    # with other settings.
+    # with different settings.
     model_elsewhere = elsewhere(model, Store(store))
     return {
         "03_determinism_warnings": {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]
 
 FORMAT = "cellrepro record 1"
-"""Stands in every record; another number means fields of other meaning."""
+"""Stands in every record; a different number means fields of other meaning."""
 
 Model = TypeVar("Model")
 

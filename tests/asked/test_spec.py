@@ -101,7 +101,7 @@ def test_what_cellpose_ignores_or_cannot_do_is_refused(given, expected):
 
 
 def test_mode_off_has_no_seed():
-    """Where none is given another mode has 0; YAML reads ``off`` as false."""
+    """Where none is given a different mode has 0; YAML reads ``off`` as false."""
     without = {name: value for name, value in FIELDS.items() if name != "seed"}
     off = make_spec(**without | {"mode": False})
     assert (off.seed, off.mode) == (None, "off")

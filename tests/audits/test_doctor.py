@@ -54,11 +54,11 @@ def test_a_real_double_run_looks_good(command):
 @pytest.mark.parametrize(
     ("run", "second", "level", "expected"),
     [
-        ({}, {"weights": "c" * 64}, "error", "ended in other weights"),
+        ({}, {"weights": "c" * 64}, "error", "ended in different weights"),
         ({"weights_before": "a" * 64}, {}, "error", "proves nothing"),
         ({"libraries": TWO_OPENMP}, {}, "warning", "several OpenMP libraries are loaded"),
     ],
-    ids=["other weights", "nothing trained", "two OpenMP"],
+    ids=["different weights", "nothing trained", "two OpenMP"],
 )
 def test_what_the_double_run_saw(ends, run, second, level, expected):
     ends(second, **run)
@@ -172,7 +172,7 @@ def test_whether_a_warning_can_change_a_training(changes, mode, affects, why):
 
 
 def test_warnings_that_need_no_look_at_a_step(monkeypatch):
-    """Of another device; newer than the list; and text that is no such warning."""
+    """Of a different device; newer than the list; and text that is no such warning."""
     monkeypatch.setattr(torch_warning, "in_child", None)
     found = explain_warning("scatter_add_cuda_kernel", profile="cpu")
     expected = "it concerns cuda, and profile cpu computes on cpu."

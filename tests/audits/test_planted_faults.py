@@ -224,7 +224,7 @@ def test_operation_on_another_machine(bench, monkeypatch, change, judgement):
 
 
 def test_unwritten_memory_is_no_race(bench, monkeypatch):
-    """An operation that reads it gives other bits in every repetition, and is called what it is."""
+    """An operation that reads it differs in bits in every repetition, and is called what it is."""
     import cellpose.train
     import torch
     from torch.utils._python_dispatch import _disable_current_modes

@@ -21,8 +21,8 @@ def test_what_each_seed_changes(probe):
     """Cellpose 4.2.1.1 seeds NumPy at every epoch over what was set; PyTorch's drops layers."""
     assert [probe.sentence_of(seed_name) for seed_name in SEEDS] == [
         "NumPy and Python: seeds 1 and 2 give the same images and the same weights",
-        "PyTorch: seeds 1 and 2 give the same images and other weights",
-        "data seed: seeds 1 and 2 give other images and other weights",
+        "PyTorch: seeds 1 and 2 give the same images and different weights",
+        "data seed: seeds 1 and 2 give different images and different weights",
     ]
     assert probe.trials[0].call == "random.seed(1); np.random.seed(1)"
     assert len({trial.batches for trial in probe.trials[:4]}) == 1  # all start alike

@@ -224,7 +224,7 @@ def test_whichever_bit_generator_numpy_has(generators_free):
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 def test_quantised_tensors_of_other_scales_differ():
-    """Equal integers that stand for other numbers."""
+    """Equal integers that stand for different numbers."""
     values = torch.arange(4.0)
     a, b = (torch.quantize_per_tensor(values * s, s, 0, torch.qint8) for s in (0.5, 0.25))
     assert torch.equal(a.int_repr(), b.int_repr())

@@ -337,7 +337,7 @@ def seeds(tmp_path):
 
 
 def on_one_thread(store, masks):
-    """The run of seed 0 again on another profile; returns both names."""
+    """The run of seed 0 again on a different profile; returns both names."""
     settings = {"name": "cpu-1thread", "threads": 1}
     other = add_run(store, [(1.01, masks)], profile="cpu-1thread", profile_settings=settings)
     (run,) = (r for r in store.runs() if r.spec.seed == 0 and r.spec.profile == "cpu")

@@ -122,7 +122,7 @@ def test_two_profiles_are_round_off(fast, strict, small_data):
 
 
 def altered(repeat, *, from_step):
-    """A copy as repeat 7, with other digests of gradients and of all that follows."""
+    """A copy as repeat 7, with different digests of gradients and of all that follows."""
     folder = planted.copied(repeat, repeat.folder.parent / "7").folder
     entries = [
         replace(entry, digest=entry.digest[::-1])

@@ -322,7 +322,7 @@ def test_the_benchmark_notebook_in_a_grid(small_store, tmp_path):
 
 @pytest.mark.slow
 def test_further_runs_of_a_grids_notebook_are_stored_as_usual(write, tmp_path, wholeness):
-    """Before its own and after it, under another profile, and its own once more."""
+    """Before its own and after it, under a different profile, and its own once more."""
     body = """
         import cellrepro
         few = {"epochs": epochs, "images_per_epoch": 1, "repeats": 1, "store": store, "quiet": True}

@@ -213,7 +213,7 @@ def without_one(state):
         (lambda state: {**state, "out.bias": state["out.bias"][:-1]}, "size mismatch|Error"),
         (lambda state: list(state.values()), "'list' object"),
     ],
-    ids=["one missing", "Cellpose 3", "another shape", "list"],
+    ids=["one missing", "Cellpose 3", "a different shape", "list"],
 )
 def test_a_checkpoint_of_something_else(small_cellpose, tmp_path, change, expected):
     path, _ = small_cellpose

@@ -1,4 +1,4 @@
-"""A setting that an image does not allow is refused with the limit, not by another library."""
+"""A setting that an image does not allow is refused with the limit, not by a different library."""
 
 import numpy as np
 import pytest

@@ -365,7 +365,7 @@ def test_masks_are_counted_as_cellpose_counts_them(images, n, background):
     expected = len(diameters(masks)[1]) >= 5
     assert trainable(image) is expected is (n >= (5 if background else 6))
     (flows,) = labels_to_flows([masks.copy()])
-    assert len(diameters(flows[0])[1]) == len(diameters(masks)[1]), "flows have other labels"
+    assert len(diameters(flows[0])[1]) == len(diameters(masks)[1]), "flows have different labels"
 
 
 def test_a_loop_tells_what_it_does_in_order(monkeypatch):

@@ -63,7 +63,7 @@ grads = [None if one.grad is None else one.grad.numpy() for one in network]
 
 def test_gradients_of_all_ranks_in_their_order(tmp_path):
     """Also of a rank without an image, and of weights that only one rank reached; then a rank with
-    other weights is named."""
+    different weights is named."""
     command = [sys.executable, "-c", EXCHANGE, str(tmp_path)]
     ranks = [subprocess.Popen([*command, str(rank)]) for rank in range(3)]
     assert [rank.wait(60) for rank in ranks] == [0, 0, 0]
@@ -74,7 +74,7 @@ def test_gradients_of_all_ranks_in_their_order(tmp_path):
     expected = first * np.float32(3 / 4) + second * np.float32(1 / 4)
     for loss, n, grads, said, n_generators in found:
         assert (loss, n, n_generators) == (0.25, 4, 3)
-        assert said.startswith("rank 2 has other weights than rank 0")
+        assert said.startswith("rank 2 has different weights than rank 0")
         assert grads[0].tobytes() == expected.tobytes()
         assert grads[1].tolist() == [0.25] * 9
         assert grads[2] is None

@@ -346,7 +346,7 @@ def test_a_child_ends_with_its_caller():
 
 
 def test_mode_off_draws_anew_every_time():
-    """Initial weights and generators; another mode begins alike."""
+    """Initial weights and generators; a different mode begins alike."""
 
     def begun(mode):
         setup = Setup(profiles.load("cpu"), mode, None if mode == "off" else 0)

@@ -198,7 +198,7 @@ def other_generators(unfinished):
         (other_generators, 3, "is not of seed 3: torch's generator has seed 4"),
         (lambda u: shutil.rmtree(u / "rows"), 3, r"holds 0 rows of the ledger, the checkpoint"),
     ],
-    ids=["another training", "another seed", "lost rows"],
+    ids=["another training", "a different seed", "lost rows"],
 )
 def test_what_cannot_be_gone_on_with_is_refused(tmp_path, spoil, epochs, message):
     killed_training(tmp_path)

@@ -85,7 +85,7 @@ def test_only_new_digests_are_read():
 
     agreement = agree([reader(run) for run in range(4)], digests=["x", "x", "y", "z"])
     assert read == [0, 2, 3]
-    assert sorted(agreement.results) == [(0, 1, 3), (2,)]  # other digests, but equal objects
+    assert sorted(agreement.results) == [(0, 1, 3), (2,)]  # different digests, but equal objects
     assert brief(agreement) == brief(agree(images))
     with pytest.raises(BadInput, match="no run 4; expected one of 0 to 3"):
         agreement.objects_of(4)
@@ -121,7 +121,7 @@ def some_runs(draw):
 
 
 def facts(agreement, number_of=lambda run: run):
-    """What is said, with runs under the numbers of another order."""
+    """What is said, with runs under the numbers of a different order."""
     objects = [
         (i.label, i.position, i.area, i.share, sorted(map(number_of, i.runs)), i.mean_iou)
         for i in agreement.objects

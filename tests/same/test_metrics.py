@@ -203,7 +203,7 @@ def test_what_cannot_be_compared(function, masks, message):
 @PROPERTY
 @given(image_pairs())
 def test_sides_and_numbers(pair):
-    """Exchanging the sides exchanges the result, and other numbers change nothing."""
+    """Exchanging the sides exchanges the result, and different numbers change nothing."""
     a, b = pair
     other = renumbered(a)
     there, back = compare_masks(a, b).figures(), compare_masks(b, a).figures()

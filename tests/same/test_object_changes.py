@@ -29,7 +29,7 @@ def kinds(a, b):
 
 A = canvas(
     (1, 0, 0, 3, 3),  # stays
-    (2, 0, 5, 3, 3),  # stays under another number
+    (2, 0, 5, 3, 3),  # stays under a different number
     (3, 0, 10, 3, 3),  # goes one to the right
     (4, 5, 0, 2, 2),  # goes
     (5, 5, 5, 4, 8),  # falls into halves

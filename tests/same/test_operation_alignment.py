@@ -53,7 +53,7 @@ def indices(rows):
         ([some("add.Tensor"), some()], [some(), some("add.Scalar")], [(1, 0)]),
     ],
     ids=["other overload, in place", "other module", "other function and shapes",
-         "functions in another order", "exact name first", "equal shapes first",
+         "functions in a different order", "exact name first", "equal shapes first",
          "in order between anchors"],
 )  # fmt: skip
 def test_which_operations_correspond(a, b, expected):

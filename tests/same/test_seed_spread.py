@@ -104,7 +104,7 @@ def test_what_a_profile_sets_is_three_axes(tmp_path, settings, axes):
         ([{}, {"numeric_class": "0b"}], {"repeats": 2, "machine": 1}),
     ],
     ids=["two of one kind and class", "an upgrade", "each its driver", "both",
-         "alike by name and version, and yet of other bits"],
+         "alike by name and version, and yet of different bits"],
 )  # fmt: skip
 def test_machines_are_compared_by_what_they_are(tmp_path, changes, axes):
     """Repeats of one spec on two machines are never repeats of each other."""
@@ -217,7 +217,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    """Three seeds in mode strict, and seed 0 on another profile, a few pixels apart."""
+    """Three seeds in mode strict, and seed 0 on a different profile, a few pixels apart."""
     store = Store(tmp_path)
     for seed in range(3):
         seeded(store, seed)

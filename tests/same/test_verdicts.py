@@ -39,7 +39,7 @@ NOTHING = {"cell": ("b", "c", 0)}
         ([{"weights": None}, {"weights": None, "masks": OTHER}], (None, "different", "different")),
         ([{}], (None, None, None)),
     ],
-    ids=["equal", "the third has other weights", "renumbered", "other masks", "untrained",
+    ids=["equal", "the third has different weights", "renumbered", "other masks", "untrained",
          "nothing found", "segmented only", "alone"],
 )  # fmt: skip
 def test_repeats_are_judged_by_their_digests(made_up, repeats, expected):

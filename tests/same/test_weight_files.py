@@ -54,8 +54,8 @@ FOLLOWS = {"zip directory", "padding", ".data/serialization_id"}
         ("tuesday.pth", HELD, None, True, "entry names", "'monday' and 'tuesday'"),
         ("monday.pth", HELD, "cuda:0", True, "data.pkl", "tensors lay on cpu and on cuda:0"),
         ("monday.pth", CHANGED, None, False, "tensors", "parameters differ"),
-        ("monday.pth", TURNED, None, True, "data.pkl", "other shapes, or laid out otherwise"),
-        ("monday.pth", dict(reversed(HELD.items())), None, True, "data.pkl", "in another order"),
+        ("monday.pth", TURNED, None, True, "data.pkl", "different shapes, or laid out otherwise"),
+        ("monday.pth", dict(reversed(HELD.items())), None, True, "data.pkl", "different order"),
     ],
     ids=["equal", "name", "longer name", "GPU", "parameter", "layout", "order"],
 )
@@ -66,7 +66,7 @@ def test_archives_of_torch_save(saved, name, tensors, device, same, part, why):
     if part is None or part == "entry names":
         assert found.keys() <= {"zip directory", "padding"}
     elif why.endswith(("order", "otherwise")):
-        assert found.pop("tensors") == "parameters in another order"
+        assert found.pop("tensors") == "parameters in a different order"
     assert found.keys() <= FOLLOWS
 
 

@@ -350,5 +350,5 @@ def test_distributions_of_differences(tmp_path):
     assert found.n_undefined.tolist() == [[0, 1], [0, 0]]
     equal = difference_distributions([a, a])
     assert (equal.edges.tolist(), equal.n_zero.sum()) == ([-1, 1], 8)
-    with pytest.raises(BadInput, match=r"other holds other tensors than .*a, by name or shape"):
+    with pytest.raises(BadInput, match=r"other holds different tensors than .*a, by name or shape"):
         difference_distributions([a, saved(tmp_path / "other", w=float32(1))])

@@ -127,7 +127,7 @@ def simulated(generator, ratio, *, n_seeds, n_images, n_cells, of_runs):
     """Pairs of seeds and a pair that does `ratio` times as much, from one family of runs.
 
     Runs scatter by `of_runs` (of the logarithm), each pair by half as much, and images too. The
-    first run is in both, as when one spec is run with other seeds and on another device.
+    first run is in both, as when one spec is run with other seeds and on a different device.
     """
     runs = generator.normal(0, of_runs, n_seeds + 1)
     of_image = generator.normal(0, 0.3, n_images)

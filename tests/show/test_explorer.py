@@ -33,7 +33,7 @@ SCALE = 8  # a picture of 512 on a screen of one pixel per CSS pixel
 def drawn_by_hand() -> dict[str, np.ndarray]:
     """Two runs that differ in known places: 128 pixels only A, 256 only B, 96 other object."""
     a, b, truth = (np.zeros((SIZE, SIZE), dtype=np.int32) for _ in range(3))
-    a[8:24, 8:24], b[8:24, 8:24] = 1, 5  # the same object, under another number
+    a[8:24, 8:24], b[8:24, 8:24] = 1, 5  # the same object, under a different number
     a[32:48, 8:16] = 2  # missing in B
     b[40:56, 40:56] = 70_000  # missing in A
     a[8:24, 36:52], b[8:24, 36:46], b[8:24, 46:52] = 3, 9, 10  # B cuts a piece off
@@ -132,7 +132,7 @@ def test_equal_masks_travel_once_and_are_read_when_they_are_looked_at():
 
 
 def test_what_cannot_be_shown_is_refused():
-    """Masks of another shape are found out when they are chosen; what was shown stays."""
+    """Masks of a different shape are found out when they are chosen; what was shown stays."""
     drawn = drawn_by_hand()
     with pytest.raises(BadInput, match=r"truth has shape \(32, 32\); expected \(64, 64\)"):
         explore(**drawn | {"truth": np.zeros((32, 32), int)})

@@ -74,7 +74,7 @@ SAME = replace(DIVERGENCE, first=None, computed=None, stages={}, judgement=None,
             "No difference",
         ),
     ],
-    ids=["race", "equal", "other digests"],
+    ids=["race", "equal", "different digests"],
 )
 def test_the_chain_shows_what_agrees_and_what_differs(changes, expected, said):
     found = replace(DIVERGENCE, **changes)
@@ -126,7 +126,7 @@ def test_operations_stand_by_how_far_their_outputs_differ():
     assert shown["norms"] == [[3, pytest.approx(0.001 / 1.001)], [4, 0]]
     stand = {name: [x for x, _ in places] for name, places in shown.items()}
     assert (stand["named"], stand["equal bits"]) == ([3, 3], [0, 1, 2, 5])
-    assert (stand["other bits"], stand["only in A"], stand["only in B"]) == ([3, 4], [], [5])
+    assert (stand["different bits"], stand["only in A"], stand["only in B"]) == ([3, 4], [], [5])
     with pytest.raises(BadInput, match="were not seen"):
         operations_map(DIVERGENCE)
 
@@ -151,7 +151,7 @@ def test_growth_has_a_panel_for_everything_that_was_measured():
 
 def test_the_evidence_answers_every_question():
     shown = operations.evidence_table(DIVERGENCE)["what was found"]
-    assert shown["they diverge at"] == "step 4, backward; m has other bits"
+    assert shown["they diverge at"] == "step 4, backward; m has different bits"
     assert shown["judgement"] == JUDGEMENTS["race"]
     assert (shown["operation"], shown["largest difference"]) == (OP, "4.4e-11")
     assert operations.evidence_table(SAME)["what was found"]["operation"] == "-"

@@ -30,7 +30,7 @@ def masks():
 
 
 def test_equal_results_share_a_row(tmp_path):
-    """Same weights and masks: one row; same masks of other weights: one number, two rows."""
+    """Same weights and masks: one row; same masks of different weights: one number, two rows."""
     store = Store(tmp_path)
     found = [
         add_run(store, [(1.0, three())] * 2),

@@ -56,7 +56,7 @@ def test_telling_pair_looks_for_machines_and_profiles_first_and_for_seeds_last(
     steps = (
         ("two seeds whose masks are equal, as all are.", {"seed": 1}, three()),
         ("two seeds whose masks differ.", {"seed": 2}, MISSING),
-        ("other settings whose masks differ.", {"batch_size": 4}, MISSING),
+        ("different settings whose masks differ.", {"batch_size": 4}, MISSING),
         ("two modes whose masks differ.", {"mode": "fast"}, MISSING),
         (
             "two modes whose masks differ; the masks of two profiles agree.",

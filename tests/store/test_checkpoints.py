@@ -117,7 +117,7 @@ OTHER_CLASS = {"name": "ba9876543210", "probes": {"sum/float32": "cc", "conv/flo
     [
         ({"spec": {**ORIGIN.spec, "seed": 4}}, "seed is 3 there and 4 here"),
         ({"initial_weights": "a" * 64}, "initial weights is 'eeee"),
-        ({"numeric_class": OTHER_CLASS}, "this machine computes other bits (numeric class ba98"),
+        ({"numeric_class": OTHER_CLASS}, "computes different bits (numeric class ba98"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(three, changes, said):

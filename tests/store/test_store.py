@@ -117,7 +117,7 @@ def test_never_overwrites_and_keeps_the_images_once(store, keep, made_up, listin
 
 def test_equal_content_is_stored_once_and_a_tampered_twin_is_never_linked(store, keep, made_up):
     a, b = (keep(store, made_up.spec(), repeat=index) for index in (0, 1))
-    c = keep(store, made_up.spec(seed=1), weights=b"other weights")
+    c = keep(store, made_up.spec(seed=1), weights=b"different weights")
     assert a.weights.samefile(b.weights)
     assert not a.weights.samefile(c.weights)
     assert (a.folder / "masks" / "cell.tif").samefile(c.folder / "masks" / "cell.tif")
@@ -444,7 +444,7 @@ def test_killed_at_every_single_step(tmp_path, keep, made_up, wholeness):
     assert set(stored) == {0, 1}
 
 
-# -- other versions, other axes, other systems ----------------------------------------------
+# -- different versions, other axes, other systems ----------------------------------------------
 
 
 def test_a_run_of_a_newer_version_is_passed_over(store, keep, made_up, capsys):

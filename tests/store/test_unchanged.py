@@ -20,7 +20,7 @@ def flip_a_bit(path):
 
 
 def change_a_pixel(path):
-    """Give one pixel to another cell, in a file that opens as before."""
+    """Give one pixel to a different cell, in a file that opens as before."""
     path.chmod(0o644)
     masks = tifffile.imread(path)
     masks.flat[np.flatnonzero(masks)[0]] = 0

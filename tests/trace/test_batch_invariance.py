@@ -46,7 +46,7 @@ def test_names_what_brute_force_finds():
     assert found.n_compared >= 5
     if expected:
         assert all(one.max_abs > 0 and one.n_elements > 0 for one in found.ops)
-        assert "other bits in a batch than alone" in found.sentence()
+        assert "different bits in a batch than alone" in found.sentence()
 
 
 def test_an_operation_over_the_whole_batch_is_named_and_others_are_not():

@@ -102,7 +102,7 @@ def test_a_clean_dataset_is_left_alone(name):
         ),
         (
             Images(lambda image, index: image + np.random.rand()),
-            "the global generator of numpy, and 12 differed with another number of workers",
+            "the global generator of numpy, and 12 differed with a different number of workers",
         ),
         (
             Images(lambda image, index: image + torch.rand(1).item() + random.random()),

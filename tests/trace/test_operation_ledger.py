@@ -138,7 +138,7 @@ WRITES = {
     "a view of a view": lambda x: x[10:].unsqueeze(0)[:, 5:6].fill_(9),
     "out= of a view": lambda x: torch.mul(torch.ones(10), 3, out=x[20:30]),
     "foreach on views": lambda x: torch._foreach_mul_([x[:5], x[40:]], 3.0),
-    "as another dtype": lambda x: x.view(torch.int32).bitwise_xor_(1),
+    "as a different dtype": lambda x: x.view(torch.int32).bitwise_xor_(1),
     "unsaid": lambda x: functional.batch_norm(noise(2, N), x, torch.ones(N), training=True),
 }
 

@@ -146,7 +146,7 @@ class Spec(Hyperparameters):
     def _loose_in_strict(cls, value: str | None, info: ValidationInfo) -> str | None:
         mode = info.data.get("mode")
         if value is not None and mode != "strict":
-            raise ValueError(f"one operation left loose: expected mode 'strict', not {mode!r}")
+            raise ValueError(f"loose names an operation: expected mode 'strict', not {mode!r}")
         return value
 
     @property

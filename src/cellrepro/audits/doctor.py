@@ -126,7 +126,7 @@ def diagnose(
         findings += double_run.findings()
     except CellreproError as refusal:
         possible_here = refusal.exit_code != NotPossibleHere.exit_code
-        remedy = "choose another profile or mode, see the message"
+        remedy = "choose a different profile or mode, see the message"
         if no_training is not None:
             remedy = "repeat a segmentation instead: cellrepro segment FOLDER --repeats 2"
         findings.append(

@@ -69,7 +69,7 @@ class DoubleRun:
             yield Finding(
                 level="error",
                 what=f"the double run was not bit-identical: {N_STEPS} training steps ended in "
-                "other weights",
+                "different weights",
                 remedy="use --mode strict; in it `cellrepro audit DATA` names the operation, "
                 "please report it",
             )

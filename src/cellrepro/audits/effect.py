@@ -26,11 +26,11 @@ class Effect(Result):
     op : str
         The operation, as it was dispatched.
     key, fixed_key : str
-        Of the run with it loose, and of the run with nothing loose.
+        Of the run with this operation left as it is, and of the run with every one fixed.
     repeats : int
         Of each of the two.
     fixed_identical : bool
-        Whether the repeats with nothing loose were bit-identical.
+        Whether the repeats with every operation fixed were bit-identical.
     n_weights, n_masks : int
         Different weights files, and different sets of masks, among the loose repeats.
     weights_differing : float
@@ -57,9 +57,9 @@ class Effect(Result):
 
     def sentence(self) -> str:
         """Say whether it matters, over how much."""
-        over = f"over {amount(self.repeats, 'repeat')} with it alone loose"
+        over = f"over {amount(self.repeats, 'repeat')} with it alone left as it is"
         if not self.fixed_identical:
-            answer = "cannot be told, because repeats with nothing loose differ too"
+            answer = "cannot be told, because repeats with every operation fixed differ too"
         elif self.n_weights > 1:
             answer = (
                 f"{self.n_weights} different weights, up to {share_text(self.weights_differing)} "

@@ -1,4 +1,4 @@
-"""What makes two trainings see other images: augmentation, and whoever loads the data."""
+"""What makes two trainings see different images: augmentation, and whoever loads the data."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _epoch_batches(
 
 
 def loader(folder: ImageFolder, *, workers: Sequence[int] = (0, 2)) -> Source:
-    """Try whether a shuffling DataLoader gives another order or other crops after another draw.
+    """Try whether a shuffling DataLoader gives another order or other crops after one more draw.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from cellrepro.words import amount, some
 
 
 def file_order(folder: ImageFolder) -> Source:
-    """Try whether other listings of a folder put other images at the same positions.
+    """Try whether other listings of a folder put different images at the same positions.
 
     Positions matter, as Cellpose draws indices of images.
 
@@ -71,7 +71,7 @@ def _listings(folder: Path, names: list[str]) -> dict[str, list[str]]:
 
 
 def two_readings(folder: ImageFolder) -> Source:
-    """Try whether one folder, read here and in a fresh process, gives other numbers.
+    """Try whether one folder, read here and in a fresh process, gives different numbers.
 
     Parameters
     ----------

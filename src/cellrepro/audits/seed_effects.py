@@ -113,8 +113,8 @@ class SeedProbe(Result):
             One of `SEEDS`.
         """
         a, b = (trial for trial in self.trials if trial.seed_name == seed_name)
-        images = "the same images" if a.batches == b.batches else "other images"
-        weights = "the same weights" if a.weights == b.weights else "other weights"
+        images = "the same images" if a.batches == b.batches else "different images"
+        weights = "the same weights" if a.weights == b.weights else "different weights"
         return f"{seed_name}: seeds {a.seed} and {b.seed} give {images} and {weights}"
 
     def rows(self) -> Sequence[Row]:

@@ -86,7 +86,7 @@ class BatchAudit:
     Attributes
     ----------
     invariance : cellrepro.trace.batch_invariance.BatchInvariance
-        Which operations give a tile other bits in a batch than alone.
+        Which operations give a tile different bits in a batch than alone.
     results : tuple of BatchResult
         One for each of `BATCH_SIZES`.
     image : str

@@ -45,7 +45,7 @@ def _of_threads(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             level="warning",
             what=f"profile {profile.name} leaves the number of threads to the machine: sums are "
-            "split by it, so another machine gives other bits",
+            "split by it, so a different machine gives different bits",
             remedy="set `threads` in the profile; cpu has 2",
         )
 

@@ -42,7 +42,7 @@ EXPERIMENTS: dict[SourceName, Experiment] = {
         "give all file names equally many digits (img_002, img_010) and sort them",
     ),
     "two-readings": Experiment(
-        "Does reading the same folder again give other images, masks or flows?",
+        "Does reading the same folder again give different images, masks or flows?",
         "copy the folder and keep its digest (sha256sum); compute flows once and keep them",
     ),
     "augmentation": Experiment(
@@ -51,7 +51,8 @@ EXPERIMENTS: dict[SourceName, Experiment] = {
         "NumPy by the epoch's number, over any seed of yours",
     ),
     "loader": Experiment(
-        "Does a loader give another order or other crops after another draw or with other workers?",
+        "Does a loader give a different order or different crops after one more draw or with a "
+        "different number of workers?",
         "DataLoader(..., **loader_arguments(seed)) of cellrepro for the order, "
         "and item_generator(seed, epoch, index) for draws that depend on no worker",
     ),

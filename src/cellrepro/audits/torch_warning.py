@@ -168,7 +168,8 @@ def explain_warning(
             affects=None,
             why="it is newer than the lab's list.",
             elsewhere=f"{_IF_YOURS} gave this warning, its bits may change from run to run.",
-            remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
+            remedy="`cellrepro audit DATA` says whether its bits change here; please report the "
+            "warning.",
             profile=settings.name,
         )
     if settings.kind in entry.devices:

@@ -56,6 +56,6 @@ def _of_versions() -> Iterator[Finding]:
             yield Finding(
                 level="warning",
                 what=f"{package} is {version}; the lab was checked with {tested}, and other "
-                f"versions give other bits{gap}",
+                f"versions give different bits{gap}",
                 remedy=remedy,
             )

@@ -57,7 +57,7 @@ def same_bits(a: Any, b: Any) -> bool:
 def difference(a: Any, b: Any) -> tuple[int, float]:
     """How many elements of two results differ in their bits, and by how much at most.
 
-    The distance is infinite where none can be given: other shapes, a number beside NaN.
+    The distance is infinite where none can be given: different shapes, a number beside NaN.
     """
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         if same_bits(a, b):

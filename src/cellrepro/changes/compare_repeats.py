@@ -193,11 +193,11 @@ def _notes(
 
 
 def _probe_note(a: Manifest, b: Manifest) -> str:
-    """In which probes two numeric classes compute other bits."""
+    """In which probes two numeric classes compute different bits."""
     probes = differing_probes(
         (a.numeric_class or {}).get("probes", {}), (b.numeric_class or {}).get("probes", {})
     )
-    return f"the machines compute other bits in {len(probes)} probes: {some(probes)}"
+    return f"the machines compute different bits in {len(probes)} probes: {some(probes)}"
 
 
 def _precision_notes(a: Repeat, b: Repeat) -> list[str]:

@@ -69,6 +69,6 @@ def _of_seg_beside(path: Path, masks: Integers) -> RecordedSettings:
         return RecordedSettings()
     seg = read_seg(beside)
     if not np.array_equal(seg.masks, masks):
-        remark = f"{beside.name} lies beside {path.name} and holds different masks: it is not used"
+        remark = f"{beside.name} lies next to {path.name} and holds different masks: it is not used"
         return RecordedSettings(remarks=(remark,))
     return seg_record(beside.name, seg)

@@ -86,7 +86,7 @@ class RecordedSettings(Result):
 
     @property
     def known(self) -> Condition:
-        """Values that can be tried again with other values: settings and precision."""
+        """Values that can be tried again with different values: settings and precision."""
         return {name: entry.value for name, entry in self.values.items() if _can_vary(name)}
 
     @property

@@ -169,7 +169,7 @@ def masks_under(
     condition: Condition,
     window: Window | None = None,
 ) -> np.ndarray:
-    """Inside a child that has another version of Cellpose: the labels under one condition."""
+    """Inside a child that has a different version of Cellpose: the labels under one condition."""
     with child.prepared() as device:
         build = partial(_built, child=child, sources=sources, device=device)
         return Trials(image, build, _usual(child, sources), window=window).masks(condition)

@@ -190,7 +190,7 @@ def _circumstances(record: Fields) -> dict[str, object]:
 def _remarks(path: Path, record: Fields, *, is_of_these_masks: bool) -> Iterator[str]:
     if not is_of_these_masks:
         yield (
-            f"{path.name} tells of different masks than those beside it: they were changed after "
+            f"{path.name} tells of different masks than those next to it: they were changed after "
             "eval, or a different call made them"
         )
     if _table(record, "image")["changed_by_eval"]:

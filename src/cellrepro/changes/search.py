@@ -35,8 +35,8 @@ _MOST_ROUNDS = 4  # in which each change is set anew beside the others
 _LESS = 0.8  # of the differing pixels that one more change must leave at most
 _STARTS = 2  # pairs of values around which the search goes on
 _SHIFTS = (-1, 1, -2, 2, -3, 3)  # pixels by which a crop may lie elsewhere than its masks say
-_AS_GOOD_AS_EQUAL = 1e-3  # of the pixels of cells: what rounding on another device changes
-_IN_PART = 0.5  # of a result's cells made again pixel for pixel: other settings make none
+_AS_GOOD_AS_EQUAL = 1e-3  # of the pixels of cells: what rounding on a different device changes
+_IN_PART = 0.5  # of a result's cells made again pixel for pixel: different settings make none
 
 
 class Reproduced(StrEnum):

@@ -75,7 +75,7 @@ PAIRS = (("cellprob_threshold", "flow_threshold"), ("diameter", "cellprob_thresh
 
 COARSE: Mapping[str, tuple[float, ...]] = {
     "cellprob_threshold": NUMBERS["cellprob_threshold"],
-    # A diameter that is wrong by a tenth may give quite other cells: a coarser grid could miss it.
+    # A diameter that is wrong by a tenth may change many cells: a coarser grid could miss it.
     "diameter": (*(float(pixels) for pixels in range(10, 41)), 45.0, 50.0, 60.0, 75.0),
 }
 """Values of the first setting of a pair, on the grid that is searched first."""

@@ -52,7 +52,7 @@ def read_sidecar(masks: Path) -> dict[str, Any] | None:
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(
             f"{path}: no record of settings ({error}); expected JSON with `settings`, as cellrepro "
-            "writes it beside masks; remove or mend the file"
+            "writes it next to masks; remove or mend the file"
         ) from error
     return record
 

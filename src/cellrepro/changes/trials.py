@@ -98,7 +98,7 @@ class Usual:
     model : str
     precision : str
     version : str, optional
-        Of Cellpose; None in a process that has another version.
+        Of Cellpose; None in a process that has a different version.
     """
 
     model: str
@@ -128,7 +128,7 @@ class Trials:
     window : Window, optional
         The part of the image in which masks are compared; without it they are whole.
     elsewhere : callable, optional
-        Gives the labels under a condition with another version of Cellpose.
+        Gives the labels under a condition with a different version of Cellpose.
     tell : callable, optional
         Is called after each condition that was not tried before, with the seconds that it took;
         what building its network took is left out.
@@ -211,5 +211,5 @@ class Trials:
 
 
 def is_elsewhere(condition: Mapping[str, Any]) -> bool:
-    """Whether a condition needs another version of Cellpose, and so a process of its own."""
+    """Whether a condition needs a different version of Cellpose, and so a process of its own."""
     return not is_installed(condition.get(VERSION))

@@ -96,7 +96,7 @@ def check_seed_of(checkpoint: Mapping[str, Any] | str | Path, seed: int) -> bool
     Raises
     ------
     BadInput
-        If it is of another seed, or the file cannot be read.
+        If it is of a different seed, or the file cannot be read.
     """
     if isinstance(checkpoint, str | Path):
         name = str(checkpoint)
@@ -107,7 +107,7 @@ def check_seed_of(checkpoint: Mapping[str, Any] | str | Path, seed: int) -> bool
     if not isinstance(content, Mapping) or ENTRY not in content:
         warnings.warn(
             f"{name} holds no seed: which one it was trained with, and where its generators "
-            "stood, is unknown, so a training that goes on from it may end in other bits; call "
+            "stood, is unknown, so a training that goes on from it may end in different bits; call "
             "cellrepro.add_seed_to(checkpoint) before torch.save",
             stacklevel=2,
         )

@@ -147,7 +147,7 @@ def restore(checkpoint: Mapping[str, Any]) -> None:
     BadInput
         If it holds no state, or one that a generator does not accept.
     NotPossibleHere
-        If the state is of another number of CUDA devices.
+        If the state is of a different number of CUDA devices.
     """
     import torch
 

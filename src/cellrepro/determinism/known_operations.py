@@ -141,7 +141,7 @@ def for_operation(op: str, device: str) -> KnownOperation | None:
 def may_race(
     mode: str, *, device: str, threads: int | None, loose: str | None = None
 ) -> str | None:
-    """Why repeats may give other bits though nothing is wrong; none where no race is possible."""
+    """Why repeats may differ in bits though nothing is wrong; none where no race is possible."""
     if device == "cpu" and threads == 1:
         return None
     if mode == "warn":

@@ -134,7 +134,7 @@ def generator(seed: int, device: str | torch.device = "cpu") -> torch.Generator:
     seed : int
         In [0, 2**32).
     device : str or torch.device
-        Where it draws: CPU and CUDA draw other numbers from one seed.
+        Where it draws: CPU and CUDA draw different numbers from one seed.
 
     Returns
     -------

@@ -53,7 +53,7 @@ class SegmentedAgain:
     rows : list of OperationRow
         Operations of the network.
     diverged : SegmentedAgain or None
-        The repetition that gave other bits.
+        The repetition that gave different bits.
     n_repetitions : int
         Until then.
     """
@@ -213,7 +213,7 @@ def _with_operation(cause: Cause, stored: Cause | None) -> Cause:
 def _held_against(seen: SegmentedAgain, repeat: Repeat, image: str) -> str:
     """How many stages have the bits of the stored run."""
     if not repeat.has(LEDGER):
-        return "there is no ledger to hold it against"
+        return "there is no ledger to compare it with"
     stored = {row.name: row.digest for row in read_rows(repeat.file(LEDGER), LedgerRow)}
     in_both = [stage for stage in PASSED if f"{image} {stage}" in stored and stage in seen.digests]
     n_same = sum(stored[f"{image} {stage}"] == seen.digests[stage] for stage in in_both)

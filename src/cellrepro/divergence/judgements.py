@@ -18,18 +18,19 @@ DivergenceJudgement = Literal[
 ]
 
 JUDGEMENTS: Mapping[DivergenceJudgement, str] = {
-    "race": "a race: on equal inputs, the same process gives other bits",
+    "race": "a race: on equal inputs, the same process gives different bits",
     "round-off": "round-off: every operation of both runs stays within the error of its class",
     "fault": "a fault: neither round-off nor a race explains it",
     "unwritten-memory": "unwritten memory: a result was computed from what happened to stand there",
-    "settings": "the two have other settings",
+    "settings": "the two have different settings",
     "environment": "the environments differ, the results do not",
     "data": "what went in differs",
-    "draws": "other random numbers were drawn",
+    "draws": "different random numbers were drawn",
     "unexplained": "what made them diverge was not found",
 }
 """What a divergence may be, and how that is said. A ``fault`` is an operation beyond the error of
-its class, or one that gave other bits and does not when it is repeated where no race is possible.
+its class, or one that gave different bits and does not when it is repeated where no race is
+possible.
 """
 
 

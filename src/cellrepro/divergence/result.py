@@ -17,7 +17,7 @@ from cellrepro.store.ledger import STAGES
 from cellrepro.words import amount, ppm_text
 
 _WHAT_IT_DID = {
-    "agree": "got equal inputs and gave other outputs",
+    "agree": "got equal inputs and gave different outputs",
     "differ": "is the first whose outputs differ, and so do its inputs",
 }
 
@@ -216,7 +216,7 @@ class Evidence:
     n_replays : int
         Of single operations.
     flips : int or None
-        How often the named operation gave other bits.
+        How often the named operation gave different bits.
     n_asked : int or None
         In so many replays of it.
     alignment : str or None
@@ -355,7 +355,7 @@ class Divergence(Result):
         else:
             text = (
                 f"{n_changed} of {amount(n_cells, 'cell')} changed in the end "
-                f"({n_lost} lost, {n_gained} gained, {n_outlines} with another outline; "
+                f"({n_lost} lost, {n_gained} gained, {n_outlines} with a different outline; "
                 f"{ppm_text(comparison.ppm)} of the pixels)"
             )
         if comparison.weights is not None and not comparison.weights.equal:

@@ -33,7 +33,7 @@ _SPEC_FIELDS_LEFT_OUT = {
 """Fields of a spec that have stages of their own, or do not change what is computed."""
 
 _NOT_IN_OTHER_VERSIONS = ("versions.cellrepro", "versions.papermill")
-"""Not installed beside another version of Cellpose, and not used."""
+"""Not installed beside a different version of Cellpose, and not used."""
 
 
 def of_segmentations(repeats: Sequence[Repeat]) -> bool:

@@ -1,7 +1,7 @@
 """One step of a stored training, repeated in a process of its own.
 
 Every step on the way from the nearest checkpoint is held against the run's ledger. Where a race
-gave other bits, the step is taken back and tried again.
+gave different bits, the step is taken back and tried again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StepAgain:
     n_repetitions : int
         Of the step from the same state, until it diverged.
     audited : tuple of NondeterministicOperation
-        Operations known to race that gave other bits when they were run again.
+        Operations known to race that gave different bits when they were run again.
     n_replays : int
         Of single operations, by the audit.
     outputs : dict of int to list of Tensor

@@ -288,7 +288,7 @@ def _size_between(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> Size:
     if not a or not b:
         return Size()
     if [(x.shape, x.dtype) for x in a] != [(y.shape, y.dtype) for y in b]:
-        return Size(words="of other shapes or types in A and in B")
+        return Size(words="of different shapes or types in A and in B")
     differences = [difference(x, y) for x, y in zip(a, b, strict=True)]
     return Size.of_elements(
         n_elements=sum(n_elements for n_elements, _ in differences),

@@ -136,7 +136,7 @@ class Stepper:
         return f"restored from {begun_at}, {way}{reasons}"
 
     def _step_as_stored(self, stored: Stored, *, n_tries: int) -> bool:
-        """Make a step, again if it ended in other bits; whether it ended in the stored ones."""
+        """Make a step, again if it ended in different bits; whether it ended in the stored ones."""
         before = self.snapshot()
         agrees = self._step(stored)
         for _ in range(n_tries - 1):

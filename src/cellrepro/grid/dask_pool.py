@@ -90,7 +90,7 @@ class DaskPool:
         Raises
         ------
         BadInput
-            If ``on`` names no worker that is there, or the workers have another version.
+            If ``on`` names no worker that is there, or the workers have a different version.
         NotPossibleHere
             If what workers without the store need is too large to be sent.
         """

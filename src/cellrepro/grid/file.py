@@ -53,7 +53,7 @@ class GridFile(BaseModel):
         return {*self.fixed, *self.vary}.union(*self.add)
 
     def overridden(self, overrides: Mapping[str, Scalar | list[Scalar]]) -> GridFile:
-        """Return the file with other values: a list is an axis.
+        """Return the file with different values: a list is an axis.
 
         What varies in the file keeps varying.
 

@@ -91,7 +91,7 @@ def run_grid(
     BadInput
         If the time is not more than 0, more than one of ``workers``, ``scheduler`` and ``slurm``
         is given, the Slurm file says something else, no scheduler answers, its workers have
-        another version of cellrepro, or the grid's ``on`` names workers that are not there.
+        a different version of cellrepro, or the grid's ``on`` names workers that are not there.
     NotPossibleHere
         Without Dask or Slurm where they are asked for; if no worker comes, or the scheduler is
         lost.

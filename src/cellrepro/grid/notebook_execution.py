@@ -172,7 +172,7 @@ def execute(child: Child, *, notebook: Path, output: Path, parameters: Mapping[s
     RunError
         With the status that the run in the notebook left; or if its kernel was killed.
     CellreproError
-        If a cell raised an error of another kind.
+        If a cell raised an error of a different kind.
     """
     pass_on(lambda text: child.tell("progress", text))
     with _without_slow_imports():

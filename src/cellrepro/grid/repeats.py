@@ -186,7 +186,7 @@ def _execute(
     parameters = {**job.point.parameters, "repeats": repeat.index + 1}
     in_child(
         partial(execute, notebook=source, output=notebook, parameters=parameters),
-        # Another version of Cellpose is for the notebook's own child.
+        # A different version of Cellpose is for the notebook's own child.
         replace(job.point.plan.request.setup, cellpose=None),
         label=f"the notebook {source.name}",
         on_event=hear,

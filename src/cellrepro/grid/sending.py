@@ -184,7 +184,7 @@ class SentFiles:
         Raises
         ------
         BadInput
-            If a file of a repeat has other bytes than were made.
+            If a file of a repeat has different bytes than were made.
         """
         with tempfile.TemporaryDirectory(dir=area) as scratch:
             root = Path(scratch)
@@ -222,7 +222,7 @@ def _check_bytes(repeat: Repeat) -> None:
         if file_digest(repeat.folder / name) != digest
     ]
     if wrong:
-        raise BadInput(f"{repeat.name} came with other bytes than were made: {some(wrong)}")
+        raise BadInput(f"{repeat.name} came with different bytes than were made: {some(wrong)}")
 
 
 def _store_repeat(repeat: Repeat, data: Path, job: Job) -> None:

@@ -277,7 +277,7 @@ def _list_folder(folder: Path, to_train: bool) -> _Survey:
     loose = [name for name, path in entries.items() if _kind(path) == "image" and not path.is_dir()]
     if splits and loose:
         survey.warnings.append(
-            f"{len(loose)} images beside {'/ and '.join(splits)}/ are not "
+            f"{len(loose)} images next to {'/ and '.join(splits)}/ are not "
             f"used ({some(loose)}); move them into a subfolder if they should be"
         )
     for split, directory in (splits or {_SPLITS[0]: folder}).items():

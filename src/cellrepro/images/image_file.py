@@ -56,7 +56,7 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     Raises
     ------
     BadInput
-        If it is damaged, too small, or of another shape or type.
+        If it is damaged, too small, or of a different shape or type.
     """
     return check_image(Path(path), read_bytes(Path(path))).pixels
 

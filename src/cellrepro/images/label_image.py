@@ -26,7 +26,7 @@ _LEAST_COUNTED = 4  # pixels of a value that can lie scattered
 # of neighbours than the second is equal. Sixteen photographs of 8 bit have 60 to 525 pieces and a
 # share up to 0.61, eleven that fill 16 bit 6 to 10 pieces and 0.01; their masks 1 piece and 0.98.
 _PIECES_AND_EQUAL_NEIGHBOURS = ((4, 0.3), (16, 0.9))
-_HARDLY_EQUAL = 0.1  # nearly every pixel is another object than the one beside it
+_HARDLY_EQUAL = 0.1  # nearly every pixel is a different object than the one beside it
 _HALF_EQUAL = 0.5  # of a map of few classes, however noisy
 
 
@@ -52,7 +52,8 @@ def label_image(
     Raises
     ------
     BadInput
-        If it is no array of integers, of another shape, or has labels below 0 or above ``largest``.
+        If it is no array of integers, of a different shape, or has labels below 0 or above
+        ``largest``.
     """
     try:
         image = np.asarray(masks)

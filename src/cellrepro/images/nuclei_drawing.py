@@ -59,7 +59,7 @@ def nuclei(
     Parameters
     ----------
     seed : int
-        Another seed gives another image; 0 or more.
+        A different seed gives another image; 0 or more.
     shape : tuple of int
         (Y, X) in pixels, each from 16 to 4096.
     n_nuclei : int, optional

@@ -16,7 +16,7 @@ def draw_weights(network: CellposeNetwork, generator: np.random.Generator, sizes
     Parameters
     ----------
     network : CellposeNetwork
-        Its linear layers and convolutions get other weights.
+        Its linear layers and convolutions get different weights.
     generator : numpy.random.Generator
         Draws them.
     sizes : Encoder

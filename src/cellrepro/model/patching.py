@@ -1,4 +1,4 @@
-"""Attributes of another library, replaced for one block and then given back."""
+"""Attributes of a different library, replaced for one block and then given back."""
 
 from __future__ import annotations
 

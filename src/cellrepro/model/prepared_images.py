@@ -157,7 +157,7 @@ class PreparedImages:
         Parameters
         ----------
         n_draws : int
-            As many as there are images show each of them once; another number is drawn with
+            As many as there are images show each of them once; a different number is drawn with
             replacement.
 
         Returns
@@ -217,7 +217,7 @@ class CellposeImages:
         from cellpose.train import _process_train_test
 
         usable = trainable_images(train_images, settings.min_train_masks)
-        # Of images and masks of other numbers Cellpose drops all test images, and only its log
+        # Of images and masks of different numbers Cellpose drops all test images, and only its log
         # says so (4.2.1.1, ``_process_train_test``).
         labelled_test = [image for image in test_images if image.masks is not None]
         (

@@ -25,7 +25,7 @@ def refuse_impossible(
     name: str = "",
     n_channels: int | None = None,
 ) -> None:
-    """Refuse what Cellpose 4.2.1.1 would end in another library's error for, or in nothing.
+    """Refuse what Cellpose 4.2.1.1 would end in a different library's error for, or in nothing.
 
     Parameters
     ----------

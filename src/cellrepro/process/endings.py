@@ -29,7 +29,7 @@ LOST: tuple[Status, ...] = ("killed", "crashed")
 
 _MEANINGS: dict[Status, str] = {
     "out-of-memory": (
-        "memory is short; take a smaller batch_size or smaller images, or another profile"
+        "memory is short; take a smaller batch_size or smaller images, or a different profile"
     ),
     "disk-full": "no space is left on the disk; free some, or name a store on another disk",
     "not-deterministic": (

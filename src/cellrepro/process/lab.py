@@ -204,8 +204,8 @@ def _refuse_intel_mac() -> None:
     if (platform.system(), platform.machine()) == ("Darwin", "x86_64"):
         raise NotPossibleHere(
             "PyTorch publishes nothing for Intel Macs since its version 2.3, and the lab needs "
-            "2.6 or newer: the core runs here, the lab on another machine. On a Mac with Apple's "
-            "processor this Python is one for Intel: name one for arm64 with --python"
+            "2.6 or newer: the core runs here, the lab on a different machine. On a Mac with "
+            "Apple's processor this Python is one for Intel: name one for arm64 with --python"
         )
 
 

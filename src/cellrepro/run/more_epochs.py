@@ -40,7 +40,7 @@ def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInpu
     ------
     BadInput
         If it kept no checkpoint of its last epoch, something stated or the images are others, there
-        are no more epochs, or it was made on another machine.
+        are no more epochs, or it was made on a different machine.
     """
     store = Store(options.store)
     finished = store.find(reference)
@@ -54,7 +54,8 @@ def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInpu
         spec = spec.model_copy(update={"continued_from": finished.name})
         notices += (
             f"{len(other_rates)} epochs of {finished.name} ({other_rates[0]} to {other_rates[-1]}) "
-            f"had another learning rate than in one training of {options.epochs} epochs, so this "
+            f"had a different learning rate than in one training of {options.epochs} epochs, so "
+            "this "
             f"is not its result; it goes on with the rates of epochs {n_done + 1} to "
             f"{options.epochs}, and is stored under a key of its own, with continued_from",
         )
@@ -74,7 +75,7 @@ def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInpu
     if plan.machine != finished.machine:
         raise BadInput(
             f"{finished.name} cannot be continued here: this machine, {plan.machine}, is another "
-            "one or has other versions, and half a training on each is no training that either "
+            "one or has different versions, and half a training on each is no training that either "
             "repeats"
         )
     return plan

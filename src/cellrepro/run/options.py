@@ -45,7 +45,7 @@ class TrainingOptions:
     augmentation : bool
         False shows every image as it is.
     SGD, bsize, class_weights
-        Arguments of ``train_seg`` that it ignores; other values are refused with the reason.
+        Arguments of ``train_seg`` that it ignores; different values are refused with the reason.
     ranks : int
         Processes that share each batch.
     profile, mode, ledger : str
@@ -140,7 +140,7 @@ class SegmentationOptions:
     batch_size : int, optional
         Tiles of an image that the network sees at once; the same as in ``settings``.
     cellpose : str, optional
-        Another version of Cellpose, in an environment of its own.
+        A different version of Cellpose, in an environment of its own.
     profile, mode, ledger : str
         Numeric environment, how strictly PyTorch is held, and what is written down.
     loose : str, optional

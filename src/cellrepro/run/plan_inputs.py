@@ -116,7 +116,7 @@ class PlanInputs:
         return self._folders[key]
 
     def model(self, reference: str, store: str | Path, version: str | None) -> ModelSource:
-        """What a model reference means; another version of Cellpose has names of its own."""
+        """What a model reference means; a different version of Cellpose has names of its own."""
         key = (reference, Path(store).resolve(), version)
         if key not in self._models:
             self._models[key] = _model(reference, Store(store), version)

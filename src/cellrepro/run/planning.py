@@ -315,7 +315,7 @@ def _refuse_what_is_ignored(spec: Spec, folder: FolderSummary) -> None:
     if spec.images_per_epoch in (None, len(usable)):
         raise BadInput(
             f"train_probs change nothing where each of the {len(usable)} training images is shown "
-            "once an epoch, as Cellpose does by default: give images_per_epoch, another number"
+            "once an epoch, as Cellpose does by default: give images_per_epoch, a different number"
         )
 
 

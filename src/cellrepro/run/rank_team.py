@@ -2,7 +2,7 @@
 
 Of each batch every rank takes its share, augments it and drops layers with generators of its own;
 the gradients of all are summed in the order of the ranks. So a number of ranks repeats itself bit
-for bit, and another one does not: the sums are taken in another order, and each rank draws for
+for bit, and another one does not: the sums are taken in a different order, and each rank draws for
 itself.
 """
 
@@ -231,7 +231,7 @@ class RankTeam:
         Raises
         ------
         RunError
-            If a rank then has other weights than the first one, or is lost.
+            If a rank then has different weights than the first one, or is lost.
         """
         checkpoint_of_first = self._exchanged(checkpoint)[0]
         if checkpoint_of_first is None:
@@ -251,7 +251,7 @@ class RankTeam:
         Raises
         ------
         RunError
-            If a rank has other weights than the first one, or is lost.
+            If a rank has different weights than the first one, or is lost.
         """
         own = _Standing(tensors_digest(network.state_dict()), generator_states.capture())
         standings = self._exchanged(own)
@@ -260,9 +260,9 @@ class RankTeam:
         if deviating:
             raise RunError(
                 "failed",
-                f"rank {', '.join(deviating)} has other weights than rank 0, though all were given "
-                "the same gradients: its device or memory is faulty, or something trained beside "
-                "the loop; nothing of this repeat is kept",
+                f"rank {', '.join(deviating)} has different weights than rank 0, though all were "
+                "given the same gradients: its device or memory is faulty, or something trained "
+                "beside the loop; nothing of this repeat is kept",
             )
         self.generators = [standing.generators for standing in standings]
 

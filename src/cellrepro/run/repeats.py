@@ -93,7 +93,7 @@ def _refuse_nothing_to_resume(plan: Plan) -> None:
     nearest = min(differing, key=lambda name: len(differing[name]))
     raise BadInput(
         f"nothing of {run_on_machine} is there to be resumed, only {nearest}: "
-        f"{'; '.join(differing[nearest]) or 'of another machine'}; train without resume"
+        f"{'; '.join(differing[nearest]) or 'of a different machine'}; train without resume"
     )
 
 

@@ -106,7 +106,7 @@ def train(
         Refused, as there is one class.
     ranks : int
         Processes that share each batch, each on a GPU of its own, or all on the processor. Another
-        number gives other bits; see docs/parallel.md.
+        number gives different bits; see docs/parallel.md.
     profile : str
         The numeric environment: a name, or a ``.yaml`` file.
     mode : {"strict", "warn", "fast", "off"}
@@ -241,7 +241,7 @@ def segment(
     batch_size : int, optional
         How many tiles of an image the network sees at once; may be given among the settings, too.
     cellpose : str, optional
-        Another version in an environment of its own, ``"4.0.9"``; see docs/grids.md.
+        A different version in an environment of its own, ``"4.0.9"``; see docs/grids.md.
     profile : str
         Numeric environment: the name of one, or a ``.yaml`` file.
     mode : {"off", "fast", "warn", "strict"}

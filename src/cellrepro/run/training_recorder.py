@@ -282,7 +282,7 @@ class TrainingRecorder:
         shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
 
     def _is_other_than_planned(self, carried_out: Spec) -> bool:
-        """Whether a training had another number of epochs than was planned."""
+        """Whether a training had a different number of epochs than was planned."""
         if self.origin is None:
             return False
         return carried_out.model_dump(mode="json") != self.origin.spec

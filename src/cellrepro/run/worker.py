@@ -176,7 +176,7 @@ class _Computing:
             team = stack.enter_context(other_ranks(work))
             training = train_network(work, origin, team)
         carried_out = as_trained(work.spec, training)
-        if work.recorder.origin is not None:  # a training that went on began with other weights
+        if work.recorder.origin is not None:  # a training that went on began with different weights
             initial_weights = work.recorder.origin.initial_weights
             model = model.model_copy(update={"initial_weights": initial_weights})
         weights = save_trained_weights(work, architecture=model.architecture)
@@ -264,5 +264,5 @@ def _reasons_of_vacuity(results: _Results) -> list[str]:
     if not any(record.n_objects for record in results.masks.values()):
         reasons.append(f"no object was found in any of the {len(results.masks)} images")
     if spec.loose is not None and not results.n_loose_calls:
-        reasons.append(f"{spec.loose} was never called, so leaving it loose changed nothing")
+        reasons.append(f"{spec.loose} was never called, so --loose changed nothing")
     return reasons

@@ -48,7 +48,7 @@ def train_network(work: RepeatWork, origin: Origin, team: RankTeam | None) -> Tr
     BadInput
         If the checkpoint to go on from is another training's.
     RunError
-        If a rank is lost, or has other weights.
+        If a rank is lost, or has different weights.
     """
     recorder = work.recorder
     listener = _EpochListener(work)

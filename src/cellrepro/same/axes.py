@@ -30,10 +30,11 @@ DRAWN = ("seed", "data_seed")
 """Axes whose values are draws from many, not chosen ones."""
 
 RANKS_DIFFER = (
-    "another number of ranks gives other bits by design: gradients are summed in other groups, and "
-    "each rank draws its own augmentation and dropped layers; equal numbers of ranks repeat"
+    "a different number of ranks gives different bits by design: gradients are summed in other "
+    "groups, and each rank draws its own augmentation and dropped layers; equal numbers of "
+    "ranks repeat"
 )
-"""Why runs of other numbers of ranks differ, however deterministic each is."""
+"""Why runs of different numbers of ranks differ, however deterministic each is."""
 
 ROUNDING_VARIABLES = (
     "ONEDNN_DEFAULT_FPMATH_MODE",

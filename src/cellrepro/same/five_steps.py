@@ -132,7 +132,7 @@ def protocol(spread: Spread) -> tuple[Step, ...]:
             spread,
             _Question(
                 number=3,
-                text="Does determinism give other cells, on the same device?",
+                text="Does determinism give different cells, on the same device?",
                 compared="modes on one device",
                 runs_needed="one spec in modes fast and strict",
             ),
@@ -142,9 +142,9 @@ def protocol(spread: Spread) -> tuple[Step, ...]:
             spread,
             _Question(
                 number=4,
-                text="Does another device or machine give other cells?",
+                text="Does a different device or machine give different cells?",
                 compared="devices and machines",
-                runs_needed="one spec on two devices (profiles cuda, mps), or on another machine",
+                runs_needed="one spec on two devices (profiles cuda, mps), or on two machines",
             ),
             axis_names=("device", "machine"),
         ),
@@ -212,7 +212,7 @@ def _seeds_step(spread: Spread) -> Step:
     """Step 5: seeds, and every other axis beside them."""
     question = _Question(
         number=5,
-        text="How much of that does another seed do?",
+        text="How much of that does a different seed do?",
         compared="seeds, all else equal",
         runs_needed=f"one spec with {FEWEST_SEEDS} seeds or more in mode strict",
     )
@@ -229,7 +229,7 @@ def _seeds_step(spread: Spread) -> Step:
 
 
 def _change_by_seeds(seeds: Axis) -> str:
-    """How many cells another seed changes, with the interval of this share."""
+    """How many cells a different seed changes, with the interval of this share."""
     distribution = seeds.distribution()
     clause = f"Changing the seed changes {share_text(distribution.mean)} of the cells"
     interval = distribution.interval

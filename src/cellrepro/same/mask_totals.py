@@ -52,7 +52,7 @@ class CountedImage(ComparedImage, Protocol):
 
     @property
     def n_renumbered(self) -> int:
-        """Objects that have other numbers on the two sides."""
+        """Objects that have different numbers on the two sides."""
 
 
 def verdict_over(images: Iterable[ComparedImage]) -> Verdict:
@@ -108,9 +108,9 @@ class MaskTotals:
     n_matched : int
         Objects of a with a match in b at IoU 0.5.
     n_renumbered : int
-        Objects that have other numbers on the two sides.
+        Objects that have different numbers on the two sides.
     some_renumbered : bool
-        Whether an image has equal outlines under other numbers.
+        Whether an image has equal outlines with different numbers.
     kinds : mapping of str to int
         As `kinds_over` gives it.
     """

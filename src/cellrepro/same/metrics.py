@@ -76,7 +76,7 @@ class MaskComparison(Result):
     n_objects_b : int
         Objects of b.
     n_renumbered : int
-        Objects that have other numbers on the two sides.
+        Objects that have different numbers on the two sides.
     n_matched : int
         Objects of a with a match in b, one to one.
     n_unmatched : int
@@ -302,7 +302,7 @@ def categories(a: ArrayLike, b: ArrayLike) -> NDArray[np.uint8]:
     Returns
     -------
     ndarray of uint8, same shape
-        0 background in both, 1 the same object, 2 only in a, 3 only in b, 4 another object.
+        0 background in both, 1 the same object, 2 only in a, 3 only in b, 4 a different object.
         Objects are the same if they are partners. Where several assignments overlap equally, as
         for an object cut into exact halves, the map shows one of them, chosen by outlines and
         never by numbers; the counts are equal for all.

@@ -86,7 +86,7 @@ class ObjectChange(NamedTuple):
 
     @property
     def renumbered(self) -> bool:
-        """Whether one object has other numbers on the two sides."""
+        """Whether one object has different numbers on the two sides."""
         return self.kind in (ObjectKind.KEPT, ObjectKind.MOVED) and self.labels_a != self.labels_b
 
     @property

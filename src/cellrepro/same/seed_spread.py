@@ -265,7 +265,7 @@ def measure_spread(
     kinds = {(spec.task, spec.data_digest) for spec in specs}
     if len(kinds) > 1:
         raise BadInput(
-            f"the runs are of {len(kinds)} kinds, as they have another task or other images; "
+            f"the runs are of {len(kinds)} kinds, as they have another task or different images; "
             "expected one task and one data set, whose masks can be compared"
         )
     fields = set(PARAMETERS) - {OBSERVING}
@@ -328,7 +328,7 @@ class Spread(Result):
         """
         if name not in self._decisions:
             raise BadInput(
-                f"{name!r} is no axis to be held against seeds; expected one of "
+                f"{name!r} is no axis to be compared with seeds; expected one of "
                 f"{', '.join(self._decisions) or 'none'}"
             )
         return self._decisions[name]

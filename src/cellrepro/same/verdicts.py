@@ -15,7 +15,7 @@ class Verdict(StrEnum):
     """What a comparison found; each member equals its word, so it writes itself to JSON."""
 
     IDENTICAL = "identical"  # same bits, and there was something to compare
-    SAME_OBJECTS = "same-objects"  # same outlines under other numbers
+    SAME_OBJECTS = "same-objects"  # same outlines with different numbers
     WITHIN_SPREAD = "within-spread"  # differs, by less than seeds make it differ
     DIFFERENT = "different"  # differs, and no spread accounts for it
     VACUOUS = "vacuous"  # nothing was trained or found, so equality would prove nothing

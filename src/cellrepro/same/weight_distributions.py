@@ -260,14 +260,14 @@ class DifferenceDistributions(Result):
         return self.counts[..., self.counts.shape[-1] // 2]
 
     def sentence(self) -> str:
-        """Say how many parameters have other values than in the first network."""
+        """Say how many parameters have different values than in the first network."""
         n_all = self.counts.sum(axis=(1, 2)) + self.n_undefined.sum(axis=1)
         n_other = n_all - self.n_zero.sum(axis=1)
         others = [
             f"{path.name}: {n} of {amount(int(total), 'parameter')}"
             for path, n, total in zip(self.paths[1:], n_other, n_all, strict=True)
         ]
-        return f"other values than in {self.paths[0].name}: {joined(others)}"
+        return f"different values than in {self.paths[0].name}: {joined(others)}"
 
     def rows(self) -> list[Row]:
         """Give how many parameters differ, by network and layer."""
@@ -339,7 +339,7 @@ def _refuse_other_networks(paths: Sequence[str | Path], files: Sequence[Network]
     for path, shapes in zip(paths[1:], others, strict=True):
         if shapes != first:
             raise BadInput(
-                f"{path} holds other tensors than {paths[0]}, by name or shape; see "
+                f"{path} holds different tensors than {paths[0]}, by name or shape; see "
                 "compare_weights for which, and give files of one network"
             )
 

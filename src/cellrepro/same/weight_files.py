@@ -136,7 +136,7 @@ def compare_files(
 
 
 def _why_tensors_differ(same_parameters: bool, checkpoints: bool) -> str:
-    reason = "parameters in another order" if same_parameters else "parameters differ"
+    reason = "parameters in a different order" if same_parameters else "parameters differ"
     if checkpoints:
         reason += ", or what lies beside the network, an optimizer's tensors for example"
     return reason
@@ -262,9 +262,9 @@ def _why_pickles_differ(words_a: Sequence[str], words_b: Sequence[str]) -> str:
     if names_a != names_b:
         only_order = sorted(names_a) == sorted(names_b)
         reasons.append(
-            "tensors in another order" if only_order else "other names or types of tensors"
+            "tensors in a different order" if only_order else "different names or types of tensors"
         )
-    return "; ".join(reasons) or "other shapes, or laid out otherwise in memory"
+    return "; ".join(reasons) or "different shapes, or laid out otherwise in memory"
 
 
 def _devices_among(words: Sequence[str]) -> str:

@@ -29,7 +29,7 @@ PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF"
 
 _KEYS_OF_NETWORKS = ("model_state_dict", "state_dict", "model", "net", "network", "weights")
 """Usual keys of a network in a checkpoint, the surest first."""
-_NO_NETWORKS = ("optim", "sched", "scaler")  # in keys of what holds tensors of another kind
+_NO_NETWORKS = ("optim", "sched", "scaler")  # in keys of what holds tensors of a different kind
 _WRAPPERS = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile, before every name
 _CODES = {"bfloat": "BF", "float": "F", "uint": "U", "int": "I"}
 """Words in PyTorch's names of dtypes, and letters in those of safetensors."""

@@ -40,7 +40,7 @@ class Distance:
     Attributes
     ----------
     n_differing : int
-        Parameters with other bits, in another shape or dtype, or in one file only.
+        Parameters with different bits, in a different shape or dtype, or in one file only.
     l2 : float
         Length of b - a; NaN if a name or a shape differs; 0 between equal bits.
     relative_l2 : float

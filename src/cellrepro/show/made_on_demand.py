@@ -18,7 +18,7 @@ from cellrepro.show.which_runs import best_network, trained_on
 from cellrepro.store.store import Run, Store
 
 _STEEP = 0.01
-"""A learning rate of small networks at which a few epochs find cells, and another seed changes
+"""A learning rate of small networks at which a few epochs find cells, and a different seed changes
 some of them."""
 
 
@@ -39,7 +39,7 @@ _HANDFUL = (
     _Variation(profile="cpu-1thread"),
     _Variation(mode="fast"),
 )
-"""The fewest trainings to compare all: repeats, three seeds, another profile, another mode."""
+"""The fewest trainings to compare all: repeats, three seeds, one more profile and mode."""
 
 
 def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) -> list[Run]:

@@ -26,7 +26,7 @@ class Differs(IntEnum):
     PROFILE = 1, "two profiles"
     MODE = 2, "two modes"
     REPEAT = 3, "two repeats of one spec"
-    OTHER = 4, "other settings"
+    OTHER = 4, "different settings"
     SEED = 5, "two seeds"
 
     def __new__(cls, rank: int, words: str) -> Differs:

@@ -352,7 +352,7 @@ def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
     Raises
     ------
     BadInput
-        With every field that differs, and the probes if this machine computes other bits.
+        With every field that differs, and the probes if this machine computes different bits.
     """
     problems = differences(checkpoint.origin.training(), wanted.training())
     stored_class = checkpoint.origin.numeric_class
@@ -360,7 +360,7 @@ def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
     probes = differing_probes(stored_class["probes"], class_here["probes"])
     if probes:
         problems.append(
-            f"this machine computes other bits (numeric class {class_here['name']}, there "
+            f"this machine computes different bits (numeric class {class_here['name']}, there "
             f"{stored_class['name']}; {', '.join(probes[:6])})"
         )
     if problems:

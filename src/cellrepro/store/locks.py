@@ -128,7 +128,7 @@ class Owner:
 
     @classmethod
     def of(cls, name: str) -> Owner | None:
-        """The owner that a folder's name says; none of another kind of name."""
+        """The owner that a folder's name says; none of a different kind of name."""
         parts = _NAME_OF_PRIVATE.fullmatch(name)
         return None if parts is None else cls(parts["host"], int(parts["process"]))
 

@@ -163,7 +163,7 @@ class Repeat:
         Raises
         ------
         Damaged
-            If the file cannot be read, or holds other labels than were stored.
+            If the file cannot be read, or holds different labels than were stored.
         """
         import tifffile
 

@@ -1,6 +1,6 @@
-"""Which operations give an item other bits in a batch than alone, from equal inputs.
+"""Which operations give an item different bits in a batch than alone, from equal inputs.
 
-A matrix product of another height may be cut into other blocks and add in another order. Every
+With another batch size a matrix product may add in a different order, block by block. Every
 operation of a forward pass over a batch is executed again on single items of its arguments, laid
 out in memory as when the item is alone.
 """
@@ -30,7 +30,7 @@ class BatchDependent:
     op, module, source : str or None
         As in `cellrepro.bits.site.Site`.
     calls : int
-        Those in which an item, of the items looked at, had other bits than alone.
+        Those in which an item, of the items looked at, had different bits than alone.
     n_elements : int
         Elements that differ, at most in one item of one call.
     max_abs : float
@@ -76,7 +76,7 @@ class BatchInvariance(Result):
         names = ", ".join(dict.fromkeys(operation.op for operation in self.ops))
         if not names:
             return f"no operation depends on it, {over}"
-        return f"{names}: other bits in a batch than alone, {over}"
+        return f"{names}: different bits in a batch than alone, {over}"
 
 
 def batch_invariance(
@@ -310,7 +310,7 @@ class _Comparison(Observer):
         outputs: list[object],
         outputs_alone: list[object],
     ) -> bool:
-        """Whether one item came out with other bits than alone, in any output of one call."""
+        """Whether one item came out with different bits than alone, in any output of one call."""
         differs = False
         for layout, output, alone in zip(layouts, outputs, outputs_alone, strict=False):
             if not isinstance(layout, _Layout) or not isinstance(output, torch.Tensor):

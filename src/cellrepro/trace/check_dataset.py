@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DatasetCheck(Result):
-    """What reading a dataset again, and by other numbers of workers, showed.
+    """What reading a dataset again, and by different numbers of workers, showed.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class IndexedItems(Protocol):
 
 
 def check_dataset(dataset: IndexedItems, *, n: int = 16, batch_size: int = 4) -> DatasetCheck:
-    """Read the first ``n`` items again and by other numbers of workers: what makes them differ?
+    """Read the first ``n`` items again and by different numbers of workers: what makes them differ?
 
     The global generators are as before afterwards; what the dataset keeps itself, such as a
     counter, goes on as with any reading.
@@ -229,8 +229,8 @@ def _changes(items: _Readings) -> Iterator[str]:
     if drawn := sorted({name for reading in (*loaded[0], *here) for name in reading.drew}):
         yield (
             f"items draw from the global generator of {joined(drawn)}, and {moved} differed with "
-            "another number of workers (0, 1, 2): draw from cellrepro.item_generator, or keep that "
-            "number and use cellrepro.loader_arguments"
+            "a different number of workers (0, 1, 2): draw from cellrepro.item_generator, or keep "
+            "that number and use cellrepro.loader_arguments"
         )
     elif moved:
         yield (

@@ -12,7 +12,7 @@ from cellrepro.words import amount
 class NondeterministicOperation(Result):
     """What replays, PyTorch's warnings and the documentation say of an operation.
 
-    It shows in one of three ways: its replays gave other bits, PyTorch warned of it (`warned`,
+    It shows in one of three ways: its replays gave different bits, PyTorch warned of it (`warned`,
     `alert`), or it handed out memory that nobody has written (`read_by`).
 
     Attributes
@@ -22,7 +22,7 @@ class NondeterministicOperation(Result):
     module, source, phase : str or None
         As in `cellrepro.bits.site.Site`; the phase is none where it was not observed.
     flips : int
-        Replays with other bits; of unwritten memory, results that were computed from it.
+        Replays with different bits; of unwritten memory, results that were computed from it.
     replays : int
         Replays made; of unwritten memory, how often it was handed out.
     warned : bool
@@ -75,7 +75,7 @@ class NondeterministicOperation(Result):
         if self.read_by is not None:
             return f"{times} times a result was computed from what its memory held by chance"
         if self.replays:
-            return f"{times} replays gave other bits, largest difference {self.max_abs:.2g}"
+            return f"{times} replays gave different bits, largest difference {self.max_abs:.2g}"
         if self.warned:
             return f"PyTorch warned of it in {amount(self.calls, 'call')}"
         return "it was not replayed"

@@ -1,4 +1,4 @@
-"""Audit of a training step: which operations give other bits when executed again on equal inputs.
+"""Audit of a training step: which operations differ in bits when executed again on equal inputs.
 
 What can differ, with in-place operations on copies and the generators put back, are races between
 threads, atomic additions, and hardware. Memory that nobody has written is followed besides.
@@ -82,19 +82,20 @@ class Audit(Result):
         if self.least_replays:
             # If each possible result i has the chance p_i, all of r replays equal the first with a
             # chance of sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance
-            # of other bits than the commonest. This is below 5 % where q > 1 - 0.05 ** (1 / r).
+            # of different bits than the commonest. This is below 5 % where q > 1 - 0.05 ** (1 / r).
             missed = " or ".join(
                 f"{100 * (1 - 0.05 ** (1 / least)):.2g} % in {name} (at least {least} replays each)"
                 for name, least in self.least_replays.items()
             )
-            over += f"; a chance of other bits above {missed} would have been seen with "
+            over += f"; a chance of different bits above {missed} would have been seen with "
             over += "95 % certainty"
         if not self.ops:
             nothing = self.n_replayed == 0
-            return f"{'vacuous: nothing was replayed' if nothing else 'no operation flips,'} {over}"
+            found_none = "no operation gave different bits,"
+            return f"{'vacuous: nothing was replayed' if nothing else found_none} {over}"
         flipping = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is None))
         read = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is not None))
-        found = [f"{flipping}: other bits from equal inputs"] if flipping else []
+        found = [f"{flipping}: different bits from equal inputs"] if flipping else []
         found += [f"{read}: a result comes from memory that nobody has written"] if read else []
         return f"{'; '.join(found)}, {over}"
 
@@ -271,7 +272,7 @@ class _Spot:
         return self.suspected
 
     def add(self, expected: list[Any], replayed: list[Any]) -> None:
-        """A replay that gave other bits."""
+        """A replay that gave different bits."""
         self.flips += 1
         for a, b in zip_longest(expected, replayed):
             n_elements, largest = difference(a, b)
@@ -294,5 +295,5 @@ class _Spot:
             n_elements=self.n_elements,
             calls=self.n_calls,
             reason=known.reason if known else "",
-            remedy=known.remedy if known else "try one thread or another device",
+            remedy=known.remedy if known else "try one thread or a different device",
         )

@@ -233,7 +233,7 @@ def _norm(outputs: list[object]) -> float | None:
             value = value.float()
         try:
             norm = float(torch.linalg.vector_norm(value))
-        except RuntimeError:  # in parts, or laid out by another library
+        except RuntimeError:  # in parts, or laid out by a different library
             return None
         square = norm**2 if square is None else square + norm**2
     return None if square is None else square**0.5

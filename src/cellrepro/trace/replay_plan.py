@@ -213,7 +213,7 @@ def is_plain(tensor: object) -> TypeGuard[torch.Tensor]:
 
 # -- copies --------------------------------------------------------------------------------
 
-_LINE = 64  # bytes to which PyTorch aligns memory; libraries may add in another order off it
+_LINE = 64  # bytes to which PyTorch aligns memory; libraries may add in a different order off it
 
 
 def bytes_of(storage: Any) -> torch.Tensor:

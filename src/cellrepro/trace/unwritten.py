@@ -198,7 +198,7 @@ class UnwrittenMemory:
             memory = self._memories.get(storage._cdata)
             if memory is not None and torch.equal(memory.real, bytes_of(storage)):
                 memories[storage._cdata] = memory
-            else:  # written by what PyTorch does not dispatch: NumPy, Triton, another library
+            else:  # written by what PyTorch does not dispatch: NumPy, Triton, a different library
                 self._memories.pop(storage._cdata, None)
         return memories
 

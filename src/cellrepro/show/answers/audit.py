@@ -208,6 +208,6 @@ def _batch_lines(batches: BatchAudit) -> Iterator[str]:
     for result in batches.results[1:]:
         yield (
             f"{batches.image}, {amount(batches.n_tiles, 'tile')}, batch size {result.batch_size} "
-            f"beside 1: {grouped(result.n_differing)} values of the network's output differ, "
-            f"{result.n_changed} of {amount(result.n_cells, 'cell')} without a counterpart"
+            f"compared with 1: {grouped(result.n_differing)} values of the network's output "
+            f"differ, {result.n_changed} of {amount(result.n_cells, 'cell')} without a counterpart"
         )

@@ -51,7 +51,7 @@ class ObjectChangeDocument:
     cut_between : sequence of pair of int
         Of a split or merge in a stack: planes between which one part ends and the next begins.
     renumbered : bool
-        Whether one object has other numbers on the two sides.
+        Whether one object has different numbers on the two sides.
     """
 
     image: str

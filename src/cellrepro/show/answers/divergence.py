@@ -81,7 +81,8 @@ class DivergenceDocument:
     stages : mapping of str to sequence of str
         What differs, by stage.
     judgement : str or None
-        ``race``, ``round-off``, ``fault``, ``other random numbers`` …; None where nothing differs.
+        ``race``, ``round-off``, ``fault``, ``unwritten-memory``, ``settings``, ``environment``,
+        ``data``, ``draws`` or ``unexplained``; None where nothing differs.
     verdict : Verdict
         Over weights and masks.
     evidence : Evidence or None

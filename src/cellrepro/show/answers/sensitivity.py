@@ -80,8 +80,9 @@ def sensitivity_answer(
     lines = [
         f"{cells} in {amount(sensitivity.n_images, 'image')} with "
         f"{settings or 'the usual settings'}. Below, each setting by itself: the cells that have "
-        "no counterpart (IoU 0.5), of those of both sides, the usual and the other one; "
-        f"{_interval_kind(sensitivity)}; and what became of the cells, in the words of `compare`:"
+        "no counterpart (IoU 0.5), of the cells of both results, with the usual value and "
+        f"with this one; {_interval_kind(sensitivity)}; and what became of the cells, "
+        "in the words of `compare`:"
     ]
     for variant in sensitivity.variants:
         if variant.changed or variant.ppm:

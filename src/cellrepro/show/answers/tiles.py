@@ -114,7 +114,7 @@ def tiles_answer(dependence: TileDependence) -> Answer[TilesDocument]:
         vacuous=dependence.vacuous,
     )
     variants = ", ".join(dependence.variants)
-    lines = [f"beside the whole image: {variants}; intensities scaled alike"]
+    lines = [f"compared with the whole image: {variants}; intensities scaled alike"]
     for image in dependence.images:
         lines.append(_image_line(image))
         lines += _cut_lines(image.cuts)

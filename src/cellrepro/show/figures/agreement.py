@@ -71,7 +71,7 @@ def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int =
     Raises
     ------
     BadInput
-        If the masks are no plane, or the image has another shape.
+        If the masks are no plane, or the image has a different shape.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable

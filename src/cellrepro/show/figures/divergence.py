@@ -113,7 +113,7 @@ _LEAST_FRAME = 0.012
 def differs(place: FirstDifference) -> str:
     """Name the stage and what each side holds there, without digests, which tell nothing."""
     digests = re.fullmatch(r"(.*): [0-9a-f]{8} in A, [0-9a-f]{8} in B", place.both_values)
-    difference = place.both_values if digests is None else f"{digests[1]} has other bits"
+    difference = place.both_values if digests is None else f"{digests[1]} has different bits"
     return f"{OF_STAGE[place.stage].name}; {difference}"
 
 

@@ -249,7 +249,7 @@ def _explained(name_a: str, name_b: str, *, with_truth: bool) -> list[Artist]:
         *handles,
         style.patch(f"only {name_a}", fc=COLOURS["only_a"], hatch="////"),
         style.patch(f"only {name_b}", fc=COLOURS["only_b"], hatch="\\\\\\\\"),
-        style.patch("another object", fc=COLOURS["other_object"], hatch="..."),
+        style.patch("a different object", fc=COLOURS["other_object"], hatch="..."),
         style.patch("the same object", fc="#8C8C8C"),
     ]
 

@@ -67,13 +67,13 @@ def flips_by_place(audit: TrainingAudit) -> Picture:
     axes.bar_label(bars, texts, padding=4, fontsize=9)
     style.rows(axes, names, size=9)
     axes.set_xlim(0, max(3.0, *shares, 0) * 1.6)
-    style.label_axes(axes, x="replays on equal inputs that gave other bits (%)")
+    style.label_axes(axes, x="replays on equal inputs that gave different bits (%)")
     operations = ", ".join(dict.fromkeys(base_name(row.op) for row in audit.ops))
-    text = f"Equal inputs, other bits: {operations or 'in no operation'}"
+    text = f"Equal inputs, different bits: {operations or 'in no operation'}"
     caption = (
         f"Every operation of {amount(replayed.n_steps, 'training step')} in mode {audit.spec.mode} "
         f"was run again on equal inputs, {grouped(replayed.n_replays)} times in all, at "
-        f"{amount(replayed.threads, 'thread')}. Bars: how often the answer had other bits, in "
+        f"{amount(replayed.threads, 'thread')}. Bars: how often the answer had different bits, in "
         f"{len(shown)} of {amount(len(audit.ops), 'place')}."
     )
     return figure.described(text, caption, f"Bar chart. {audit.sentence()}.")

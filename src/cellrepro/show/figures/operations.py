@@ -32,7 +32,7 @@ def operations_map(divergence: Divergence) -> Picture:
     """Draw every operation of the diverging step: how far its outputs differ between the runs.
 
     Up is the difference of the norms, relative to the larger one. Below stand the operations with
-    other bits, with equal bits, and those of one run only; a line marks where they diverge.
+    different bits, with equal bits, and those of one run only; a line marks where they diverge.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _draw_kinds(
     """A row for each kind of operation, by what its outputs are in the two runs."""
     only_a = [row.index for row in alignment.only_a if row.outputs]
     rows = (
-        ("other bits", differing, "o", DIFFERENT),
+        ("different bits", differing, "o", DIFFERENT),
         ("equal bits", equal, "|", DIFFERENT),
         ("only in A", only_a, "o", SERIES[2]),
         ("only in B", _where_of_b(alignment), "o", SERIES[2]),
@@ -139,7 +139,7 @@ def _where_of_b(alignment: Alignment) -> list[float]:
 def _named(
     alignment: Alignment, difference: FirstDifference | None, differing: Mapping[int, float]
 ) -> OperationRow | None:
-    """A's row of the operation at which they diverge: of several the first with other outputs."""
+    """A's row of the operation at which they diverge: of several the first whose outputs differ."""
     if difference is None or difference.operation is None:
         return None
     rows = [*(a for a, _ in alignment.pairs), *alignment.only_a]

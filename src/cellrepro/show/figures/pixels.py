@@ -103,7 +103,7 @@ def background_of(image: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarra
     Raises
     ------
     BadInput
-        If the masks are not flat, or the image has another shape.
+        If the masks are not flat, or the image has a different shape.
     """
     if len(shape) != 2 or (image is not None and image.shape[:2] != shape):
         of_image = "" if image is None else f"the image has shape {image.shape}, and "

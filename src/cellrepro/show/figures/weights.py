@@ -249,7 +249,7 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
     differing = [row for row in weights.per_tensor if row.n_differing]
     if not differing:
         return style.note("no tensor that both networks have differs")
-    # A NaN (another shape) and an infinity (all zero in one) cannot be drawn, but come first.
+    # A NaN (a different shape) and an infinity (all zero in one) cannot be drawn, but come first.
     order = sorted(differing, key=lambda row: -np.nan_to_num(row.relative_l2, nan=np.inf))[:n]
     lengths = [row.relative_l2 if np.isfinite(row.relative_l2) else 0.0 for row in order]
     figure = Picture(height=1.2 + 0.3 * max(2, len(order)))

@@ -195,7 +195,7 @@ def _headline(pair: ShownPair) -> str:
         return f"Made with different settings: {'; '.join([*named, *more])}."
     sentences = {
         "identical": "The two hold the same cells, pixel for pixel and number for number.",
-        "same-objects": "The two hold the same cells under different numbers.",
+        "same-objects": "The two hold the same cells with different numbers.",
         "vacuous": "Neither of the two holds a cell, so nothing was compared.",
     }
     return sentences.get(str(pair.comparison.verdict), "The two hold different cells.")

@@ -32,7 +32,7 @@ OF_MACHINE = ("machine", "version", "place")
 
 _OUTCOMES = {
     Verdict.IDENTICAL: "came out bit-identical",
-    Verdict.SAME_OBJECTS: "found the same objects under other numbers",
+    Verdict.SAME_OBJECTS: "found the same objects with different numbers",
     Verdict.DIFFERENT: "came out different ({of_these} in the masks)",
     Verdict.VACUOUS: "gave no proof",
     None: "had nothing to be compared with",
@@ -70,7 +70,7 @@ class Failure:
     repeat : int or str
     reason : str
     spec : Spec or None
-        None where another version kept it.
+        None where a different version kept it.
     """
 
     place: str
@@ -235,7 +235,7 @@ def _chapter(
 def _failure(kept_failure: KeptFailure) -> Failure:
     try:
         spec = Spec.model_validate(kept_failure.spec)
-    except ValidationError:  # another version stored it: listed, but in no table
+    except ValidationError:  # a different version stored it: listed, but in no table
         spec = None
     place = f"{kept_failure.key}/{kept_failure.machine}"
     return Failure(place, kept_failure.repeat, kept_failure.reason, spec)

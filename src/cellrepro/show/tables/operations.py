@@ -29,7 +29,7 @@ _QUESTIONS = {
     "n_repetitions": "repetitions of the step",
     "n_replays": "operations repeated",
     "n_asked": "replays of this operation",
-    "flips": "of these, with other bits",
+    "flips": "of these, with different bits",
     "arrival": "state before the step",
     "ends_as": "the repeated step ended in the bits of",
     "alignment": "operations that correspond",
@@ -84,14 +84,14 @@ def _warning_row(run: str, record: WarningRecord) -> dict[str, object]:
     }
 
 
-_OTHER_BITS = "other bits, %"
+_OTHER_BITS = "different bits, %"
 _WEIGHTS_DIFFER = "weights differ, %"
 
 
 def operation_table(audit: TrainingAudit) -> Styler:
     """List operations by line of code: flips, warning, effect, what holds it.
 
-    Bars: share of the replays that gave other bits, and of the weights that differ between repeats
+    Bars: share of the replays that differ in bits, and of the weights that differ between repeats
     in which this operation alone was left loose. ppm: pixels per million.
 
     Parameters

@@ -664,7 +664,7 @@ class Explorer {
       agree: "same object",
       only_a: `only ${this.scene.short.a}`,
       only_b: `only ${this.scene.short.b}`,
-      other_object: "cell in both, but another object",
+      other_object: "cell in both, but a different object",
     };
     const name = CATEGORIES[this.data.categories[p]];
     const { cells, root } = this.parts;

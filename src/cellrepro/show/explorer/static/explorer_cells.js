@@ -87,7 +87,7 @@ function storyElements(story, row, short) {
   const kind = story.kind[row];
   const sentence = {
     kept: "the same cell in both",
-    moved: "in both, elsewhere or with another outline",
+    moved: "in both, elsewhere or with a different outline",
     lost: `only ${a} has it`,
     gained: `only ${b} has it`,
     split: `one cell of ${a} is ${story.labels_b[row].length} cells of ${b}`,
