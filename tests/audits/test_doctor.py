@@ -4,11 +4,13 @@ import os
 from dataclasses import replace
 
 import pytest
+import torch
 
 from cellrepro.audits import double_run, torch_warning
 from cellrepro.audits.doctor import diagnose
 from cellrepro.audits.double_run import ShortRun
 from cellrepro.audits.gpu_findings import TorchBuild, judged, look_at_torch
+from cellrepro.audits.network_findings import network_findings
 from cellrepro.audits.torch_warning import device_of, effect_on_training, explain_warning
 from cellrepro.determinism import known_operations, process_start, profiles
 from cellrepro.determinism.automatic_profile import UsableDevices
@@ -38,6 +40,21 @@ def ends(monkeypatch):
 
 def said(found, level):
     return " ".join(finding.what for finding in found.findings if finding.level == level)
+
+
+def test_the_network_of_cellpose_itself_is_looked_at(tmp_path, monkeypatch):
+    """Absent, cut off on its way, and a different network under its name."""
+    monkeypatch.setenv("CELLPOSE_LOCAL_MODELS_PATH", str(tmp_path))
+    (absent,) = network_findings()
+    assert (absent.level, "downloaded" in absent.what) == ("info", True)
+    file = tmp_path / "cpsam_v2"
+    file.write_bytes(b"PK\x03\x04 and no more")
+    (damaged,) = network_findings()
+    assert (damaged.level, "cannot be read" in damaged.what) == ("warning", True)
+    torch.save({"downsample.down.0.weight": torch.zeros(32, 2, 3, 3)}, file)
+    (older,) = network_findings()
+    assert older.level == "warning"
+    assert "not one that Cellpose loads as it is: Cellpose 4 refuses networks of" in older.what
 
 
 def test_a_real_double_run_looks_good(command):

@@ -10,6 +10,7 @@ from cellrepro.asked import defaults
 from cellrepro.audits.double_run import DoubleRun, run_twice
 from cellrepro.audits.finding import LEVELS, Finding
 from cellrepro.audits.gpu_findings import gpu_findings
+from cellrepro.audits.network_findings import network_findings
 from cellrepro.audits.setup_findings import setup_findings
 from cellrepro.audits.small_training import N_STEPS
 from cellrepro.audits.version_findings import version_findings
@@ -117,7 +118,12 @@ def diagnose(
     """
     modes.check_mode(mode)
     setup = Setup(profiles.load(profile), mode, seed_of(mode, seed))
-    findings = [*version_findings(setup.profile), *gpu_findings(), *setup_findings(setup)]
+    findings = [
+        *version_findings(setup.profile),
+        *gpu_findings(),
+        *network_findings(),
+        *setup_findings(setup),
+    ]
     double_run = None
     possible_here = True
     no_training = why_no_training()
