@@ -24,12 +24,15 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
+from cellrepro.progress import print_note
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_segmentation
+from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.same.image_differences import difference_of
 from cellrepro.same.metrics import average_precision, compare_masks
+from cellrepro.store.store import Store
 
 if TYPE_CHECKING:
     from cellrepro.model.inference import Evaluator
@@ -112,6 +115,8 @@ def sensitivity(
         )
     )
     variations = _variations(plan.spec.settings, vary)
+    if not quiet:
+        print_note(segmenting_announced(plan, Store(store), n_each=1 + len(variations)))
     return in_child(
         partial(varied, request=plan.request, variations=variations),
         plan.request.setup,

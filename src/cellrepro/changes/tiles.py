@@ -19,18 +19,22 @@ from cellrepro.errors import BadInput
 from cellrepro.model.tile_layout import TileLayout
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
+from cellrepro.progress import print_note
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_segmentation
+from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.same.matching import matches, overlap
 from cellrepro.same.straight_borders import seam, straight_borders
+from cellrepro.store.store import Store
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns that are cut off at the beginning, so that tiles lie elsewhere; pixels."""
 OVERLAP = 0.4
 """Of tiles in the variant that overlaps more."""
 
+_N_VARIANTS = 2 + 2 * len(CROPS)  # whole, with more overlap; each crop on either scale
 _NEAR_CUT = 16  # pixels from where a crop begins: cells there are cut off
 
 
@@ -99,6 +103,8 @@ def tiles(
             f"settings.normalize has {', '.join(changed)}; tiles varies the normalisation "
             "itself: leave it out"
         )
+    if not quiet:
+        print_note(segmenting_announced(plan, Store(store), n_each=_N_VARIANTS))
     images = in_child(
         partial(tiled, request=plan.request),
         plan.request.setup,

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cellrepro.asked.spec import Spec
-from cellrepro.errors import BadInput
 from cellrepro.grid.grid_runs import Estimate, GridRun, GridRuns
 from cellrepro.grid.points import Grid
 from cellrepro.run.plan import Plan
+from cellrepro.run.stored_costs import MOST_READ, most_similar
 from cellrepro.run.training_recorder import CHECKPOINTS
 from cellrepro.store.store import Repeat
-
-_MOST_READ = 200
-"""Stored runs that are looked at."""
 
 
 def with_estimates(grid: Grid, runs: GridRuns) -> GridRuns:
@@ -30,7 +27,7 @@ def with_estimates(grid: Grid, runs: GridRuns) -> GridRuns:
     -------
     GridRuns
     """
-    past = [run.repeats[0] for run in grid.store.runs()[:_MOST_READ]]
+    past = [run.repeats[0] for run in grid.store.runs()[:MOST_READ]]
     plans = {point.plan.spec.key: point.plan for point in grid.points}
     return GridRuns(tuple(_with_estimate(run, plans[run.key], grid, past) for run in runs))
 
@@ -39,33 +36,12 @@ def _with_estimate(run: GridRun, plan: Plan, grid: Grid, past: Sequence[Repeat])
     """The run, with what its repeats will take if it is planned and its like is stored."""
     if run.status != "planned":
         return run
-    similar = _most_similar(past, plan.spec, plan.request.model.architecture)
+    similar = most_similar(past, plan.spec, plan.request.model.architecture)
     if similar is None:
         return run
     stored = [grid.store.repeat(run.key, run.machine, index) for index in range(grid.repeats)]
     n_missing = stored.count(None)
     return replace(run, estimate=_scaled(similar, plan, n_missing))
-
-
-def _most_similar(past: Sequence[Repeat], spec: Spec, architecture: str) -> Repeat | None:
-    """A repeat of the same kind, network and profile; of several, the nearest in epochs."""
-    candidates = [repeat for repeat in past if _is_similar(repeat, spec, architecture)]
-    return min(
-        candidates,
-        key=lambda repeat: abs(repeat.spec.epochs - spec.epochs),
-        default=None,
-    )
-
-
-def _is_similar(repeat: Repeat, spec: Spec, architecture: str) -> bool:
-    try:
-        return (
-            repeat.spec.task == spec.task
-            and repeat.spec.profile == spec.profile
-            and repeat.manifest.model.architecture == architecture
-        )
-    except BadInput:  # of a damaged one nothing is known
-        return False
 
 
 def _scaled(similar: Repeat, plan: Plan, n_repeats: int) -> Estimate:

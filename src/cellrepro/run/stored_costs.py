@@ -1,0 +1,82 @@
+"""What work of a kind took before, by what the store has of such runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cellrepro.asked.spec import Spec
+from cellrepro.errors import BadInput
+from cellrepro.progress import minutes
+from cellrepro.run.plan import Plan
+from cellrepro.store.store import Repeat, Store
+from cellrepro.words import amount
+
+MOST_READ = 200
+"""Stored runs that are looked at."""
+
+
+def most_similar(past: Sequence[Repeat], spec: Spec, architecture: str) -> Repeat | None:
+    """Find a repeat of the same kind, network and profile; of several, the nearest in epochs.
+
+    Parameters
+    ----------
+    past : sequence of Repeat
+    spec : Spec
+        Of what is to be done.
+    architecture : str
+        Of its network.
+
+    Returns
+    -------
+    Repeat or None
+    """
+    candidates = [repeat for repeat in past if _is_similar(repeat, spec, architecture)]
+    return min(
+        candidates,
+        key=lambda repeat: abs(repeat.spec.epochs - spec.epochs),
+        default=None,
+    )
+
+
+def segmenting_announced(plan: Plan, store: Store, *, n_each: int) -> str:
+    """Say what many segmentations of the same images will take, before they begin.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of one segmentation of each image.
+    store : Store
+        Where such a segmentation may be stored.
+    n_each : int
+        How often each image is segmented.
+
+    Returns
+    -------
+    str
+    """
+    n_in_all = plan.n_images * n_each
+    planned = (
+        f"{amount(plan.n_images, 'image')}, each segmented up to {n_each} times: {n_in_all} "
+        "segmentations, of which nothing is kept on the disk"
+    )
+    past = [run.repeats[0] for run in store.runs()[:MOST_READ]]
+    similar = most_similar(past, plan.spec, plan.request.model.architecture)
+    seconds = 0.0 if similar is None else similar.manifest.seconds.get("segment", 0.0)
+    if similar is None or not seconds or not similar.manifest.masks:
+        return f"{planned}; after the first image the progress says how long they take here"
+    of_one = seconds / len(similar.manifest.masks)
+    return (
+        f"{planned}; at most about {minutes(of_one * n_in_all)}, as one took {of_one:.1f} s in "
+        f"{similar.name}, and passes of the network are shared where they can be"
+    )
+
+
+def _is_similar(repeat: Repeat, spec: Spec, architecture: str) -> bool:
+    try:
+        return (
+            repeat.spec.task == spec.task
+            and repeat.spec.profile == spec.profile
+            and repeat.manifest.model.architecture == architecture
+        )
+    except BadInput:  # of a damaged one nothing is known
+        return False
