@@ -58,7 +58,8 @@ def test_sentences_of_masks():
     same, other = squares(), squares(grown=1)
     alone = {"x": compare_masks(same, other)}
     assert comparison_sentence(alone).endswith(
-        "Every cell has a counterpart that overlaps by half, and 434 ppm of the pixels differ."
+        "Every cell has a counterpart that overlaps by half, and 0.043 % of the pixels (434 ppm) "
+        "differ."
     )
     assert map_heading(agree([NOTHING] * 3)) == "3 runs: none holds an object"
     line = explore(same, same, same).scene["line"]

@@ -71,6 +71,15 @@ def share_text(share: float) -> str:
     return f"{percent:.0f} %"
 
 
+def pixels_text(ppm: float) -> str:
+    """A share of the pixels to read: in per cent, and in parts per million.
+
+    >>> pixels_text(1234.5), pixels_text(3)
+    ('0.12 % of the pixels (1 234 ppm)', 'less than 0.01 % of the pixels (3 ppm)')
+    """
+    return f"{share_text(ppm / 1e6)} of the pixels ({ppm_text(ppm)})"
+
+
 def span(low: str, high: str) -> str:
     """Both ends of a range as a sentence has them; the one value where they read alike.
 

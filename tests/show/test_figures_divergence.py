@@ -138,7 +138,7 @@ def test_growth_has_a_panel_for_everything_that_was_measured():
         Moment(3, 1000, 1000, 3e-5, 12000.0, 4, 3, ap50=(0.7, 0.6)),
     ]
     picture = growth_curve(moments)
-    assert "The weights drift apart: 0 to 3e-05; 12 000 ppm of the pixels" in texts(picture)
+    assert "The weights drift apart: 0 to 3e-05; 1.2 % of the pixels (12 000 ppm)" in texts(picture)
     weights, _, cells, scores, shares = picture.axes
     assert weights.lines[0].get_xydata().tolist() == [[1, 0], [2, math.inf], [3, 3e-5]]
     assert [bar.get_height() for bar in shares.patches] == [0, 4, 100]

@@ -14,7 +14,7 @@ from cellrepro.run.outcome import Outcome
 from cellrepro.run.train import train_with
 from cellrepro.same.weights import compare_weights
 from cellrepro.store.store import Repeat
-from cellrepro.words import amount, ppm_text, share_text
+from cellrepro.words import amount, pixels_text, share_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +73,7 @@ class Effect(Result):
         if not self.ppm:
             return "no pixel differs"
         unmatched = amount(self.n_objects, "object") if self.n_objects else "no object"
-        return f"up to {ppm_text(self.ppm)} of the pixels differ, {unmatched} without a match"
+        return f"up to {pixels_text(self.ppm)} differ, {unmatched} without a match"
 
 
 def measure_effect(

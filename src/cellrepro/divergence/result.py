@@ -14,7 +14,7 @@ from cellrepro.same.ledger_diff import Difference, LedgerComparison
 from cellrepro.same.operation_alignment import Alignment
 from cellrepro.same.verdicts import Verdict
 from cellrepro.store.ledger import STAGES
-from cellrepro.words import amount, ppm_text
+from cellrepro.words import amount, share_text
 
 _WHAT_IT_DID = {
     "agree": "got equal inputs and gave different outputs",
@@ -356,7 +356,7 @@ class Divergence(Result):
             text = (
                 f"{n_changed} of {amount(n_cells, 'cell')} changed in the end "
                 f"({n_lost} lost, {n_gained} gained, {n_outlines} with a different outline; "
-                f"{ppm_text(comparison.ppm)} of the pixels)"
+                f"{share_text(comparison.ppm / 1e6)} of the pixels)"
             )
         if comparison.weights is not None and not comparison.weights.equal:
             text += f"; the weights by {comparison.weights.relative_l2:.2g} of their length"

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from cellrepro.same.object_changes import ObjectKind
 from cellrepro.same.verdicts import Verdict, combine
-from cellrepro.words import amount, ppm_text, share_text
+from cellrepro.words import amount, pixels_text, share_text
 
 
 class ComparedImage(Protocol):
@@ -189,7 +189,7 @@ class MaskTotals:
         became = ", ".join(f"{n} {kind}" for kind, n in self.kinds.items() if n)
         return (
             f"{sides} differ: {amount(self.n_objects_a, 'cell')} in {a}, {self.n_objects_b} in "
-            f"{b}, over {images} ({became}). {changed}, and {ppm_text(self.ppm)} of the pixels "
+            f"{b}, over {images} ({became}). {changed}, and {pixels_text(self.ppm)} "
             "differ."
         )
 

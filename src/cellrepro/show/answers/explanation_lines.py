@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cellrepro.show.answers.recorded_lines import recorded_lines
-from cellrepro.words import amount, ppm_text, share_text, some
+from cellrepro.words import amount, pixels_text, share_text, some
 
 if TYPE_CHECKING:
     from cellrepro.changes.crops import Part
@@ -34,7 +34,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         n_cells = result.n_objects_a + result.n_objects_b
         yield (
             f"{result.n_unmatched} of {amount(n_cells, 'cell')} of both sides have no counterpart "
-            f"in the other ({share_text(result.changed)}), {ppm_text(result.ppm)} differ"
+            f"in the other ({share_text(result.changed)}), {pixels_text(result.ppm)} differ"
         )
         yield from _empty_lines(result)
     elif result is not None and explanation.part is None and not explanation.vacuous:

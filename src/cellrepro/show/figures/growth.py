@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import PALE, SERIES, Picture
-from cellrepro.words import amount, ppm_text, span
+from cellrepro.words import amount, pixels_text, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def _heading(moments: Sequence[Moment], masked: Sequence[Moment]) -> str:
     apart = span(f"{moments[0].relative_l2:.2g}", f"{moments[-1].relative_l2:.2g}")
     text = f"The weights {'drift' if len(moments) > 1 else 'are'} apart: {apart}"
     if masked:
-        text += f"; {ppm_text(masked[-1].ppm or 0.0)} of the pixels"
+        text += f"; {pixels_text(masked[-1].ppm or 0.0)}"
     return text
 
 
