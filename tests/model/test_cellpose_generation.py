@@ -60,7 +60,7 @@ def test_cellpose_3_segments_with_its_own_networks(small_data, installed):
     ("version", "loads_as", "note"),
     [
         ("3.1.1.2", "itself", ""),
-        ("4.0.9", None, "Cellpose 4 refuses networks of Cellpose 2 and 3; run it in Cellpose 3"),
+        ("4.0.9", None, "Cellpose 4 refuses networks of Cellpose 2 and 3; segment with"),
     ],
 )
 def test_describe_speaks_of_the_cellpose_that_is_installed(
@@ -72,7 +72,8 @@ def test_describe_speaks_of_the_cellpose_that_is_installed(
     torch.save({"downsample.down.0.weight": torch.zeros(32, 2, 3, 3)}, path)
     installed(version)
     described = describe(str(path))
-    assert (described.generation, described.loads_as, described.note) == ("2 or 3", loads_as, note)
+    assert (described.generation, described.loads_as) == ("2 or 3", loads_as)
+    assert described.note.startswith(note)
 
 
 def test_channels_are_chosen_in_cellpose_3_alone(small_data, installed):
