@@ -12,7 +12,7 @@ import cellrepro
 
 SOURCE = Path(cellrepro.__file__).parent
 ROOMS = [
-    *("bits", "determinism", "asked", "store", "trace", "images", "model", "same"),
+    *("bits", "determinism", "asked", "store", "trace", "arithmetic", "images", "model", "same"),
     *("process", "run", "changes", "grid", "audits", "divergence", "show"),
 ]
 """In the order in which they may build on each other; the command line and the demo on all."""

@@ -6,10 +6,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal, get_args
 
-Mode = Literal["off", "fast", "warn", "strict"]
+Mode = Literal["off", "fast", "warn", "strict", "portable"]
 """``off`` seeds and sets nothing, as plain Cellpose; ``fast`` fixes nothing but the seeds, ``warn``
 warns of operations without a deterministic implementation, ``strict`` makes them an error and puts
-the substitutes in place."""
+the substitutes in place, and ``portable`` also computes everything in an arithmetic that gives the
+same bits on every machine."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 """All of them, from the loosest."""

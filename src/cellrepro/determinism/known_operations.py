@@ -148,6 +148,6 @@ def may_race(
         return "mode warn lets operations race that have no deterministic implementation"
     if mode == "off":
         return "mode off fixes nothing: neither seeds, nor the order in which threads add"
-    if mode != "strict":
+    if mode not in ("strict", "portable"):
         return f"mode {mode} lets operations add in the order in which threads arrive"
     return None if loose is None else f"{loose} was left loose"

@@ -29,6 +29,9 @@ from cellrepro.libraries import has_library
 FREE = ("off", "fast")
 """Those in which no operation is asked to be deterministic."""
 
+SUBSTITUTING = ("strict", "portable")
+"""Those that put the substitutes in place."""
+
 _WORKSPACES = (":4096:8", ":16:8")  # with which cuBLAS gives equal bits; the first is faster
 
 _FIXED = (
@@ -106,18 +109,19 @@ def mode_in_force(
 
     ``fast`` sets what ``warn`` and ``strict`` set to PyTorch's defaults, whatever was before.
     Blocks nest: the innermost one's switches hold, but substitutes stay in place in blocks of other
-    modes inside ``strict``. Enter and leave from one thread while no other computes: the switches
-    are the process's.
+    modes inside ``strict`` and ``portable``. Enter and leave from one thread while no other
+    computes: the switches are the process's.
 
     Parameters
     ----------
-    mode : {"off", "fast", "warn", "strict"}
-        How strictly PyTorch is held.
+    mode : {"off", "fast", "warn", "strict", "portable"}
+        How strictly PyTorch is held. ``portable`` has the switches of ``strict``; its arithmetic is
+        put in force by `cellrepro.arithmetic.in_force.portable`.
     tf32 : bool
         How precise float32 products are is the profile's to say, so every mode sets it from this
         alone; ``off`` leaves it, too, as it was.
     loose : collection of str
-        Operations that ``strict`` puts no substitute in place of.
+        Operations that a mode puts no substitute in place of.
     device : str, optional
         On ``cpu`` and ``mps`` nothing is asked of cuBLAS; by default it is asked where there is
         CUDA.
@@ -135,7 +139,7 @@ def mode_in_force(
         If there is no such mode, ``chosen`` contradicts it, or cuBLAS was not told at the start of
         the process to be deterministic.
     NotPossibleHere
-        If the mode is ``warn`` or ``strict`` and PyTorch is not installed.
+        If the mode is ``warn``, ``strict`` or ``portable`` and PyTorch is not installed.
     RuntimeError
         If PyTorch does not take a switch.
     """
@@ -159,7 +163,7 @@ def mode_in_force(
     settings |= chosen
     expected: dict[str, object] = dict(settings)
     with ExitStack() as stack:
-        if mode == "strict":
+        if mode in SUBSTITUTING:
             placed = stack.enter_context(substitutes.applied(without=loose))
             expected["substitutes"] = [substitute.name for substitute in placed]
         stack.callback(write_switches, before)

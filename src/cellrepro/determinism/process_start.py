@@ -20,7 +20,7 @@ def startup_variables(seed: int | None, *, mode: Mode = "fast") -> dict[str, str
     ----------
     seed : int or None
         What the process will be seeded with; none where nothing is seeded.
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
 
     Returns
     -------

@@ -44,7 +44,7 @@ def seed_of(mode: Mode, seed: int | None) -> int | None:
 
     Parameters
     ----------
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
         Of determinism; ``off`` seeds nothing.
     seed : int or None
         As it was asked for, in [0, 2**32).

@@ -37,10 +37,13 @@ def measure_numeric_class(device: str = "cpu") -> dict[str, Any]:
         return {"name": value_digest(probes)[:12], "probes": probes}
     import torch
 
+    from cellrepro.torch_internals import modes_suspended_if_any
+
     cudnn = torch.backends.cudnn
     before = (cudnn.deterministic, cudnn.benchmark)
     autocast_off = torch.autocast(device.partition(":")[0], enabled=False)
-    with torch.inference_mode(False), torch.enable_grad(), autocast_off:
+    plain_arithmetic = modes_suspended_if_any()  # also in mode portable: what PyTorch itself gives
+    with torch.inference_mode(False), torch.enable_grad(), autocast_off, plain_arithmetic:
         try:
             # No algorithm that adds in varying order.
             cudnn.deterministic = True

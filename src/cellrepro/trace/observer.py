@@ -304,8 +304,9 @@ class Observer(TorchDispatchMode):
 # -- source lines --------------------------------------------------------------------------
 
 _ENGINE = torch_graph._engine_run_backward.__code__  # of a backward pass asked for in Python
+_ARITHMETIC = Path(__file__).parent.parent / "arithmetic" / "portable_mode.py"  # of mode portable
 _LIBRARIES = tuple(
-    str(Path(file).parent) + os.sep for file in (torch.__file__, np.__file__, __file__)
+    str(Path(file).parent) + os.sep for file in (torch.__file__, np.__file__, __file__, _ARITHMETIC)
 )
 # These act for whoever calls them.
 _PLUMBING = {

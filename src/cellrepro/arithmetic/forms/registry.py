@@ -1,0 +1,46 @@
+"""How a function becomes the portable form of an operation, and says that it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+PortableForm: TypeAlias = Callable[..., Any]
+"""Has the parameters of the ATen operation whose form it is."""
+
+
+class NoPortableForm(Exception):
+    """What an operation was asked for has no portable form; its text says what."""
+
+
+class PortableForms(dict[str, PortableForm]):
+    """Forms by the name of the operation, without overload and the ``_`` of writing in place."""
+
+    def of(self, *names: str) -> Callable[[PortableForm], PortableForm]:
+        """Register the function below as the form of operations."""
+
+        def register(form: PortableForm) -> PortableForm:
+            for name in names:
+                self[name] = form
+            return form
+
+        return register
+
+
+def axes_of(dim: int | Sequence[int] | None) -> Sequence[int] | None:
+    """Axes as PyTorch writes them: none, one, or several."""
+    return [dim] if isinstance(dim, int) else dim
+
+
+def pair(values: Sequence[int]) -> tuple[int, int]:
+    """One number along Y and X, or one for each."""
+    return values[0], values[-1]
+
+
+def check_float32(name: str, *tensors: torch.Tensor | None) -> None:
+    """Refuse other numbers than those of float32; None stands for a tensor that is not there."""
+    for tensor in tensors:
+        if tensor is not None and tensor.dtype != torch.float32:
+            raise NoPortableForm(f"has a portable form for float32 only, and got {tensor.dtype}")

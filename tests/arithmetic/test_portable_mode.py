@@ -1,0 +1,191 @@
+"""The mode: what is refused, by which name and line, and what is not touched."""
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+import cellrepro
+from cellrepro.arithmetic import proof
+from cellrepro.arithmetic.not_portable import NotPortable
+from cellrepro.arithmetic.operations import portable_operations
+from cellrepro.arithmetic.portable_mode import portable_arithmetic
+from cellrepro.errors import NotPossibleHere
+
+pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
+
+
+class Spectral(nn.Module):
+    def forward(self, x):
+        return torch.fft.fft(x).abs()
+
+
+def line_of(function, text):
+    lines, begin = inspect.getsourcelines(function)
+    return begin + next(index for index, line in enumerate(lines) if text in line)
+
+
+def test_an_operation_without_portable_form_is_refused_by_name_and_line():
+    network = nn.Sequential(nn.Linear(4, 4), Spectral())
+    with pytest.raises(NotPortable) as refusal, portable_arithmetic():
+        network(torch.ones(2, 4))
+    site = refusal.value.site
+    assert site.op == "aten._fft_r2c.default"
+    assert site.module == "1"
+    assert site.source.endswith(
+        f"test_portable_mode.py:{line_of(Spectral.forward, 'fft')} in forward"
+    )
+    assert "1, " in str(refusal.value)
+
+
+class WithOwnBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.cumsum(gradient, 0)
+
+
+def test_so_is_one_of_the_backward_pass():
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(NotPortable, match="cumsum") as refusal, portable_arithmetic():
+        WithOwnBackward.apply(x).sum().backward()
+    assert refusal.value.site.phase == "backward"
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda: torch.ones(3, 3).bfloat16() @ torch.ones(3, 3).bfloat16(), "float32"),
+        (lambda: torch.randn(3), "no portable form"),
+        (lambda: torch.ones(3).pow(1.3), "exponents"),
+        (lambda: torch.ones(3).prod(), "order"),
+        (lambda: torch.ones(3).cumsum(0), "no portable form"),
+        (lambda: nn.functional.gelu(torch.ones(3), approximate="tanh"), "approximate"),
+    ],
+)
+def test_what_has_none_says_why(call, reason):
+    with pytest.raises(NotPortable, match=reason), portable_arithmetic():
+        call()
+
+
+def test_whole_numbers_need_no_other_form():
+    with portable_arithmetic():
+        counts = torch.arange(10).cumsum(0)
+        assert counts[-1].item() == 45
+        assert torch.ones(4, dtype=torch.int64).sum().item() == 4
+        assert torch.bincount(torch.tensor([0, 1, 1])).tolist() == [1, 2]
+
+
+def test_writing_in_place_and_into_what_is_given():
+    with portable_arithmetic():
+        x = torch.full((3,), 4.0)
+        assert x.sqrt_() is x
+        out = torch.empty(2, 2)
+        torch.mm(torch.eye(2), torch.eye(2), out=out)
+        y = torch.ones(3).add_(torch.ones(3), alpha=0.5)
+    assert x.tolist() == [2, 2, 2]
+    assert out.tolist() == [[1, 0], [0, 1]]
+    assert y.tolist() == [1.5, 1.5, 1.5]
+
+
+def test_a_factor_and_a_sum_are_two_roundings():
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(2, 1000, generator=generator)
+    with portable_arithmetic():
+        actual = [torch.add(a, b, alpha=0.1), torch.addcmul(a, b, b, value=0.1), a.lerp(b, 0.1)]
+    factor = torch.tensor(0.1)
+    expected = [a + b * factor, a + (b * factor) * b, a + (b - a) * factor]
+    for given, wanted in zip(actual, expected, strict=True):
+        assert torch.equal(given, wanted)
+
+
+# -- the proof -----------------------------------------------------------------------------
+
+
+def test_this_processor_is_as_assumed():
+    proof.prove("cpu")
+
+
+def test_a_library_that_rounds_otherwise_is_refused(monkeypatch):
+    def rounded(left, right):
+        return (left.float() @ right.float()).double()
+
+    monkeypatch.setattr(torch, "mm", rounded)
+    with pytest.raises(NotPossibleHere, match="products of large whole numbers"):
+        proof.prove("cpu")
+
+
+def test_numbers_flushed_to_zero_are_refused():
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush denormal numbers")
+    try:
+        with pytest.raises(NotPossibleHere, match="flushed to zero"):
+            proof.prove("cpu")
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_a_device_without_float64_is_refused():
+    with pytest.raises(NotPossibleHere, match=r"mps, which has no float64.*profile cpu"):
+        proof.prove("mps")
+
+
+# -- what of a step is portable ------------------------------------------------------------
+
+
+def test_operations_of_a_step_are_listed():
+    network = nn.Sequential(nn.Linear(4, 4), Spectral())
+    found = portable_operations(lambda: network(torch.ones(2, 4)).sum().backward(), model=network)
+    forms = {operation.name: operation.form for operation in found.operations}
+    assert forms["_fft_r2c"] == "missing"
+    assert forms["addmm"] == "replaced"
+    assert forms["detach"] == "exact"
+    assert "not portable" in str(found)
+    assert (
+        f"_fft_r2c (forward of 1, test_portable_mode.py:{line_of(Spectral.forward, 'fft')}"
+        in str(found)
+    )
+
+
+def test_a_portable_step_is_said_to_be_so():
+    network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.GELU())
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+
+    def step():
+        network(torch.rand(8, 4)).square().mean().backward()
+        optimizer.step()
+
+    assert str(portable_operations(step)).startswith("portable: ")
+    assert network[1].num_batches_tracked == 1
+    assert str(portable_operations(lambda: None)).startswith("vacuous")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.uint8], ids=str)
+def test_of_equal_numbers_the_first_comes_first(dtype):
+    """Also of whole numbers: their order is part of what a sort gives."""
+    numbers = torch.tensor([2, 1, 2, 1, 3] * 40, dtype=dtype)
+    expected = sorted(range(len(numbers)), key=lambda place: numbers[place].item())
+    with portable_arithmetic():
+        ascending = numbers.argsort()
+        values, largest = numbers.topk(100)
+        value, third = numbers.kthvalue(3)
+    assert ascending.tolist() == expected
+    assert largest.tolist() == sorted(range(200), key=lambda place: -numbers[place].item())[:100]
+    assert values[0] == 3
+    assert (value.item(), third.item()) == (1, expected[2])
+
+
+def test_every_block_is_proved_anew():
+    with cellrepro.portable():
+        pass
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush denormal numbers")
+    try:
+        with pytest.raises(NotPossibleHere, match="flushed to zero"), cellrepro.portable():
+            pass
+    finally:
+        torch.set_flush_denormal(False)
