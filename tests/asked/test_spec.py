@@ -113,6 +113,15 @@ def test_mode_off_has_no_seed():
             make_spec(**without | {"mode": "off"} | given)
 
 
+def test_mode_portable_has_float32_only():
+    portable = FIELDS | {"mode": "portable"}
+    assert make_spec(**portable).mode == "portable"
+    with pytest.raises(
+        BadInput, match=r"mode portable .*profile in bfloat16.*use a profile in float32"
+    ):
+        make_spec(**portable | {"profile_settings": {"device": "cpu", "dtype": "bfloat16"}})
+
+
 def test_a_switch_that_a_profile_sets_is_part_of_the_key_and_must_suit_the_mode():
     usual = FIELDS["profile_settings"]
     benchmark = {**usual, "switches": {"cudnn_benchmark": True}}

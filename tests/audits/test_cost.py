@@ -82,9 +82,9 @@ def test_every_variant_takes_the_same_steps_under_its_own_switches(monkeypatch):
     runs = dict(zip(["warm-up", *seconds], zip(seen[::2], seen[1::2], strict=True), strict=True))
     expected = {  # whose loop, deterministic, only warning, memory filled, cuDNN, substitutes
         "plain": ("train_seg", False, False, True, False, False),
-        "fast": ("_loss", False, False, True, False, False),
-        "warn": ("_loss", True, True, False, True, False),
-        "strict": ("_loss", True, False, False, True, True),
+        "fast": ("_loss_of", False, False, True, False, False),
+        "warn": ("_loss_of", True, True, False, True, False),
+        "strict": ("_loss_of", True, False, False, True, True),
         "others": ("train_seg", True, True, True, True, False),
         "algorithms": ("train_seg", True, True, False, False, False),
         "cudnn": ("train_seg", False, False, True, True, False),

@@ -19,7 +19,7 @@ from cellrepro.run.planning import plan_segmentation
         ((5, 80, 96), True, {"diameter": 151.0, "do_3D": True}, "of the 5 planes .* none"),
         ((80, 96), False, {"diameter": 1e-4}, "more pixels than OpenCV can count"),
         ((80, 96), False, {"diameter": 0.14}, "less than one step"),
-        ((80, 96, 3), False, {"normalize": {"lowhigh": ((0, 1), (0, 2))}}, "has 3 channels"),
+        ((80, 96, 3), False, {"normalize": {"lowhigh": ((0, 1), (0, 2))}}, "is given 3 channels"),
     ],
 )
 def test_limits(shape, stack, options, expected):

@@ -36,13 +36,15 @@ EXCHANGE = """
 import pickle, sys
 from pathlib import Path
 import numpy as np, torch
+from cellrepro.model.gradient_sum import GradientSum
 from cellrepro.run.rank_team import RankTeam, in_touch
 place, rank = Path(sys.argv[1]), int(sys.argv[2])
 generator = np.random.default_rng(rank)
 network = torch.nn.ParameterList([torch.zeros(40, 7), torch.zeros(9), torch.zeros(3)])
 n_images = [3, 1, 0][rank]
+own = torch.from_numpy(generator.normal(size=(40, 7)).astype("float32"))
 if n_images:
-    network[0].grad = torch.from_numpy(generator.normal(size=(40, 7)).astype("float32"))
+    network[0].grad = own.clone()
 if rank == 1:
     network[1].grad = torch.ones(9)
 with in_touch(place / "meeting", rank, 3, torch.device("cpu")) as groups:
@@ -56,8 +58,15 @@ with in_touch(place / "meeting", rank, 3, torch.device("cpu")) as groups:
         team.compare(network)
     except Exception as error:
         said = str(error)
-grads = [None if one.grad is None else one.grad.numpy() for one in network]
-(place / str(rank)).write_bytes(pickle.dumps((loss, n, grads, said, len(team.generators))))
+    grads = [None if one.grad is None else one.grad.numpy().copy() for one in network]
+    total = GradientSum(network)
+    total.taken()
+    if rank < 2:
+        network[0].grad = own
+    losses = team.add(total, float(rank) if rank < 2 else None)
+    total.leave_mean(2)
+left = (loss, n, grads, said, len(team.generators), losses, network[0].grad.numpy())
+(place / str(rank)).write_bytes(pickle.dumps(left))
 """
 
 
@@ -72,12 +81,14 @@ def test_gradients_of_all_ranks_in_their_order(tmp_path):
         np.random.default_rng(rank).normal(size=(40, 7)).astype("float32") for rank in (0, 1)
     )
     expected = first * np.float32(3 / 4) + second * np.float32(1 / 4)
-    for loss, n, grads, said, n_generators in found:
+    for loss, n, grads, said, n_generators, losses, mean in found:
         assert (loss, n, n_generators) == (0.25, 4, 3)
         assert said.startswith("rank 2 has different weights than rank 0")
         assert grads[0].tobytes() == expected.tobytes()
         assert grads[1].tolist() == [0.25] * 9
         assert grads[2] is None
+        assert losses == [0.0, 1.0]
+        assert mean.tobytes() == ((first + second) / np.float32(2)).tobytes()
 
 
 LEFT_ALONE = """
@@ -202,6 +213,23 @@ def test_other_numbers_of_ranks_differ_and_it_is_said(two_ranks, small_data):
     page = (store / "report" / "index.html").read_text()
     assert "numbers of ranks" in page
     assert RANKS_DIFFER in page
+
+
+@pytest.mark.slow
+def test_in_mode_portable_the_number_of_ranks_makes_no_difference(small_data, tmp_path):
+    """Also of a last batch in which a rank has no image."""
+    fields = {"mode": "portable", "batch_size": 3, "images_per_epoch": 5, "repeats": 1}
+    answers = {
+        ranks: run_command(*command(small_data, tmp_path, **fields, ranks=ranks))
+        for ranks in (1, 2, 3)
+    }
+    weights = {answer.json["repeats"][0]["weights"] for answer in answers.values()}
+    assert len(weights) == 1
+    keys = [answer.json["key"] for answer in answers.values()]
+    compared = run_command("compare", keys[0], keys[2], "--store", tmp_path, "--json")
+    assert "weights" not in compared.json["differs"]
+    assert RANKS_DIFFER not in compared.json["notes"]
+    assert "promises" not in " ".join(compared.json["notes"])
 
 
 def started(data, store, *more, **variables):

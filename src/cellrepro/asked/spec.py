@@ -128,6 +128,13 @@ class Spec(Hyperparameters):
                 f"mode off seeds nothing, and {' and '.join(given)} is given: leave it out (null "
                 "in a grid), or use mode fast, which seeds and fixes nothing else"
             )
+        precision = info.data.get("profile_settings", {}).get("dtype", "float32")
+        if mode == "portable" and precision != "float32":
+            raise ValueError(
+                f"mode portable was asked for with a profile in {precision}, in which the order of "
+                "additions cannot be made not to matter: half of the digits would be lost; use a "
+                "profile in float32 (cpu, cuda), or mode strict"
+            )
         check_switches(mode, info.data.get("profile_settings", {}).get("switches", {}))
         return mode
 

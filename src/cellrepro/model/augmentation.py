@@ -132,6 +132,14 @@ def upcoming_crops(
     return crops
 
 
+def pass_over_crop() -> None:
+    """Draw what `augment` draws for one image, for which another process draws the same.
+
+    As `upcoming_crops`: scale, angle, flip, and the place along Y and X.
+    """
+    np.random.rand(5)
+
+
 def middle_crops(arrays: Sequence[np.ndarray], device: torch.device | str) -> torch.Tensor:
     """Take the middle of each array, as it is; zeros stand around a smaller one.
 

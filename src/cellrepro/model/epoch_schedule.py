@@ -40,7 +40,7 @@ def learning_rates(n_epochs: int, learning_rate: float) -> np.ndarray:
     if n_epochs < 100:
         return rates[:n_epochs]
     stage_length = 10 if n_epochs > 300 else 5
-    rates[-10 * stage_length :] /= 2.0 ** np.repeat(np.arange(1, 11), stage_length)
+    rates[-10 * stage_length :] /= 2 ** np.repeat(np.arange(1, 11), stage_length)  # exact: integers
     return rates
 
 

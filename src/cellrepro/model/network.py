@@ -60,7 +60,9 @@ def build(
     """
     import torch
 
-    with generators_kept():
+    from cellrepro.torch_internals import modes_suspended_if_any
+
+    with generators_kept(), modes_suspended_if_any():
         if source.architecture in ENCODERS:
             refuse_own_network(source.architecture)
             network = seeded_network(source.architecture, seed=seed)

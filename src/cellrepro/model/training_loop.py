@@ -17,7 +17,13 @@ from cellrepro.asked.hyperparameters import Hyperparameters
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.augmentation import augment, middle_crops, upcoming_crops
+from cellrepro.model.augmentation import (
+    Crop,
+    augment,
+    middle_crops,
+    pass_over_crop,
+    upcoming_crops,
+)
 from cellrepro.model.cellpose_generation import refuse_training
 from cellrepro.model.epoch_schedule import (
     TEST_SEED,
@@ -27,6 +33,7 @@ from cellrepro.model.epoch_schedule import (
     looks_at_test_images,
     spread_seed,
 )
+from cellrepro.model.gradient_sum import GradientSum
 from cellrepro.model.prepared_images import USUAL, CellposeImages, PreparedImages
 from cellrepro.store.checkpoints import LoopState
 
@@ -88,6 +95,12 @@ class Team(Protocol):
     def share(self, network: Any, loss: float, n_images: int) -> tuple[float, int]:
         """Turn the gradients of this rank's images into those of the batch; its loss and images."""
 
+    def add(self, gradients: GradientSum, loss: float | None) -> list[float]:
+        """Add the gradients that each rank has of one image, in the order of the ranks.
+
+        The loss is none of a rank without an image; those of the others are returned.
+        """
+
     def compare(self, network: Any) -> None:
         """After an epoch: raise unless all ranks have the same weights."""
 
@@ -109,6 +122,50 @@ class _EpochInProgress:
     order: np.ndarray
     position: int = 0
     total_loss: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Some prepared images, before they are augmented.
+
+    Attributes
+    ----------
+    pixels, flows : list of ndarray of float32, shape (C, Y, X)
+    sizes : ndarray of float, shape (n_images,), or None
+        What each is first divided by.
+    """
+
+    pixels: list[np.ndarray]
+    flows: list[np.ndarray]
+    sizes: np.ndarray | None
+
+    def only(self, position: int) -> _Batch:
+        """One of them."""
+        part = slice(position, position + 1)
+        sizes = None if self.sizes is None else self.sizes[part]
+        return _Batch(self.pixels[part], self.flows[part], sizes)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What the network is shown of some images, and what it is to give.
+
+    Attributes
+    ----------
+    inputs, targets : torch.Tensor of float32, shape (n_images, C, CROP_SIZE, CROP_SIZE)
+        Pixels, and flows.
+    """
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+
+    @classmethod
+    def joined(cls, images: Sequence[_Shown]) -> _Shown:
+        """Several as one."""
+        import torch
+
+        inputs = torch.cat([image.inputs for image in images])
+        return cls(inputs, torch.cat([image.targets for image in images]))
 
 
 @dataclass(frozen=True)
@@ -167,6 +224,10 @@ class TrainingLoop:
         Is told of every step.
     team : Team, optional
         The ranks that this loop is one of.
+    image_by_image : bool
+        Whether the gradient of each image is computed by itself, and they are added in the order
+        of the images, as in mode ``portable``. Then every rank draws for all images what one
+        process would draw, and the number of ranks makes no difference.
 
     Attributes
     ----------
@@ -200,6 +261,7 @@ class TrainingLoop:
         on_epoch: Callable[[Epoch], None] = _nothing_after,
         watch: Watch | None = None,
         team: Team | None = None,
+        image_by_image: bool = False,
     ) -> None:
         import torch
 
@@ -215,6 +277,7 @@ class TrainingLoop:
         self._on_epoch = on_epoch
         self._watch = Watch() if watch is None else watch
         self._team = team
+        self._image_by_image = image_by_image
         if images_per_epoch is not None:
             images_per_epoch = whole("images_per_epoch", images_per_epoch, 1)
 
@@ -336,7 +399,8 @@ class TrainingLoop:
         seed = epoch_seed(self._data_seed, index)
         np.random.seed(seed)
         self._epoch = _EpochInProgress(self._images.train.drawn_order(self._n_draws))
-        if self._team is not None:  # one order for all; each augments its own share
+        if self._team is not None and not self._image_by_image:
+            # one order for all; each augments its own share
             np.random.seed(spread_seed(seed, self._team.rank))
         for group in self.optimizer.param_groups:
             group["lr"] = self._rates[index]
@@ -368,13 +432,15 @@ class TrainingLoop:
         """Indices of the next batch; of several ranks, of this one's share of it."""
         begin = self._epoch.position
         indices = self._epoch.order[begin : begin + self._batch_size]
-        if self._team is None:
+        if self._team is None or self._image_by_image:
             return indices
         return indices[self._team.rank :: self._team.n_ranks]
 
     def _gradients(self, indices: np.ndarray) -> _BatchLoss:
         """Leave the gradients of a batch in the network."""
         self.optimizer.zero_grad()
+        if self._image_by_image:
+            return self._gradients_image_by_image(indices)
         if self._team is None:
             loss = self._loss(indices, self._images.train, is_watched=True)
             loss.backward()
@@ -387,34 +453,126 @@ class TrainingLoop:
         mean, n_images = self._team.share(self._network, own_loss, len(indices))
         return _BatchLoss(mean, n_images)
 
+    def _gradients_image_by_image(self, batch: np.ndarray) -> _BatchLoss:
+        """Leave the gradients of a batch in the network, added in the order of its images."""
+        shown = self._own_images(batch)
+        gradients = GradientSum(self._network)
+        losses: list[float] = []
+        outputs: list[torch.Tensor] = []
+        n_ranks = 1 if self._team is None else self._team.n_ranks
+        for first in range(0, len(shown), n_ranks):
+            own_loss = None
+            for image in shown[first : first + n_ranks]:
+                if image is None:
+                    self._pass_over_dropping()
+                    continue
+                output = self._network(image.inputs)[0]
+                loss = self._loss_of(image, output)
+                loss.backward()
+                own_loss = loss.item()
+                outputs.append(output.detach())
+            if self._team is not None:
+                losses += self._team.add(gradients, own_loss)
+            elif own_loss is not None:
+                losses.append(own_loss)
+                gradients.add(gradients.taken())
+        gradients.leave_mean(len(batch))
+        mean_loss = sum(losses) / len(batch)
+        self._tell_of_outputs(outputs, mean_loss)
+        return _BatchLoss(mean_loss, len(batch))
+
+    def _own_images(self, batch: np.ndarray) -> list[_Shown | None]:
+        """Augment the images of a batch that this rank computes; none stands for another rank's.
+
+        How the others are cropped is drawn all the same, so that the generator of every rank
+        stands where that of one process would.
+        """
+        images = self._taken(batch, self._images.train)
+        crops = self._upcoming_crops(images)
+        rank, n_ranks = (0, 1) if self._team is None else (self._team.rank, self._team.n_ranks)
+        shown: list[_Shown | None] = []
+        for position in range(len(batch)):
+            if position % n_ranks == rank:
+                shown.append(self._shown(images.only(position)))
+                continue
+            shown.append(None)
+            if self._settings.augmentation:
+                pass_over_crop()
+        own = [image for image in shown if image is not None]
+        if own:
+            self._tell_of_batch(batch[rank::n_ranks], crops[rank::n_ranks], _Shown.joined(own))
+        return shown
+
+    def _pass_over_dropping(self) -> None:
+        """Draw which layers the network drops of an image that another rank computes.
+
+        As ``CPSAM.forward`` of Cellpose 4.2.1.1 draws: a number for each layer.
+        """
+        import torch
+
+        if self._network.rdrop > 0:
+            torch.rand((1, len(self._network.encoder.blocks)), device=self._network.device)
+
     def _loss(
         self, indices: np.ndarray, part: PreparedImages, *, is_watched: bool = False
     ) -> torch.Tensor:
         """Compute the mean loss of some images; who watches is told of those trained on."""
-        from cellpose.train import _get_batch, _loss_fn_seg
-
-        pixels, flows = _get_batch(indices, data=part.images, labels=part.flows)
-        crops = []
-        if self._settings.augmentation:
-            sizes = None if part.sizes is None else part.sizes[indices]
-            scale_range = self._settings.scale_range
-            if is_watched:
-                crops = upcoming_crops(pixels, sizes=sizes, scale_range=scale_range)
-            inputs, targets = augment(
-                pixels, flows, self._network.device, sizes=sizes, scale_range=scale_range
-            )
-        else:
-            inputs = middle_crops(pixels, self._network.device)
-            targets = middle_crops(flows, self._network.device)
+        images = self._taken(indices, part)
+        crops = self._upcoming_crops(images) if is_watched else []
+        shown = self._shown(images)
         if is_watched:
-            names = [self._images.names[index] for index in indices]
-            self._watch.batch(names, [asdict(crop) for crop in crops], inputs, targets)
-        output = self._network(inputs)[0]
-        loss = _loss_fn_seg(targets, output, self._network.device)
+            self._tell_of_batch(indices, crops, shown)
+        output = self._network(shown.inputs)[0]
+        loss = self._loss_of(shown, output)
         if is_watched:
             self._watch.forward(output)
             self._watch.loss(loss)
         return loss
+
+    def _loss_of(self, shown: _Shown, output: torch.Tensor) -> torch.Tensor:
+        from cellpose.train import _loss_fn_seg
+
+        return _loss_fn_seg(shown.targets, output, self._network.device)
+
+    def _taken(self, indices: np.ndarray, part: PreparedImages) -> _Batch:
+        from cellpose.train import _get_batch
+
+        pixels, flows = _get_batch(indices, data=part.images, labels=part.flows)
+        return _Batch(pixels, flows, None if part.sizes is None else part.sizes[indices])
+
+    def _upcoming_crops(self, images: _Batch) -> list[Crop]:
+        """How images are about to be cropped; nothing where they are shown as they are."""
+        if not self._settings.augmentation:
+            return []
+        scale_range = self._settings.scale_range
+        return upcoming_crops(images.pixels, sizes=images.sizes, scale_range=scale_range)
+
+    def _shown(self, images: _Batch) -> _Shown:
+        """Augment some images, or take their middle."""
+        device = self._network.device
+        if not self._settings.augmentation:
+            inputs = middle_crops(images.pixels, device)
+            return _Shown(inputs, middle_crops(images.flows, device))
+        inputs, targets = augment(
+            images.pixels,
+            images.flows,
+            device,
+            sizes=images.sizes,
+            scale_range=self._settings.scale_range,
+        )
+        return _Shown(inputs, targets)
+
+    def _tell_of_batch(self, indices: np.ndarray, crops: Sequence[Crop], shown: _Shown) -> None:
+        names = [self._images.names[index] for index in indices]
+        cropped = [asdict(crop) for crop in crops]
+        self._watch.batch(names, cropped, shown.inputs, shown.targets)
+
+    def _tell_of_outputs(self, outputs: list[torch.Tensor], mean_loss: float) -> None:
+        import torch
+
+        if outputs:
+            self._watch.forward(torch.cat(outputs))
+        self._watch.loss(torch.tensor(mean_loss, dtype=torch.float64))
 
     def _test_loss(self) -> float:
         """Compute the mean loss over the test images, as Cellpose draws and crops them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -104,7 +104,13 @@ class Child:
 
     @contextmanager
     def prepared(self) -> Iterator[torch.device]:
-        """`enter`, and put the mode in force for one block; `loosened` is the caller's to add."""
+        """`enter`, and put the mode in force for one block; `loosened` is the caller's to add.
+
+        Raises
+        ------
+        NotPossibleHere
+            If the mode is ``portable`` and the device does not compute as it assumes.
+        """
         from cellrepro.determinism.modes import mode_in_force
         from cellrepro.determinism.substitutes import SUBSTITUTES
 
@@ -113,14 +119,33 @@ class Child:
         loose = self.setup.loose
         without_substitute = [op for item in SUBSTITUTES for op in item.replaces if op == loose]
         switches = {str(name): wanted for name, wanted in profile.switches.items()}
-        with mode_in_force(
+        in_force = mode_in_force(
             self.setup.mode,
             loose=without_substitute,
             device=profile.kind,
             tf32=profile.tf32,
             chosen=switches,
-        ):
+        )
+        with in_force, self._arithmetic(device):
             yield device
+
+    @contextmanager
+    def _arithmetic(self, device: torch.device) -> Iterator[None]:
+        """What numbers are computed with: in mode ``portable`` its own arithmetic."""
+        if self.setup.mode != "portable":
+            yield
+            return
+        from cellrepro.arithmetic.in_force import proved_arithmetic
+
+        with ExitStack() as stack:
+            if has_library("cellpose"):
+                from cellrepro.model.portable_cellpose import portable_cellpose
+                from cellrepro.model.portable_training import portable_training
+
+                stack.enter_context(portable_cellpose())
+                stack.enter_context(portable_training())
+            stack.enter_context(proved_arithmetic(device))
+            yield
 
     @contextmanager
     def opened(self, model: ModelSource, *, dtype: str | None = None) -> Iterator[Opened]:

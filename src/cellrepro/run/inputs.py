@@ -110,4 +110,5 @@ def training_loop(
         on_epoch=on_epoch,
         watch=watch,
         team=team,
+        image_by_image=spec.mode == "portable",
     )

@@ -12,10 +12,10 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, as_completed
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -24,6 +24,7 @@ from cellrepro.bits.tensor_digests import tensors_digest
 from cellrepro.determinism import generator_states
 from cellrepro.errors import CellreproError
 from cellrepro.model.encoders import CellposeNetwork
+from cellrepro.model.gradient_sum import GradientSum
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.endings import RunError, reworded
 from cellrepro.store import checkpoints
@@ -213,6 +214,7 @@ class RankTeam:
         loop: TrainingLoop,
         *,
         seeded: bool,
+        is_portable: bool = False,
         checkpoint: Path | None = None,
     ) -> None:
         """Bring this rank to where the first rank stands.
@@ -225,6 +227,8 @@ class RankTeam:
             At its beginning.
         seeded : bool
             Whether the initial weights follow from a seed, and are the same in every rank.
+        is_portable : bool
+            Whether every rank draws what one process would draw, from the first rank's generators.
         checkpoint : Path, optional
             The first rank's: the one from which it goes on.
 
@@ -242,7 +246,10 @@ class RankTeam:
             state = plain.training_state()
             network.load_state_dict(state.network)
             loop.restore(state.loop)
-            generator_states.restore(plain.loop["ranks"][self.rank])
+            if not is_portable:
+                generator_states.restore(plain.loop["ranks"][self.rank])
+        if is_portable:
+            self._take_generators_of_first()
         self.compare(network)
 
     def compare(self, network: CellposeNetwork) -> None:
@@ -302,26 +309,89 @@ class RankTeam:
             if any(share.has_gradient[i] for share in shares)
         ]
         weights = [share.n_images / n_all for share in shares]
-        for bucket in _buckets(trained):
-            self._average_gradients(bucket, weights)
+        for bucket in _buckets(range(len(trained)), trained):
+            self._average_gradients([trained[index] for index in bucket], weights)
         return sum(share.loss * share.n_images for share in shares) / n_all, n_all
+
+    def add(self, gradients: GradientSum, loss: float | None) -> list[float]:
+        """Add the gradients that each rank has of one image, in the order of the ranks.
+
+        Parameters
+        ----------
+        gradients : GradientSum
+            Of this rank's network; they are taken out of it.
+        loss : float or None
+            Of this rank's image; None where it has none.
+
+        Returns
+        -------
+        list of float
+            The losses of all ranks that had an image, in their order.
+
+        Raises
+        ------
+        RunError
+            If a rank is lost.
+        """
+        own = gradients.taken()
+        has_gradient = [gradient is not None for gradient in own]
+        n_images = 0 if loss is None else 1
+        shares = self._exchanged(_Share(loss or 0.0, n_images, has_gradient))
+        indices = [
+            index for index in range(len(own)) if any(share.has_gradient[index] for share in shares)
+        ]
+        for bucket in _buckets(indices, gradients.parameters):
+            self._add_bucket(gradients, own, bucket, shares)
+        return [share.loss for share in shares if share.n_images]
+
+    def _add_bucket(
+        self,
+        gradients: GradientSum,
+        own: list[torch.Tensor | None],
+        bucket: list[int],
+        shares: list[_Share],
+    ) -> None:
+        """Add what all ranks have of some parameters."""
+        parameters = [gradients.parameters[index] for index in bucket]
+        of_ranks = self._gathered(parameters, [own[index] for index in bucket])
+        for share, of_rank in zip(shares, of_ranks, strict=True):
+            pieces = [
+                piece.view_as(parameter) if share.has_gradient[index] else None
+                for index, parameter, piece in zip(
+                    bucket,
+                    parameters,
+                    of_rank.split([parameter.numel() for parameter in parameters]),
+                    strict=True,
+                )
+            ]
+            gradients.add(pieces, which=bucket)
+
+    def _gathered(
+        self, parameters: list[torch.nn.Parameter], gradients: list[torch.Tensor | None]
+    ) -> list[torch.Tensor]:
+        """Gradients of some parameters in all ranks, each a row of numbers; zeros for none."""
+        import torch
+        import torch.distributed as dist
+
+        of_this_rank = torch.cat(
+            [
+                (torch.zeros_like(parameter) if gradient is None else gradient).flatten()
+                for parameter, gradient in zip(parameters, gradients, strict=True)
+            ]
+        )
+        of_all_ranks = [torch.empty_like(of_this_rank) for _ in range(self.n_ranks)]
+        with self._naming_the_lost():
+            dist.all_gather(of_all_ranks, of_this_rank, group=self.groups.gradients)
+        return of_all_ranks
 
     def _average_gradients(
         self, parameters: list[torch.nn.Parameter], weights: list[float]
     ) -> None:
         """Give some parameters the weighted mean of their gradients in all ranks."""
         import torch
-        import torch.distributed as dist
 
-        gradients = [
-            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            for parameter in parameters
-        ]
-        of_this_rank = torch.cat([gradient.flatten() for gradient in gradients])
-        of_all_ranks = [torch.empty_like(of_this_rank) for _ in weights]
-        with self._naming_the_lost():
-            dist.all_gather(of_all_ranks, of_this_rank, group=self.groups.gradients)
-        mean = torch.zeros_like(of_this_rank)
+        of_all_ranks = self._gathered(parameters, [parameter.grad for parameter in parameters])
+        mean = torch.zeros_like(of_all_ranks[0])
         for of_rank, weight in zip(of_all_ranks, weights, strict=True):
             mean += of_rank * weight
         pieces = mean.split([parameter.numel() for parameter in parameters])
@@ -338,6 +408,12 @@ class RankTeam:
             dist.monitored_barrier(self.groups.words, timeout=limit, wait_all_ranks=self.rank == 0)
             dist.all_gather_object(values, own, group=self.groups.words)
         return values
+
+    def _take_generators_of_first(self) -> None:
+        """Put the generators of Python, NumPy and the processor where those of rank 0 stand."""
+        states = generator_states.GeneratorStates.read()
+        of_first = self._exchanged(states)[0]
+        replace(of_first, cuda=states.cuda, mps=states.mps).write()
 
     def _copy_from_first(self, network: CellposeNetwork) -> None:
         import torch.distributed as dist
@@ -378,13 +454,13 @@ def _seconds_to_wait() -> float:
     return float(os.environ.get(SECONDS_VARIABLE, _SECONDS))
 
 
-def _buckets(parameters: list[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
-    """Parameters in their order, about `_BUCKET` numbers at a time."""
-    bucket: list[torch.nn.Parameter] = []
+def _buckets(indices: Iterable[int], parameters: list[torch.nn.Parameter]) -> Iterator[list[int]]:
+    """Indices of parameters in their order, about `_BUCKET` numbers at a time."""
+    bucket: list[int] = []
     n_numbers = 0
-    for parameter in parameters:
-        bucket.append(parameter)
-        n_numbers += parameter.numel()
+    for index in indices:
+        bucket.append(index)
+        n_numbers += parameters[index].numel()
         if n_numbers >= _BUCKET:
             yield bucket
             bucket = []

@@ -147,7 +147,12 @@ def follow(child: Child, *, request: Request, rank: int, meeting: Path) -> None:
         with in_touch(meeting, rank, spec.ranks, device) as groups:
             team = RankTeam(rank, spec.ranks, groups)
             loop = training_loop(spec, network, folder, team=team)
-            team.begin(network, loop, seeded=spec.seed is not None)
+            team.begin(
+                network,
+                loop,
+                seeded=spec.seed is not None,
+                is_portable=spec.mode == "portable",
+            )
             while not loop.finished:
                 loop.step()
 

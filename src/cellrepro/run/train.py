@@ -109,7 +109,7 @@ def train(
         number gives different bits; see docs/parallel.md.
     profile : str
         The numeric environment: a name, or a ``.yaml`` file.
-    mode : {"strict", "warn", "fast", "off"}
+    mode : {"portable", "strict", "warn", "fast", "off"}
         How strictly PyTorch is held to deterministic operations.
     ledger : {"steps", "ops", "off"}
         Digests of every step: ``steps``; of every operation, too: ``ops``.
@@ -244,7 +244,7 @@ def segment(
         A different version in an environment of its own, ``"4.0.9"``; see docs/grids.md.
     profile : str
         Numeric environment: the name of one, or a ``.yaml`` file.
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
         How strictly PyTorch is held to equal results.
     ledger : {"off", "steps", "ops"}
         What is written down of the computation, for `cellrepro.diverge`.

@@ -68,7 +68,13 @@ def train_network(work: RepeatWork, origin: Origin, team: RankTeam | None) -> Tr
         work.child.tell("note", f"note: {sentence}")
     if team is not None:
         is_seeded = work.spec.seed is not None
-        team.begin(work.network, loop, seeded=is_seeded, checkpoint=recorder.goes_on_from)
+        team.begin(
+            work.network,
+            loop,
+            seeded=is_seeded,
+            is_portable=work.spec.mode == "portable",
+            checkpoint=recorder.goes_on_from,
+        )
     for epoch in loop.training.epochs:  # those of a training that goes on
         listener.tell(epoch)
     while not loop.finished:

@@ -101,7 +101,7 @@ def wrap_python(
         background; of a stack, (Z, Y, X) or (Z, Y, X, C), one of shape (Z, Y, X).
     data : str or Path
         Folder of images as for `cellrepro.segment`.
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
         In force around the function, as around `cellrepro.segment`.
     seed : int, optional
         For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.

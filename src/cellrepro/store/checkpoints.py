@@ -358,7 +358,8 @@ def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
     stored_class = checkpoint.origin.numeric_class
     class_here = wanted.numeric_class
     probes = differing_probes(stored_class["probes"], class_here["probes"])
-    if probes:
+    is_portable = wanted.spec.get("mode") == "portable"  # whose bits no machine changes
+    if probes and not is_portable:
         problems.append(
             f"this machine computes different bits (numeric class {class_here['name']}, there "
             f"{stored_class['name']}; {', '.join(probes[:6])})"

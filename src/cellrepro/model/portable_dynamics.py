@@ -1,0 +1,191 @@
+"""Where pixels arrive that follow the flows, with the same bits on every machine.
+
+Cellpose's ``dynamics.steps_interp`` samples the flows with ``grid_sample``, which fuses operations
+where a processor can. Here each operation is one of NumPy's, which IEEE 754 rounds in one way.
+
+Pixels are followed block by block, so that a block stays in the cache. What Cellpose does not use:
+the next position follows from the last one alone. A pixel that stands where it stood a number of
+steps before goes round in a circle; if the steps that are left are a multiple of that number, it
+ends where it stands, bit for bit. Most pixels circle in their last digits soon after they arrive,
+and need not be followed any longer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+_BLOCK = 2**14
+"""Pixels that are followed together: some 20 arrays of 64 kB, which a cache holds."""
+_CIRCLE = 12
+"""Steps between two looks at which pixels stand where they stood: circles of 1, 2, 3, 4, 6 and 12
+steps are found. Of 5,000 cells in 2048 x 2048 pixels 5 pixels in 100 still move after 200 steps."""
+
+
+def follow_flows(
+    flows: NDArray[np.float32],
+    inds: Sequence[NDArray[np.int64]],
+    niter: int,
+    device: torch.device | None = None,
+) -> torch.Tensor:
+    """Follow the flows from some pixels, as ``cellpose.dynamics.steps_interp`` does.
+
+    Parameters
+    ----------
+    flows : ndarray of float32, shape (2, Y, X) or (3, Z, Y, X)
+        How far a pixel goes in one step along each axis, in pixels. They are interpolated between
+        pixels, and 0 outside the image.
+    inds : sequence of ndarray of int, shape (N,)
+        Where the pixels begin, one array for each axis.
+    niter : int
+        Steps.
+    device : torch.device, optional
+        Where the result is put; everything is computed on the processor.
+
+    Returns
+    -------
+    torch.Tensor of float32, shape (2, N) or (3, N)
+        Where they arrive, in pixels.
+    """
+    field = _Field(flows)
+    places = field.places(inds)
+    n_pixels = places.shape[1]
+    blocks = [places[:, begin : begin + _BLOCK] for begin in range(0, n_pixels, _BLOCK)]
+    n_threads = max(1, min(torch.get_num_threads(), len(blocks)))
+    with ThreadPoolExecutor(n_threads) as threads:
+        list(threads.map(lambda block: _follow(field, block, niter), blocks))
+    ends = field.positions(places)
+    return torch.from_numpy(ends).to(device)
+
+
+class _Field:
+    """The flows of an image, between whose pixels they are looked up.
+
+    Cellpose 4.2.1.1 maps the outermost pixels to -1 and 1 and samples with ``align_corners`` off,
+    so that a pixel i of n looks its flow up at i n / (n - 1) - 1/2. The places here are those, and
+    one more on each axis for a border of zeros; the flows are stretched likewise.
+    """
+
+    def __init__(self, flows: NDArray[np.float32]) -> None:
+        self._sizes = flows.shape[1:]
+        self._stretches = [np.float32(size / max(1, size - 1)) for size in self._sizes]
+        self._padded_sizes = [size + 2 for size in self._sizes]
+        inner = tuple(slice(1, -1) for _ in self._sizes)
+        self._padded: list[NDArray[np.float32]] = []
+        for flow, stretch in zip(flows, self._stretches, strict=True):
+            padded = np.zeros(self._padded_sizes, np.float32)
+            padded[inner] = flow.astype(np.float32) * stretch
+            self._padded.append(padded.reshape(-1))
+
+    def places(self, pixels: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+        """The places of pixels in the flows, float32, shape (axes, N)."""
+        return np.stack(
+            [
+                along_axis.astype(np.float32) * stretch + np.float32(0.5)
+                for along_axis, stretch in zip(pixels, self._stretches, strict=True)
+            ]
+        )
+
+    def positions(self, places: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The positions of places in the image, in pixels; 0 where one is not a number."""
+        positions = np.stack(
+            [
+                (along_axis - np.float32(0.5)) / stretch
+                for along_axis, stretch in zip(places, self._stretches, strict=True)
+            ]
+        )
+        return np.nan_to_num(positions, copy=False, nan=0.0)
+
+    def next_places(self, places: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The places after one step, no farther than half a pixel outside the image."""
+        lower = np.floor(places)
+        upper_shares = places - lower
+        with np.errstate(invalid="ignore"):  # NaN stands anywhere, and stays NaN
+            corner = lower[0].astype(np.intp)
+            for axis in range(1, len(places)):
+                corner *= self._padded_sizes[axis]
+                corner += lower[axis].astype(np.intp)
+        after = np.empty_like(places)
+        for axis, size in enumerate(self._sizes):
+            flow = self._between(self._padded[axis], corner, upper_shares)
+            np.add(places[axis], flow, out=after[axis])
+            np.clip(after[axis], np.float32(0.5), np.float32(size + 0.5), out=after[axis])
+        return after
+
+    def _between(
+        self, flow: NDArray[np.float32], corner: NDArray[np.intp], upper_shares: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Flow between the corners from ``corner`` on, interpolated along the last axes.
+
+        Parameters
+        ----------
+        flow : ndarray of float32
+            Along one axis, with its border.
+        corner : ndarray of int, shape (N,)
+            The lower corner of each place.
+        upper_shares : ndarray of float32, shape (axes, N)
+            Of the axes that are left, the last ones.
+        """
+        n_axes = len(upper_shares)
+        if n_axes == 0:
+            return flow.take(corner, mode="clip")
+        stride = math.prod(self._padded_sizes[len(self._sizes) - n_axes + 1 :])
+        lower = self._between(flow, corner, upper_shares[1:])
+        upper = self._between(flow, corner + stride, upper_shares[1:])
+        upper -= lower
+        upper *= upper_shares[0]
+        upper += lower
+        return upper
+
+
+def _follow(field: _Field, places: NDArray[np.float32], n_steps: int) -> None:
+    """Follow the flows from places, and write the last ones over them."""
+    current = places.copy()
+    for _ in range(n_steps % _CIRCLE):
+        current = field.next_places(current)
+    still_moving = np.arange(places.shape[1])
+    for _ in range(n_steps // _CIRCLE):
+        before = current
+        for _ in range(_CIRCLE):
+            current = field.next_places(current)
+        places[:, still_moving] = current
+        moved = (current != before).any(axis=0)
+        still_moving = still_moving[moved]
+        current = current[:, moved]
+        if len(still_moving) == 0:
+            return
+    places[:, still_moving] = current
+
+
+class Histogram:
+    """Numbers added up where they stand, as a sparse tensor is for Cellpose's ``get_masks_torch``.
+
+    A sparse tensor sorts all places; whole numbers can be counted in any order.
+
+    Parameters
+    ----------
+    places : torch.Tensor of int, shape (axes, N)
+        Where a number stands.
+    counted : torch.Tensor of int, shape (N,)
+        The numbers, all 1.
+    size : tuple of int
+        Of the whole.
+    """
+
+    def __init__(self, places: torch.Tensor, counted: torch.Tensor, size: tuple[int, ...]) -> None:
+        self._places = places
+        self._dtype = counted.dtype
+        self._size = tuple(int(length) for length in size)
+
+    def to_dense(self) -> torch.Tensor:
+        """How many stand at each place, in the type of the numbers."""
+        flat = self._places[0].long()
+        for along_axis, length in zip(self._places[1:], self._size[1:], strict=True):
+            flat = flat * length + along_axis
+        counts = torch.bincount(flat, minlength=math.prod(self._size))
+        return counts.to(self._dtype).reshape(self._size)

@@ -1,0 +1,179 @@
+"""The filters of Cellpose's normalisation and flows with the same bits on every machine.
+
+SciPy's are compiled, and on some processors its compiler joins a product and a sum into one
+operation; the fast Fourier transform adds in an order of its own on each. Here every product and
+every sum is an operation of NumPy, or one of whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cellrepro.arithmetic.products import product
+from cellrepro.model.portable_functions import gaussian_weights
+from cellrepro.torch_internals import modes_suspended_if_any
+
+_Float = TypeVar("_Float", np.float32, np.float64)
+
+_TRUNCATED_AFTER = 4.0
+"""Standard deviations: as far SciPy's weights reach by default."""
+_NO_FILTER = 1e-15
+"""A standard deviation up to this one leaves an axis as it is, as in SciPy."""
+
+
+def gaussian_filter1d(numbers: NDArray[_Float], sigma: float, axis: int = -1) -> NDArray[_Float]:
+    """Smooth along one axis, as ``scipy.ndimage.gaussian_filter1d`` does.
+
+    Parameters
+    ----------
+    numbers : ndarray of float32 or float64
+        Reflected at its ends.
+    sigma : float
+        Standard deviation of the weights, in steps of the axis.
+    axis : int
+        Which one.
+
+    Returns
+    -------
+    ndarray
+        Of the same type and shape: sums in float64, rounded once.
+    """
+    radius = int(_TRUNCATED_AFTER * float(sigma) + 0.5)
+    weights = gaussian_weights(np.arange(-radius, radius + 1, dtype=np.float64), sigma)
+    length = numbers.shape[axis]
+    rows = np.moveaxis(numbers, axis, 0).astype(np.float64)
+    widths = [(radius, radius)] + [(0, 0)] * (rows.ndim - 1)
+    padded = np.pad(rows, widths, mode="symmetric")
+    total = padded[radius : radius + length] * weights[radius]
+    for distance in range(radius, 0, -1):  # the outermost first, as SciPy adds them
+        before = padded[radius - distance : radius - distance + length]
+        after = padded[radius + distance : radius + distance + length]
+        total += (before + after) * weights[radius - distance]
+    return np.moveaxis(total.astype(numbers.dtype), 0, axis)
+
+
+def gaussian_filter(numbers: NDArray[_Float], sigma: Sequence[float]) -> NDArray[_Float]:
+    """Smooth along each axis, as ``scipy.ndimage.gaussian_filter`` does.
+
+    Parameters
+    ----------
+    numbers : ndarray of float32 or float64
+    sigma : sequence of float
+        One standard deviation for each axis; 0 leaves it as it is.
+    """
+    smoothed = numbers
+    for axis, deviation in enumerate(sigma):
+        if deviation > _NO_FILTER:
+            smoothed = gaussian_filter1d(smoothed, deviation, axis)
+    return smoothed
+
+
+def smooth_sharpen_img(
+    img: NDArray[np.float32],
+    smooth_radius: float = 6,
+    sharpen_radius: float = 12,
+    device: torch.device | None = None,
+    is3D: bool = False,
+) -> NDArray[np.float32]:
+    """Smooth an image, and subtract its surround.
+
+    As ``cellpose.transforms.smooth_sharpen_img`` does, but without a Fourier transform.
+
+    Parameters
+    ----------
+    img : ndarray of float32, shape ([Z,] Y, X[, C])
+        Each plane and channel by itself; its ends are joined to its beginnings.
+    smooth_radius : float
+        Standard deviation in pixels; 0 does not smooth.
+    sharpen_radius : float
+        Standard deviation of the surround in pixels; 0 subtracts none.
+    device : torch.device, optional
+        Where Cellpose would compute; this is computed on the processor.
+    is3D : bool
+        Whether a first axis of three counts planes.
+
+    Returns
+    -------
+    ndarray of float32
+        Of the same shape.
+    """
+    is_one_channel = img.ndim == 2 or (is3D and img.ndim == 3)
+    stack = img[..., None] if is_one_channel else img
+    stack = stack[None] if stack.ndim == 3 else stack
+    size = (stack.shape[1], stack.shape[2])
+    smoothing = _Surround.of_size(size, smooth_radius) if smooth_radius > 0 else None
+    surround = _Surround.of_size(size, sharpen_radius) if sharpen_radius > 0 else None
+    filtered = np.empty_like(stack)
+    for plane in range(stack.shape[0]):
+        for channel in range(stack.shape[3]):
+            pixels_of_plane = np.ascontiguousarray(stack[plane, :, :, channel])
+            filtered[plane, :, :, channel] = _filtered(pixels_of_plane, smoothing, surround)
+    return filtered.reshape(img.shape)
+
+
+def _filtered(
+    pixels: NDArray[np.float32], smoothing: _Surround | None, surround: _Surround | None
+) -> NDArray[np.float32]:
+    """One plane, less its surround where one is given."""
+    if smoothing is not None:
+        smooth = smoothing.mean_around(pixels)
+        return smooth if surround is None else smooth - surround.mean_around(pixels)
+    if surround is None:
+        return pixels
+    # Cellpose 4.2.1.1 puts 1 in the middle of the kernel, in the place of its weight there
+    own_share = np.float32(1 + surround.middle)
+    return pixels * own_share - surround.mean_around(pixels)
+
+
+class _Surround:
+    """Weighted means around each pixel of a plane, whose ends are joined to its beginnings.
+
+    Attributes
+    ----------
+    middle : float
+        The weight of the pixel itself.
+    """
+
+    def __init__(self, y_weights: NDArray[np.float64], x_weights: NDArray[np.float64]) -> None:
+        middle_y = y_weights[len(y_weights) // 2]
+        middle_x = x_weights[len(x_weights) // 2]
+        self.middle = float(middle_y * middle_x)
+        self._of_rows = torch.from_numpy(_circulant(y_weights))
+        self._of_columns = torch.from_numpy(_circulant(x_weights).T)
+
+    @classmethod
+    def of_size(cls, size: tuple[int, int], radius: float) -> _Surround:
+        """Gaussian weights for a plane of a size, of a standard deviation in pixels.
+
+        Cellpose 4.2.1.1 takes positions along X from the height of the image, too.
+        """
+        height, width = size
+        y_weights = gaussian_weights(_positions(height, height), radius)
+        x_weights = gaussian_weights(_positions(height, width), radius)
+        return cls(y_weights, x_weights)
+
+    def mean_around(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The weighted mean around each pixel, float32."""
+        with modes_suspended_if_any():  # a product of whole numbers is portable by itself
+            along_y = product(self._of_rows, torch.from_numpy(pixels))
+            return product(along_y, self._of_columns).numpy()
+
+
+def _positions(extent: int, length: int) -> NDArray[np.float64]:
+    """Cellpose's ``linspace(-extent / 2, extent / 2 + 1, length)``, in float64."""
+    step = (extent + 1.0) / (length - 1) if length > 1 else 0.0
+    return np.arange(length, dtype=np.float64) * step + (-extent / 2)
+
+
+def _circulant(weights: NDArray[np.float64]) -> NDArray[np.float32]:
+    """A matrix that correlates a column with weights, whose middle stands at the pixel itself."""
+    length = len(weights)
+    twice = np.concatenate([weights, weights]).astype(np.float32)
+    shifted = np.lib.stride_tricks.sliding_window_view(twice, length)
+    matrix: NDArray[np.float32] = shifted[(length // 2 - np.arange(length)) % length]
+    return matrix

@@ -1,0 +1,176 @@
+"""Flows of masks and their errors, with the same bits on every machine.
+
+Cellpose lets heat spread from the centre of each cell, pixel by pixel with a list of neighbours.
+Here cells of about one size are laid side by side, each in a box of its own, and the sum of the
+neighbours is taken along one axis after the other: every operation is one of NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+_Label = TypeVar("_Label", np.uint16, np.uint32, np.int32, np.int64)
+
+Box: TypeAlias = "tuple[slice[int, int, None], ...]"
+"""Where a cell lies in an image: rows and columns, or none for a number that no pixel has."""
+
+_TOGETHER = 2**15
+"""Pixels of the boxes whose heat spreads together: 256 kB of float64, which a cache holds."""
+_BOX_STEP = 4
+"""Pixels: boxes that round up to the same multiple of it are of one size."""
+_LEAST = 1e-60
+"""Cellpose adds it to the length of a gradient, which may be 0."""
+
+
+def masks_to_flows(
+    masks: NDArray[_Label], device: torch.device | None = None, niter: int | None = None
+) -> tuple[NDArray[np.float64], list[Box] | None]:
+    """Flows to the centre of each mask, as ``cellpose.dynamics.masks_to_flows_gpu`` gives them.
+
+    Parameters
+    ----------
+    masks : ndarray of int, shape (Y, X)
+        0 is background, 1..N the masks; none is left out.
+    device : torch.device, optional
+        Where Cellpose would compute; this is computed on the processor, always in float64.
+    niter : int, optional
+        Steps in which heat spreads; by default twice the extent of the largest mask.
+
+    Returns
+    -------
+    flows : ndarray of float64, shape (2, Y, X)
+        In y and x, of length 1; 0 in the background.
+    boxes : list of tuple of slice
+        Of each mask its rows and columns; None where there is no mask.
+    """
+    from cellpose.dynamics import get_centers
+    from scipy.ndimage import find_objects
+
+    flows = np.zeros((2, *masks.shape))
+    if masks.max(initial=0) == 0:
+        return flows, None
+    boxes = find_objects(masks)
+    centres, extents = get_centers(masks, boxes)  # of whole numbers, which are exact
+    n_steps = 2 * int(extents.max()) if niter is None else niter
+    heat = np.zeros((masks.shape[0] + 2, masks.shape[1] + 2))
+    for cells in _groups(boxes):
+        _spread_heat(heat, masks, cells, centres, n_steps)
+    y, x = np.nonzero(masks)
+    gradient_y = heat[y + 2, x + 1] - heat[y, x + 1]
+    gradient_x = heat[y + 1, x + 2] - heat[y + 1, x]
+    length = np.sqrt(gradient_y * gradient_y + gradient_x * gradient_x) + _LEAST
+    flows[0, y, x] = gradient_y / length
+    flows[1, y, x] = gradient_x / length
+    return flows, boxes
+
+
+class _Cells(NamedTuple):
+    """Cells whose boxes are of one size.
+
+    Attributes
+    ----------
+    numbers : list of int
+        In the label image, less 1.
+    boxes : list of tuple of slice
+        Their own.
+    height, width : int
+        Of the boxes that all of them fit into.
+    """
+
+    numbers: list[int]
+    boxes: list[Box]
+    height: int
+    width: int
+
+
+def _groups(boxes: list[Box]) -> Iterator[_Cells]:
+    """Cells of about one size, as many together as fit into the cache."""
+    by_size: dict[tuple[int, int], list[int]] = {}
+    for number, (rows, columns) in enumerate(boxes):
+        size = (_rounded_up(rows.stop - rows.start), _rounded_up(columns.stop - columns.start))
+        by_size.setdefault(size, []).append(number)
+    for (height, width), numbers in by_size.items():
+        n_together = max(1, _TOGETHER // (height * width))
+        for begin in range(0, len(numbers), n_together):
+            chosen = numbers[begin : begin + n_together]
+            yield _Cells(chosen, [boxes[number] for number in chosen], height, width)
+
+
+def _rounded_up(length: int) -> int:
+    return -(-length // _BOX_STEP) * _BOX_STEP
+
+
+def _spread_heat(
+    heat: NDArray[np.float64],
+    masks: NDArray[_Label],
+    cells: _Cells,
+    centres: NDArray[np.int64],
+    n_steps: int,
+) -> None:
+    """Let heat spread in some cells, and write it into an image that has a border of 1.
+
+    A pixel gets the mean of itself and its eight neighbours in the same cell, where a neighbour
+    outside counts as 0. Sums are the same for a mirrored cell: the outer two are added first.
+    """
+    n_cells = len(cells.numbers)
+    share = np.zeros((cells.height, cells.width, n_cells))
+    sources = np.empty((3, n_cells), np.int64)
+    for place, (number, box) in enumerate(zip(cells.numbers, cells.boxes, strict=True)):
+        is_cell = masks[box] == number + 1
+        share[: is_cell.shape[0], : is_cell.shape[1], place] = is_cell
+        y, x = centres[number]
+        sources[:, place] = (y - box[0].start + 1, x - box[1].start + 1, place)
+    share /= 9.0
+    boxed = np.zeros((cells.height + 2, cells.width + 2, n_cells))
+    of_rows = np.empty((cells.height, cells.width + 2, n_cells))
+    of_all = np.empty(share.shape)
+    inner = boxed[1:-1, 1:-1]
+    for _ in range(n_steps):
+        boxed[tuple(sources)] += 1.0
+        np.add(boxed[:-2], boxed[2:], out=of_rows)
+        of_rows += boxed[1:-1]
+        np.add(of_rows[:, :-2], of_rows[:, 2:], out=of_all)
+        of_all += of_rows[:, 1:-1]
+        np.multiply(of_all, share, out=inner)
+    for place, box in enumerate(cells.boxes):
+        rows, columns = box
+        height = rows.stop - rows.start
+        width = columns.stop - columns.start
+        target = heat[rows.start + 1 : rows.stop + 1, columns.start + 1 : columns.stop + 1]
+        target += inner[:height, :width, place]  # 0 outside of its own cell
+
+
+def flow_error(
+    masks: NDArray[_Label], flows: NDArray[np.float32], device: torch.device | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How far flows are from those of masks, as ``cellpose.dynamics.flow_error`` gives it.
+
+    Parameters
+    ----------
+    masks : ndarray of int, shape (Y, X)
+        0 is background, 1..N the masks.
+    flows : ndarray of float32, shape (2, Y, X)
+        From the network, five times as long as those of masks.
+    device : torch.device, optional
+        Where Cellpose would compute.
+
+    Returns
+    -------
+    errors : ndarray of float64, shape (N,)
+        Of each mask the mean of the squared distances.
+    flows_of_masks : ndarray of float64, shape (2, Y, X)
+        As from `masks_to_flows`.
+    """
+    flows_of_masks, _ = masks_to_flows(masks, device)
+    difference = flows_of_masks - flows / np.float32(5)
+    squares = difference[0] * difference[0] + difference[1] * difference[1]
+    numbers = masks.reshape(-1)
+    # NumPy adds weights one by one, in the order of the pixels (1.24 to 2.4)
+    totals = np.bincount(numbers, weights=squares.reshape(-1))
+    counts = np.bincount(numbers)
+    return totals[1:] / counts[1:], flows_of_masks

@@ -1,0 +1,43 @@
+"""This machine computes the reference bits, and one that does not is told from which stage."""
+
+from dataclasses import replace
+
+import pytest
+
+from cellrepro.audits import portable_witness
+from cellrepro.audits.portable_witness import StageDigest, witness
+from cellrepro.errors import BadInput
+from cellrepro.show.answers.portable_witness import witness_answer
+
+
+@pytest.fixture(scope="module")
+def found():
+    return witness(quiet=True)
+
+
+def test_this_machine_computes_the_reference_bits(found):
+    assert [stage.stage for stage in found.stages] == list(portable_witness.reference_digests())
+    assert found.ok, witness_answer(found).lines
+    assert "the same as on every machine that was tried" in str(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["cpu-1thread", "cpu-baseline", "cpu-noonednn"])
+def test_so_does_every_numeric_class_of_it(profile, found):
+    assert witness(profile=profile, quiet=True).stages == found.stages
+
+
+def test_the_first_stage_that_differs_is_named(found):
+    stages = list(found.stages)
+    stages[3] = StageDigest(stages[3].stage, "0" * 64, stages[3].expected)
+    other = replace(found, stages=tuple(stages))
+    assert not other.ok
+    assert f"is '{stages[3].stage}', after 3 equal ones" in str(other)
+    answer = witness_answer(other)
+    assert answer.document.first_difference == stages[3].stage
+    assert answer.lines[3].split()[0] == "DIFFERS"
+
+
+def test_half_precision_is_refused():
+    with pytest.raises(BadInput, match="cpu-bfloat16 computes in bfloat16"):
+        witness(profile="cpu-bfloat16")
