@@ -19,6 +19,7 @@ from benchmarks import (
     explorer,
     grids,
     masks,
+    portable,
     segmentation,
     stores,
     training,
@@ -50,6 +51,7 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Figure]]] = {
     "scale": stores.scale,
     "choosing": stores.choosing,
     "segmentation": segmentation.segmentation,
+    "portable": portable.portable,
 }
 
 

@@ -20,6 +20,7 @@ from studies.study_3_divergence import study_3
 from studies.study_4_cost import study_4
 from studies.study_5_cells import study_5
 from studies.study_6_settings import study_6
+from studies.study_7_portable import study_7
 
 from cellrepro.store.ledger import LEDGER
 from cellrepro.store.store import Repeat, Store
@@ -49,7 +50,7 @@ def write_findings() -> None:
     environment = Environment(
         loader=FileSystemLoader(DOCS), undefined=StrictUndefined, trim_blocks=True
     )
-    environment.globals |= {"share": share_text, "ppm": ppm_text}
+    environment.globals |= {"share": share_text, "ppm": ppm_text, "amount": amount}
     studies = {
         "about": about(),
         "one": study_1(),
@@ -58,6 +59,7 @@ def write_findings() -> None:
         "four": study_4(),
         "five": study_5(),
         "six": study_6(),
+        "seven": study_7(),
     }
     for name in ("findings.md", "answers.md"):
         text = environment.get_template(f"{name}.j2").render(studies)

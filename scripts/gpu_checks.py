@@ -300,6 +300,26 @@ def weight_files(lab: Lab) -> Finding:
     return Finding(names_device and is_same_network, comparison["weights"])
 
 
+def portable_witness(lab: Lab) -> Finding:
+    """In mode portable the device computes the reference bits, stage by stage."""
+    found = lab.call("doctor", "--portable", "--profile", lab.profile)
+    return Finding(found["ok"], found)
+
+
+def portable_beside_the_cpu(lab: Lab) -> Finding:
+    """A training and its masks in mode portable are those of the processor; what that costs."""
+    options = ("--repeats", 1)
+    here = lab.train("portable", *options)
+    on_processor = replace(lab, profile="cpu").train("portable", *options)
+    runs = {"here": here, "on the processor": on_processor, "strict": lab.trained()}
+    weights = {name: run["repeats"][0]["weights"] for name, run in runs.items()}
+    comparison = lab.call("compare", here["key"], on_processor["key"], "--store", lab.store)
+    seconds = {name: manifest_of(run)["seconds"] for name, run in runs.items()}
+    is_same = weights["here"] == weights["on the processor"]
+    found = {"weights": weights, "verdict": comparison["verdict"], "seconds": seconds}
+    return Finding(is_same and comparison["verdict"] == "identical", found)
+
+
 def switches(lab: Lab) -> Finding:
     """A switch that a profile sets holds in the run; which of them give different bits."""
     runs = {}
@@ -329,6 +349,8 @@ def cost(lab: Lab) -> Finding:
 CHECKS: dict[str, Check] = {
     "environment": environment,
     "strict-repeats": strict_repeats,
+    "portable-witness": portable_witness,
+    "portable-beside-the-cpu": portable_beside_the_cpu,
     "audit-strict": audit_strict,
     "audit-fast": audit_fast,
     "fast-repeats": fast_repeats,

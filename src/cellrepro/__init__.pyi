@@ -51,6 +51,9 @@ from .show.report.build import write_report as write_report
 # How do I pin it, and what does that cost?
 from .audits.cost import measure_cost as measure_cost
 from .audits.doctor import diagnose as diagnose
+from .audits.portable_witness import witness as witness
+from .arithmetic.in_force import portable as portable
+from .arithmetic.operations import portable_operations as portable_operations
 from .determinism.checkpoint_seeds import add_seed_to as add_seed_to
 from .determinism.checkpoint_seeds import check_seed_of as check_seed_of
 from .determinism.data_order import item_generator as item_generator

@@ -93,7 +93,7 @@ def diagnose(
     ----------
     profile : str or Path
         The numeric environment: a name, or a ``.yaml`` file.
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
         How strictly PyTorch is held to deterministic operations.
     seed : int, optional
         By default 0, and none in mode ``off``.

@@ -49,7 +49,7 @@ def audit_function(
         How often, if more, those that have a substitute or are documented to race.
     threads : int, optional
         CPU threads of PyTorch meanwhile; by default the profile's.
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
         In force around the function.
     seed : int, optional
         For Python, NumPy, PyTorch; by default 0, and none in mode ``off``.

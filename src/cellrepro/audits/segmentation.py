@@ -178,7 +178,7 @@ def audit_segmentation(
     ----------
     data : str or Path
         Folder of images.
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
         ``fast`` shows what flips and what depends on the batch, ``strict`` that nothing does.
     steps : int
         Images to audit. Batches are those of the first.

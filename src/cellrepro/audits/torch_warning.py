@@ -126,7 +126,7 @@ def explain_warning(
     profile : str or Path, optional
         Name of a profile that the package brings, or a YAML file: device, threads and TF32. By
         default that of the device that the warning is about.
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
         How much of the randomness is fixed.
     model : str
         The network that is trained: a model's name, a weights file, ``KEY`` or ``KEY/REPEAT``.
@@ -245,7 +245,7 @@ def effect_on_training(
         The operation, as the lab's list has it.
     calls : mapping of str to str
         The operations that a step of the training calls, and where each is called first.
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
         The training's mode.
     model : str
         The trained network's name, for the sentence.

@@ -137,7 +137,7 @@ def audit_training(
     ----------
     data : str or Path
         Folder of images with masks, as for `cellrepro.train`.
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
         In which the steps run: ``fast`` shows what flips, ``strict`` that nothing does.
     steps : int
         Training steps to audit, all with a learning rate above 0.

@@ -181,9 +181,11 @@ def _notes(
     """What the numbers alone do not say of two repeats."""
     if "numeric_class" in comparison.environment:
         yield _probe_note(a.manifest, b.manifest)
+    yield from _portable_notes(comparison, a, b)
     yield from spread_notes
     yield from _precision_notes(a, b)
-    if "ranks" in comparison.spec:
+    are_portable = a.spec.mode == b.spec.mode == "portable"
+    if "ranks" in comparison.spec and not are_portable:
         yield RANKS_DIFFER
     yield from stitching_notes(comparison.masks)
     yield from a.manifest.switches_that_moved
@@ -198,6 +200,33 @@ def _probe_note(a: Manifest, b: Manifest) -> str:
         (a.numeric_class or {}).get("probes", {}), (b.numeric_class or {}).get("probes", {})
     )
     return f"the machines compute different bits in {len(probes)} probes: {some(probes)}"
+
+
+_CHANGES_NO_BIT = ("profile", "profile_settings", "ranks", "settings.batch_size")
+"""Of a spec, with what stands below them: what changes no bit in mode ``portable``."""
+
+
+def _portable_notes(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[str]:
+    """Whether two runs keep what mode ``portable`` promises, where it promises something."""
+    if (a.spec.mode, b.spec.mode) != ("portable", "portable"):
+        return
+    asked_otherwise = [
+        name
+        for name in comparison.spec
+        if name not in _CHANGES_NO_BIT and name.partition(".")[0] not in _CHANGES_NO_BIT
+    ]
+    if asked_otherwise:
+        return
+    if comparison.verdict != Verdict.DIFFERENT:
+        says_something = comparison.verdict != Verdict.VACUOUS
+        if says_something and "numeric_class" in comparison.environment:
+            yield "mode portable: the same bits, as promised, though the machines compute otherwise"
+        return
+    yield (
+        "mode portable promises the same bits here, and they differ: run `cellrepro doctor "
+        f"--portable` on both machines, and `cellrepro diverge {a.name} {b.name}`, which names the "
+        "first operation that differs; please report what they say"
+    )
 
 
 def _precision_notes(a: Repeat, b: Repeat) -> list[str]:

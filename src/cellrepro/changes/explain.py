@@ -208,7 +208,7 @@ def explain(
         Cellpose's ``run.log`` of the run that made A, or B.
     profile : str
         Numeric environment; its precision is that of sides that record none.
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
         How strictly PyTorch is held to equal results.
     seed : int, optional
         For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.

@@ -86,7 +86,7 @@ def sensitivity(
         For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.
     profile : str
         Numeric environment: the name of one, or a ``.yaml`` file.
-    mode : {"off", "fast", "warn", "strict"}
+    mode : {"off", "fast", "warn", "strict", "portable"}
         How strictly PyTorch is held to equal results.
     store : str or Path
         Folder of finished runs.

@@ -61,10 +61,21 @@ def doctor(
     mode: ModeOption = defaults.MODE,
     seed: SeedOption = None,
     warning: Annotated[str | None, Option(help="explain a pasted warning of PyTorch")] = None,
+    portable: Annotated[
+        bool,
+        Option("--portable", help="does this computer get the reference bits of mode portable?"),
+    ] = False,
     model: ModelOption = defaults.MODEL,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Say what is not reproducible on this computer, and what to do about it."""
+    if portable:
+        refuse_idle(
+            context,
+            ("mode", "seed", "warning", "model", "store"),
+            "beside --portable, which always carries out the same computation",
+        )
+        return _portable_witness(profile)
     if warning is not None:
         refuse_idle(context, ("seed",), "beside --warning")
         chosen = profile if is_given(context, "profile") else None
@@ -76,6 +87,14 @@ def doctor(
     )
     diagnosis = cellrepro.diagnose(profile=profile, mode=mode, seed=seed)
     return Reply(diagnosis_answer(diagnosis), diagnosis.exit_code)
+
+
+def _portable_witness(profile: str) -> Reply:
+    """Reply whether this computer gets the reference bits."""
+    from cellrepro.show.answers.portable_witness import witness_answer
+
+    found = cellrepro.witness(profile=profile)
+    return Reply(witness_answer(found), code_for(differs=not found.ok))
 
 
 def _explained_warning(

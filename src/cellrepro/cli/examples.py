@@ -135,6 +135,10 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
             "What does a warning of PyTorch mean for my results?",
             'cellrepro doctor --warning "cumsum_cuda_kernel does not have ..."',
         ),
+        Example(
+            "Does this computer get the same bits as all others in mode portable?",
+            "cellrepro doctor --portable",
+        ),
     ),
     "audit": (
         Example(

@@ -30,9 +30,9 @@ DRAWN = ("seed", "data_seed")
 """Axes whose values are draws from many, not chosen ones."""
 
 RANKS_DIFFER = (
-    "a different number of ranks gives different bits by design: gradients are summed in other "
-    "groups, and each rank draws its own augmentation and dropped layers; equal numbers of "
-    "ranks repeat"
+    "outside mode portable a different number of ranks gives different bits: gradients are "
+    "summed in other groups, and each rank draws its own augmentation and dropped layers; equal "
+    "numbers of ranks repeat"
 )
 """Why runs of different numbers of ranks differ, however deterministic each is."""
 

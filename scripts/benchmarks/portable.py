@@ -1,0 +1,145 @@
+"""Mode portable beside plain float32: a network's pass, a training step, and dynamics."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.measuring import Extent, Figure, in_turns, ratio_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+def portable(extent: Extent) -> Iterator[Figure]:
+    """Times and memory of what mode portable computes otherwise, in turns with plain float32."""
+    n_rounds = extent.of(1, 5)
+    yield from _passes("tiny", n_tiles=4, n_rounds=n_rounds, most="<= 3")
+    for encoder in extent.of((), ("vit-b",), ("vit-b", "vit-l")):
+        yield from _passes(encoder, n_tiles=1, n_rounds=extent.of(1, 3), most="<= 4")
+    yield _training_step(n_rounds=n_rounds)
+    yield _dynamics(size=extent.of(256, 1024, 2048), n_cells=extent.of(80, 1250, 5000))
+
+
+def _passes(encoder: str, *, n_tiles: int, n_rounds: int, most: str) -> Iterator[Figure]:
+    """The network alone, over tiles of 256²."""
+    import torch
+
+    from cellrepro.model.network import seeded_network
+
+    network = seeded_network(encoder, seed=0).eval()
+    tiles = torch.rand(n_tiles, 3, 256, 256)
+    functions = _in_both(lambda: _one_pass(network, tiles), _arithmetic)
+    seconds = in_turns(functions, n_rounds)
+    how = f"{n_tiles} tiles of 256², {torch.get_num_threads()} threads, {n_rounds} rounds"
+    yield ratio_of(f"{encoder}: portable / plain pass", seconds, "portable", "plain", most, how)
+    ratio = _peak_memory(encoder, n_tiles, "portable") / _peak_memory(encoder, n_tiles, "plain")
+    how = "of a process for each, the network and PyTorch included"
+    yield Figure(f"{encoder}: portable / plain peak memory", ratio, "<= 1.5", how)
+
+
+def _peak_memory(encoder: str, n_tiles: int, arithmetic: str) -> int:
+    """Bytes that a process of its own held at most during one pass."""
+    lines = (
+        "from benchmarks.portable import print_peak_memory",
+        f"print_peak_memory({encoder!r}, {n_tiles}, {arithmetic!r})",
+    )
+    folder = Path(__file__).resolve().parents[1]
+    command = [sys.executable, "-c", "; ".join(lines)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def print_peak_memory(encoder: str, n_tiles: int, arithmetic: str) -> None:
+    """Make one pass, and print the most memory that this process held."""
+    import torch
+
+    from cellrepro.model.network import seeded_network
+    from cellrepro.store.peak_memory import peak_memory_of_process
+
+    network = seeded_network(encoder, seed=0).eval()
+    tiles = torch.rand(n_tiles, 3, 256, 256)
+    with _arithmetic() if arithmetic == "portable" else nullcontext():
+        _one_pass(network, tiles)
+    print(peak_memory_of_process())
+
+
+def _one_pass(network: nn.Module, tiles: torch.Tensor) -> None:
+    import torch
+
+    with torch.no_grad():
+        network(tiles)
+
+
+def _training_step(*, n_rounds: int) -> Figure:
+    """One step of `tiny`: augmentation, forward, loss, backward, update."""
+    from benchmarks.measuring import warm_loop
+
+    n_steps = 2 * n_rounds + 2
+    _network, loop = warm_loop("tiny", n_steps)
+    seconds = in_turns(_in_both(loop.step, _everything), n_rounds)
+    how = f"one image, {n_rounds} rounds of one step"
+    return ratio_of("tiny: portable / plain step", seconds, "portable", "plain", "<= 3", how)
+
+
+def _dynamics(*, size: int, n_cells: int) -> Figure:
+    """From flows to masks, as Cellpose computes them from the flows of drawn nuclei."""
+    import numpy as np
+    import torch
+    from cellpose import dynamics
+
+    from cellrepro.images.synthetic_sets import labelled_nuclei
+
+    (image,) = labelled_nuclei(1, shape=(size, size), n_nuclei=n_cells, diameter=17.0)
+    labels = image.masks
+    flows = dynamics.masks_to_flows_gpu(labels, device=torch.device("cpu"))[0]
+    flows = (5 * flows).astype(np.float32)
+    probability = np.where(labels > 0, 5, -5).astype(np.float32)
+
+    def compute() -> None:
+        dynamics.compute_masks(flows, probability, niter=200, device=torch.device("cpu"))
+
+    seconds = in_turns(_in_both(compute, _everything), 1, warm_up=False)
+    how = f"{size}², {labels.max()} cells, one round"
+    name = "dynamics: portable / Cellpose's"
+    return ratio_of(name, seconds, "portable", "plain", "<= 2", how)
+
+
+def _in_both(
+    function: Callable[[], object], computing: Callable[[], AbstractContextManager[object]]
+) -> dict[str, Callable[[], object]]:
+    """A function in plain and in portable arithmetic."""
+
+    def within(context: Callable[[], AbstractContextManager[object]]) -> Callable[[], object]:
+        def call() -> object:
+            with context():
+                return function()
+
+        return call
+
+    return {"plain": within(nullcontext), "portable": within(computing)}
+
+
+def _arithmetic() -> AbstractContextManager[object]:
+    from cellrepro.arithmetic.portable_mode import portable_arithmetic
+
+    return portable_arithmetic()
+
+
+@contextmanager
+def _everything() -> Iterator[None]:
+    from cellrepro.determinism import substitutes
+    from cellrepro.model.portable_cellpose import portable_cellpose
+    from cellrepro.model.portable_training import portable_training
+
+    with ExitStack() as stack:
+        stack.enter_context(substitutes.applied())
+        stack.enter_context(portable_cellpose())
+        stack.enter_context(portable_training())
+        stack.enter_context(_arithmetic())
+        yield
