@@ -20,6 +20,7 @@ from cellrepro.changes.comparison import (
 )
 from cellrepro.same.axes import RANKS_DIFFER
 from cellrepro.same.mask_totals import verdict_over
+from cellrepro.same.portable_promise import promised_alike
 from cellrepro.same.seed_spread import decide_between
 from cellrepro.same.verdicts import Verdict, combine
 from cellrepro.same.weights import WeightsComparison, compare_weights
@@ -202,20 +203,9 @@ def _probe_note(a: Manifest, b: Manifest) -> str:
     return f"the machines compute different bits in {len(probes)} probes: {some(probes)}"
 
 
-_CHANGES_NO_BIT = ("profile", "profile_settings", "ranks", "settings.batch_size")
-"""Of a spec, with what stands below them: what changes no bit in mode ``portable``."""
-
-
 def _portable_notes(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[str]:
     """Whether two runs keep what mode ``portable`` promises, where it promises something."""
-    if (a.spec.mode, b.spec.mode) != ("portable", "portable"):
-        return
-    asked_otherwise = [
-        name
-        for name in comparison.spec
-        if name not in _CHANGES_NO_BIT and name.partition(".")[0] not in _CHANGES_NO_BIT
-    ]
-    if asked_otherwise:
+    if not promised_alike(a.spec, b.spec):
         return
     if comparison.verdict != Verdict.DIFFERENT:
         says_something = comparison.verdict != Verdict.VACUOUS

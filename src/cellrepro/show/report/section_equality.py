@@ -12,6 +12,7 @@ from string import ascii_uppercase
 from cellrepro.asked.spec_fields import PARAMETERS
 from cellrepro.bits.digests import value_digest
 from cellrepro.same.names import sort_key, value_in_words
+from cellrepro.same.portable_promise import promised_alike
 from cellrepro.same.verdicts import Verdict
 from cellrepro.show.report.page import TableFile, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, JudgedSpec
@@ -154,8 +155,36 @@ class Equality:
             if len(results) > 1:
                 spec = self.chapter.names.without(results[0].place, OF_MACHINE) or key[:8]
                 specs_by_remark[self._across(results)].append(spec)
+        for results in self._promised_alike():
+            specs_by_remark[self._promise(results)] += [
+                self.chapter.names.of_spec(result.place) for result in results
+            ]
         n_specs = len(self.chapter.results)
         return {remark: which(specs, n_specs, "spec") for remark, specs in specs_by_remark.items()}
+
+    def _promised_alike(self) -> list[list[JudgedSpec]]:
+        """Specs of which mode ``portable`` promises the same bits, on any machine."""
+        groups: list[list[JudgedSpec]] = []
+        for result in self.chapter.results:
+            for group in groups:
+                if promised_alike(group[0].spec, result.spec):
+                    group.append(result)
+                    break
+            else:
+                if result.spec.mode == "portable":
+                    groups.append([result])
+        return [group for group in groups if len(group) > 1]
+
+    def _promise(self, results: Sequence[JudgedSpec]) -> str:
+        """Whether such specs keep the promise."""
+        n_results = len({self.of(repeat) for result in results for repeat in result.repeats})
+        devices = f"mode portable on {amount(len(results), 'device')}"
+        if n_results == 1:
+            return f"{devices} came to one result, as promised"
+        return (
+            f"{devices} came to {n_results} results, though the same bits are promised: run "
+            "`cellrepro doctor --portable` on each, and report what it says"
+        )
 
     def _across(self, results: Sequence[JudgedSpec]) -> str:
         """Which machines agree with themselves, and with each other."""
