@@ -6,6 +6,7 @@
     python scripts/collect_findings.py first STORE   # the first operation that gave different bits
     python scripts/collect_findings.py cells STORE      # cells: in how many runs, and what they are
     python scripts/collect_findings.py portable STORE   # segmentations on different devices
+    python scripts/collect_findings.py portable-training STORE   # trainings on different devices
     python scripts/collect_findings.py settings STORE DATA...  # settings varied one at a time
     python scripts/collect_findings.py cost DATA        # time and memory, on an idle machine
 
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from collecting.cells import collect_cells
 from collecting.pairs import collect_first, collect_growth, collect_weights
-from collecting.portable import collect_portable
+from collecting.portable import collect_portable, collect_portable_training
 from collecting.settings import collect_settings
 from collecting.tables import EVIDENCE, Table
 
@@ -114,6 +115,7 @@ OF_STORES: dict[str, Callable[[Store], None]] = {
     "first": collect_first,
     "cells": collect_cells,
     "portable": collect_portable,
+    "portable-training": collect_portable_training,
 }
 """What is collected from a store alone."""
 

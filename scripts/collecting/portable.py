@@ -13,6 +13,7 @@ PORTABLE = Table(
     "portable.csv",
     ("images", "network", "mode", "machine", "profile", "batch", "torch", "numpy"),
 )
+TRAINED = Table("portable_training.csv", ("images", "mode", "machine", "profile", "epochs"))
 MODES = ("fast", "portable")
 
 
@@ -55,15 +56,73 @@ class PortableRow:
     changed_by_mode: float
 
 
+@dataclass(frozen=True)
+class TrainedRow:
+    """One training; the first fields are the table's first columns.
+
+    Attributes
+    ----------
+    images, mode, machine, profile : str
+    epochs : int
+    weights : str
+        Digest of what was trained.
+    ap50 : float or None
+        Of the test images.
+    n_cells : int
+        In all of them.
+    """
+
+    images: str
+    mode: str
+    machine: str
+    profile: str
+    epochs: int
+    weights: str
+    ap50: float | None
+    n_cells: int
+
+
 def collect_portable(store: Store) -> None:
-    """Compare every segmentation with that of the profile cpu, and with that of the other mode.
+    """Compare segmentations by one network, and list trainings, on different devices.
+
+    Every segmentation is compared with that of the profile cpu, and with that of the other mode.
 
     Parameters
     ----------
     store : Store
-        With segmentations by one network or several, each in both modes.
+        With runs of both modes.
     """
     PORTABLE.add([asdict(row) for row in _rows(store)])
+
+
+def collect_portable_training(store: Store) -> None:
+    """List what trainings in both modes ended in.
+
+    Parameters
+    ----------
+    store : Store
+        With one training for each mode and device.
+    """
+    TRAINED.add(
+        [
+            asdict(
+                TrainedRow(
+                    images=repeat.spec.data,
+                    mode=repeat.spec.mode,
+                    machine=repeat.manifest.machine.label,
+                    profile=repeat.spec.profile,
+                    epochs=repeat.spec.epochs,
+                    weights=repeat.manifest.weights.digest,
+                    ap50=repeat.manifest.ap50,
+                    n_cells=repeat.manifest.n_objects,
+                )
+            )
+            for run in store.runs()
+            if run.spec.task == "train" and run.spec.mode in MODES
+            for repeat in run.repeats
+            if repeat.index == 0 and repeat.manifest.weights is not None
+        ]
+    )
 
 
 def _rows(store: Store) -> Iterator[PortableRow]:

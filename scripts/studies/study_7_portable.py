@@ -10,6 +10,8 @@ from cellrepro.words import ppm_text, share_text
 from studies.evidence import table
 from studies.numbers import markdown
 
+IMAGES = ("nuclei", "cells", "synthetic")
+
 
 @dataclass(frozen=True)
 class PortableSet:
@@ -42,6 +44,27 @@ class PortableSet:
 
 
 @dataclass(frozen=True)
+class TrainedOnDevices:
+    """What the text says of one training on different devices.
+
+    Attributes
+    ----------
+    n_devices, epochs : int
+    n_plain, n_portable : int
+        Different networks that came of it.
+    plain_scores, portable_scores : str
+        AP@0.5, the least to the highest.
+    """
+
+    n_devices: int
+    epochs: int
+    n_plain: int
+    n_portable: int
+    plain_scores: str
+    portable_scores: str
+
+
+@dataclass(frozen=True)
 class Study7:
     """What the text says of devices in both modes.
 
@@ -50,19 +73,42 @@ class Study7:
     sets : dict of str to PortableSet
         By images.
     table : str
+        Of segmentations.
+    trained : TrainedOnDevices
     """
 
     sets: dict[str, PortableSet]
     table: str
+    trained: TrainedOnDevices
 
 
 def study_7() -> Study7:
     """How many different results devices gave in plain float32, and in mode portable."""
     rows = table("portable.csv")
     return Study7(
-        sets={str(images): _set(of_images) for images, of_images in rows.groupby("images")},
+        sets={images: _set(rows[rows.images == images]) for images in IMAGES},
         table=_table(rows),
+        trained=_trained(table("portable_training.csv")),
     )
+
+
+def _trained(rows: pd.DataFrame) -> TrainedOnDevices:
+    plain = rows[rows["mode"] == "fast"]
+    portable = rows[rows["mode"] == "portable"]
+    return TrainedOnDevices(
+        n_devices=len(portable),
+        epochs=int(rows.epochs.max()),
+        n_plain=plain.weights.nunique(),
+        n_portable=portable.weights.nunique(),
+        plain_scores=_span(plain.ap50),
+        portable_scores=_span(portable.ap50),
+    )
+
+
+def _span(scores: pd.Series) -> str:
+    """The least to the highest, or the one that all have."""
+    least, highest = f"{scores.min():.3f}", f"{scores.max():.3f}"
+    return least if least == highest else f"{least} to {highest}"
 
 
 def _set(rows: pd.DataFrame) -> PortableSet:
