@@ -42,6 +42,16 @@ def test_sums_are_near_the_exact_ones():
     assert numbers.shape == (3, 5, 70)  # and nothing was written into what was given
 
 
+@pytest.mark.parametrize("shape", [(1, 3), (3, 1), (1, 1), ()])
+def test_a_sum_over_one_number_is_a_number_of_its_own(shape):
+    """What is written into the sum leaves what was added as it was."""
+    numbers = torch.ones(shape)
+    for dims in ([0], [1], None) if shape else (None,):
+        total = pairwise_sum(numbers, dims)
+        total += 1
+        assert torch.equal(numbers, torch.ones(shape))
+
+
 def transformer():
     return nn.TransformerEncoderLayer(32, 4, 64, activation="gelu", batch_first=True, dropout=0.0)
 

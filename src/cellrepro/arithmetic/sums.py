@@ -44,8 +44,8 @@ def pairwise_sum(
     total = numbers
     for axis in reversed(axes):  # the last one first: what is left is smaller
         total = _summed_along(total, axis)
-    if not axes:
-        return total.clone()
+    if all(numbers.shape[axis] == 1 for axis in axes):  # nothing was added, so nothing is new yet
+        total = total.clone()
     if keepdim:
         return total
     for axis in reversed(axes):
