@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from cellrepro import compare_repeats
+from cellrepro.errors import BadInput
 from cellrepro.store.store import Repeat, Store
 from collecting.tables import Table
 
@@ -207,4 +208,7 @@ def _digest_of_flows(repeat: Repeat) -> str:
     from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows
 
     rows = read_rows(repeat.folder / LEDGER, LedgerRow)
-    return value_digest([row.digest for row in rows if row.stage == "flows"])[:16]
+    digests = [row.digest for row in rows if row.stage == "flows"]
+    if not digests:
+        raise BadInput(f"{repeat.name} has no flows in its ledger; segment with --ledger steps")
+    return value_digest(digests)[:16]

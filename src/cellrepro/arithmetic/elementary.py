@@ -176,21 +176,20 @@ _ATANH_OF_DOUBLE = tuple(1.0 / (2 * power + 1) for power in range(9, 0, -1))
 
 
 def _log1p_of_small(numbers: torch.Tensor) -> torch.Tensor:
-    """log(1 + y) of float64 numbers from -0.3 to 0.42: 2 atanh(y / (2 + y))."""
-    ratio = numbers / (numbers + 2.0)
-    square = ratio * ratio
-    series = polynomial(square, _ATANH_OF_DOUBLE)
-    series *= square
-    series += 1.0
-    series *= ratio
-    return series.mul_(2.0)
+    """log(1 + y) of float64 numbers from -0.3 to 0.42."""
+    return _log1p(numbers, _ATANH_OF_DOUBLE)
 
 
 def log1p_of_unit(numbers: torch.Tensor) -> torch.Tensor:
     """log(1 + y) of a block of float32 numbers from 0 to 1, within 2 units in the last place."""
+    return _log1p(numbers, _ATANH)
+
+
+def _log1p(numbers: torch.Tensor, atanh: Sequence[float]) -> torch.Tensor:
+    """log(1 + y) as 2 atanh(y / (2 + y)), from the coefficients of (atanh(s) / s - 1) / s**2."""
     ratio = numbers / (numbers + 2.0)
     square = ratio * ratio
-    series = polynomial(square, _ATANH)
+    series = polynomial(square, atanh)
     series *= square
     series += 1.0
     series *= ratio
