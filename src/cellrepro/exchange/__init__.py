@@ -1,0 +1,1 @@
+"""A run handed to someone else: passports, exported files, and checking them without trust."""
