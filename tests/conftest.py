@@ -131,7 +131,7 @@ def wholeness(root):
             present = {
                 path.relative_to(repeat).as_posix(): file_digest(path)
                 for path in repeat.rglob("*")
-                if path.is_file() and path.name != "manifest.json"
+                if path.is_file() and path.name not in ("manifest.json", "SHA256SUMS")
             }
             assert present == manifest.files
             found.append(f"{run.name}/{repeat.name}")

@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import file_digest
 from cellrepro.store import manifest as records
+from cellrepro.store.seal import seal_repeat
 from cellrepro.store.store import Store
 
 
@@ -138,6 +139,7 @@ def reseal(folder):
     }
     path.chmod(0o644)
     path.write_text(manifest.model_dump_json())
+    seal_repeat(folder, manifest.files, manifest=path.name)
 
 
 def short(name):

@@ -19,7 +19,8 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.job import Job
 from cellrepro.grid.point import Point
 from cellrepro.grid.points import Grid
-from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, SUMS, WEIGHTS, Repeat, Store
+from cellrepro.store.seal import SUMS
+from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, WEIGHTS, Repeat, Store
 from cellrepro.store.whole_files import inside
 from cellrepro.words import some
 

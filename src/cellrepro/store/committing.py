@@ -11,12 +11,12 @@ from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.bits.digests import file_digest
 from cellrepro.store.equal_content import files_of_content, remember_files
 from cellrepro.store.manifest import Manifest
+from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_files, seal_repeat
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
 from cellrepro.store.whole_files import moved, remove_folder, replace_by_link, write_whole
 
 STAGED_DATA = "data"
 """Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""
-SUMS = "SHA256SUMS"
 
 Placing = Literal["is stored", "as a new run", "into its run"]
 
@@ -73,6 +73,7 @@ def _move_with_spec(staged: Path, run: Path, target: Path, spec: Spec) -> None:
     first = whole / target.relative_to(run)
     first.parent.mkdir(parents=True)
     write_whole(whole / SPEC, spec.model_dump_json(indent=1), read_only=True)
+    seal_files(whole, SPEC)
     staged.rename(first)
     run.parent.mkdir(parents=True, exist_ok=True)
     if not moved(whole, run):  # another process was first with another repeat, or this one
@@ -92,17 +93,18 @@ def _keep_images(root: Path, staged: Path, digest: str) -> None:
         return
     if not staged.is_dir():
         return
-    sums = [f"{file_digest(path)}  {path.name}\n" for path in sorted(staged.iterdir())]
-    (staged / SUMS).write_text("".join(sums), encoding="utf-8")  # as sha256sum -c reads it
-    for path in staged.iterdir():
-        path.chmod(0o444)
+    names = [path.name for path in staged.iterdir()]
+    seal_files(staged, *names)
+    for name in names:
+        (staged / name).chmod(0o444)
     target.parent.mkdir(parents=True, exist_ok=True)
     if not moved(staged, target):  # another process was first
         remove_folder(staged)
 
 
 def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
-    """Write the digests of all files into the manifest, and share what the store holds already."""
+    """Write all digests into manifest and seal, and share what the store holds already."""
+    (staged / SUMS).unlink(missing_ok=True)  # of a repeat that was sent, with another manifest
     files = {
         path.relative_to(staged).as_posix(): file_digest(path)
         for path in sorted(staged.rglob("*"))
@@ -118,7 +120,9 @@ def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
         (staged / name).chmod(0o444)
     remember_files(root, f"{manifest.key}/{manifest.machine.name}/{manifest.repeat}", new_files)
     manifest.files = files
+    manifest.format = FIRST_SEALED_FORMAT
     write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
+    seal_repeat(staged, files, manifest=MANIFEST)
 
 
 def _files_of(repeat: Path) -> Mapping[str, str]:

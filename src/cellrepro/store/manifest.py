@@ -223,8 +223,8 @@ class WarningRecord(_Record):
 class ResultSummary(BaseModel):
     """What a repeat came to: as much of its manifest as it takes to hold it beside others."""
 
-    format: int = 2
-    """Number of this format."""
+    format: int = 3
+    """Number of this format; from 3 on ``SHA256SUMS`` lies beside it."""
     key: str
     """Of the spec."""
     repeat: int

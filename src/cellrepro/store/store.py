@@ -4,6 +4,7 @@
 
     runs/KEY/spec.json              what was asked for
     runs/KEY/MACHINE/REPEAT/        manifest.json, weights.safetensors, masks/*.tif, notebook.ipynb
+    …/SHA256SUMS                    digests of the files beside it, for ``sha256sum -c``
     data/DIGEST/                    the segmented images and their ground truth, once per data set
     failed/KEY/MACHINE/REPEAT/      why a repeat of a grid failed, with its notebook
     unfinished/KEY/MACHINE/REPEAT/  checkpoints of a training that goes on, or was killed
@@ -33,9 +34,10 @@ import numpy as np
 from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.errors import BadInput, Damaged, NotPossibleHere
 from cellrepro.store import committing, failures, locks, unfinished, whole_files
-from cellrepro.store.committing import STAGED_DATA, SUMS
+from cellrepro.store.committing import STAGED_DATA
 from cellrepro.store.failures import KeptFailure
 from cellrepro.store.repeat_names import Reference, repeats_of_one_machine
+from cellrepro.store.seal import SUMS
 from cellrepro.store.stored_run import (
     MANIFEST,
     NOTEBOOK,

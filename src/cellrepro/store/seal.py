@@ -1,0 +1,124 @@
+"""The seal of a stored folder: ``SHA256SUMS``, with which ``sha256sum -c`` finds what has changed.
+
+A repeat's seal names every file of its folder, ``manifest.json`` among them, which no other file
+vouches for; a run's seal names ``spec.json``. A seal has one form, so that what was changed in the
+seal itself is found, too: lines sorted by name, each ended by a line feed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from cellrepro.bits.digests import file_digest
+from cellrepro.errors import BadInput
+from cellrepro.store.whole_files import whole_file
+
+SUMS = "SHA256SUMS"
+FIRST_SEALED_FORMAT = 3
+"""Of manifests: repeats of earlier versions have no seal."""
+
+_LINE = re.compile(r"(?P<escaped>\\?)(?P<digest>[0-9a-f]{64})  (?P<name>[^\0\r\n]+)")
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}  # as GNU coreutils write such names
+_LETTERS = {escape: letter for letter, escape in _ESCAPES.items()}
+
+
+def seal_text(digests: Mapping[str, str]) -> str:
+    r"""Write the digests of files as ``sha256sum`` does.
+
+    Parameters
+    ----------
+    digests : mapping of str to str
+        SHA-256 in hex by name.
+
+    Returns
+    -------
+    str
+        A line for each file, sorted by name.
+
+    Examples
+    --------
+    >>> seal_text({"b.tif": "1" * 64, "a.tif": "0" * 64}).splitlines()[0][58:]
+    '000000  a.tif'
+    >>> seal_text({"a\\b": "0" * 64})[:3], seal_text({"a\\b": "0" * 64})[-5:]
+    ('\\00', 'a\\\\b\n')
+    """
+    return "".join(_line(name, digests[name]) for name in sorted(digests))
+
+
+def _line(name: str, digest: str) -> str:
+    escaped = "".join(_ESCAPES.get(letter, letter) for letter in name)
+    lead = "" if escaped == name else "\\"
+    return f"{lead}{digest}  {escaped}\n"
+
+
+def read_seal(text: str) -> dict[str, str]:
+    """Read digests that `seal_text` has written, and nothing else.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    dict of str to str
+        SHA-256 in hex by name.
+
+    Raises
+    ------
+    BadInput
+        If the text has a different form, with the line where it begins.
+    """
+    digests: dict[str, str] = {}
+    lines = text.split("\n")
+    for number, line in enumerate(lines[:-1], start=1):
+        parts = _LINE.fullmatch(line)
+        if parts is None:
+            raise BadInput(
+                f"line {number} of {SUMS} is {line[:80]!r}; expected 64 digits of SHA-256 in "
+                "lower-case hex, two blanks and the name of a file"
+            )
+        name = parts["name"]
+        if parts["escaped"]:
+            name = re.sub(r"\\[\\nr]", lambda escape: _LETTERS[escape[0]], name)
+        digests[name] = parts["digest"]
+    if text != seal_text(digests):
+        raise BadInput(
+            f"{SUMS} is not as it was written; expected its lines sorted by name, none twice, each "
+            "ended by a line feed"
+        )
+    return digests
+
+
+def seal_repeat(folder: Path, files: Mapping[str, str], *, manifest: str) -> None:
+    """Seal the folder of a repeat.
+
+    Parameters
+    ----------
+    folder : Path
+        With its ``manifest.json``.
+    files : mapping of str to str
+        Digest of every other file, as the manifest has them.
+    manifest : str
+        Name of the manifest in the folder.
+    """
+    digests = {**files, manifest: file_digest(folder / manifest)}
+    _write(folder, digests)
+
+
+def seal_files(folder: Path, *names: str) -> None:
+    """Seal some files of a folder, as the ``spec.json`` of a run.
+
+    Parameters
+    ----------
+    folder : Path
+    *names : str
+        Of the files in it.
+    """
+    _write(folder, {name: file_digest(folder / name) for name in names})
+
+
+def _write(folder: Path, digests: Mapping[str, str]) -> None:
+    with whole_file(folder / SUMS, read_only=True) as scratch:
+        scratch.write_bytes(seal_text(digests).encode())
