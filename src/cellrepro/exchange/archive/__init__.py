@@ -1,0 +1,1 @@
+"""Exported files: a zip of one form, which only the writer here writes and only that is read."""

@@ -1,0 +1,237 @@
+"""The one form of an exported file: a zip in which nothing but names and contents can vary.
+
+Files are stored, not compressed, one after the other; date, mode and flags are fixed, and there are
+no comments, gaps or extra fields but those of ZIP64 where a number asks for them. So all bytes
+outside of the contents, the skeleton, follow from the name, size and CRC of each file. The writer
+writes that skeleton, and the reader makes it anew and accepts no other.
+
+Numbers of fields are those of PKWARE's APPNOTE 6.3.10, sections 4.3 to 4.5.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+DIRECTORY_RECORD = struct.Struct("<4s6H3I5H2I")
+"""The fixed part of the record of a file in the directory."""
+_ZIP64_END = struct.Struct("<4sQ2H2I4Q")
+_ZIP64_LOCATOR = struct.Struct("<4sIQI")
+END = struct.Struct("<4s4H2IH")
+"""The last record of the file; there is no comment after it."""
+
+DIRECTORY_SIGNATURE = b"PK\x01\x02"
+END_SIGNATURE = b"PK\x05\x06"
+FULL_16 = 0xFFFF
+"""Stands for a number that takes more than 16 bits and lies in a field of ZIP64."""
+FULL_32 = 0xFFFFFFFF
+"""The same of 32 bits."""
+ZIP64_FIELD = 1
+"""The number of the extra field that holds what takes more than 32 bits."""
+STORED = 0
+"""The method that does not compress."""
+
+_ZIP64_VERSION = 45
+_PLAIN_VERSION = 20
+_UNIX = 3 << 8
+_UTF8_NAMES = 1 << 11
+_MIDNIGHT = 0
+_FIRST_OF_1980 = 0x21  # the earliest day that a zip can say: nothing of the time of writing enters
+_MODE = 0o100644 << 16  # a plain file, never a link
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of an archive.
+
+    Attributes
+    ----------
+    name : str
+        Path inside the archive, with slashes.
+    size : int
+        Bytes.
+    crc : int
+        CRC-32 of its content.
+    """
+
+    name: str
+    size: int
+    crc: int
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its size has to be written in ZIP64's field."""
+        return self.size >= FULL_32
+
+
+def local_header(entry: Entry) -> bytes:
+    """Write what stands before the content of a file.
+
+    Parameters
+    ----------
+    entry : Entry
+
+    Returns
+    -------
+    bytes
+    """
+    name = entry.name.encode()
+    sizes = (entry.size, entry.size) if entry.is_large else ()
+    extra = _zip64_field(*sizes)
+    size = min(entry.size, FULL_32)
+    header = _LOCAL.pack(
+        b"PK\x03\x04",
+        _version(extra),
+        _UTF8_NAMES,
+        STORED,
+        _MIDNIGHT,
+        _FIRST_OF_1980,
+        entry.crc,
+        size,
+        size,
+        len(name),
+        len(extra),
+    )
+    return header + name + extra
+
+
+def offsets(entries: Sequence[Entry]) -> list[int]:
+    """Say where the header of each file begins, and where the directory does.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        In the order in which they lie in the archive.
+
+    Returns
+    -------
+    list of int
+        One more than there are entries; the last is that of the directory.
+
+    Examples
+    --------
+    >>> offsets([Entry("a", 10, 0), Entry("bc", 5, 0)])
+    [0, 41, 78]
+    """
+    lengths = [len(local_header(entry)) + entry.size for entry in entries]
+    return list(accumulate(lengths, initial=0))
+
+
+def tail(entries: Sequence[Entry]) -> bytes:
+    """Write what stands after all contents: the directory and the end.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        In the order in which they lie in the archive.
+
+    Returns
+    -------
+    bytes
+    """
+    starts = offsets(entries)
+    records = [_record(entry, start) for entry, start in zip(entries, starts[:-1], strict=True)]
+    directory = b"".join(records)
+    return directory + _end(len(entries), len(directory), starts[-1])
+
+
+def _record(entry: Entry, offset: int) -> bytes:
+    """Write what the directory says of one file."""
+    name = entry.name.encode()
+    large = [entry.size, entry.size] if entry.is_large else []
+    if offset >= FULL_32:
+        large.append(offset)
+    extra = _zip64_field(*large)
+    size = min(entry.size, FULL_32)
+    n_comment, disk, internal_attributes = 0, 0, 0
+    record = DIRECTORY_RECORD.pack(
+        DIRECTORY_SIGNATURE,
+        _UNIX | _version(extra),
+        _version(extra),
+        _UTF8_NAMES,
+        STORED,
+        _MIDNIGHT,
+        _FIRST_OF_1980,
+        entry.crc,
+        size,
+        size,
+        len(name),
+        len(extra),
+        n_comment,
+        disk,
+        internal_attributes,
+        _MODE,
+        min(offset, FULL_32),
+    )
+    return record + name + extra
+
+
+def _end(n_entries: int, directory_size: int, directory_offset: int) -> bytes:
+    """Write the last records, those of ZIP64 before them where a number asks for it."""
+    is_large = n_entries >= FULL_16 or max(directory_size, directory_offset) >= FULL_32
+    zip64 = _zip64_end(n_entries, directory_size, directory_offset) if is_large else b""
+    end = END.pack(
+        END_SIGNATURE,
+        0,  # number of this disk
+        0,  # that of the directory
+        min(n_entries, FULL_16),
+        min(n_entries, FULL_16),
+        min(directory_size, FULL_32),
+        min(directory_offset, FULL_32),
+        0,  # no comment
+    )
+    return zip64 + end
+
+
+def _zip64_end(n_entries: int, directory_size: int, directory_offset: int) -> bytes:
+    n_bytes_that_follow = _ZIP64_END.size - 12
+    record = _ZIP64_END.pack(
+        b"PK\x06\x06",
+        n_bytes_that_follow,
+        _UNIX | _ZIP64_VERSION,
+        _ZIP64_VERSION,
+        0,
+        0,
+        n_entries,
+        n_entries,
+        directory_size,
+        directory_offset,
+    )
+    return record + _ZIP64_LOCATOR.pack(b"PK\x06\x07", 0, directory_offset + directory_size, 1)
+
+
+def zip64_directory_place(before_end: bytes) -> tuple[int, int] | None:
+    """Read where the directory lies from the records of ZIP64.
+
+    Parameters
+    ----------
+    before_end : bytes
+        What stands before the last record, at least `ZIP64_TAIL` of it where there is so much.
+
+    Returns
+    -------
+    tuple of int or None
+        Its offset, and its size in bytes; None where there are no such records.
+    """
+    if len(before_end) < ZIP64_TAIL:
+        return None
+    fields = _ZIP64_END.unpack(before_end[-ZIP64_TAIL : -_ZIP64_LOCATOR.size])
+    return (fields[9], fields[8]) if fields[0] == b"PK\x06\x06" else None
+
+
+ZIP64_TAIL = _ZIP64_END.size + _ZIP64_LOCATOR.size
+"""Bytes of the records of ZIP64 that stand before the last one."""
+
+
+def _zip64_field(*numbers: int) -> bytes:
+    if not numbers:
+        return b""
+    return struct.pack(f"<2H{len(numbers)}Q", ZIP64_FIELD, 8 * len(numbers), *numbers)
+
+
+def _version(extra: bytes) -> int:
+    """The version of the format that is needed to read a record with this extra field."""
+    return _ZIP64_VERSION if extra else _PLAIN_VERSION
