@@ -1,0 +1,233 @@
+"""A bundle of in-toto, ``NAME.intoto.jsonl``: passports, and receipts of whoever replayed them.
+
+One statement a line, in any order. A line of another kind is none of ours and is passed over, as
+in-toto asks for; one that is no JSON at all is damage, and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.errors import BadInput, no_such_file
+from cellrepro.exchange.attestation import MOST_BYTES, Attestation, is_in_toto, read_payload
+from cellrepro.exchange.passport import Passport, is_passport, read_passport
+from cellrepro.exchange.receipt import Receipt, is_receipt, read_receipt
+from cellrepro.exchange.signed.envelope import is_envelope, read_envelope
+from cellrepro.exchange.statement import STATEMENT
+from cellrepro.exchange.strict_json import read_json
+
+ENDING = ".intoto.jsonl"
+"""Of a bundle's file."""
+_MOST_BYTES_OF_FILE = 2**26
+_MOST_LINES = 10_000
+_MOST_BYTES_OF_LINE = 2 * MOST_BYTES  # base64 takes four bytes for three
+
+
+@dataclass(frozen=True)
+class BundledReceipt:
+    """A receipt in a bundle.
+
+    Attributes
+    ----------
+    receipt : Receipt
+        What it says.
+    attestation : Attestation
+        The same as it came, with its signatures.
+    """
+
+    receipt: Receipt
+    attestation: Attestation
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a bundle holds.
+
+    Attributes
+    ----------
+    passports : tuple of Passport
+        In their order; each once.
+    receipts : tuple of BundledReceipt
+        In their order; each once.
+    n_passed_over : int
+        Lines of other kinds.
+    """
+
+    passports: tuple[Passport, ...]
+    receipts: tuple[BundledReceipt, ...]
+    n_passed_over: int = 0
+
+    @property
+    def attestations(self) -> tuple[Attestation, ...]:
+        """Passports, then receipts."""
+        return (
+            *(passport.attestation for passport in self.passports),
+            *(receipt.attestation for receipt in self.receipts),
+        )
+
+    def receipts_of(self, passport: Passport) -> tuple[BundledReceipt, ...]:
+        """The receipts of one of its passports."""
+        return tuple(each for each in self.receipts if each.receipt.passport == passport.digest)
+
+    @property
+    def receipts_without_passport(self) -> tuple[BundledReceipt, ...]:
+        """The receipts of passports that are not in it."""
+        known = {passport.digest for passport in self.passports}
+        return tuple(each for each in self.receipts if each.receipt.passport not in known)
+
+
+def read_bundle(path: str | Path) -> Bundle:
+    """Read a bundle from a file.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    Bundle
+
+    Raises
+    ------
+    BadInput
+        If it is not there, or `parse_bundle` refuses it.
+    """
+    file = Path(path)
+    expected = f"a passport, NAME{ENDING}"
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(_MOST_BYTES_OF_FILE + 1)
+    except FileNotFoundError as error:
+        raise no_such_file(file, expected=expected) from error
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read ({error}); expected {expected}") from error
+    return parse_bundle(text, where=str(file))
+
+
+def parse_bundle(text: bytes, *, where: str) -> Bundle:
+    """Read a bundle from its bytes.
+
+    Parameters
+    ----------
+    text : bytes
+        JSON Lines in UTF-8.
+    where : str
+        Where they stand, for the messages.
+
+    Returns
+    -------
+    Bundle
+        What stands there twice, with different signatures perhaps, is one in it with all of them.
+
+    Raises
+    ------
+    BadInput
+        If a line is no JSON, a damaged statement or one of a later version, if there are too many
+        or too long ones, or if none is of cellrepro.
+    """
+    if len(text) > _MOST_BYTES_OF_FILE:
+        raise _no_bundle(where, f"it is larger than {_MOST_BYTES_OF_FILE} bytes")
+    lines = text.split(b"\n")
+    if len(lines) > _MOST_LINES:
+        raise _no_bundle(where, f"it has more than {_MOST_LINES} lines")
+    attestations = []
+    n_passed_over = 0
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        attestation = _attestation(line.strip(), where=f"{where}, line {number}")
+        if attestation is None:
+            n_passed_over += 1
+        else:
+            attestations.append(attestation)
+    if not attestations:
+        raise _no_bundle(where, "it holds no passport and no receipt of cellrepro")
+    return bundle_of(attestations, where=where, n_passed_over=n_passed_over)
+
+
+def _attestation(line: bytes, *, where: str) -> Attestation | None:
+    """What one line attests; None where it is none of ours."""
+    document = read_json(line, where=where, most_bytes=_MOST_BYTES_OF_LINE)
+    if is_envelope(document):
+        envelope = read_envelope(document, where=where)
+        if not is_in_toto(envelope):
+            return None
+        attestation = read_payload(envelope.payload, where=where, envelope=envelope)
+    elif isinstance(document, dict) and document.get("_type") == STATEMENT:
+        attestation = read_payload(line, where=where)
+    else:
+        return None
+    statement = attestation.statement
+    return attestation if is_passport(statement) or is_receipt(statement) else None
+
+
+def bundle_of(
+    attestations: Iterable[Attestation], *, where: str = "a bundle", n_passed_over: int = 0
+) -> Bundle:
+    """Make a bundle of passports and receipts.
+
+    Parameters
+    ----------
+    attestations : iterable of Attestation
+        In any order; of equal ones the signatures are put together.
+    where : str
+        Where they stand, for the messages.
+    n_passed_over : int
+        Lines beside them that are of other kinds.
+
+    Returns
+    -------
+    Bundle
+
+    Raises
+    ------
+    BadInput
+        If one of them is neither, or cannot be read.
+    """
+    by_digest: dict[str, Attestation] = {}
+    for attestation in attestations:
+        known = by_digest.get(attestation.digest)
+        by_digest[attestation.digest] = (
+            attestation if known is None else known.together_with(attestation)
+        )
+    passports = []
+    receipts = []
+    for attestation in by_digest.values():
+        statement = attestation.statement
+        if is_passport(statement):
+            passports.append(read_passport(attestation, where=where))
+        elif is_receipt(statement):
+            receipts.append(BundledReceipt(read_receipt(statement, where=where), attestation))
+        else:
+            raise _no_bundle(where, f"a statement of the kind {statement.predicate_type[:80]!r}")
+    return Bundle(tuple(passports), tuple(receipts), n_passed_over)
+
+
+def bundle_text(attestations: Iterable[Attestation]) -> str:
+    """Write attestations as a bundle, one a line, without the last line feed.
+
+    Parameters
+    ----------
+    attestations : iterable of Attestation
+        In the order in which they are to stand; equal ones once, with the signatures of all.
+
+    Returns
+    -------
+    str
+    """
+    by_digest: dict[str, Attestation] = {}
+    for attestation in attestations:
+        known = by_digest.get(attestation.digest)
+        by_digest[attestation.digest] = (
+            attestation if known is None else known.together_with(attestation)
+        )
+    return "\n".join(attestation.line() for attestation in by_digest.values())
+
+
+def _no_bundle(where: str, why: str) -> BadInput:
+    return BadInput(
+        f"{where} is no bundle of passports ({why}); expected a file of `cellrepro export RUN "
+        f"NAME{ENDING}`"
+    )

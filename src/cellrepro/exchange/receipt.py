@@ -1,0 +1,192 @@
+"""A receipt: what came of replaying the run of a passport on a machine of one's own.
+
+It is an in-toto Statement with the predicate of a Simple Verification Result (SVR) v0.2. That form
+is young and may change; nothing outside this file knows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue, ValidationError
+
+from cellrepro.errors import BadInput
+from cellrepro.exchange.passport import MACHINE, Passport
+from cellrepro.exchange.records import JsonRecord, as_json, read_record
+from cellrepro.exchange.statement import (
+    VERIFICATION_RESULT,
+    ResourceDescriptor,
+    Sha256,
+    Statement,
+    VerificationResult,
+    Verifier,
+)
+from cellrepro.same.verdicts import Verdict
+from cellrepro.wrong_fields import wrong_fields
+
+PROPERTIES = {
+    Verdict.IDENTICAL: "CELLREPRO_IDENTICAL",
+    Verdict.SAME_OBJECTS: "CELLREPRO_SAME_OBJECTS",
+    Verdict.WITHIN_SPREAD: "CELLREPRO_WITHIN_SPREAD",
+}
+"""What is said to hold of weights and masks; ``different`` and ``vacuous`` let nothing hold."""
+VERSION = 1
+"""Of the extension with the details."""
+
+
+@dataclass(frozen=True)
+class FirstDivergence(JsonRecord):
+    """Where the replay first parted from the original."""
+
+    stage: str
+    """One of the stages of ``diverge``: ``data``, ``forward``, ``masks`` …"""
+    step: int | None = None
+    """Of the training, from 0; none outside of it."""
+    op: str | None = None
+    """The operation, where it is known; so are the next two."""
+    module: str | None = None
+    source: str | None = None
+    """File and line."""
+    judgement: str | None = None
+    """Why, in one word or sentence, where it is known."""
+
+
+@dataclass(frozen=True)
+class EnvironmentDifference(JsonRecord):
+    """One thing that numbers depend on, and that is not the same."""
+
+    theirs: JsonValue
+    """As the passport says."""
+    here: JsonValue
+    """As it was in the replay."""
+
+
+@dataclass(frozen=True)
+class Receipt(JsonRecord):
+    """What a replay gave."""
+
+    verdict: Verdict
+    """One of the five words."""
+    passport: Sha256
+    """Digest of the passport that was replayed."""
+    run: str
+    """KEY/MACHINE/REPEAT of the original."""
+    machine: str
+    """Name of the machine of the replay."""
+    repeat: int
+    """Number of the replay there."""
+    time: str
+    """When it was compared: RFC 3339, UTC."""
+    packages: dict[str, str]
+    """Versions of Python and of the numeric libraries in the replay, by name."""
+    weights_equal: bool | None = None
+    """Whether the weights have the same digest; none where nothing was trained."""
+    n_images: int = 0
+    """Images that were compared."""
+    n_equal_labels: int | None = None
+    """Images whose masks are the same in every bit; none where only all together were compared."""
+    n_equal_outlines: int | None = None
+    """Images with the same outlines."""
+    n_objects: int | None = None
+    """Cells of the original, where the masks themselves were compared; so is the next."""
+    n_changed_objects: int | None = None
+    """Cells that have no counterpart in the replay, or the other way round."""
+    first_divergence: FirstDivergence | None = None
+    """Where they part; none where they do not, or it could not be found."""
+    environment_differences: dict[str, EnvironmentDifference] = field(default_factory=dict)
+    """By name, such as ``versions.torch`` or ``threads``."""
+    reasons: tuple[str, ...] = ()
+    """Sentences: why it is ``vacuous``, what could not be compared."""
+
+
+def receipt_statement(receipt: Receipt, passport: Passport) -> Statement:
+    """Write a receipt as a statement.
+
+    Parameters
+    ----------
+    receipt : Receipt
+    passport : Passport
+        That was replayed.
+
+    Returns
+    -------
+    Statement
+        About the weights and masks of the passport; its property is the verdict, where that is one
+        that lets something hold.
+
+    Raises
+    ------
+    BadInput
+        If the receipt is of another passport.
+    """
+    if receipt.passport != passport.digest:
+        raise BadInput(
+            f"the receipt is of the passport {receipt.passport[:12]}…, and the one given is "
+            f"{passport.digest[:12]}…; expected the passport that was replayed"
+        )
+    name = PROPERTIES.get(receipt.verdict)
+    result = VerificationResult(
+        verifier=Verifier(
+            id=f"{MACHINE}{receipt.machine}",
+            policies=(ResourceDescriptor(name=passport.name, digest={"sha256": passport.digest}),),
+        ),
+        time_created=receipt.time,
+        properties=() if name is None else (name,),
+        cellrepro={"version": VERSION, **as_json(receipt)},
+    )
+    return Statement(
+        subject=passport.results,
+        predicate_type=VERIFICATION_RESULT,
+        predicate=as_json(result),
+    )
+
+
+def is_receipt(statement: Statement) -> bool:
+    """Whether a statement is a receipt of this lab, of any version."""
+    return statement.predicate_type == VERIFICATION_RESULT and "cellrepro" in statement.predicate
+
+
+def read_receipt(statement: Statement, *, where: str) -> Receipt:
+    """Read what a receipt says.
+
+    Parameters
+    ----------
+    statement : Statement
+        Of which `is_receipt` holds.
+    where : str
+        Where it stands, for the messages.
+
+    Returns
+    -------
+    Receipt
+
+    Raises
+    ------
+    BadInput
+        If something is missing or of another type, it is of a later version, or contradicts
+        itself: its property is not its verdict.
+    """
+    try:
+        result = read_record(VerificationResult, statement.predicate)
+        version = result.cellrepro.get("version")
+        if version != VERSION:
+            raise ValueError(f"its version is {version!r}, this one reads {VERSION}")
+        receipt = read_record(Receipt, result.cellrepro)
+        _refuse_contradictions(result, receipt)
+    except ValueError as error:
+        why = wrong_fields(error) if isinstance(error, ValidationError) else error
+        raise BadInput(
+            f"{where}: no receipt that this version of cellrepro reads ({why}); update cellrepro, "
+            "or ask the sender for the file as it was made"
+        ) from error
+    return receipt
+
+
+def _refuse_contradictions(result: VerificationResult, receipt: Receipt) -> None:
+    """Refuse a receipt that says one thing to programs of others and another one to this lab."""
+    name = PROPERTIES.get(receipt.verdict)
+    told = [each for each in result.properties if each.startswith("CELLREPRO_")]
+    if told != ([] if name is None else [name]):
+        raise ValueError(f"its properties are {told[:3]}, and its verdict is {receipt.verdict}")
+    if receipt.passport not in [policy.sha256 for policy in result.verifier.policies]:
+        raise ValueError("the digest of its passport is not among its policies")

@@ -1,0 +1,66 @@
+"""Records that are read from JSON of others: every value of the type that is written here."""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeVar
+
+from pydantic import ConfigDict, JsonValue, TypeAdapter
+from pydantic.alias_generators import to_camel
+
+JsonObject = dict[str, JsonValue]
+"""A JSON object."""
+
+Kind = TypeVar("Kind")
+
+
+class JsonRecord:
+    """A dataclass that is a JSON object: of others' documents unknown names are ignored."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
+
+
+class CamelCaseRecord:
+    """The same with names in camelCase, as in-toto and SLSA have them."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        extra="ignore", alias_generator=to_camel, populate_by_name=True
+    )
+
+
+def read_record(kind: type[Kind], document: object) -> Kind:
+    """Make a record of a JSON document.
+
+    Parameters
+    ----------
+    kind : type
+        A dataclass.
+    document : object
+        Of JSON's types.
+
+    Returns
+    -------
+    object of that type
+
+    Raises
+    ------
+    ValueError
+        pydantic's, with every field that is missing or of another type.
+    """
+    return TypeAdapter(kind).validate_python(document)
+
+
+def as_json(record: object) -> JsonObject:
+    """Give a record as JSON, without the fields that have their default.
+
+    Parameters
+    ----------
+    record : dataclass
+
+    Returns
+    -------
+    dict of str to JSON value
+    """
+    document: JsonObject = TypeAdapter(type(record)).dump_python(
+        record, mode="json", by_alias=True, exclude_defaults=True
+    )
+    return document

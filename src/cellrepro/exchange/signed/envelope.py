@@ -1,0 +1,310 @@
+"""An envelope of DSSE: what was signed, byte by byte, and the signatures over it.
+
+https://github.com/secure-systems-lab/dsse, version 1. Bytes are signed, not JSON: they are checked
+before they are parsed, and no canonical form of JSON is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Literal
+
+from cellrepro.errors import BadInput
+from cellrepro.exchange.signed.keys import AllowedSigner
+from cellrepro.words import joined
+
+if TYPE_CHECKING:
+    from cellrepro.exchange.attestation import Attestation
+    from cellrepro.exchange.signed.signer import Signer
+
+IN_TOTO = "application/vnd.in-toto+json"
+"""The type of a payload that is an in-toto Statement."""
+SignatureState = Literal["unsigned", "unknown", "good", "bad"]
+"""``unsigned``; ``unknown``: signed by nobody whom the reader knows, so nothing can be checked;
+``good``: by someone on the reader's list; ``bad``: not by the one that it names, or changed."""
+_MOST_SIGNATURES = 64
+_FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
+
+
+@dataclass(frozen=True, order=True)
+class Signature:
+    """One signature of an envelope.
+
+    Attributes
+    ----------
+    keyid : str
+        Fingerprint of the key that it says it is of; a hint, which nothing protects.
+    signature : bytes
+        64 bytes, if it is one of Ed25519.
+    """
+
+    keyid: str
+    signature: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """Its ``keyid``, safe to be shown: one that is no fingerprint is not repeated."""
+        return self.keyid if _FINGERPRINT.fullmatch(self.keyid) else "a key without fingerprint"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Bytes with the signatures over them.
+
+    Attributes
+    ----------
+    payload : bytes
+        What was signed.
+    payload_type : str
+        What kind of document that is; signed, too.
+    signatures : tuple of Signature
+    """
+
+    payload: bytes
+    payload_type: str
+    signatures: tuple[Signature, ...]
+
+    @property
+    def signed_bytes(self) -> bytes:
+        """What a signature is over: type and payload, each with its length."""
+        return pre_authentication_encoding(self.payload_type, self.payload)
+
+    def line(self) -> str:
+        """The envelope as one line of JSON, without the line feed; keys are sorted."""
+        signatures = [
+            {"keyid": signature.keyid, "sig": _encoded(signature.signature)}
+            for signature in self.signatures
+        ]
+        document = {
+            "payload": _encoded(self.payload),
+            "payloadType": self.payload_type,
+            "signatures": signatures,
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+    def with_signatures(self, signatures: Iterable[Signature]) -> Envelope:
+        """The same payload with further signatures: each once, sorted."""
+        every = {*self.signatures, *signatures}
+        return Envelope(self.payload, self.payload_type, tuple(sorted(every)))
+
+
+def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
+    """Give the bytes that DSSE has signed instead of a payload alone.
+
+    Parameters
+    ----------
+    payload_type : str
+    payload : bytes
+
+    Returns
+    -------
+    bytes
+
+    Examples
+    --------
+    >>> pre_authentication_encoding("text", b"hello")
+    b'DSSEv1 4 text 5 hello'
+    """
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def signed(payload: bytes, signer: Signer, *, payload_type: str = IN_TOTO) -> Envelope:
+    """Sign a payload.
+
+    Parameters
+    ----------
+    payload : bytes
+    signer : Signer
+        As `cellrepro.exchange.signed.signer.find_signer` gives it.
+    payload_type : str
+
+    Returns
+    -------
+    Envelope
+        With one signature, whose ``keyid`` is the fingerprint of the key.
+    """
+    message = pre_authentication_encoding(payload_type, payload)
+    signature = Signature(signer.public_key.fingerprint, signer.sign(message))
+    return Envelope(payload, payload_type, (signature,))
+
+
+def is_envelope(document: object) -> bool:
+    """Whether a JSON document has the fields of an envelope."""
+    return isinstance(document, dict) and {"payload", "payloadType", "signatures"} <= {*document}
+
+
+def read_envelope(document: object, *, where: str) -> Envelope:
+    """Read an envelope from JSON.
+
+    Parameters
+    ----------
+    document : object
+        As `cellrepro.exchange.strict_json.read_json` gives it.
+    where : str
+        Where it stands, for the messages.
+
+    Returns
+    -------
+    Envelope
+
+    Raises
+    ------
+    BadInput
+        If it is none.
+    """
+    if not isinstance(document, dict):
+        raise _no_envelope(where, "it is no JSON object")
+    payload_type = document.get("payloadType")
+    signatures = document.get("signatures")
+    if not isinstance(payload_type, str):
+        raise _no_envelope(where, "payloadType is no text")
+    if not isinstance(signatures, list) or len(signatures) > _MOST_SIGNATURES:
+        raise _no_envelope(where, f"signatures is no list of {_MOST_SIGNATURES} at most")
+    return Envelope(
+        payload=_decoded(document.get("payload"), where=where, name="payload"),
+        payload_type=payload_type,
+        signatures=tuple(_signature(record, where) for record in signatures),
+    )
+
+
+def _signature(record: object, where: str) -> Signature:
+    if not isinstance(record, dict):
+        raise _no_envelope(where, "one of its signatures is no JSON object")
+    keyid = record.get("keyid", "")  # optional in DSSE
+    if not isinstance(keyid, str):
+        raise _no_envelope(where, "the keyid of a signature is no text")
+    return Signature(keyid, _decoded(record.get("sig"), where=where, name="sig"))
+
+
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _decoded(text: object, *, where: str, name: str) -> bytes:
+    """Base64 as the standard has it, or in the letters for addresses; DSSE takes both."""
+    if not isinstance(text, str):
+        raise _no_envelope(where, f"{name} is no text")
+    try:
+        return base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _no_envelope(where, f"{name} is no base64: {error}") from error
+
+
+def _no_envelope(where: str, why: str) -> BadInput:
+    return BadInput(
+        f"{where}: a damaged DSSE envelope ({why}); ask the sender for the file as it was exported"
+    )
+
+
+# -- checking ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SignatureCheck:
+    """What the reader's list of signers says about a signature.
+
+    Attributes
+    ----------
+    state : str
+        ``unsigned``, ``unknown``, ``good`` or ``bad``.
+    fingerprint : str or None
+        Of the key; where the state is ``unknown`` it is what the file says, unchecked.
+    signer : str or None
+        Whom the reader's list takes the key for.
+    reason : str
+        Why a signature of a known key is not good; empty otherwise.
+    """
+
+    state: SignatureState
+    fingerprint: str | None = None
+    signer: str | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        because = f": {self.reason}" if self.reason else ""
+        match self.state:
+            case "unsigned":
+                return "unsigned"
+            case "good":
+                return f"good signature of {self.signer} ({self.fingerprint})"
+            case "bad":
+                return f"bad signature of {self.signer} ({self.fingerprint}){because}"
+            case "unknown":
+                return f"signed by an unknown key, {self.fingerprint}{because}"
+
+
+def check_signature(
+    attestation: Attestation, allowed: Sequence[AllowedSigner], *, now: datetime | None = None
+) -> SignatureCheck:
+    """Check who signed an attestation against the reader's list of signers.
+
+    Parameters
+    ----------
+    attestation : Attestation
+    allowed : sequence of AllowedSigner
+        As `cellrepro.exchange.signed.keys.read_allowed_signers` gives them.
+    now : datetime, optional
+        When keys with a limited time are looked at; by default now.
+
+    Returns
+    -------
+    SignatureCheck
+        ``bad`` where one signature of a known key is wrong, else ``good`` where one is right.
+    """
+    envelope = attestation.envelope
+    if envelope is None or not envelope.signatures:
+        return SignatureCheck("unsigned")
+    moment = now or datetime.now(timezone.utc)
+    checks = [
+        _check_one(signature, envelope.signed_bytes, allowed, moment)
+        for signature in envelope.signatures
+    ]
+    for state in ("bad", "good"):
+        of_state = [check for check in checks if check.state == state]
+        if of_state:
+            return _together(of_state)
+    return checks[0]
+
+
+def _check_one(
+    signature: Signature, message: bytes, allowed: Sequence[AllowedSigner], now: datetime
+) -> SignatureCheck:
+    """One signature: its ``keyid`` only helps to say whose it should be."""
+    found = [each for each in allowed if each.key.verifies(signature.signature, message)]
+    refused = ""
+    for each in found:
+        why_not = each.why_not_now(now)
+        if why_not is None:
+            return SignatureCheck("good", each.key.fingerprint, each.principals)
+        refused = why_not
+    if found:
+        return SignatureCheck("unknown", found[0].key.fingerprint, reason=refused)
+    claimed = [each for each in allowed if each.key.fingerprint == signature.keyid]
+    if claimed:
+        return SignatureCheck(
+            "bad",
+            signature.fingerprint,
+            claimed[0].principals,
+            "it is no signature of this key over this content, which was changed, or signed by "
+            "somebody else",
+        )
+    return SignatureCheck("unknown", signature.fingerprint)
+
+
+def _together(checks: Sequence[SignatureCheck]) -> SignatureCheck:
+    """Several checks of one state as one."""
+    signers = [check.signer for check in checks if check.signer is not None]
+    fingerprints = [check.fingerprint for check in checks if check.fingerprint is not None]
+    return SignatureCheck(
+        checks[0].state,
+        joined([*dict.fromkeys(fingerprints)]),
+        joined([*dict.fromkeys(signers)]),
+        checks[0].reason,
+    )

@@ -1,0 +1,348 @@
+"""Public keys of OpenSSH, and the reader's list of whom to believe: ``allowed_signers``."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from cellrepro.errors import BadInput, no_such_file
+from cellrepro.exchange.signed.wire import WireReader, wire_string
+
+ED25519 = "ssh-ed25519"
+"""The one kind of key that is used here, as OpenSSH names it."""
+SIGNERS_VARIABLE = "CELLREPRO_ALLOWED_SIGNERS"
+"""Names the list of allowed signers where it is not the usual file."""
+NAMESPACE = "cellrepro"
+"""What a signer's ``namespaces=`` must include, where it is given."""
+_OTHER_KINDS = re.compile(r"(sk-)?(ssh|ecdsa)-[\w@.-]+")
+_MOST_BYTES = 2**20  # of a key file or a list of signers
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """An Ed25519 key of OpenSSH.
+
+    Attributes
+    ----------
+    raw : bytes
+        Its 32 bytes.
+    comment : str
+        What stands behind it, mostly ``USER@HOST``; part of no comparison.
+    """
+
+    raw: bytes
+    comment: str = ""
+
+    @classmethod
+    def from_blob(cls, blob: bytes, *, comment: str = "") -> PublicKey:
+        """Make one of the bytes that OpenSSH writes in base64.
+
+        Raises
+        ------
+        ValueError
+            If they hold no Ed25519 key.
+        """
+        reader = WireReader(blob)
+        kind = reader.string()
+        if kind != ED25519.encode():
+            raise ValueError(f"a key of the kind {kind[:40]!r}")
+        raw = reader.string()
+        if len(raw) != 32 or not reader.at_end:
+            raise ValueError("no 32 bytes of an Ed25519 key")
+        return cls(raw, comment)
+
+    @property
+    def blob(self) -> bytes:
+        """Its bytes as OpenSSH writes them."""
+        return wire_string(ED25519.encode()) + wire_string(self.raw)
+
+    @property
+    def fingerprint(self) -> str:
+        """``SHA256:…``, as ``ssh-keygen -l`` prints it."""
+        digest = hashlib.sha256(self.blob).digest()
+        return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+    @property
+    def line(self) -> str:
+        """The key as it stands in a ``.pub`` file, without the line feed."""
+        return f"{ED25519} {base64.b64encode(self.blob).decode()} {self.comment}".rstrip()
+
+    def verifies(self, signature: bytes, message: bytes) -> bool:
+        """Whether the holder of the private key signed a message.
+
+        Parameters
+        ----------
+        signature : bytes
+            64 bytes.
+        message : bytes
+            What was signed, whole.
+        """
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+
+def read_public_key(path: Path) -> PublicKey:
+    """Read a ``.pub`` file of OpenSSH.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    PublicKey
+
+    Raises
+    ------
+    BadInput
+        If it is not there, or holds no Ed25519 key: one of another kind is named.
+    """
+    kind, _, rest = small_text(path, expected="a public key of OpenSSH").strip().partition(" ")
+    encoded, _, comment = rest.partition(" ")
+    if kind != ED25519:
+        raise not_ed25519(path, kind if _OTHER_KINDS.fullmatch(kind) else None)
+    try:
+        return PublicKey.from_blob(_decoded(encoded), comment=comment.strip())
+    except ValueError as error:
+        raise BadInput(
+            f"{path} is a damaged public key ({error}); make it anew with "
+            f"`ssh-keygen -y -f {path.with_suffix('')}`"
+        ) from error
+
+
+def not_ed25519(path: Path, kind: str | None) -> BadInput:
+    """Give the error for a file that holds a different key, or none.
+
+    Parameters
+    ----------
+    path : Path
+    kind : str or None
+        As OpenSSH names it; None for a file that holds no key.
+
+    Returns
+    -------
+    BadInput
+    """
+    if kind is None:
+        found = f"{path} is no key of OpenSSH"
+    elif kind.startswith("sk-"):
+        found = (
+            f"{path} is a key of a security key ({kind}), whose signatures hold more than the "
+            "message and are not plain Ed25519"
+        )
+    else:
+        found = f"{path} is a key of the kind {kind}"
+    return BadInput(
+        f"{found}; expected an Ed25519 key: `ssh-keygen -t ed25519` makes one, and --sign takes "
+        "its .pub"
+    )
+
+
+def small_text(path: Path, *, expected: str) -> str:
+    """Read a text file that must be small, such as a key.
+
+    Parameters
+    ----------
+    path : Path
+    expected : str
+        What it should be, for the messages.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    BadInput
+        If it is not there, cannot be read, or is no such text.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError as error:
+        raise no_such_file(path, expected=expected) from error
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error}); expected {expected}") from error
+    if len(content) > _MOST_BYTES:
+        raise BadInput(f"{path} is larger than {_MOST_BYTES} bytes; expected {expected}")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is no text ({error}); expected {expected}") from error
+
+
+def _decoded(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"no base64: {error}") from error
+
+
+# -- whom to believe -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AllowedSigner:
+    """One line of a list of allowed signers: who holds a key, and for what.
+
+    Attributes
+    ----------
+    principals : str
+        Whom the reader takes the key for, as the line begins: mostly an address.
+    key : PublicKey
+    namespaces : tuple of str
+        What the key may sign, patterns of OpenSSH; empty for everything.
+    valid_after, valid_before : datetime or None
+        When its signatures are believed, by the clock of whoever checks.
+    """
+
+    principals: str
+    key: PublicKey
+    namespaces: tuple[str, ...] = ()
+    valid_after: datetime | None = None
+    valid_before: datetime | None = None
+
+    def why_not_now(self, now: datetime) -> str | None:
+        """Why its signature does not count at a time; None where it does."""
+        if self.namespaces and not _matches(NAMESPACE, self.namespaces):
+            return (
+                f"the key may sign {', '.join(self.namespaces)} alone, by namespaces= of the "
+                f"list of signers, and not {NAMESPACE}"
+            )
+        if self.valid_after is not None and now < self.valid_after:
+            return f"the key is to be believed from {self.valid_after.isoformat()} on"
+        if self.valid_before is not None and now >= self.valid_before:
+            return f"the key was to be believed until {self.valid_before.isoformat()}"
+        return None
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name is in a pattern list of OpenSSH: ``*``, ``?``, and ``!`` for not."""
+    excluded = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    included = [pattern for pattern in patterns if not pattern.startswith("!")]
+    if any(fnmatchcase(name, pattern) for pattern in excluded):
+        return False
+    return any(fnmatchcase(name, pattern) for pattern in included)
+
+
+def allowed_signers_path(path: str | Path | None = None) -> Path:
+    """Where the list of allowed signers is, or would be.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        As a user gave it; by default `SIGNERS_VARIABLE`, else ``~/.ssh/allowed_signers``.
+    """
+    given = path or os.environ.get(SIGNERS_VARIABLE)
+    return Path(given) if given else Path.home() / ".ssh" / "allowed_signers"
+
+
+def read_allowed_signers(path: str | Path | None = None) -> tuple[AllowedSigner, ...]:
+    """Read whom the reader believes.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        A file as ``ssh-keygen -Y verify`` reads it; by default `SIGNERS_VARIABLE`, else
+        ``~/.ssh/allowed_signers``.
+
+    Returns
+    -------
+    tuple of AllowedSigner
+        Those with an Ed25519 key; keys of other kinds and certificates are passed over. Empty
+        where the usual file is not there.
+
+    Raises
+    ------
+    BadInput
+        If a file that was named is not there, or a line of it cannot be understood.
+    """
+    is_named = path is not None or bool(os.environ.get(SIGNERS_VARIABLE))
+    file = allowed_signers_path(path)
+    if not is_named and not file.exists():
+        return ()
+    text = small_text(file, expected="a list of allowed signers, as ssh-keygen reads it")
+    signers = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            signer = _signer(line.strip())
+        except ValueError as error:
+            raise BadInput(
+                f"{file}, line {number}: {error}; expected PRINCIPALS [OPTIONS] KEY, as "
+                "`man ssh-keygen` has it under ALLOWED SIGNERS"
+            ) from error
+        if signer is not None:
+            signers.append(signer)
+    return tuple(signers)
+
+
+_WORD = r'(?:"[^"]*"|[^\s"])+'  # may hold spaces inside quotes
+_FIELDS = re.compile(rf"({_WORD})\s+(?:({_WORD})\s+)??([a-z][\w@.-]*)\s+([A-Za-z0-9+/=]+)(\s.*)?")
+_OPTION = re.compile(r'([a-z-]+)(?:=(?:"([^"]*)"|([^",\s]+)))?(?:,|$)')
+
+
+def _signer(line: str) -> AllowedSigner | None:
+    """What one line says; None for a key of another kind, or of an authority for certificates."""
+    fields = _FIELDS.fullmatch(line)
+    if fields is None:
+        raise ValueError(f"{line[:60]!r} names no principals and key")
+    principals, options_text, kind, encoded, comment = fields.groups()
+    options = _options(options_text or "")
+    if kind != ED25519:
+        if _OTHER_KINDS.fullmatch(kind):
+            return None
+        raise ValueError(f"{kind[:40]!r} is no kind of key")
+    if "cert-authority" in options:
+        return None
+    return AllowedSigner(
+        principals=principals.strip('"'),
+        key=PublicKey.from_blob(_decoded(encoded), comment=(comment or "").strip()),
+        namespaces=tuple(filter(None, options.get("namespaces", "").split(","))),
+        valid_after=_moment(options.get("valid-after")),
+        valid_before=_moment(options.get("valid-before")),
+    )
+
+
+def _options(text: str) -> Mapping[str, str]:
+    options: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        option = _OPTION.match(text, at)
+        if option is None:
+            raise ValueError(f"{text[at : at + 40]!r} is no option")
+        name = option[1].lower()
+        if name not in ("cert-authority", "namespaces", "valid-after", "valid-before"):
+            raise ValueError(f"the option {name!r} is not known")
+        if name in options:
+            raise ValueError(f"the option {name!r} is given twice")
+        options[name] = option[2] or option[3] or ""
+        at = option.end()
+    return options
+
+
+def _moment(text: str | None) -> datetime | None:
+    """``YYYYMMDD[HHMM[SS]]``, in local time, or with ``Z`` in UTC."""
+    if text is None:
+        return None
+    digits = text.removesuffix("Z")
+    form = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}.get(len(digits))
+    if form is None or not digits.isascii() or not digits.isdecimal():
+        raise ValueError(f"{text!r} is no time; expected YYYYMMDD, YYYYMMDDHHMM[SS], or with Z")
+    moment = datetime.strptime(digits, form)
+    return moment.replace(tzinfo=timezone.utc) if text.endswith("Z") else moment.astimezone()

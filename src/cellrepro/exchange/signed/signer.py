@@ -1,0 +1,287 @@
+"""Who signs: the agent of OpenSSH, which keeps the private key to itself, else the key file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+import socket
+import struct
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cellrepro.errors import BadInput
+from cellrepro.exchange.signed.keys import (
+    ED25519,
+    PublicKey,
+    not_ed25519,
+    read_public_key,
+    small_text,
+)
+from cellrepro.exchange.signed.wire import WireReader, wire_string
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+AGENT_VARIABLE = "SSH_AUTH_SOCK"
+"""Where the agent listens, as OpenSSH sets it."""
+_SECONDS_TO_ANSWER = 120.0  # an agent may ask its user first (ssh-add -c)
+_MOST_BYTES = 2**20  # of an answer
+_PRIVATE = "-----BEGIN OPENSSH PRIVATE KEY-----"
+_PRIVATE_END = "-----END OPENSSH PRIVATE KEY-----"
+_MAGIC = b"openssh-key-v1\0"
+
+# Kinds of messages, https://datatracker.ietf.org/doc/draft-ietf-sshm-ssh-agent/
+_LIST = 11
+_LISTED = 12
+_SIGN = 13
+_SIGNED = 14
+
+
+class Signer:
+    """Something that signs with one Ed25519 key."""
+
+    public_key: PublicKey
+
+    @abstractmethod
+    def sign(self, message: bytes) -> bytes:
+        """Sign a message.
+
+        Parameters
+        ----------
+        message : bytes
+
+        Returns
+        -------
+        bytes
+            64 of them; the same for the same message and key, whoever signs.
+
+        Raises
+        ------
+        BadInput
+            If the agent refuses, or gives no signature of this key.
+        """
+
+
+@dataclass(frozen=True)
+class AgentSigner(Signer):
+    """The agent of OpenSSH: it holds the key, also one with a passphrase.
+
+    Attributes
+    ----------
+    public_key : PublicKey
+    address : str
+        Path of the socket at which it listens.
+    """
+
+    public_key: PublicKey
+    address: str
+
+    def sign(self, message: bytes) -> bytes:
+        """Ask the agent; it may ask its user."""
+        request = wire_string(self.public_key.blob) + wire_string(message) + struct.pack(">I", 0)
+        try:
+            answer = _asked(self.address, _SIGN, request, expected=_SIGNED)
+            reader = WireReader(WireReader(answer).string())
+            kind = reader.string()
+            signature = reader.string()
+        except (OSError, ValueError) as error:
+            raise BadInput(
+                f"the ssh-agent did not sign with {self.public_key.fingerprint} ({error}); it may "
+                "have asked and been refused: try again, or unset SSH_AUTH_SOCK to use the key file"
+            ) from error
+        if kind != ED25519.encode() or not self.public_key.verifies(signature, message):
+            raise BadInput(
+                f"what the ssh-agent gave is no signature of {self.public_key.fingerprint}; unset "
+                "SSH_AUTH_SOCK to use the key file"
+            )
+        return signature
+
+
+@dataclass(frozen=True)
+class KeyFileSigner(Signer):
+    """A private key, read from its file.
+
+    Attributes
+    ----------
+    public_key : PublicKey
+    private_key : Ed25519PrivateKey
+    """
+
+    public_key: PublicKey
+    private_key: Ed25519PrivateKey = field(repr=False)
+
+    def sign(self, message: bytes) -> bytes:
+        """Sign with the key itself."""
+        return self.private_key.sign(message)
+
+
+def find_signer(path: str | Path) -> Signer:
+    """Who can sign with a key: the ssh-agent if it holds it, else its file.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``KEY.pub``, or the private key beside it.
+
+    Returns
+    -------
+    Signer
+
+    Raises
+    ------
+    BadInput
+        If it is no Ed25519 key of OpenSSH, or neither the agent nor a file without a passphrase
+        holds its private part. The message says what to do.
+    """
+    path = Path(path)
+    is_public = path.suffix == ".pub"
+    private_path = path.with_suffix("") if is_public else path
+    public_key = read_public_key(path) if is_public else _PrivateFile.read(path).public_key
+    agent = _agent_holding(public_key)
+    if agent.signer is not None:
+        return agent.signer
+    if not private_path.exists():
+        raise BadInput(
+            f"no private key for {path} ({public_key.fingerprint}): {agent.why_not}, and there is "
+            f"no file {private_path}; expected one of the two: `ssh-add` where the key is, or sign "
+            "on that machine"
+        )
+    return _file_signer(private_path, public_key, why_no_agent=agent.why_not)
+
+
+# -- the agent -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _AgentSearch:
+    """Whether the agent holds a key, and if not, why."""
+
+    signer: AgentSigner | None
+    why_not: str = ""
+
+
+def _agent_holding(public_key: PublicKey) -> _AgentSearch:
+    address = os.environ.get(AGENT_VARIABLE)
+    if not address:
+        return _AgentSearch(None, f"no ssh-agent runs ({AGENT_VARIABLE} is not set)")
+    if not hasattr(socket, "AF_UNIX"):
+        return _AgentSearch(None, "this Python cannot speak with an ssh-agent")
+    try:
+        blobs = _keys_of_agent(address)
+    except (OSError, ValueError) as error:
+        return _AgentSearch(None, f"the ssh-agent at {address} does not answer ({error})")
+    if public_key.blob not in blobs:
+        return _AgentSearch(None, "the ssh-agent does not hold it (`ssh-add -l` lists its keys)")
+    return _AgentSearch(AgentSigner(public_key, address))
+
+
+def _keys_of_agent(address: str) -> Sequence[bytes]:
+    reader = WireReader(_asked(address, _LIST, b"", expected=_LISTED))
+    blobs = []
+    for _ in range(reader.number()):
+        blobs.append(reader.string())
+        reader.string()  # its comment
+    return blobs
+
+
+def _asked(address: str, kind: int, content: bytes, *, expected: int) -> bytes:
+    """What an agent answers, after the byte that says which kind of answer it is."""
+    with _connected(address) as connection:
+        connection.sendall(wire_string(bytes([kind]) + content))
+        (n_bytes,) = struct.unpack(">I", _received(connection, 4))
+        if not 0 < n_bytes <= _MOST_BYTES:
+            raise ValueError(f"an answer of {n_bytes} bytes")
+        answer = _received(connection, n_bytes)
+    if answer[0] != expected:
+        raise ValueError("it refused")
+    return answer[1:]
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[socket.socket]:
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+        connection.settimeout(_SECONDS_TO_ANSWER)
+        connection.connect(address)
+        yield connection
+
+
+def _received(connection: socket.socket, n_bytes: int) -> bytes:
+    content = b""
+    while len(content) < n_bytes:
+        part = connection.recv(n_bytes - len(content))
+        if not part:
+            raise ValueError("it closed the connection")
+        content += part
+    return content
+
+
+# -- the key file --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _PrivateFile:
+    """What a private key file of OpenSSH says in the open."""
+
+    path: Path
+    text: str
+    public_key: PublicKey
+    is_encrypted: bool
+
+    @classmethod
+    def read(cls, path: Path) -> _PrivateFile:
+        text = small_text(path, expected="a key of OpenSSH, KEY.pub")
+        lines = [line.strip() for line in text.strip().splitlines()]
+        if len(lines) < 3 or lines[0] != _PRIVATE or lines[-1] != _PRIVATE_END:
+            raise not_ed25519(path, None)
+        try:
+            content = base64.b64decode("".join(lines[1:-1]), validate=True)
+            if not content.startswith(_MAGIC):
+                raise ValueError("it does not begin as one")
+            reader = WireReader(content[len(_MAGIC) :])
+            cipher = reader.string()
+            reader.string()  # how the passphrase becomes a key
+            reader.string()
+            if reader.number() != 1:
+                raise ValueError("it holds several keys")
+            blob = reader.string()
+            kind = WireReader(blob).string().decode("ascii", "replace")
+        except (binascii.Error, ValueError) as error:
+            raise BadInput(
+                f"{path} is a damaged private key ({error}); expected one that `ssh-keygen -y -f "
+                f"{path}` can read"
+            ) from error
+        if kind != ED25519:
+            raise not_ed25519(path, kind)
+        return cls(path, text, PublicKey.from_blob(blob), cipher != b"none")
+
+
+def _file_signer(path: Path, public_key: PublicKey, *, why_no_agent: str) -> KeyFileSigner:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    file = _PrivateFile.read(path)
+    if file.public_key != PublicKey(public_key.raw, file.public_key.comment):
+        raise BadInput(
+            f"{path} is the private key of {file.public_key.fingerprint}, and {path}.pub is "
+            f"{public_key.fingerprint}; expected a pair: `ssh-keygen -y -f {path}` prints the "
+            "public key of the private one"
+        )
+    if file.is_encrypted:
+        raise BadInput(
+            f"{path} has a passphrase, and {why_no_agent}; the agent takes it: `ssh-add {path}`, "
+            "then the same command again (`eval $(ssh-agent)` starts an agent)"
+        )
+    try:
+        private_key = load_ssh_private_key(file.text.encode(), password=None)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise BadInput(f"{path} cannot be read as a private key ({error})") from error
+    if not isinstance(private_key, Ed25519PrivateKey):
+        raise not_ed25519(path, None)
+    return KeyFileSigner(public_key, private_key)

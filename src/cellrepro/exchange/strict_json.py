@@ -1,0 +1,139 @@
+"""JSON that someone else wrote: read only if it can mean one thing, and cannot do harm."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+
+from cellrepro.errors import BadInput
+
+MOST_BYTES = 2**24
+"""Of a document, unless its reader says otherwise: 16 MiB."""
+MOST_DEPTH = 64
+"""Lists and objects inside each other."""
+_LEAST_INTEGER = -(2**63)
+_MOST_INTEGER = 2**63 - 1
+_MOST_DIGITS = 20  # of an integer; Python takes seconds for one of a million digits
+
+
+class _Refused(ValueError):
+    """What stands in the document and may not."""
+
+
+def read_json(
+    text: bytes, *, where: str, most_bytes: int = MOST_BYTES, most_depth: int = MOST_DEPTH
+) -> object:
+    """Read one JSON document.
+
+    Parameters
+    ----------
+    text : bytes
+        The whole document, in UTF-8.
+    where : str
+        What it is and where it stands, as the messages begin: ``passport.intoto.jsonl, line 2``.
+    most_bytes : int
+        Its largest size.
+    most_depth : int
+        Lists and objects that may stand inside each other.
+
+    Returns
+    -------
+    object
+        Of plain types: dict, list, str, int, float, bool and None.
+
+    Raises
+    ------
+    BadInput
+        If it is no JSON in UTF-8, larger or deeper than allowed, or holds what readers take
+        differently: a key twice in one object, ``NaN`` or an infinity, an integer that does not
+        fit into 64 bits, half of a surrogate pair.
+    """
+    if len(text) > most_bytes:
+        raise BadInput(
+            f"{where}: {len(text)} bytes of JSON, expected {most_bytes} at most; cellrepro writes "
+            "no such file: ask the sender for the file as it was exported"
+        )
+    try:
+        document = json.loads(
+            text.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_finite,
+            parse_constant=_refuse_constant,
+        )
+        _check(document, most_depth)
+    except RecursionError:
+        problem = f"lists and objects inside each other, deeper than {most_depth}"
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.start} is no UTF-8"
+    except json.JSONDecodeError as error:
+        problem = f"no JSON ({error})"
+    except _Refused as error:
+        problem = str(error)
+    else:
+        return document
+    raise BadInput(
+        f"{where}: {problem}; expected JSON as cellrepro writes it: ask the sender for the file "
+        "as it was exported"
+    )
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object, each of whose keys stands once: readers differ in which of two they take."""
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in record if names.count(name) > 1)
+        raise _Refused(f"the key {_shown(twice)} twice in one object")
+    return record
+
+
+def _integer(text: str) -> int:
+    if len(text) <= _MOST_DIGITS and _LEAST_INTEGER <= int(text) <= _MOST_INTEGER:
+        return int(text)
+    raise _Refused(f"the integer {_shown(text)}, which does not fit into 64 bits")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _Refused(f"the number {_shown(text)}, which is larger than any of 64 bits")
+    return number
+
+
+def _refuse_constant(text: str) -> object:
+    raise _Refused(f"{text}, which is no number in JSON")
+
+
+def _check(document: object, most_depth: int) -> None:
+    """Refuse what is too deep, or no text; without recursion."""
+    level: list[object] = [document]
+    for _ in range(most_depth + 1):
+        for value in level:
+            if isinstance(value, str):
+                _check_text(value)
+        level = [inner for value in level for inner in _contents(value)]
+        if not level:
+            return
+    raise _Refused(f"lists and objects inside each other, deeper than {most_depth}")
+
+
+def _contents(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        yield from value.keys()
+        yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _Refused(f"the text {_shown(text)}, which holds half of a surrogate pair") from error
+
+
+def _shown(text: str) -> str:
+    """A text as ASCII, cut where it is long."""
+    return ascii(text if len(text) <= 40 else f"{text[:39]}…")
