@@ -1,157 +1,166 @@
-"""Networks that ``torch.save`` wrote, read where PyTorch is not installed.
+"""Files that ``torch.save`` wrote, read without PyTorch; no code in them runs.
 
-Such a file is a zip archive: a pickle with names, types and shapes, and a part for the numbers of
-each tensor. No code of a pickle is executed: what is no part of a network is refused.
+Since version 1.6 such a file is a zip archive: a pickle with names, types and shapes, and a part
+for the numbers of each tensor. Before, it was four pickles and then the numbers. Both are taken
+apart by `PickleReader`, and numbers are read when they are asked for.
 """
 
 from __future__ import annotations
 
-import math
-import pickle
-import zipfile
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import mmap
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, cast
 
-import numpy as np
+from cellrepro.same.pickle_reading import MOST_BYTES, PickleReader, Refused
+from cellrepro.same.torch_names import Numbers, TorchNames, stored_numbers, width_of
+from cellrepro.same.zip_parts import Part, stored_parts
 
-from cellrepro.same.weight_tensors import NUMPY_TYPES, Bits
+ZIP = b"PK\x03\x04"
+"""How files begin that PyTorch saves since version 1.6; no length of a safetensors header."""
+PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF"
+"""How those begin that it saved before."""
 
 _CONTENT = "/data.pkl"
 _LITTLE = b"little"
-_DTYPES: Mapping[str, str] = {
-    "DoubleStorage": "F64",
-    "FloatStorage": "F32",
-    "HalfStorage": "F16",
-    "BFloat16Storage": "BF16",
-    "LongStorage": "I64",
-    "IntStorage": "I32",
-    "ShortStorage": "I16",
-    "CharStorage": "I8",
-    "ByteStorage": "U8",
-    "BoolStorage": "BOOL",
-}
-"""PyTorch's classes of stored numbers, and the types in them as safetensors spells them."""
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """A tensor of an archive, whose numbers were not read yet.
-
-    Attributes
-    ----------
-    archive : Path
-        The file.
-    part : str
-        Name of the part with its numbers.
-    dtype : str
-        One of `NUMPY_TYPES`.
-    offset : int
-        Its first parameter in that part.
-    shape : tuple of int
-    """
-
-    archive: Path
-    part: str
-    dtype: str
-    offset: int
-    shape: tuple[int, ...]
-
-    @property
-    def has_real_numbers(self) -> bool:
-        """Whether its parameters are no integers."""
-        return self.dtype.startswith(("F", "BF"))
-
-    def read(self, start: int, stop: int) -> Bits:
-        """Give the bits of the parameters from start to stop, fewer where it ends before."""
-        width = np.dtype(NUMPY_TYPES[self.dtype]).itemsize
-        n_asked = min(stop, math.prod(self.shape)) - start
-        with zipfile.ZipFile(self.archive) as archive, archive.open(self.part) as stream:
-            stream.seek((self.offset + start) * width)
-            content = stream.read(n_asked * width)
-        return np.frombuffer(content, f"<u{width}")
+_OLD_PROTOCOL = 1001
+_OVERLAP = 8
+_SMALL = 2**26
+"""Tensors may show more bytes than the file has, as two names of one: up to eight times as many, or
+64 MiB."""
 
 
 def content_of(path: Path) -> object:
-    """Give what ``torch.save`` was given, with a `StoredTensor` for each tensor.
+    """Give what ``torch.save`` was given, with a `Tensor` for each tensor.
 
     Parameters
     ----------
     path : Path
-        A file as PyTorch writes it since version 1.6.
+        A file as PyTorch writes it, since version 1.6 or before.
 
     Returns
     -------
     object
-        Of a network, a mapping of str to StoredTensor.
+        Plain values, in dictionaries, lists and tuples; of a network, a dictionary of tensors.
 
     Raises
     ------
+    ValueError
+        If it is damaged (`NotStored`), or holds something else than tensors, numbers and text.
     pickle.UnpicklingError
-        If it holds something else than tensors, numbers and text, in mappings and lists.
+        Likewise (`Refused`).
     """
-    with zipfile.ZipFile(path) as archive:
-        name = next((name for name in archive.namelist() if name.endswith(_CONTENT)), None)
-        if name is None:
-            raise pickle.UnpicklingError("a zip archive that torch.save did not write")
-        folder = name.removesuffix(_CONTENT)
-        order = f"{folder}/byteorder"
-        if order in archive.namelist() and archive.read(order) != _LITTLE:
-            raise pickle.UnpicklingError("its numbers begin with the highest byte")
-        with archive.open(name) as stream:
-            return _Reader(stream, path, folder).load()
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        is_archive = stream.read(len(ZIP)) == ZIP
+    names = TorchNames(path, most_bytes=max(_OVERLAP * size, _SMALL))
+    return _of_archive(path, names) if is_archive else _of_pickles(path, names)
 
 
-class _Reader(pickle.Unpickler):
-    """Reads what PyTorch puts into a pickle for tensors, and refuses everything else."""
-
-    def __init__(self, stream: IO[bytes], path: Path, folder: str) -> None:
-        super().__init__(stream)
-        self._path = path
-        self._folder = folder
-
-    def find_class(self, module: str, name: str) -> object:
-        """Give what stands for a name of PyTorch; nothing else is looked up."""
-        if module == "torch" and name in _DTYPES:
-            return _DTYPES[name]
-        known: Mapping[str, object] = {
-            "collections.OrderedDict": OrderedDict,
-            "torch.Size": tuple,
-            "torch._utils._rebuild_tensor_v2": _tensor,
-            "torch._utils._rebuild_parameter": _parameter,
-        }
-        full_name = f"{module}.{name}"
-        if full_name not in known:
-            raise pickle.UnpicklingError(
-                f"it holds {full_name}, which only PyTorch reads, and PyTorch is not installed here"
-            )
-        return known[full_name]
-
-    def persistent_load(self, identity: object) -> StoredTensor:
-        """Give the numbers that tensors share, as one flat tensor."""
-        _, dtype, key, _, n_parameters = cast("tuple[str, str, str, str, int]", identity)
-        return StoredTensor(self._path, f"{self._folder}/data/{key}", dtype, 0, (n_parameters,))
+# -- since version 1.6 -----------------------------------------------------------------------
 
 
-def _tensor(
-    numbers: StoredTensor,
-    offset: int,
-    shape: Sequence[int],
-    strides: Sequence[int],
-    *_: object,
-) -> StoredTensor:
-    """A tensor over the numbers of a part, as PyTorch's function of that name builds it."""
-    expected = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    steps = zip(shape, strides, expected, strict=True)
-    if any(stride != wanted for length, stride, wanted in steps if length > 1):
-        raise pickle.UnpicklingError(
-            "a tensor lies in it transposed, which only PyTorch reads, and PyTorch is not "
-            "installed here"
+def _of_archive(path: Path, names: TorchNames) -> object:
+    parts = stored_parts(path)
+    of_content = [name for name in parts if name.endswith(_CONTENT)]
+    if len(of_content) != 1:
+        raise Refused("a zip archive that torch.save did not write")
+    folder = of_content[0].removesuffix(_CONTENT)
+    order = parts.get(f"{folder}/byteorder")
+    if order is not None and _read(path, order, most=len(_LITTLE)) != _LITTLE:
+        raise Refused("its numbers begin with the highest byte")
+    pickle = _read(path, parts[of_content[0]], most=MOST_BYTES)
+    known: dict[str, Numbers] = {}
+
+    def stored_outside(identity: object) -> Numbers:
+        key, numbers = stored_numbers(identity, has_view=False)
+        if key not in known:
+            known[key] = _placed(numbers, parts.get(f"{folder}/data/{key}"), key)
+        return _as_said_before(known[key], numbers)
+
+    reader = PickleReader(memoryview(pickle), names=names.by_name, stored_outside=stored_outside)
+    return reader.load()
+
+
+def _read(path: Path, part: Part, *, most: int) -> bytes:
+    """A part of an archive, as long as it is small and whole."""
+    if part.size > most:
+        raise Refused(f"a part of it has {part.size} bytes, where at most {most} are expected")
+    with path.open("rb") as stream:
+        stream.seek(part.start)
+        content = stream.read(part.size)
+    if zlib.crc32(content) != part.crc:
+        raise Refused("its list of tensors is damaged: the checksum is another one")
+    return content
+
+
+def _placed(numbers: Numbers, part: Part | None, key: str) -> Numbers:
+    """Numbers, with the place of the part that holds them."""
+    if part is None:
+        raise Refused(f"the numbers {ascii(key)[:40]} are missing in it")
+    if part.size != numbers.n_bytes:
+        raise Refused(
+            f"the numbers {ascii(key)[:40]} take {numbers.n_bytes} bytes, and {part.size} are there"
         )
-    return StoredTensor(numbers.archive, numbers.part, numbers.dtype, offset, tuple(shape))
+    numbers.start = part.start
+    return numbers
 
 
-def _parameter(tensor: StoredTensor, *_: object) -> StoredTensor:
-    return tensor
+def _as_said_before(first: Numbers, again: Numbers) -> Numbers:
+    """Numbers that were named before, read as the type that is named now."""
+    if first.n_bytes != again.n_bytes:
+        raise Refused("numbers in it have two sizes")
+    return first if first.dtype == again.dtype else Numbers(again.dtype, first.n_bytes, first.start)
+
+
+# -- before version 1.6 ----------------------------------------------------------------------
+
+
+def _of_pickles(path: Path, names: TorchNames) -> object:
+    known: dict[str, Numbers] = {}
+
+    def stored_outside(identity: object) -> Numbers:
+        key, numbers = stored_numbers(identity, has_view=True)
+        first = known.setdefault(key, numbers)
+        if (first.dtype, first.n_bytes) != (numbers.dtype, numbers.n_bytes):
+            raise Refused("numbers in it have two types or sizes")
+        return first
+
+    with (
+        path.open("rb") as stream,
+        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as file,
+        memoryview(file) as content,
+    ):
+        position = 0
+        values = []
+        for _ in range(5):  # a mark, the protocol, the machine, the content, the keys
+            reader = PickleReader(
+                content, names=names.by_name, stored_outside=stored_outside, start=position
+            )
+            values.append(reader.load())
+            position = reader.position
+        _, protocol, machine, saved, keys = values
+        if protocol != _OLD_PROTOCOL or not isinstance(machine, Mapping):
+            raise Refused("it is of an unknown version of torch.save")
+        if machine.get("little_endian") is not True:
+            raise Refused("its numbers begin with the highest byte")
+        _place_all(content, position, known, keys)
+    return saved
+
+
+def _place_all(
+    content: memoryview, position: int, known: Mapping[str, Numbers], keys: object
+) -> None:
+    """Find where the numbers lie, which follow in the order of their keys, each after its size."""
+    if not isinstance(keys, list) or sorted(known) != keys:
+        raise Refused("it does not hold the numbers that its tensors show")
+    for key in keys:
+        numbers = known[key]
+        width = width_of(numbers.dtype or "U8")
+        n = int.from_bytes(content[position : position + 8], "little")
+        if n * width != numbers.n_bytes:
+            raise Refused(f"the numbers {ascii(key)[:40]} are not as many as its tensors show")
+        numbers.start = position + 8
+        position = numbers.start + numbers.n_bytes
+        if position > len(content):
+            raise Refused("it ends too soon")

@@ -65,6 +65,11 @@ class Tensor:
         """Number of parameters."""
         return math.prod(self.shape)
 
+    @property
+    def is_real(self) -> bool:
+        """Whether its parameters are no integers."""
+        return self.dtype.startswith(("F", "BF"))
+
 
 Network = Mapping[str, Tensor]
 """The tensors of one file by name."""
