@@ -13,7 +13,13 @@ from cellrepro.store.equal_content import files_of_content, remember_files
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_files, seal_repeat
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
-from cellrepro.store.whole_files import moved, remove_folder, replace_by_link, write_whole
+from cellrepro.store.whole_files import (
+    link_or_copy,
+    moved,
+    remove_folder,
+    replace_by_link,
+    write_whole,
+)
 
 STAGED_DATA = "data"
 """Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""
@@ -61,6 +67,50 @@ def commit(root: Path, staged: Path, spec: Spec) -> Repeat:
     return Repeat(target)
 
 
+def commit_received(root: Path, staged: Path, staged_run: Path) -> Repeat:
+    """Move a repeat into place that another store has sealed; its files stay as they came.
+
+    Parameters
+    ----------
+    root : Path
+        The store.
+    staged : Path
+        A folder on its file system, with ``manifest.json`` and those of the files it speaks of
+        that came. It is gone afterwards.
+    staged_run : Path
+        A folder with ``spec.json``, and the seal of the run where it has one.
+
+    Returns
+    -------
+    Repeat
+        In the store. If another process stored the same repeat first, it is that one.
+
+    Raises
+    ------
+    OSError
+        If the store cannot be written.
+    """
+    manifest = Repeat(staged).manifest
+    run = root / "runs" / manifest.key
+    target = run / manifest.machine.name / str(manifest.repeat)
+    placing = _where_to_place(run, target)
+    if placing != "is stored":
+        present = {name: d for name, d in manifest.files.items() if (staged / name).exists()}
+        _share(root, staged, manifest, present)
+        for name in (MANIFEST, SUMS):
+            if (staged / name).exists():
+                (staged / name).chmod(0o444)
+    if placing == "as a new run":
+        whole = staged.with_name(f"{staged.name}-{manifest.key}")
+        shutil.copytree(staged_run, whole, copy_function=link_or_copy)
+        for path in whole.iterdir():
+            path.chmod(0o444)
+        _move_whole_run(whole, staged, run, target)
+    elif placing == "into its run":
+        _move_into_run(staged, target)
+    return Repeat(target)
+
+
 def _where_to_place(run: Path, target: Path) -> Placing:
     if target.exists():
         return "is stored"
@@ -70,10 +120,16 @@ def _where_to_place(run: Path, target: Path) -> Placing:
 def _move_with_spec(staged: Path, run: Path, target: Path, spec: Spec) -> None:
     """Let a run appear with its spec and its first repeat."""
     whole = staged.with_name(f"{staged.name}-{spec.key}")
-    first = whole / target.relative_to(run)
-    first.parent.mkdir(parents=True)
+    whole.mkdir(parents=True)
     write_whole(whole / SPEC, spec.model_dump_json(indent=1), read_only=True)
     seal_files(whole, SPEC)
+    _move_whole_run(whole, staged, run, target)
+
+
+def _move_whole_run(whole: Path, staged: Path, run: Path, target: Path) -> None:
+    """Put a repeat into the folder of its run that is still empty of repeats, and move that."""
+    first = whole / target.relative_to(run)
+    first.parent.mkdir(parents=True)
     staged.rename(first)
     run.parent.mkdir(parents=True, exist_ok=True)
     if not moved(whole, run):  # another process was first with another repeat, or this one
@@ -110,6 +166,15 @@ def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
         for path in sorted(staged.rglob("*"))
         if path.is_file() and path.name != MANIFEST
     }
+    _share(root, staged, manifest, files)
+    manifest.files = files
+    manifest.format = FIRST_SEALED_FORMAT
+    write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
+    seal_repeat(staged, files, manifest=MANIFEST)
+
+
+def _share(root: Path, staged: Path, manifest: Manifest, files: Mapping[str, str]) -> None:
+    """Link staged files to what the store holds of equal content, and make them read-only."""
     stored = files_of_content(root, {*files.values()}, manifest.key, _files_of)
     new_files = {}
     for name, digest in files.items():
@@ -119,10 +184,6 @@ def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
         # A change in place would reach every repeat that shares it.
         (staged / name).chmod(0o444)
     remember_files(root, f"{manifest.key}/{manifest.machine.name}/{manifest.repeat}", new_files)
-    manifest.files = files
-    manifest.format = FIRST_SEALED_FORMAT
-    write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
-    seal_repeat(staged, files, manifest=MANIFEST)
 
 
 def _files_of(repeat: Path) -> Mapping[str, str]:

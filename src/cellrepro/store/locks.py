@@ -114,12 +114,12 @@ class Owner:
     ----------
     host : str
         Eight hex digits of a digest of its name.
-    process : int
-        Its number on that host.
+    process : int or None
+        Its number on that host; None where the next process may go on with the same work.
     """
 
     host: str
-    process: int
+    process: int | None
 
     @classmethod
     def here(cls) -> Owner:
@@ -130,7 +130,10 @@ class Owner:
     def of(cls, name: str) -> Owner | None:
         """The owner that a folder's name says; none of a different kind of name."""
         parts = _NAME_OF_PRIVATE.fullmatch(name)
-        return None if parts is None else cls(parts["host"], int(parts["process"]))
+        if parts is None:
+            return None
+        process = parts["process"]
+        return cls(parts["host"], None if process is None else int(process))
 
     def may_be_alive(self, here: Owner) -> bool:
         """Whether a folder whose lock is free may still be worked in, for all that is known here.
@@ -139,14 +142,16 @@ class Owner:
         """
         if self.host != here.host:
             return True
-        return self.process != here.process and psutil.pid_exists(self.process)
+        if self.process is None or self.process == here.process:
+            return False
+        return psutil.pid_exists(self.process)
 
     def new_name(self) -> str:
         """A name for a private folder of this owner, which no other has."""
         return f"{self.host}-{self.process}-{secrets.token_hex(8)}"
 
 
-_NAME_OF_PRIVATE = re.compile(r"(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{16}")
+_NAME_OF_PRIVATE = re.compile(r"(?P<host>[0-9a-f]{8})-((?P<process>\d+)-[0-9a-f]{16}|resumable-.+)")
 
 
 @contextmanager
@@ -156,16 +161,53 @@ def private_folder(area: Path) -> Iterator[Path]:
     What killed processes of this host left goes before; what those of another host left goes when
     that one makes such a folder.
     """
-    here = Owner.here()
-    folder = area / here.new_name()
+    folder = area / Owner.here().new_name()
     with locked(folder, wait=True):  # a sweep may hold it for a moment
-        for name in {item.name.removesuffix(".lock") for item in area.iterdir()} - {folder.name}:
-            _sweep(area / name, here)
+        _sweep_others(folder)
         try:
             folder.mkdir()
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def resumable_folder(area: Path, name: str) -> Iterator[Path]:
+    """A folder in an area in which the same work goes on after an interruption or a kill.
+
+    Parameters
+    ----------
+    area : Path
+        As of `private_folder`, which sweeps such a folder away once nobody works in it.
+    name : str
+        Of the work; another process at the same work is waited for.
+
+    Yields
+    ------
+    Path
+        Gone after the block, unless that was interrupted.
+    """
+    folder = area / f"{Owner.here().host}-resumable-{name}"
+    with locked(folder, wait=True):
+        _sweep_others(folder)
+        try:
+            folder.mkdir(exist_ok=True)
+            yield folder
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep_others(folder: Path) -> None:
+    """Remove what killed processes left beside a private folder."""
+    here = Owner.here()
+    names = {item.name.removesuffix(".lock") for item in folder.parent.iterdir()} - {folder.name}
+    for name in names:
+        _sweep(folder.with_name(name), here)
 
 
 def _sweep(folder: Path, here: Owner) -> None:

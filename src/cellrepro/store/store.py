@@ -5,6 +5,7 @@
     runs/KEY/spec.json              what was asked for
     runs/KEY/MACHINE/REPEAT/        manifest.json, weights.safetensors, masks/*.tif, notebook.ipynb
     …/SHA256SUMS                    digests of the files beside it, for ``sha256sum -c``
+    inputs/, networks/, passports/  images, starting networks and statements that came with runs
     data/DIGEST/                    the segmented images and their ground truth, once per data set
     failed/KEY/MACHINE/REPEAT/      why a repeat of a grid failed, with its notebook
     unfinished/KEY/MACHINE/REPEAT/  checkpoints of a training that goes on, or was killed
@@ -291,7 +292,7 @@ class Store:
             If the store cannot be written; `NotPossibleHere` if its disk is full.
         """
         with contextlib.ExitStack() as stack:
-            with self._writing():
+            with self.writing():
                 folder = stack.enter_context(locks.private_folder(self.root / ".staging"))
             yield folder
 
@@ -316,8 +317,51 @@ class Store:
         BadInput
             If the store cannot be written; `NotPossibleHere` if its disk is full.
         """
-        with self._writing():
+        with self.writing():
             return committing.commit(self.root, staged, spec)
+
+    @contextmanager
+    def receiving(self, name: str) -> Iterator[Path]:
+        """A folder on the store's file system for what comes from elsewhere.
+
+        Parameters
+        ----------
+        name : str
+            Of what comes; when it comes again after an interruption, its folder is as it was left.
+
+        Raises
+        ------
+        BadInput
+            If the store cannot be written; `NotPossibleHere` if its disk is full.
+        """
+        with contextlib.ExitStack() as stack:
+            with self.writing():
+                area = self.root / ".staging"
+                folder = stack.enter_context(locks.resumable_folder(area, name))
+            yield folder
+
+    def commit_received(self, staged: Path, staged_run: Path) -> Repeat:
+        """Move a repeat that another store has sealed into place, whole; its files stay as they are.
+
+        Parameters
+        ----------
+        staged : Path
+            Inside `receiving`, with ``manifest.json`` and the files that came with it.
+        staged_run : Path
+            Folder with the ``spec.json`` of its run, and the seal of that where there is one.
+
+        Returns
+        -------
+        Repeat
+            If another process stored the same repeat first, it is that one.
+
+        Raises
+        ------
+        BadInput
+            If the store cannot be written; `NotPossibleHere` if its disk is full.
+        """
+        with self.writing():
+            return committing.commit_received(self.root, staged, staged_run)
 
     @contextmanager
     def alone(
@@ -336,7 +380,7 @@ class Store:
         folder = self.root / ".claims" / f"{key}-{machine}-{repeat}"
         while True:
             with contextlib.ExitStack() as stack:
-                with self._writing():
+                with self.writing():
                     is_ours = stack.enter_context(locks.locked(folder))
                 if is_ours:
                     yield
@@ -345,7 +389,7 @@ class Store:
             time.sleep(_SECONDS_BETWEEN_TRIES)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         """Say of what the system refuses in the block that the store cannot be written."""
         try:
             yield
@@ -382,7 +426,7 @@ class Store:
         Path
             The folder.
         """
-        with self._writing():
+        with self.writing():
             return failures.keep_failure(
                 self.root, staged, spec, machine=machine, repeat=repeat, reason=reason
             )
@@ -398,7 +442,7 @@ class Store:
         What lies there stays if the block is left by an error, and goes after one that ends well.
         """
         with contextlib.ExitStack() as stack:
-            with self._writing():
+            with self.writing():
                 folder = stack.enter_context(unfinished.work_on(self.root, spec, machine, repeat))
             yield folder
 

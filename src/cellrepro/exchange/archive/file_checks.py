@@ -1,0 +1,171 @@
+"""Files that came from elsewhere, looked into before the lab relies on them.
+
+Each has the digest that its sender gave it; that says nothing about what its reader would do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from cellrepro.bits.digests import array_digest
+from cellrepro.errors import BadInput
+from cellrepro.exchange.strict_json import read_json
+from cellrepro.images.decoding import decode_labels, read_bytes
+from cellrepro.libraries import has_library
+from cellrepro.store.manifest import MaskRecord
+
+_MOST_NOTEBOOK_BYTES = 2**26
+_MOST_NOTEBOOK_DEPTH = 64
+_MOST_TENSORS = 100_000
+_DTYPES = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"}
+"""Of the tensors of networks, as safetensors names them."""
+_TYPES_OF_COLUMNS = {"int32", "int64", "double", "bool", "string"}
+"""As PyArrow names those of ledgers."""
+_MOST_FROM_A_BYTE = 1000
+"""Bytes of a table that one byte of a file can hold; ledgers, full of digests, have two or three."""
+
+
+def check_masks(path: Path, record: MaskRecord) -> None:
+    """Refuse a label image that does not hold the labels of which a manifest speaks.
+
+    Parameters
+    ----------
+    path : Path
+        The TIFF file.
+    record : MaskRecord
+
+    Raises
+    ------
+    BadInput
+        If it cannot be decoded whole, says of itself what is not so, or holds other labels.
+    NotPossibleHere
+        If it does not fit into memory.
+    """
+    labels = decode_labels(path, read_bytes(path)).pixels
+    if labels.dtype not in (np.uint16, np.uint32):
+        raise BadInput(f"{path}: labels of type {labels.dtype}, expected uint16 or uint32")
+    # Axes of length 1 beyond two are left out in decoding, those of a stack of one plane.
+    candidates = [labels, labels[np.newaxis]] if labels.ndim == 2 else [labels]
+    digests = [array_digest(array.astype(np.uint32, copy=False)) for array in candidates]
+    if record.digest not in digests:
+        raise BadInput(
+            f"{path}: the digest of its labels begins with {digests[0][:12]}, and with "
+            f"{record.digest[:12]} in its manifest"
+        )
+
+
+def check_image(path: Path) -> None:
+    """Refuse an image or a label image that cannot be decoded whole.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    BadInput
+        If it cannot be decoded, or says of itself what is not so.
+    NotPossibleHere
+        If it does not fit into memory.
+    """
+    decode_labels(path, read_bytes(path))
+
+
+def check_network(path: Path) -> None:
+    """Refuse weights that are no safetensors file of a network.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    BadInput
+        If its header cannot be read, does not fit its size, or names strange types.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            names = list(file.keys())
+            dtypes = {str(file.get_slice(name).get_dtype()) for name in names[:_MOST_TENSORS]}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BadInput(f"{path}: no whole safetensors file ({error})") from error
+    if not names or len(names) > _MOST_TENSORS:
+        raise BadInput(f"{path}: {len(names)} tensors, expected those of a network")
+    if not dtypes <= _DTYPES:
+        raise BadInput(f"{path}: tensors of type {', '.join(sorted(dtypes - _DTYPES))}")
+    unprintable = [name for name in names if not name.isprintable()]
+    if unprintable:
+        raise BadInput(f"{path}: the tensor {unprintable[0][:80]!a} has an unprintable name")
+
+
+def check_notebook(path: Path) -> None:
+    """Refuse a notebook that is none in Jupyter's format 4; it is not executed.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    BadInput
+        If it is too large, no JSON, or lacks what a notebook has.
+    """
+    if path.stat().st_size > _MOST_NOTEBOOK_BYTES:
+        raise BadInput(f"{path}: more than {_MOST_NOTEBOOK_BYTES} bytes of notebook")
+    notebook = read_json(
+        path.read_bytes(),
+        where=str(path),
+        most_bytes=_MOST_NOTEBOOK_BYTES,
+        most_depth=_MOST_NOTEBOOK_DEPTH,
+    )
+    if not isinstance(notebook, dict) or notebook.get("nbformat") != 4:
+        raise BadInput(f"{path}: no notebook in Jupyter's format 4")
+    if not isinstance(notebook.get("metadata"), dict):
+        raise BadInput(f"{path}: a notebook without metadata")
+    cells = notebook.get("cells")
+    kinds = {"code", "markdown", "raw"}
+    if not isinstance(cells, list) or not all(
+        isinstance(cell, dict) and cell.get("cell_type") in kinds for cell in cells
+    ):
+        raise BadInput(f"{path}: a notebook whose cells are none")
+
+
+def check_ledger(path: Path) -> None:
+    """Refuse a ledger that is no flat table, or promises more than its size can hold.
+
+    Without pyarrow, which alone could read it, it is taken as it is.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    BadInput
+        If it is no such table.
+    """
+    if not has_library("pyarrow"):
+        return
+    import pyarrow
+    from pyarrow import parquet
+
+    size = path.stat().st_size
+    try:
+        metadata = parquet.read_metadata(path)
+        types = {str(field.type) for field in metadata.schema.to_arrow_schema()}
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        n_bytes = sum(group.total_byte_size for group in groups)
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        raise BadInput(f"{path}: no ledger that can be read ({error})") from error
+    if not types <= _TYPES_OF_COLUMNS:
+        strange = ", ".join(sorted(types - _TYPES_OF_COLUMNS))
+        raise BadInput(f"{path}: columns of type {strange[:80]}, which no ledger has")
+    if metadata.num_rows > size or n_bytes > _MOST_FROM_A_BYTE * size:
+        raise BadInput(
+            f"{path}: its header promises {metadata.num_rows} rows and {n_bytes} bytes in a file "
+            f"of {size}"
+        )

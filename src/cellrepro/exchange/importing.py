@@ -1,0 +1,377 @@
+"""What was exported elsewhere, into a store: everything is checked before the first run appears."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.asked import defaults
+from cellrepro.bits.digests import file_digest
+from cellrepro.errors import BadInput
+from cellrepro.exchange.archive import file_checks
+from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
+from cellrepro.exchange.archive.reading import ExportedFile, opened_export
+from cellrepro.exchange.archive.writing import BLOCK, BytesShown
+from cellrepro.exchange.image_folders import INPUTS, NETWORKS
+from cellrepro.results import Result, Row
+from cellrepro.store.store import MANIFEST, NOTEBOOK, SPEC, WEIGHTS, Repeat, Store
+from cellrepro.store.whole_files import link_or_copy, moved, remove_folder, to_disk
+from cellrepro.words import amount, joined, some
+
+
+@dataclass(frozen=True)
+class ImportedRepeat:
+    """What became of one repeat of an exported file.
+
+    Attributes
+    ----------
+    name : str
+        ``KEY/MACHINE/REPEAT``.
+    label : str
+        What was asked for, in words.
+    is_new : bool
+        Whether the store did not hold it before.
+    completed : tuple of str
+        Files that came for a repeat that was there without them.
+    missing : tuple of str
+        Files of which its manifest speaks and that are not here: checkpoints, weights.
+    """
+
+    name: str
+    label: str
+    is_new: bool
+    completed: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Imported(Result):
+    """What came of an exported file.
+
+    Attributes
+    ----------
+    file : Path
+    folder : Path
+        The store.
+    repeats : tuple of ImportedRepeat
+        Of every repeat of the file.
+    image_folders : tuple of Path
+        The folders of images that came with them, those that were there among them.
+    """
+
+    file: Path
+    folder: Path
+    repeats: tuple[ImportedRepeat, ...]
+    image_folders: tuple[Path, ...]
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Every repeat by its name."""
+        return tuple(repeat.name for repeat in self.repeats)
+
+    def sentence(self) -> str:
+        """Count what is new, what was there, and what did not come."""
+        n_new = sum(repeat.is_new for repeat in self.repeats)
+        n_present = len(self.repeats) - n_new
+        parts = [f"{amount(n_new, 'repeat')} imported into {self.folder}"]
+        n_completed = sum(bool(repeat.completed) for repeat in self.repeats)
+        if n_present:
+            parts.append(f"{n_present} were there before")
+        if n_completed:
+            parts.append(f"{amount(n_completed, 'repeat')} got files that were missing")
+        n_without = sum(WEIGHTS in repeat.missing for repeat in self.repeats)
+        if n_without:
+            parts.append(f"the weights of {amount(n_without, 'repeat')} are not in the file")
+        if self.image_folders:
+            parts.append(f"images in {joined([str(path) for path in self.image_folders])}")
+        return "; ".join(parts)
+
+    def rows(self) -> list[Row]:
+        """Give each repeat, and whether it is new."""
+        return [
+            {
+                "repeat": repeat.name,
+                "run": repeat.label,
+                "state": "new" if repeat.is_new else "was there",
+                "not here": some(list(repeat.missing), 3),
+            }
+            for repeat in self.repeats
+        ]
+
+
+def import_runs(
+    file: str | Path, *, store: str | Path = defaults.STORE, quiet: bool = False
+) -> Imported:
+    """Merge an exported file into a store.
+
+    Every byte of the file is checked before the first run appears. An import that was killed goes
+    on where it was, if it is the next that writes into the store.
+
+    Parameters
+    ----------
+    file : str or Path
+        As `export_runs` wrote it.
+    store : str or Path
+        Folder of finished runs, made if it is not there. What it holds is never overwritten.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    Imported
+        Its ``str`` counts what is new; in a notebook it shows the table of repeats.
+
+    Raises
+    ------
+    BadInput
+        If the file is not as it was exported, or the store holds another repeat of the same name.
+    NotPossibleHere
+        If an image does not fit into memory, or the disk is full.
+    """
+    path = Path(file)
+    target = Store(store)
+    with opened_export(path) as archive:
+        contents = read_contents(archive)
+        _refuse_conflicts(path, target, contents.repeats.values())
+        with target.receiving(f"import-{archive.identity[:16]}") as area:
+            return _Import(archive, contents, target, area).carry_out(quiet=quiet)
+
+
+def _refuse_conflicts(path: Path, store: Store, repeats: Iterable[ReceivedRepeat]) -> None:
+    """Refuse a file one of whose repeats has the name of a stored one and another content."""
+    for repeat in repeats:
+        manifest = store.root / "runs" / repeat.name / MANIFEST
+        if not manifest.parent.exists():
+            continue
+        stored = file_digest(manifest) if manifest.exists() else "nothing"
+        if stored != repeat.digests[MANIFEST]:
+            raise BadInput(
+                f"{path}: the store {store.root} holds another repeat {repeat.name}: the SHA-256 "
+                f"of its {MANIFEST} begins with {stored[:12]}, and that of the one in the file "
+                f"with {repeat.digests[MANIFEST][:12]}; nothing is overwritten: import into "
+                "another store with --store, and compare the two"
+            )
+
+
+@dataclass(frozen=True)
+class _Import:
+    """One import, in a folder of its own until it is whole.
+
+    Attributes
+    ----------
+    archive : ExportedFile
+    contents : Contents
+    store : Store
+    area : Path
+        The folder, as an interrupted import of the same file may have left it.
+    """
+
+    archive: ExportedFile
+    contents: Contents
+    store: Store
+    area: Path
+
+    def carry_out(self, *, quiet: bool) -> Imported:
+        """Read and check all of the file, then let it appear in the store part by part."""
+        self._receive(quiet=quiet)
+        self._clear_folders()
+        staged_repeats = {
+            name: self._staged_repeat(index, repeat)
+            for index, (name, repeat) in enumerate(self.contents.repeats.items())
+        }
+        images = self._staged_images()
+        networks = self._staged_networks()
+        folders = self._staged_folders()
+        with self.store.writing():
+            for parts in (networks, images, folders):
+                self._place(parts)
+        repeats = [
+            self._commit(self.contents.repeats[name], staged)
+            for name, staged in staged_repeats.items()
+        ]
+        return Imported(
+            file=self.archive.path,
+            folder=self.store.root,
+            repeats=tuple(repeats),
+            image_folders=tuple(self.store.root / name for name in folders),
+        )
+
+    # -- contents, by their digest
+
+    def _content(self, digest: str) -> Path:
+        return self.area / "content" / digest
+
+    def _receive(self, *, quiet: bool) -> None:
+        """Read every content once, check it, and keep what the store lacks."""
+        with self.store.writing():
+            self._content("").mkdir(exist_ok=True)
+        wanted = self._wanted()
+        names = list(self.archive.digests)
+        verified_before = {path.name for path in self._content("").iterdir()}
+        shown = BytesShown(
+            self.archive.n_bytes, f"import {amount(len(names), 'file')}", quiet=quiet
+        )
+        with shown.bar:
+            for name in names:
+                digest = self.archive.digests[name]
+                n_bytes = self.archive.size(name)
+                # Only large files were waited for until they were on the disk.
+                if n_bytes >= BLOCK and digest in verified_before:
+                    shown.add(n_bytes)
+                elif digest in wanted:
+                    self._keep(name, self._content(digest), shown)
+                else:
+                    for block in self.archive.blocks(name):
+                        shown.add(len(block))
+
+    def _wanted(self) -> set[str]:
+        """Digests of what the store may lack."""
+        digests = set(self.contents.networks)
+        for files in (*self.contents.kept_images.values(), *self.contents.image_folders.values()):
+            digests |= set(files.values())
+        for repeat in self.contents.repeats.values():
+            digests |= set(repeat.digests.values())
+        for files in self.contents.run_files.values():
+            digests |= set(files.values())
+        return digests
+
+    def _keep(self, name: str, content: Path, shown: BytesShown) -> None:
+        """Write one content, which has its name only once it is whole and checked."""
+        scratch = self.area / "unchecked"
+        with self.store.writing():
+            with scratch.open("wb") as stream:
+                for block in self.archive.blocks(name):
+                    stream.write(block)
+                    shown.add(len(block))
+            if self.archive.size(name) >= BLOCK:
+                to_disk(scratch)
+            scratch.replace(content)
+
+    # -- folders, as they will appear
+
+    def _clear_folders(self) -> None:
+        """Remove the folders that an interrupted import had begun to build."""
+        for path in self.area.iterdir():
+            if path.is_dir() and path.name != "content":
+                remove_folder(path)
+
+    def _built(self, folder: str, files: Mapping[str, str]) -> Path:
+        """A folder of the area with files of these digests."""
+        built = self.area / folder
+        for name, digest in files.items():
+            path = built / name
+            with self.store.writing():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                link_or_copy(self._content(digest), path)
+        return built
+
+    def _staged_repeat(self, index: int, repeat: ReceivedRepeat) -> Path:
+        """The folder of a repeat, each file of which was looked into."""
+        staged = self._built(f"repeat-{index}", repeat.digests)
+        with self._said_of(repeat.inside("")):
+            for record in repeat.manifest.masks.values():
+                file_checks.check_masks(staged / record.file, record)
+            for name in repeat.digests:
+                check = _CHECKS.get(Path(name).suffix)
+                if check is not None:
+                    check(staged / name)
+        return staged
+
+    def _staged_images(self) -> Mapping[str, Path]:
+        """The kept images by their folder in the store, each decoded once."""
+        staged = {}
+        for digits, files in self.contents.kept_images.items():
+            folder = self._built(f"kept-{digits}", files)
+            with self._said_of(f"data/{digits}/"):
+                for path in sorted(folder.glob("*.tif")):
+                    file_checks.check_image(path)
+            staged[f"data/{digits}"] = folder
+        return staged
+
+    def _staged_folders(self) -> Mapping[str, Path]:
+        """The image folders by their folder in the store; whoever uses one checks its images."""
+        return {
+            f"{INPUTS}/{digits}": self._built(f"inputs-{digits}", files)
+            for digits, files in self.contents.image_folders.items()
+        }
+
+    def _staged_networks(self) -> Mapping[str, Path]:
+        """The networks by their file in the store."""
+        staged = {}
+        for digest in self.contents.networks:
+            name = f"{digest}.safetensors"
+            path = self._built(NETWORKS, {name: digest}) / name
+            with self._said_of(f"{NETWORKS}/"):
+                file_checks.check_network(path)
+            staged[f"{NETWORKS}/{name}"] = path
+        return staged
+
+    @contextmanager
+    def _said_of(self, prefix: str) -> Iterator[None]:
+        """Say of what is wrong with a staged file where it stands in the archive."""
+        try:
+            yield
+        except BadInput as error:
+            message = str(error)
+            for folder in self.area.iterdir():
+                message = message.replace(f"{folder}/", prefix)
+            raise self.archive.refusal(message) from error
+
+    # -- into the store
+
+    def _place(self, parts: Mapping[str, Path]) -> None:
+        """Move files and folders to where they belong, unless something is there."""
+        for name, staged in parts.items():
+            target = self.store.root / name
+            if target.exists():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            files = [staged] if staged.is_file() else [p for p in staged.rglob("*") if p.is_file()]
+            for path in files:
+                path.chmod(0o444)
+            moved(staged, target)
+
+    def _commit(self, repeat: ReceivedRepeat, staged: Path) -> ImportedRepeat:
+        """Let a repeat appear, or give one that is there the files that it lacks."""
+        key, machine, index = repeat.name.split("/")
+        stored = self.store.repeat(key, machine, int(index))
+        completed: tuple[str, ...] = ()
+        if stored is None:
+            run_folder = self._built(f"run-{key}", self.contents.run_files[key])
+            stored = self.store.commit_received(staged, run_folder)
+            is_new = True
+        else:
+            completed = self._completed(stored, repeat, staged)
+            is_new = False
+        return ImportedRepeat(
+            name=repeat.name,
+            label=repeat.spec.label,
+            is_new=is_new,
+            completed=completed,
+            missing=tuple(name for name in repeat.manifest.files if not stored.has(name)),
+        )
+
+    def _completed(self, stored: Repeat, repeat: ReceivedRepeat, staged: Path) -> tuple[str, ...]:
+        """Move files of which a stored repeat has the digests alone to their place."""
+        missing = [name for name in repeat.digests if not stored.has(name)]
+        with self.store.writing():
+            for name in missing:
+                target = stored.folder / name
+                target.parent.mkdir(exist_ok=True)
+                (staged / name).chmod(0o444)
+                with contextlib.suppress(FileExistsError):
+                    (staged / name).rename(target)
+        return tuple(missing)
+
+
+_CHECKS: Mapping[str, Callable[[Path], None]] = {
+    Path(WEIGHTS).suffix: file_checks.check_network,
+    Path(NOTEBOOK).suffix: file_checks.check_notebook,
+    ".parquet": file_checks.check_ledger,
+}
+"""What is looked for in a file of a repeat, by the ending of its name; masks have their own."""
+
+__all__ = ["SPEC", "Imported", "ImportedRepeat", "import_runs"]
