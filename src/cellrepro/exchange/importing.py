@@ -15,9 +15,11 @@ from cellrepro.exchange.archive import file_checks
 from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
 from cellrepro.exchange.archive.reading import ExportedFile, opened_export
 from cellrepro.exchange.archive.writing import BLOCK, BytesShown
+from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS
+from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.results import Result, Row
-from cellrepro.store.store import MANIFEST, NOTEBOOK, SPEC, WEIGHTS, Repeat, Store
+from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 from cellrepro.store.whole_files import link_or_copy, moved, remove_folder, to_disk
 from cellrepro.words import amount, joined, some
 
@@ -182,16 +184,20 @@ class _Import:
             name: self._staged_repeat(index, repeat)
             for index, (name, repeat) in enumerate(self.contents.repeats.items())
         }
+        staged_runs = {
+            key: self._built(f"run-{key}", files) for key, files in self.contents.run_files.items()
+        }
         images = self._staged_images()
         networks = self._staged_networks()
         folders = self._staged_folders()
         with self.store.writing():
             for parts in (networks, images, folders):
                 self._place(parts)
-        repeats = [
-            self._commit(self.contents.repeats[name], staged)
-            for name, staged in staged_repeats.items()
-        ]
+        repeats = []
+        for name, staged in staged_repeats.items():
+            repeat = self.contents.repeats[name]
+            keep_attestations(self.store, name, self._attestations_of(name))
+            repeats.append(self._commit(repeat, staged, staged_runs[repeat.spec.key]))
         return Imported(
             file=self.archive.path,
             folder=self.store.root,
@@ -271,7 +277,7 @@ class _Import:
     def _staged_repeat(self, index: int, repeat: ReceivedRepeat) -> Path:
         """The folder of a repeat, each file of which was looked into."""
         staged = self._built(f"repeat-{index}", repeat.digests)
-        with self._said_of(repeat.inside("")):
+        with self._said_of(f"runs/{repeat.name}"):
             for record in repeat.manifest.masks.values():
                 file_checks.check_masks(staged / record.file, record)
             for name in repeat.digests:
@@ -285,7 +291,7 @@ class _Import:
         staged = {}
         for digits, files in self.contents.kept_images.items():
             folder = self._built(f"kept-{digits}", files)
-            with self._said_of(f"data/{digits}/"):
+            with self._said_of(f"data/{digits}"):
                 for path in sorted(folder.glob("*.tif")):
                     file_checks.check_image(path)
             staged[f"data/{digits}"] = folder
@@ -304,7 +310,7 @@ class _Import:
         for digest in self.contents.networks:
             name = f"{digest}.safetensors"
             path = self._built(NETWORKS, {name: digest}) / name
-            with self._said_of(f"{NETWORKS}/"):
+            with self._said_of(NETWORKS):
                 file_checks.check_network(path)
             staged[f"{NETWORKS}/{name}"] = path
         return staged
@@ -317,7 +323,7 @@ class _Import:
         except BadInput as error:
             message = str(error)
             for folder in self.area.iterdir():
-                message = message.replace(f"{folder}/", prefix)
+                message = message.replace(str(folder), prefix)
             raise self.archive.refusal(message) from error
 
     # -- into the store
@@ -334,14 +340,22 @@ class _Import:
                 path.chmod(0o444)
             moved(staged, target)
 
-    def _commit(self, repeat: ReceivedRepeat, staged: Path) -> ImportedRepeat:
+    def _attestations_of(self, name: str) -> Iterator[Attestation]:
+        """The passport of a repeat, and the receipts of it."""
+        bundle = self.contents.passports
+        for passport in bundle.passports:
+            if passport.name == name:
+                yield passport.attestation
+                for receipt in bundle.receipts_of(passport):
+                    yield receipt.attestation
+
+    def _commit(self, repeat: ReceivedRepeat, staged: Path, staged_run: Path) -> ImportedRepeat:
         """Let a repeat appear, or give one that is there the files that it lacks."""
         key, machine, index = repeat.name.split("/")
         stored = self.store.repeat(key, machine, int(index))
         completed: tuple[str, ...] = ()
         if stored is None:
-            run_folder = self._built(f"run-{key}", self.contents.run_files[key])
-            stored = self.store.commit_received(staged, run_folder)
+            stored = self.store.commit_received(staged, staged_run)
             is_new = True
         else:
             completed = self._completed(stored, repeat, staged)
@@ -373,5 +387,3 @@ _CHECKS: Mapping[str, Callable[[Path], None]] = {
     ".parquet": file_checks.check_ledger,
 }
 """What is looked for in a file of a repeat, by the ending of its name; masks have their own."""
-
-__all__ = ["SPEC", "Imported", "ImportedRepeat", "import_runs"]

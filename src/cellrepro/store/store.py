@@ -341,7 +341,7 @@ class Store:
             yield folder
 
     def commit_received(self, staged: Path, staged_run: Path) -> Repeat:
-        """Move a repeat that another store has sealed into place, whole; its files stay as they are.
+        """Move a repeat that another store sealed into place, whole; its files stay as they are.
 
         Parameters
         ----------

@@ -11,9 +11,9 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from cellrepro.asked.spec import KEY_LENGTH, Spec
-from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.names import CRATE, PASSPORTS, SUMS, Kind, place_of
 from cellrepro.exchange.archive.reading import ExportedFile
+from cellrepro.exchange.bundle import Bundle, parse_bundle
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, read_seal
@@ -27,8 +27,7 @@ _MOST_MANIFEST_BYTES = 2**24
 _MOST_MANIFEST_BYTES_A_FILE = 2**11
 """A manifest may be so much larger for each file of its repeat."""
 _MOST_CRATE_BYTES = 2**24
-MOST_PASSPORT_BYTES = 2**26
-"""Of all passports and receipts of an exported file."""
+_MOST_PASSPORT_BYTES = 2**26
 
 Record = TypeVar("Record")
 
@@ -82,8 +81,8 @@ class Contents:
         Digest of each file of the image folders, by the first digits of `data_digest`.
     networks : tuple of str
         Digests of the networks that runs started from.
-    passports : bytes
-        The bundle of passports and receipts; empty where there is none.
+    passports : Bundle
+        One of each repeat, and receipts of whoever replayed them.
     """
 
     specs: Mapping[str, Spec]
@@ -92,7 +91,7 @@ class Contents:
     kept_images: Mapping[str, Mapping[str, str]]
     image_folders: Mapping[str, Mapping[str, str]]
     networks: tuple[str, ...]
-    passports: bytes
+    passports: Bundle
 
 
 def read_contents(archive: ExportedFile) -> Contents:
@@ -127,11 +126,7 @@ def read_contents(archive: ExportedFile) -> Contents:
         _refuse_strange_folder(archive, digits, files, specs)
     for digest, files in groups["network"].items():
         _refuse_strange_network(archive, digest, [*files.values()], specs)
-    if CRATE in archive.digests:
-        _refuse_no_crate(archive)
-    passports = b""
-    if PASSPORTS in archive.digests:
-        passports = archive.content(PASSPORTS, most_bytes=MOST_PASSPORT_BYTES)
+    _refuse_no_crate(archive)
     return Contents(
         specs=specs,
         run_files=groups["run"],
@@ -139,7 +134,7 @@ def read_contents(archive: ExportedFile) -> Contents:
         kept_images=groups["kept"],
         image_folders=groups["input"],
         networks=tuple(groups["network"]),
-        passports=passports,
+        passports=_passports(archive, repeats),
     )
 
 
@@ -198,9 +193,12 @@ def _refuse_other_files(
     for name, digest in files.items():
         if name not in (MANIFEST, SUMS) and manifest.files.get(name) != digest:
             raise archive.refusal(f"{folder}/{name} is not the file of which its manifest speaks")
-    for record in manifest.masks.values():
-        if record.file not in files:
-            raise archive.refusal(f"{folder} lacks the masks {record.file!a}")
+    mask_files = {record.file for record in manifest.masks.values()}
+    for name in sorted(mask_files - files.keys()):
+        raise archive.refusal(f"{folder} lacks the masks {name!a}")
+    for name in sorted(name for name in files if name.startswith("masks/")):
+        if name not in mask_files:
+            raise archive.refusal(f"{folder}/{name} are masks of no image of its manifest")
     weights = manifest.weights
     if weights is not None and manifest.files.get(WEIGHTS) not in (None, weights.digest):
         raise archive.refusal(f"{folder}/{MANIFEST} gives its weights two digests")
@@ -236,6 +234,24 @@ def _seal_of(archive: ExportedFile, name: str) -> Mapping[str, str]:
         return read_seal(text.decode())
     except ValueError as error:
         raise archive.refusal(f"{name} cannot be read ({error})") from error
+
+
+def _passports(archive: ExportedFile, repeats: Mapping[str, ReceivedRepeat]) -> Bundle:
+    """The passports, which must be those of the repeats, and the receipts of these passports."""
+    if PASSPORTS not in archive.digests:
+        raise archive.refusal(f"it has no {PASSPORTS}")
+    text = archive.content(PASSPORTS, most_bytes=_MOST_PASSPORT_BYTES)
+    bundle = parse_bundle(text, where=f"{archive.path}, {PASSPORTS}")
+    for passport in bundle.passports:
+        repeat = repeats.get(passport.name)
+        if repeat is None or passport.files.get(MANIFEST) != repeat.digests[MANIFEST]:
+            raise archive.refusal(f"the passport of {passport.name} is of no repeat that it holds")
+    for name in repeats.keys() - {passport.name for passport in bundle.passports}:
+        raise archive.refusal(f"{PASSPORTS} has no passport of {name}")
+    if bundle.receipts_without_passport:
+        run = bundle.receipts_without_passport[0].receipt.run
+        raise archive.refusal(f"{PASSPORTS} has a receipt of {run[:120]!a} without its passport")
+    return bundle
 
 
 # -- what lies beside the runs ---------------------------------------------------------------------
@@ -287,6 +303,8 @@ def _refuse_strange_network(
 
 def _refuse_no_crate(archive: ExportedFile) -> None:
     """Refuse metadata for other programs that are no JSON-LD; nothing here ever reads them."""
+    if CRATE not in archive.digests:
+        raise archive.refusal(f"it has no {CRATE}")
     text = archive.content(CRATE, most_bytes=_MOST_CRATE_BYTES)
     document = read_json(text, where=f"{archive.path}, {CRATE}", most_bytes=_MOST_CRATE_BYTES)
     if not isinstance(document, dict) or document.keys() != {"@context", "@graph"}:

@@ -24,7 +24,7 @@ _DTYPES = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"}
 _TYPES_OF_COLUMNS = {"int32", "int64", "double", "bool", "string"}
 """As PyArrow names those of ledgers."""
 _MOST_FROM_A_BYTE = 1000
-"""Bytes of a table that one byte of a file can hold; ledgers, full of digests, have two or three."""
+"""Bytes of a table that one byte of a file can hold; those of ledgers hold two or three."""
 
 
 def check_masks(path: Path, record: MaskRecord) -> None:

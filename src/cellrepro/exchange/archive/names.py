@@ -25,6 +25,7 @@ _LONGEST_PART = 240  # bytes; file systems take 255, and scratch files beside on
 
 _KEY = "(?P<group>[0-9a-f]{16})"
 _PART = "[^/]+"
+_MACHINE = "[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
 _OF_REPEAT = (
     "manifest[.]json|SHA256SUMS|weights[.]safetensors|notebook[.]ipynb"
     f"|ledger(-ops|-draws)?[.]parquet|masks/{_PART}[.]tif|logs/{_PART}[.]txt"
@@ -33,7 +34,7 @@ _PATTERNS: dict[Kind, re.Pattern[str]] = {
     "whole": re.compile(f"(?P<file>{SUMS}|{re.escape(PASSPORTS)}|{re.escape(CRATE)})"),
     "run": re.compile(f"runs/{_KEY}/(?P<file>spec[.]json|SHA256SUMS)"),
     "repeat": re.compile(
-        f"runs/(?P<group>[0-9a-f]{{16}}/{_PART}/(0|[1-9][0-9]{{0,8}}))/(?P<file>{_OF_REPEAT})"
+        f"runs/(?P<group>[0-9a-f]{{16}}/{_MACHINE}/(0|[1-9][0-9]{{0,8}}))/(?P<file>{_OF_REPEAT})"
     ),
     "kept": re.compile(f"data/{_KEY}/(?P<file>SHA256SUMS|{_PART}[.]tif)"),
     "input": re.compile(
