@@ -57,6 +57,9 @@ class Record:
 
 
 RECORDS: Mapping[str, Record] = {
+    "StoreCheckDocument": Record(f"{ANSWERS}.store_check", "fsck"),
+    "ProblemDocument": Record(f"{ANSWERS}.store_check", "A problem"),
+    "RepairDocument": Record(f"{ANSWERS}.store_check", "A repair"),
     "BaselineCheckDocument": Record(f"{ANSWERS}.baseline", "baseline check"),
     "HiddenDocument": Record(f"{ANSWERS}.baseline", "Cells that could vanish"),
     "BatchDependent": Record(
@@ -143,6 +146,7 @@ WORDS = {
     "Inside": "text",
     "Digest": "64 hex digits",
     "Verdict": "[verdict](words.md)",
+    "ProblemKind": "`damaged`, `missing`, `extra`, `leftover` or `misplaced`",
     "DivergenceJudgement": "text",
     "Generation": "text",
     "IntervalOver": "text",

@@ -65,6 +65,9 @@ from .determinism.seeds import rank_seed as rank_seed
 from .determinism.seeds import seed_everything as seed_everything
 from .determinism.seeds import seeded as seeded
 
+# Is it still what it was, and can somebody else check it?
+from .exchange.store_check import check_store as check_store
+
 # What these work on.
 from .changes.describe import describe as describe
 from .errors import BadInput as BadInput

@@ -9,5 +9,6 @@ from cellrepro.cli import runs
 from cellrepro.cli import masks
 from cellrepro.cli import causes
 from cellrepro.cli import grids
+from cellrepro.cli import receive
 from cellrepro.cli import files
 from cellrepro.cli.main import main as main

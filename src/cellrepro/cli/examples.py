@@ -190,6 +190,16 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
             "cellrepro list --where profile=cpu",
         ),
     ),
+    "fsck": (
+        Example(
+            "Is every file of the store as it was stored?",
+            "cellrepro fsck",
+        ),
+        Example(
+            "Put right what can be: from equal files, without leftovers",
+            "cellrepro fsck --repair",
+        ),
+    ),
     "demo": (
         Example(
             "Everything once, on images of your own",

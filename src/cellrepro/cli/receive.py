@@ -1,0 +1,25 @@
+"""Verbs about what came from elsewhere, or may have changed since it was stored."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Option
+
+import cellrepro
+from cellrepro.asked import defaults
+from cellrepro.cli.command import Reply, code_for, verb
+from cellrepro.cli.shared_options import StoreOption
+from cellrepro.show.answers.store_check import store_check_answer
+
+
+@verb()
+def fsck(
+    repair: Annotated[
+        bool, Option("--repair", help="put right what can be, from equal content in the store")
+    ] = False,
+    store: StoreOption = defaults.STORE,
+) -> Reply:
+    """Hold every file of the store to its digest: damaged, missing, extra, left over."""
+    check = cellrepro.check_store(store, repair=repair)
+    return Reply(store_check_answer(check), code_for(bool(check.problems)))

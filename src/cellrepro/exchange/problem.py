@@ -1,0 +1,147 @@
+"""What is wrong in a store or in what was sent, and what would put it right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from cellrepro.bits.digests import file_digest
+
+ProblemKind = Literal["damaged", "missing", "extra", "leftover", "misplaced"]
+"""``damaged``: other content than was stored; ``missing``: not there; ``extra``: nothing that the
+lab has put there; ``leftover``: of work that was stopped; ``misplaced``: in a folder of another
+name than it says itself."""
+
+
+@dataclass(frozen=True)
+class Restore:
+    """A file is to have the content of this digest again, which may lie elsewhere.
+
+    Attributes
+    ----------
+    path : Path
+    digest : str
+    """
+
+    path: Path
+    digest: str
+
+
+@dataclass(frozen=True)
+class Write:
+    """A file follows from what is beside it.
+
+    Attributes
+    ----------
+    path : Path
+    text : str
+        All of it.
+    said : str
+        What deserves to be known when it is written.
+    """
+
+    path: Path
+    text: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Move:
+    """A folder belongs elsewhere.
+
+    Attributes
+    ----------
+    path : Path
+    target : Path
+        Where nothing is.
+    """
+
+    path: Path
+    target: Path
+
+
+@dataclass(frozen=True)
+class Remove:
+    """A leftover, of which nothing is needed.
+
+    Attributes
+    ----------
+    path : Path
+        A file or a folder.
+    """
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class PutAside:
+    """Something that does not belong here, and that somebody may miss.
+
+    Attributes
+    ----------
+    path : Path
+        A file or a folder.
+    """
+
+    path: Path
+
+
+Mending: TypeAlias = Restore | Write | Move | Remove | PutAside
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    kind : ProblemKind
+        A word for it.
+    what : str
+        What is wrong, in a sentence.
+    where : str
+        The file or folder; of a store the path in it.
+    remedy : str
+        What to do.
+    mending : Mending or None
+        What could be done about it here; none where nothing can.
+    """
+
+    kind: ProblemKind
+    what: str
+    where: str
+    remedy: str
+    mending: Mending | None = None
+
+
+class Contents:
+    """The digests of files as they are read now, from the disk and not from memory.
+
+    Files that share their content on disk are read once.
+    """
+
+    def __init__(self) -> None:
+        self._digest_of: dict[tuple[int, int], str] = {}
+        self._paths: dict[str, list[Path]] = {}
+
+    def digest(self, path: Path) -> str:
+        """The SHA-256 of a file.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        """
+        status = path.stat()
+        inode = (status.st_dev, status.st_ino)
+        digest = self._digest_of.get(inode)
+        if digest is None:
+            digest = file_digest(path)
+            self._digest_of[inode] = digest
+        self._paths.setdefault(digest, []).append(path)
+        return digest
+
+    def files_with(self, digest: str) -> list[Path]:
+        """The files that have been read and have this digest."""
+        return self._paths.get(digest, [])

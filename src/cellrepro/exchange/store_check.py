@@ -1,0 +1,280 @@
+"""The whole store held to its digests: what was damaged, is missing, lies in excess, was left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cellrepro.asked import defaults
+from cellrepro.errors import BadInput, no_such_file
+from cellrepro.exchange.folder_check import (
+    NOT_OURS,
+    Findings,
+    Look,
+    check_images,
+    check_repeat,
+    check_spec,
+    leftover,
+    stray,
+)
+from cellrepro.exchange.problem import Contents, Problem, Write
+from cellrepro.exchange.store_repair import Repair, carry_out
+from cellrepro.progress import progress
+from cellrepro.results import Result, Row
+from cellrepro.store import locks
+from cellrepro.store.manifest import ResultSummary
+from cellrepro.store.not_sent import names_not_sent
+from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS
+from cellrepro.store.store import MANIFEST, SPEC, Store
+from cellrepro.store.stored_run import read_record
+from cellrepro.words import amount, joined
+
+_IMAGES = re.compile(r"[0-9a-f]{16}")
+_FEW_FOLDERS = 10
+"""Of runs and images, below which nobody needs to see how far the look has come."""
+_MOST_ROUNDS = 4
+"""Of looking and mending: what is moved into place may then be mended where it lies."""
+
+
+@dataclass(frozen=True)
+class StoreCheck(Result):
+    """What a look at every file of a store found.
+
+    Attributes
+    ----------
+    store : Path
+    n_repeats : int
+        That were read.
+    n_files : int
+        That were held to a digest.
+    problems : sequence of Problem
+        That are there now.
+    repaired : sequence of Repair
+        What has been put right.
+    notes : sequence of str
+        What deserves to be known and is no fault, a sentence each.
+    """
+
+    store: Path
+    n_repeats: int
+    n_files: int
+    problems: Sequence[Problem]
+    repaired: Sequence[Repair] = ()
+    notes: Sequence[str] = ()
+
+    def sentence(self) -> str:
+        """Say whether the store is whole."""
+        looked_at = f"{amount(self.n_files, 'file')} of {amount(self.n_repeats, 'repeat')}"
+        mended = f"; {amount(len(self.repaired), 'repair')} made" if self.repaired else ""
+        if not self.problems:
+            return f"{self.store} is whole: {looked_at} are as they were stored{mended}"
+        found = amount(len(self.problems), "problem")
+        return f"{self.store} has {found} among {looked_at}{mended}"
+
+    def rows(self) -> Sequence[Row]:
+        """Give the problems."""
+        return [
+            {"kind": one.kind, "where": one.where, "what": one.what, "remedy": one.remedy}
+            for one in self.problems
+        ]
+
+
+def check_store(store: Store | Path | str = defaults.STORE, *, repair: bool = False) -> StoreCheck:
+    """Hold every file of a store to the digest with which it was stored.
+
+    Parameters
+    ----------
+    store : Store, Path or str
+        The store.
+    repair : bool
+        Whether to put right what can be: a damaged or missing file whose content lies elsewhere in
+        the store comes from there, leftovers are removed, a renamed folder gets its name back, and
+        what the lab has not put there is moved to ``aside/``.
+
+    Returns
+    -------
+    StoreCheck
+        Its ``str`` is the finding in a sentence; in a notebook it shows the problems.
+
+    Raises
+    ------
+    BadInput
+        If there is no store there.
+    """
+    root = store.root if isinstance(store, Store) else Path(store)
+    if not root.is_dir():
+        raise no_such_file(root, expected="the folder of a store")
+    check = _looked_at(root)
+    repaired: list[Repair] = []
+    for _ in range(_MOST_ROUNDS if repair else 0):
+        mended = carry_out([*check.problems, *check.seals_to_add], check.look)
+        if not mended:
+            break
+        repaired += mended
+        check = _looked_at(root)
+    return StoreCheck(
+        store=root,
+        n_repeats=check.n_repeats,
+        n_files=check.n_files,
+        problems=check.problems,
+        repaired=repaired,
+        notes=[*check.notes()],
+    )
+
+
+@dataclass
+class _Check:
+    """What has been found so far."""
+
+    look: Look
+    problems: list[Problem] = field(default_factory=list)
+    seals_to_add: list[Problem] = field(default_factory=list)
+    n_repeats: int = 0
+    n_files: int = 0
+    n_unsealed: int = 0
+    not_here: list[str] = field(default_factory=list)
+
+    def add(self, findings: Findings) -> None:
+        """Count what was found in a folder."""
+        self.problems += findings.problems
+        self.n_files += findings.n_files
+
+    def notes(self) -> Iterator[str]:
+        """What is no fault."""
+        if self.n_unsealed:
+            yield (
+                f"{amount(self.n_unsealed, 'repeat')} of an earlier version without {SUMS}: what "
+                f"changed in {MANIFEST} itself cannot be found; --repair adds it, for what changes "
+                "from then on"
+            )
+        if self.not_here:
+            kinds = sorted({name.partition("/")[0] for name in self.not_here})
+            n_files = amount(len(self.not_here), "file")
+            yield f"{n_files} did not come with runs that were sent: {joined(kinds)}"
+
+
+def _looked_at(root: Path) -> _Check:
+    check = _Check(Look(root, Contents()))
+    runs = _entries(root / "runs")
+    images = _entries(root / "data")
+    total = len(runs) + len(images)
+    is_quick = total < _FEW_FOLDERS
+    with progress(total, "files held to their digests", quiet=is_quick, even=False) as bar:
+        for run in runs:
+            _check_run(run, check)
+            bar.advance()
+        for folder in images:
+            _check_kept_images(folder, check)
+            bar.advance()
+    check.problems += _leftovers(root, check.look)
+    return check
+
+
+def _check_run(folder: Path, check: _Check) -> None:
+    look = check.look
+    if not folder.is_dir() or folder.is_symlink():
+        check.problems.append(stray(folder, look))
+        return
+    machines = [entry for entry in _entries(folder) if entry.is_dir() and not entry.is_symlink()]
+    if not any(_entries(machine) for machine in machines) and not (folder / SPEC).exists():
+        check.problems.append(_empty(folder, look))
+        return
+    spec = check_spec(folder, look)
+    check.add(spec)
+    check.problems += [
+        stray(entry, look)
+        for entry in _entries(folder)
+        if entry not in machines and entry.name not in (SPEC, SUMS)
+    ]
+    repeats = [*_repeats_of(machines, check)]
+    for repeat in repeats:
+        _check_one_repeat(repeat, spec.key, check)
+    if spec.later_seal is not None:
+        _note_unsealed_run(spec.later_seal, repeats, check)
+
+
+def _repeats_of(machines: Iterable[Path], check: _Check) -> Iterator[Path]:
+    for machine in machines:
+        entries = _entries(machine)
+        if not entries:
+            check.problems.append(_empty(machine, check.look))
+        for entry in entries:
+            is_folder = entry.is_dir() and not entry.is_symlink()
+            if is_folder and not _entries(entry):
+                check.problems.append(_empty(entry, check.look))
+            elif is_folder and (entry.name.isdecimal() or (entry / MANIFEST).exists()):
+                yield entry
+            else:
+                check.problems.append(stray(entry, check.look))
+
+
+def _check_one_repeat(folder: Path, key: str, check: _Check) -> None:
+    machine, index = folder.parts[-2:]
+    name = f"{key}/{machine}/{index}"
+    not_sent = names_not_sent(check.look.root, name)
+    findings = check_repeat(folder, check.look, key=key, not_sent=not_sent)
+    check.add(findings)
+    check.n_repeats += 1
+    check.not_here += findings.not_here
+    if not findings.is_sealed:
+        check.n_unsealed += 1
+    if findings.later_seal is not None:
+        check.seals_to_add.append(_unsealed(findings.later_seal, check.look))
+
+
+def _note_unsealed_run(seal: Write, repeats: Sequence[Path], check: _Check) -> None:
+    """The spec of a run lacks a seal: a fault if it was written by a version that seals."""
+    problem = _unsealed(seal, check.look)
+    if repeats and all(_is_sealed_format(repeat) for repeat in repeats):
+        check.problems.append(problem)
+    else:
+        check.seals_to_add.append(problem)
+
+
+def _is_sealed_format(repeat: Path) -> bool:
+    try:
+        summary = read_record(repeat / MANIFEST, ResultSummary.model_validate_json)
+    except BadInput:
+        return False
+    return summary.format >= FIRST_SEALED_FORMAT
+
+
+def _unsealed(seal: Write, look: Look) -> Problem:
+    what = f"there is no {SUMS}"
+    remedy = "`cellrepro fsck --repair` writes it once all else is right"
+    return Problem("missing", what, look.where(seal.path), remedy, seal)
+
+
+def _check_kept_images(folder: Path, check: _Check) -> None:
+    if folder.is_dir() and not folder.is_symlink() and _IMAGES.fullmatch(folder.name):
+        check.add(check_images(folder, check.look))
+    else:  # a store may lie in a folder whose data/ is somebody's own
+        where = check.look.where(folder)
+        what = "the lab keeps images in folders that are named by a digest, and nothing else here"
+        check.problems.append(Problem("extra", what, where, NOT_OURS))
+
+
+def _empty(path: Path, look: Look) -> Problem:
+    return leftover(path, look, "there is no run in this folder")
+
+
+def _leftovers(root: Path, look: Look) -> Iterator[Problem]:
+    """What stopped processes have left, but for unfinished trainings, which can go on."""
+    here = locks.Owner.here()
+    for entry in _entries(root / ".staging"):
+        folder = entry.with_name(entry.name.removesuffix(".lock"))
+        owner = locks.Owner.of(folder.name)
+        is_alive = owner is not None and owner.may_be_alive(here)
+        if not is_alive and not locks.is_locked(folder):
+            yield leftover(entry, look, "it is of work that was stopped")
+    claims = (root / ".claims", *sorted((root / "unfinished").glob("*/*")))
+    for area in claims:
+        for lock in sorted(area.glob("*.lock")):
+            if not locks.is_locked(lock.with_suffix("")):
+                yield leftover(lock, look, "it is the lock of a process that is no more")
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []

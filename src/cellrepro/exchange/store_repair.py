@@ -1,0 +1,153 @@
+"""What is wrong in a store put right, as far as the store itself holds what that takes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from cellrepro.bits.digests import file_digest
+from cellrepro.exchange.folder_check import Look
+from cellrepro.exchange.problem import Move, Problem, PutAside, Remove, Restore, Write
+from cellrepro.store.whole_files import link_or_copy, remove_empty, remove_folder, whole_file
+
+ASIDE = "aside"
+"""Folder of the store to which is moved what the lab has not put there."""
+
+Kind = TypeVar("Kind", Restore, Write, Move, Remove, PutAside)
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One thing that was put right.
+
+    Attributes
+    ----------
+    what : str
+        What was done, in a sentence.
+    where : str
+        The file or folder, by its path in the store.
+    """
+
+    what: str
+    where: str
+
+
+def carry_out(problems: Iterable[Problem], look: Look) -> list[Repair]:
+    """Put right what can be.
+
+    Parameters
+    ----------
+    problems : iterable of Problem
+    look : Look
+        By which they were found: it knows where the same content lies.
+
+    Returns
+    -------
+    list of Repair
+        Empty where nothing could be done.
+
+    Raises
+    ------
+    OSError
+        If the store cannot be written.
+    """
+    mendings = [problem.mending for problem in problems if problem.mending is not None]
+    restored = _restore_all([one for one in mendings if isinstance(one, Restore)], look)
+    others = [
+        *_each(mendings, Write, _write),
+        *_each(mendings, Remove, _remove),
+        *_each(mendings, PutAside, lambda one: _put_aside(one, look.root)),
+        *_each(mendings, Move, lambda one: _move(one, look)),
+    ]
+    return [*restored, *(Repair(what, look.where(path)) for path, what in others)]
+
+
+def _each(
+    mendings: Iterable[object], kind: type[Kind], carry: Callable[[Kind], str | None]
+) -> Iterable[tuple[Path, str]]:
+    """Carry those of one kind out, and say of each what was done."""
+    for one in mendings:
+        if isinstance(one, kind):
+            what = carry(one)
+            if what is not None:
+                yield one.path, what
+
+
+def _restore_all(mendings: Iterable[Restore], look: Look) -> list[Repair]:
+    """Bring contents back from where they lie elsewhere.
+
+    All are prepared before the first is put in place: of two files that were exchanged each is the
+    only source of the other.
+    """
+    prepared = [_prepared(one, look) for one in mendings]
+    repairs = []
+    for copy in prepared:
+        if copy is not None:
+            copy.scratch.chmod(0o444)
+            copy.scratch.replace(copy.target)
+            what = f"it has its content again, from {look.where(copy.source)}"
+            repairs.append(Repair(what, look.where(copy.target)))
+    return repairs
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A file of the right content beside the wrong one, and where that content lay."""
+
+    target: Path
+    scratch: Path
+    source: Path
+
+
+def _prepared(one: Restore, look: Look) -> _Prepared | None:
+    """Prepare a file that was damaged or is missing; none where its content is not to be had."""
+    scratch = one.path.with_name(f".{one.path.name}.part")
+    for source in look.contents.files_with(one.digest):
+        with contextlib.suppress(OSError):
+            scratch.unlink(missing_ok=True)
+            scratch.parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(source, scratch)
+            if file_digest(scratch) == one.digest:
+                return _Prepared(one.path, scratch, source)
+            scratch.unlink()
+    return None
+
+
+def _write(one: Write) -> str:
+    with whole_file(one.path, read_only=True) as scratch:
+        scratch.write_bytes(one.text.encode())
+    return f"it was written; {one.said}"
+
+
+def _remove(one: Remove) -> str:
+    if one.path.is_dir():
+        remove_folder(one.path)
+    else:
+        one.path.unlink(missing_ok=True)
+    remove_empty(one.path.parent)
+    return "it was removed"
+
+
+def _put_aside(one: PutAside, root: Path) -> str:
+    relative = one.path.relative_to(root)
+    target = root / ASIDE / relative
+    number = 1
+    while target.exists():
+        number += 1
+        target = root / f"{ASIDE}-{number}" / relative
+    target.parent.mkdir(parents=True, exist_ok=True)
+    one.path.rename(target)
+    remove_empty(one.path.parent)
+    return f"it was moved to {target.relative_to(root).as_posix()}"
+
+
+def _move(one: Move, look: Look) -> str | None:
+    if one.target.exists() or not one.path.exists():
+        return None
+    one.target.parent.mkdir(parents=True, exist_ok=True)
+    one.path.rename(one.target)
+    remove_empty(one.path.parent)
+    return f"it was renamed to {look.where(one.target)}"

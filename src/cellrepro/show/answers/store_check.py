@@ -1,0 +1,113 @@
+"""What `fsck` answers: what is wrong in a store, and what was put right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cellrepro.show.answers.answer import Answer
+
+if TYPE_CHECKING:
+    from cellrepro.exchange.problem import Problem, ProblemKind
+    from cellrepro.exchange.store_check import StoreCheck
+
+
+@dataclass(frozen=True)
+class ProblemDocument:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    kind : ProblemKind
+        A word for it.
+    what : str
+        What is wrong, in a sentence.
+    where : str
+        The file or folder; of a store its path in it.
+    remedy : str
+        What to do.
+    """
+
+    kind: ProblemKind
+    what: str
+    where: str
+    remedy: str
+
+    @classmethod
+    def of(cls, problem: Problem) -> ProblemDocument:
+        """The same as JSON has it."""
+        return cls(problem.kind, problem.what, problem.where, problem.remedy)
+
+
+@dataclass(frozen=True)
+class RepairDocument:
+    """One thing that was put right.
+
+    Attributes
+    ----------
+    what : str
+        What was done, in a sentence.
+    where : str
+        The file or folder, by its path in the store.
+    """
+
+    what: str
+    where: str
+
+
+@dataclass(frozen=True)
+class StoreCheckDocument:
+    """What ``cellrepro fsck --json`` prints.
+
+    Attributes
+    ----------
+    store : str
+        Its folder.
+    repeats : int
+        How many were read.
+    files : int
+        How many were held to a digest.
+    problems : sequence of ProblemDocument
+        What is wrong now.
+    repaired : sequence of RepairDocument
+        What was put right.
+    notes : sequence of str
+        What deserves to be known and is no fault, a sentence each.
+    """
+
+    store: str
+    repeats: int
+    files: int
+    problems: Sequence[ProblemDocument]
+    repaired: Sequence[RepairDocument]
+    notes: Sequence[str]
+
+
+def store_check_answer(check: StoreCheck) -> Answer[StoreCheckDocument]:
+    """Answer with every problem and every repair."""
+    document = StoreCheckDocument(
+        store=str(check.store),
+        repeats=check.n_repeats,
+        files=check.n_files,
+        problems=[ProblemDocument.of(problem) for problem in check.problems],
+        repaired=[RepairDocument(repair.what, repair.where) for repair in check.repaired],
+        notes=check.notes,
+    )
+    return Answer(document, list(_lines(check)))
+
+
+def _lines(check: StoreCheck) -> Iterator[str]:
+    yield check.sentence()
+    for repair in check.repaired:
+        yield f"  repaired {repair.where}: {repair.what}"
+    yield from problem_lines(check.problems)
+    for note in check.notes:
+        yield f"  {note}"
+
+
+def problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
+    """Two lines for each problem: what it is, and what to do."""
+    for problem in problems:
+        yield f"  {problem.kind} {problem.where}: {problem.what}"
+        yield f"    {problem.remedy}"

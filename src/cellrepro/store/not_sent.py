@@ -1,0 +1,58 @@
+"""Which files of a repeat did not come with it, so that their absence is no damage.
+
+``received/KEY/MACHINE/REPEAT.txt`` has the name of each, one a line. Runs are sent without weights
+unless these are asked for, and always without checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from cellrepro.store.whole_files import write_whole
+
+RECEIVED = "received"
+
+
+def note_not_sent(root: Path, repeat: str, names: Collection[str]) -> None:
+    """Note which files of a repeat did not come with it; nothing where all came.
+
+    Parameters
+    ----------
+    root : Path
+        The store.
+    repeat : str
+        ``KEY/MACHINE/REPEAT``.
+    names : collection of str
+        Of the files, in the repeat's folder.
+    """
+    if not names:
+        return
+    path = _file_of(root, repeat)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, "\n".join(sorted(names)))
+
+
+def names_not_sent(root: Path, repeat: str) -> frozenset[str]:
+    """The files of a repeat that did not come with it.
+
+    Parameters
+    ----------
+    root : Path
+        The store.
+    repeat : str
+        ``KEY/MACHINE/REPEAT``.
+
+    Returns
+    -------
+    frozenset of str
+        Empty for a repeat that was made here, or came whole.
+    """
+    try:
+        return frozenset(_file_of(root, repeat).read_text("utf-8").splitlines())
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def _file_of(root: Path, repeat: str) -> Path:
+    return root / RECEIVED / f"{repeat}.txt"

@@ -1,0 +1,289 @@
+"""`fsck`: every flipped bit, missing or extra file is found; put right where that can be."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cellrepro.exchange.store_check import check_store
+from cellrepro.store.locks import Owner
+from cellrepro.store.manifest import Manifest
+from cellrepro.store.not_sent import note_not_sent
+from cellrepro.store.seal import SUMS
+from cellrepro.store.store import Store
+from stores import add_run, planted, squares, three
+
+WEIGHTS = "weights.safetensors"
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "outputs")
+
+
+@pytest.fixture
+def twins(store):
+    """Two repeats of one run; equal files share their content on the disk."""
+    return [one.folder for one in add_run(store, [(1.0, three(squares(grown=3)))] * 2).repeats]
+
+
+@pytest.fixture
+def separate(store, twins):
+    """The same, as on a file system without hard links."""
+    for path in [*twins[0].rglob("*")]:
+        if path.is_file():
+            shutil.copy(path, path.with_name("copy"))
+            path.with_name("copy").replace(path)
+    return twins
+
+
+def write(path, content):
+    """Change a file in place, as a failing disk does, whoever shares it."""
+    path.chmod(0o644)
+    path.write_bytes(content)
+
+
+def kinds(store):
+    return [problem.kind for problem in check_store(store).problems]
+
+
+def places(store):
+    return [problem.where for problem in check_store(store).problems]
+
+
+def repaired(store):
+    """Repair, and check that a second look finds what the first one left."""
+    check = check_store(store, repair=True)
+    assert check_store(store).problems == check.problems
+    return check
+
+
+def test_a_clean_store_has_no_problem(tmp_path):
+    planted(tmp_path)
+    check = check_store(tmp_path)
+    assert (check.problems, check.notes, check.n_repeats) == ([], [], 10)
+    assert "is whole" in str(check)
+    assert check_store(tmp_path, repair=True).repaired == []
+
+
+def test_each_of_a_thousand_flipped_bits_is_found(store, twins):
+    """Over all bytes of runs and images, the seals among them; whole again after each."""
+    files = [path for area in ("runs", "data") for path in (store.root / area).rglob("*.*")]
+    files += store.root.rglob(SUMS)
+    files = sorted(path for path in files if path.is_file())
+    sizes = [path.stat().st_size for path in files]
+    chance = random.Random(35)
+    unfound = []
+    for path in chance.choices(files, weights=sizes, k=1000):
+        content = path.read_bytes()
+        changed = bytearray(content)
+        place, bit = chance.randrange(len(content)), chance.randrange(8)
+        changed[place] ^= 1 << bit
+        write(path, bytes(changed))
+        if not check_store(store).problems:
+            unfound.append((path, place, bit))
+        write(path, content)
+    assert unfound == []
+    assert kinds(store) == []
+
+
+def test_a_changed_seal_does_not_pass_for_what_it_says(store, twins):
+    """A bit of every byte; what follows from a whole manifest is written again."""
+    for path in (twins[0] / SUMS, twins[0].parents[1] / SUMS):
+        content = path.read_bytes()
+        for place in range(len(content)):
+            changed = bytearray(content)
+            changed[place] ^= 1 << (place % 8)
+            write(path, bytes(changed))
+            assert kinds(store) == ["damaged"], place
+            check = check_store(store, repair=True)
+            assert check.problems or path.read_bytes() == content
+            write(path, content)
+
+
+def test_damage_is_repaired_from_equal_content(store, separate):
+    whole = (separate[0] / WEIGHTS).read_bytes()
+    write(separate[0] / WEIGHTS, whole[:-1] + b"?")
+    write(separate[1] / "masks" / "img_a.tif", b"")
+    assert kinds(store) == ["damaged", "damaged"]
+    check = repaired(store)
+    assert (check.problems, len(check.repaired)) == ([], 2)
+    assert (separate[0] / WEIGHTS).read_bytes() == whole
+    assert not (separate[0] / WEIGHTS).stat().st_mode & 0o222
+
+
+def test_a_change_through_shared_content_is_found_in_both(store, twins):
+    """And is repaired from nothing, as there is nothing."""
+    write(twins[0] / WEIGHTS, b"changed")
+    assert places(store) == [
+        path.relative_to(store.root).as_posix() + f"/{WEIGHTS}" for path in twins
+    ]
+    check = repaired(store)
+    assert ([one.kind for one in check.problems], check.repaired) == (["damaged"] * 2, [])
+    assert "copy it again" in check.problems[0].remedy
+
+
+def test_exchanged_files_are_exchanged_again(store):
+    """Two of equal size: each is where the other one's content lies."""
+    add_run(store, [(1.0, three())])
+    add_run(store, [(2.0, three())], seed=1)
+    a, b = sorted(store.root.rglob(WEIGHTS))
+    contents = a.read_bytes(), b.read_bytes()
+    a.rename(a.with_name("c"))
+    b.rename(a)
+    a.with_name("c").rename(b)
+    assert kinds(store) == ["damaged", "damaged"]
+    assert repaired(store).problems == []
+    assert (a.read_bytes(), b.read_bytes()) == contents
+
+
+def test_what_is_missing_is_brought_back(store, separate):
+    (separate[0] / WEIGHTS).unlink()
+    shutil.rmtree(separate[1] / "masks")
+    assert kinds(store) == ["missing"] * 4
+    assert repaired(store).problems == []
+    assert len(list(store.root.rglob("img_*.tif"))) == 2 * 3 + 2 * 3  # of repeats, of images
+
+
+def test_a_manifest_that_is_missing_or_torn_is_named(store, twins):
+    """It differs from repeat to repeat, so nothing else vouches for it."""
+    write(twins[0] / "manifest.json", b"{")
+    (twins[1] / "manifest.json").unlink()
+    problems = repaired(store).problems
+    assert [(one.kind, Path(one.where).name) for one in problems] == [
+        ("damaged", "manifest.json"),
+        ("missing", "manifest.json"),
+    ]
+
+
+def test_what_was_not_stored_is_put_aside(store, twins):
+    """Nothing that somebody may miss is removed."""
+    for path in (
+        store.root / "runs" / "notes.txt",
+        twins[0].parents[1] / "notes.txt",
+        twins[0].parent / "old" / "notes.txt",
+        twins[0] / "masks" / "notes.txt",
+        next((store.root / "data").iterdir()) / "notes.txt",
+    ):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    (twins[1] / "link").symlink_to(store.root)
+    assert kinds(store) == ["extra"] * 6
+    check = repaired(store)
+    assert (check.problems, len(check.repaired)) == ([], 6)
+    assert len(list((store.root / "aside").rglob("notes.txt"))) == 5
+
+
+def test_renamed_folders_get_their_names_back(store):
+    """Of a run, a machine and a repeat, one in the other."""
+    run = add_run(store, [(1.0, three())] * 2)
+    folder = run.repeats[0].folder
+    folder.rename(folder.with_name("7"))
+    folder.parent.rename(folder.parents[1] / "laptop")
+    folder.parents[1].rename(store.root / "runs" / "best")
+    assert set(kinds(store)) == {"misplaced"}
+    assert repaired(store).problems == []
+    assert [one.folder for one in store.run(run.key).repeats] == [one.folder for one in run.repeats]
+
+
+def test_a_copy_of_a_repeat_is_not_another_repeat(store, twins):
+    """Two equal repeats would be evidence where there is one."""
+    shutil.copytree(twins[0], twins[0].with_name("2"))
+    assert kinds(store) == ["misplaced"]
+    assert repaired(store).problems == []
+    assert (store.root / "aside" / twins[0].with_name("2").relative_to(store.root)).is_dir()
+
+
+def test_a_repeat_in_the_folder_of_a_different_run_goes_home(store):
+    a = add_run(store, [(1.0, three())])
+    b = add_run(store, [(2.0, three())] * 2, seed=1)
+    moved = b.repeats[1].folder
+    moved.rename(a.repeats[0].folder.with_name("1"))
+    assert kinds(store) == ["misplaced"]
+    assert repaired(store).problems == []
+    assert moved.is_dir()
+
+
+def test_what_stopped_work_left_is_removed(store, twins):
+    """What a living process has in hand stays."""
+    dead = Owner(Owner.here().host, 2**22 + 1).new_name()
+    (store.root / ".staging" / dead).mkdir(parents=True)
+    (store.root / ".staging" / f"{dead}.lock").touch()
+    (store.root / ".claims").mkdir()
+    (store.root / ".claims" / "some-repeat-0.lock").touch()
+    (twins[0] / ".notebook.ipynb.part").touch()
+    (twins[0].parents[1] / ".spec.json.part").touch()
+    (store.root / "runs" / "empty" / "machine").mkdir(parents=True)
+    with store.staging() as in_hand, store.alone("key", "machine", 0, lambda: None):
+        (store.root / ".staging" / dead).mkdir(parents=True, exist_ok=True)
+        assert set(kinds(store)) == {"leftover"}
+        check = repaired(store)
+        assert check.problems == []
+        assert in_hand.is_dir()
+    assert not list(store.root.rglob("*.part"))
+    assert not (store.root / "runs" / "empty").exists()
+
+
+def test_a_run_of_a_version_before_gets_a_seal_once_it_is_right(store, twins):
+    """Until then what changed in its manifest could not be found, which is said."""
+    for folder in twins:
+        manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+        manifest.format = 2
+        write(folder / "manifest.json", manifest.model_dump_json().encode())
+        (folder / SUMS).unlink()
+    (twins[0].parents[1] / SUMS).unlink()
+    check = check_store(store)
+    assert check.problems == []
+    assert "2 repeats of an earlier version" in check.notes[0]
+    whole = (twins[0] / WEIGHTS).read_bytes()
+    write(twins[0] / WEIGHTS, b"")
+    repaired(store)
+    assert not [folder for folder in twins if (folder / SUMS).exists()]
+    write(twins[0] / WEIGHTS, whole)
+    check = repaired(store)
+    assert (check.problems, check.notes, len(check.repaired)) == ([], [], 2)
+
+
+def test_a_seal_that_a_sealed_repeat_lacks_is_missing(store, twins):
+    """It says that it was sealed; without the seal its manifest may be another one."""
+    (twins[0] / SUMS).unlink()
+    (twins[0].parents[1] / SUMS).unlink()
+    assert sorted(kinds(store)) == ["missing", "missing"]
+    check = repaired(store)
+    assert check.problems == []
+    assert "could not be found" in " ".join(one.what for one in check.repaired)
+
+
+def test_weights_that_were_not_sent_are_not_missing(store, twins):
+    for folder in twins:
+        (folder / WEIGHTS).unlink()
+    assert kinds(store) == ["missing", "missing"]
+    for folder in twins:
+        note_not_sent(store.root, folder.relative_to(store.root / "runs").as_posix(), [WEIGHTS])
+    check = check_store(store)
+    assert check.problems == []
+    assert "2 files did not come with runs that were sent" in check.notes[0]
+
+
+def test_masks_without_a_digest_are_a_fault_of_the_manifest(store, twins):
+    """Sealed, so that nothing else is wrong: whoever prepares a store can write a seal."""
+    path = twins[0] / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["files"]["masks/img_a.tif"]
+    write(path, json.dumps(manifest).encode())
+    assert "damaged" in kinds(store)
+
+
+def test_the_command(store, twins, invoke):
+    write(twins[0] / WEIGHTS, b"")
+    answer = invoke("fsck", "--store", store.root, "--json")
+    assert (answer.code, answer.json["repaired"]) == (1, [])
+    assert answer.json["problems"][0].keys() == {"kind", "what", "where", "remedy"}
+    lines = invoke("fsck", "--store", store.root)
+    assert lines.code == 1
+    assert f"damaged {answer.json['problems'][0]['where']}: it has changed" in lines.out
+    nowhere = invoke("fsck", "--store", store.root / "nowhere")
+    assert (nowhere.code, nowhere.out) == (2, "")
+    assert "expected the folder of a store" in nowhere.err
