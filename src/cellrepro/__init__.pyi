@@ -68,6 +68,9 @@ from .determinism.seeds import seeded as seeded
 # Is it still what it was, and can somebody else check it?
 from .exchange.store_check import check_store as check_store
 
+# How do I hand it on?
+from .exchange.tracking import track as track
+
 # What these work on.
 from .changes.describe import describe as describe
 from .errors import BadInput as BadInput

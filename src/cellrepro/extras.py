@@ -9,7 +9,7 @@ from cellrepro.errors import NotPossibleHere
 from cellrepro.libraries import has_library
 from cellrepro.words import joined
 
-Extra = Literal["lab", "notebook", "formats", "cluster"]
+Extra = Literal["lab", "notebook", "formats", "cluster", "mlflow"]
 
 EXTRA_OF: Mapping[str, Extra] = {
     "cellpose": "lab",
@@ -33,8 +33,12 @@ EXTRA_OF: Mapping[str, Extra] = {
     "dask": "cluster",
     "dask_jobqueue": "cluster",
     "distributed": "cluster",
+    "mlflow": "mlflow",
 }
 """The modules that the core does without, and the extra of ``pyproject.toml`` that brings each."""
+
+IN_THE_LAB: frozenset[Extra] = frozenset({"lab", "notebook", "formats", "cluster"})
+"""The extras that an environment made by ``cellrepro setup`` has."""
 
 
 class NeedsExtra(NotPossibleHere):
@@ -89,7 +93,7 @@ def _remedy(modules: Sequence[str]) -> str:
     else:
         extra = min(extras)
     into_this = f'pip install "cellrepro[{extra}]"'  # these quotes hold in every shell
-    if extra in ("notebook", "formats"):
+    if extra in ("notebook", "formats", "mlflow"):
         return into_this
     return (
         f"{into_this} brings the lab into this environment; `cellrepro setup FOLDER` makes it in "

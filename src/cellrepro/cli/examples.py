@@ -200,6 +200,12 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
             "cellrepro fsck --repair",
         ),
     ),
+    "track": (
+        Example(
+            "Log two repeats in MLflow, with their weights",
+            "cellrepro track KEY/0 KEY/1 --tracking-uri http://127.0.0.1:5000 --weights",
+        ),
+    ),
     "demo": (
         Example(
             "Everything once, on images of your own",

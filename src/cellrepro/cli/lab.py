@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from cellrepro.extras import NeedsExtra, absent, missing_module, needs
+from cellrepro.extras import EXTRA_OF, IN_THE_LAB, NeedsExtra, absent, missing_module, needs
 from cellrepro.version import __version__
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ _OF_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "segment": _NETWORK,
     "sensitivity": _NETWORK,
     "tiles": _NETWORK,
+    "track": ("mlflow",),
     "train": _NETWORK,
     "watch": ("rich",),
 }
@@ -109,6 +110,8 @@ def _in_lab(refusal: NeedsExtra, command: str) -> int:
     lab = known_lab()
     if lab is None or lab.is_here:
         raise refusal
+    if any(EXTRA_OF[module] not in IN_THE_LAB for module in refusal.modules):
+        raise refusal  # the lab would say the same
     runs_cellpose = "cellpose" in _OF_COMMANDS.get(command, ())
     if runs_cellpose and not absent(["torch", "cellpose"]):  # that Cellpose is asked about
         version = metadata.version("cellpose")

@@ -1,0 +1,146 @@
+"""What a tracker of experiments gets of a finished repeat: parameters, curves, scores, tags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from cellrepro.asked.spec import Spec
+from cellrepro.asked.spec_fields import OF_SEGMENTATION, OF_TRAINING, OF_WRAPPING
+from cellrepro.store.manifest import Manifest
+
+_OF_TASK = {"train": OF_TRAINING, "segment": OF_SEGMENTATION, "wrap": OF_WRAPPING}
+_NONE = "none"
+"""How a parameter without a value is written: a tracker has only texts."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of a curve.
+
+    Attributes
+    ----------
+    name : str
+        Of the curve: ``train_loss``.
+    value : float
+        NaN and infinity of a training that diverged are among them.
+    epoch : int
+        From 0.
+    """
+
+    name: str
+    value: float
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class TrackedRecord:
+    """A finished repeat as a tracker takes it.
+
+    Attributes
+    ----------
+    parameters : mapping of str to str
+        What was asked for, flat: ``settings.diameter``, ``profile_settings.threads``.
+    points : sequence of Point
+        Losses, learning rates and AP by epoch, then counts and times.
+    started, ended : int
+        Milliseconds since 1970, UTC.
+    """
+
+    parameters: Mapping[str, str]
+    points: tuple[Point, ...]
+    started: int
+    ended: int
+
+
+def tracked_record(spec: Spec, manifest: Manifest) -> TrackedRecord:
+    """Take from spec and manifest of a repeat what a tracker shows; no path of this machine.
+
+    Parameters
+    ----------
+    spec : Spec
+    manifest : Manifest
+
+    Returns
+    -------
+    TrackedRecord
+    """
+    started = datetime.fromisoformat(manifest.started)
+    milliseconds = round(started.timestamp() * 1000)
+    return TrackedRecord(
+        parameters=dict(_parameters(spec)),
+        points=(*_curves(manifest), *_figures(manifest)),
+        started=milliseconds,
+        ended=milliseconds + round(1000 * sum(manifest.seconds.values())),
+    )
+
+
+# -- parameters ----------------------------------------------------------------------------
+
+
+def _parameters(spec: Spec) -> Iterator[tuple[str, str]]:
+    left_out = {name for task, names in _OF_TASK.items() if task != spec.task for name in names}
+    if spec.task != "train":
+        left_out.add("batch_size")  # images in a step; that of a segmentation is a setting
+    of_dictionaries = {"profile_settings", "settings"}
+    for name, value in spec.model_dump(mode="json", exclude=left_out | of_dictionaries).items():
+        yield name, _text(value)
+    yield from _flat("profile_settings", spec.profile_settings)
+    if spec.task == "segment":
+        yield from _flat("settings", spec.settings.by_name())
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """A value under its name; those of a dictionary each under a name of their own."""
+    if not isinstance(value, dict):
+        yield name, _text(value)
+        return
+    for key, inner in value.items():
+        yield from _flat(f"{name}.{key}", inner)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return _NONE
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+# -- curves and figures --------------------------------------------------------------------
+
+
+def _curves(manifest: Manifest) -> Iterator[Point]:
+    training = manifest.training
+    if training is None:
+        return
+    for epoch, rate in enumerate(training.learning_rates):
+        yield Point("learning_rate", rate, epoch)
+    for epoch, loss in enumerate(training.train_losses):
+        yield Point("train_loss", loss, epoch)
+    for epoch, test_loss in enumerate(training.test_losses):
+        if test_loss is not None:
+            yield Point("test_loss", test_loss, epoch)
+    for n_epochs, score in training.ap50_after.items():
+        if n_epochs < len(training.train_losses):  # the last one is that of the run
+            yield Point("ap50", score, n_epochs - 1)
+
+
+def _figures(manifest: Manifest) -> Iterator[Point]:
+    """What the finished run came to; it stands at the last epoch."""
+    training = manifest.training
+    last_epoch = 0 if training is None else max(len(training.train_losses) - 1, 0)
+    figures: dict[str, float | None] = {
+        "ap50": manifest.ap50,
+        "ap50_train": manifest.ap50_train,
+        "n_objects": manifest.n_objects,
+        "n_images": len(manifest.masks),
+        "n_warnings": sum(warning.count for warning in manifest.warnings),
+    }
+    for phase, seconds in manifest.seconds.items():
+        figures[f"seconds.{phase}"] = seconds
+    for memory, n_bytes in manifest.peak_memory.items():
+        figures[f"peak_bytes.{memory}"] = n_bytes
+    for name, value in figures.items():
+        if value is not None:
+            yield Point(name, value, last_epoch)
