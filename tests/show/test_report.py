@@ -11,10 +11,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from cellrepro.errors import BadInput
+from cellrepro.exchange.attestation import Attestation
+from cellrepro.exchange.kept_passports import keep_attestations
+from cellrepro.exchange.passport import passport_of
+from cellrepro.exchange.receipt import (
+    EnvironmentDifference,
+    FirstDivergence,
+    Receipt,
+    receipt_statement,
+)
+from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.same.five_steps import protocol
 from cellrepro.same.seed_spread import measure_spread
+from cellrepro.same.verdicts import Verdict
 from cellrepro.show.figures import style
 from cellrepro.show.report import build, section_spread
 from cellrepro.show.report.build import write_report
@@ -386,3 +404,60 @@ def test_it_is_read_offline_and_on_a_phone(page, browser, tmp_path):
             shown.eval_on_selector_all("details", opened)
             assert shown.evaluate("document.documentElement.scrollWidth") == 390
             assert [r for r in shown.asked[1:] if not r.url.startswith("data:image/png")] == []
+
+
+def test_receipts_of_others_are_shown_with_who_signed_them(tmp_path, monkeypatch):
+    """One signed by a known key, one by nobody; names from outside are text and nothing else."""
+    store = Store(tmp_path / "store")
+    (repeat,) = add_run(store, [(1.0, three())]).repeats
+    assert 'id="receipts"' not in written_page(store.root).html
+
+    passport = passport_of(repeat)
+    key = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+    public_key = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    private_key = tmp_path / "key"
+    private_key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    private_key.with_name("key.pub").write_text(f"{public_key} kyoto\n")
+    allowed_signers = tmp_path / "allowed_signers"
+    allowed_signers.write_text(f"lab@kyoto.example {public_key}\n")
+    monkeypatch.setenv("CELLREPRO_ALLOWED_SIGNERS", str(allowed_signers))
+    usual = {
+        "passport": passport.digest,
+        "run": passport.name,
+        "repeat": 0,
+        "time": "2026-11-26T12:00:00Z",
+        "packages": {"python": "3.11.7"},
+        "weights_equal": True,
+        "n_images": 3,
+    }
+    equal = Receipt(
+        verdict=Verdict.IDENTICAL, machine="kyoto-00c0ffee", n_equal_outlines=3, **usual
+    )
+    other = Receipt(
+        verdict=Verdict.DIFFERENT,
+        machine="laptop-00c0ffee",
+        n_equal_outlines=1,
+        first_divergence=FirstDivergence(
+            stage="forward", step=7, op="aten::mm", module="<b>encoder</b>"
+        ),
+        environment_differences={"versions.torch": EnvironmentDifference("2.15.0", "2.6.0")},
+        **usual,
+    )
+    signed = Attestation.of(
+        receipt_statement(equal, passport), signer=find_signer(private_key.with_name("key.pub"))
+    )
+    unsigned = Attestation.of(receipt_statement(other, passport))
+    keep_attestations(store, repeat.name, [passport.attestation, signed, unsigned])
+
+    page = written_page(store.root)
+    assert_self_contained(page, beside=store.root / "report")
+    first, second = page.file("receipts")
+    assert first["replayed on"] == "kyoto-00c0ffee/0"
+    assert first["verdict"] == "identical"
+    assert first["signature"].startswith("good signature of lab@kyoto.example (SHA256:")
+    assert "good: lab@kyoto.example" in page.text
+    assert second["verdict"] == "different"
+    assert second["where they part"] == "forward, step 7, aten::mm, <b>encoder</b>"
+    assert second["not the same there"] == "versions.torch"
+    assert "2 receipts from 2 machines" in page.text
+    assert "<b>encoder" not in page.html

@@ -6,12 +6,12 @@ away from such a file: what is kept later is added to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
-from cellrepro.exchange.bundle import ENDING, bundle_of, bundle_text, read_bundle
+from cellrepro.exchange.bundle import ENDING, Bundle, bundle_of, bundle_text, read_bundle
 from cellrepro.exchange.passport import passport_of
 from cellrepro.store.store import Repeat, Store
 from cellrepro.store.whole_files import write_whole
@@ -67,6 +67,31 @@ def kept_attestations(store: Store, name: str) -> tuple[Attestation, ...]:
                 "file away"
             )
     return bundle.attestations
+
+
+def kept_bundles(store: Store) -> Mapping[str, Bundle]:
+    """Everything that a store keeps of passports and receipts.
+
+    Parameters
+    ----------
+    store : Store
+
+    Returns
+    -------
+    mapping of str to Bundle
+        By ``KEY/MACHINE/REPEAT``, sorted; empty where nothing is kept.
+
+    Raises
+    ------
+    BadInput
+        If one of the files cannot be read.
+    """
+    folder = store.root / PASSPORTS
+    files = sorted(folder.glob(f"*/*/*{ENDING}"))
+    return {
+        file.relative_to(folder).as_posix().removesuffix(ENDING): read_bundle(file)
+        for file in files
+    }
 
 
 def attestations_of(store: Store, repeat: Repeat) -> tuple[Attestation, ...]:

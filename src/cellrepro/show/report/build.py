@@ -22,6 +22,7 @@ from cellrepro.show.report import (
     section_cells,
     section_environment,
     section_equality,
+    section_receipts,
     section_spread,
     section_warnings,
     section_weights,
@@ -142,7 +143,8 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
     store = store if isinstance(store, Store) else Store(store)
     target = _target(store.root / "report" if html is None else Path(html))
     summary = summarise(store)
-    page = _page(summary, runs_folder(target, store))
+    receipts = section_receipts.receipts_section(store)
+    page = _page(summary, receipts, runs_folder(target, store))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, page)
@@ -173,7 +175,9 @@ def _target(path: Path) -> Path:
     return path / "index.html"
 
 
-def _page(summary: Summary, folder: str | None) -> str:
+def _page(
+    summary: Summary, receipts: section_receipts.ReceiptsSection | None, folder: str | None
+) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from cellrepro.version import __version__
@@ -196,6 +200,7 @@ def _page(summary: Summary, folder: str | None) -> str:
         alone=len(summary.chapters) == 1,
         views=[_view(chapter, worst) for chapter in summary.chapters],
         worst=worst,
+        receipts=receipts,
         warnings=section_warnings.warnings_section(summary.chapters),
         environment=section_environment.environment_section(summary.chapters),
         rates=section_environment.rates_section(summary.chapters),

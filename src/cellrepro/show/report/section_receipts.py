@@ -1,0 +1,148 @@
+"""The report on who else has checked the runs: passports, and receipts of whoever replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cellrepro.exchange.attestation import Attestation
+from cellrepro.exchange.bundle import Bundle, BundledReceipt
+from cellrepro.exchange.kept_passports import kept_bundles
+from cellrepro.exchange.receipt import FirstDivergence, Receipt
+from cellrepro.exchange.signed.envelope import check_signature
+from cellrepro.exchange.signed.keys import AllowedSigner, read_allowed_signers
+from cellrepro.same.verdicts import Verdict
+from cellrepro.show.report.page import Cell, Table, table
+from cellrepro.store.store import Store
+from cellrepro.words import some
+
+_MOST_DIFFERENCES = 4
+_KINDS = {
+    "replayed on": "value",
+    "verdict": "verdict",
+    "signature": "value",
+    "weights": "value",
+    "outlines": "value",
+    "where they part": "value",
+    "not the same there": "value",
+    "when": "value",
+}
+
+
+@dataclass(frozen=True)
+class ReceiptsSection:
+    """What others found when they replayed the runs of a store.
+
+    Attributes
+    ----------
+    n_passports : int
+        Runs whose passport is kept.
+    n_receipts : int
+    n_machines : int
+        Machines on which they were replayed.
+    verdicts : sequence of Verdict
+        Of the receipts, each once, in the order in which they stand.
+    passports : Table
+        Each passport with its signature.
+    receipts : Table
+        One row for each receipt.
+    """
+
+    n_passports: int
+    n_receipts: int
+    n_machines: int
+    verdicts: Sequence[Verdict]
+    passports: Table
+    receipts: Table
+
+
+def receipts_section(store: Store) -> ReceiptsSection | None:
+    """Get the passports and receipts that a store keeps; None where it keeps none.
+
+    Parameters
+    ----------
+    store : Store
+
+    Returns
+    -------
+    ReceiptsSection or None
+        Signatures are those that the reader of this machine knows.
+
+    Raises
+    ------
+    BadInput
+        If a passport that is kept, or the reader's list of signers, cannot be read.
+    """
+    bundles = kept_bundles(store)
+    if not bundles:
+        return None
+    allowed = read_allowed_signers()
+    receipts = [receipt for bundle in bundles.values() for receipt in bundle.receipts]
+    return ReceiptsSection(
+        n_passports=sum(len(bundle.passports) for bundle in bundles.values()),
+        n_receipts=len(receipts),
+        n_machines=len({each.receipt.machine for each in receipts}),
+        verdicts=list(dict.fromkeys(each.receipt.verdict for each in receipts)),
+        passports=table(
+            [row for bundle in bundles.values() for row in _passport_rows(bundle, allowed)],
+            {"passport": "value", "signature": "value", "receipts": "number"},
+            file="passports",
+        ),
+        receipts=table(
+            [_receipt_row(receipt, allowed) for receipt in receipts], _KINDS, file="receipts"
+        ),
+    )
+
+
+def _passport_rows(bundle: Bundle, allowed: Sequence[AllowedSigner]) -> Iterator[dict[str, object]]:
+    for passport in bundle.passports:
+        yield {
+            "run": passport.name,
+            "passport": Cell(passport.digest[:12], value=passport.digest),
+            "signature": _signature(passport.attestation, allowed),
+            "receipts": len(bundle.receipts_of(passport)),
+        }
+
+
+def _receipt_row(bundled: BundledReceipt, allowed: Sequence[AllowedSigner]) -> dict[str, object]:
+    receipt = bundled.receipt
+    return {
+        "run": receipt.run,
+        "replayed on": f"{receipt.machine}/{receipt.repeat}",
+        "verdict": str(receipt.verdict),
+        "signature": _signature(bundled.attestation, allowed),
+        "weights": _weights(receipt),
+        "outlines": _outlines(receipt),
+        "where they part": _first_divergence(receipt.first_divergence),
+        "not the same there": some(sorted(receipt.environment_differences), _MOST_DIFFERENCES),
+        "when": Cell(receipt.time[:10], value=receipt.time),
+    }
+
+
+def _signature(attestation: Attestation, allowed: Sequence[AllowedSigner]) -> Cell:
+    """Who signed it, in few words; all of it, the key's fingerprint too, is in the file."""
+    check = check_signature(attestation, allowed)
+    by_whom = check.signer or (check.fingerprint or "")[:16]
+    text = f"{check.state}: {by_whom}" if by_whom else check.state
+    return Cell(text, marked=check.state == "bad", value=str(check))
+
+
+def _weights(receipt: Receipt) -> str:
+    if receipt.weights_equal is None:
+        return "none trained"
+    return "equal" if receipt.weights_equal else "different"
+
+
+def _outlines(receipt: Receipt) -> str:
+    if receipt.n_equal_outlines is None:
+        return "not compared image by image"
+    return f"equal in {receipt.n_equal_outlines} of {receipt.n_images} images"
+
+
+def _first_divergence(first: FirstDivergence | None) -> str:
+    """The stage, and the step and operation where they are known."""
+    if first is None:
+        return "–"
+    step = None if first.step is None else f"step {first.step}"
+    place = ", ".join(filter(None, [first.stage, step, first.op, first.module, first.source]))
+    return f"{place}: {first.judgement}" if first.judgement else place
