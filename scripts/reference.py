@@ -82,6 +82,7 @@ RECORDS: Mapping[str, Record] = {
     "Estimate": Record("cellrepro.grid.grid_runs", "What a point will take"),
     "Evidence": Record("cellrepro.divergence.result", "Evidence"),
     "ExplanationDocument": Record(f"{ANSWERS}.explanation", "explain"),
+    "ExportedPassportsDocument": Record(f"{ANSWERS}.exported", "export"),
     "ExplorerDocument": Record(f"{ANSWERS}.explorer", "explore"),
     "FilesDocument": Record(f"{ANSWERS}.comparison", "Two weights files as bytes"),
     "Finding": Record("cellrepro.audits.finding", "A finding"),

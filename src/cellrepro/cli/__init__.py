@@ -10,6 +10,7 @@ from cellrepro.cli import masks
 from cellrepro.cli import causes
 from cellrepro.cli import grids
 from cellrepro.cli import receive
+from cellrepro.cli import export
 from cellrepro.cli import files
 from cellrepro.cli import track
 from cellrepro.cli.main import main as main

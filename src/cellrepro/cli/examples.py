@@ -206,6 +206,12 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
             "cellrepro track KEY/0 KEY/1 --tracking-uri http://127.0.0.1:5000 --weights",
         ),
     ),
+    "export": (
+        Example(
+            "A small file that says what was asked for, what came out and on what, signed by you",
+            "cellrepro export 0a1b2c3d run.intoto.jsonl --sign ~/.ssh/id_ed25519.pub",
+        ),
+    ),
     "demo": (
         Example(
             "Everything once, on images of your own",

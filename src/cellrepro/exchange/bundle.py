@@ -6,7 +6,7 @@ in-toto asks for; one that is no JSON at all is damage, and refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from cellrepro.exchange.receipt import Receipt, is_receipt, read_receipt
 from cellrepro.exchange.signed.envelope import is_envelope, read_envelope
 from cellrepro.exchange.statement import STATEMENT
 from cellrepro.exchange.strict_json import read_json
+from cellrepro.results import Result, Row
+from cellrepro.same.verdicts import Verdict
+from cellrepro.words import amount, joined
 
 ENDING = ".intoto.jsonl"
 """Of a bundle's file."""
@@ -41,8 +44,8 @@ class BundledReceipt:
     attestation: Attestation
 
 
-@dataclass(frozen=True)
-class Bundle:
+@dataclass(frozen=True, repr=False)
+class Bundle(Result):
     """What a bundle holds.
 
     Attributes
@@ -58,6 +61,26 @@ class Bundle:
     passports: tuple[Passport, ...]
     receipts: tuple[BundledReceipt, ...]
     n_passed_over: int = 0
+
+    def sentence(self) -> str:
+        """Say how many passports and receipts it holds."""
+        runs = {passport.name for passport in self.passports}
+        held = [f"passports of {amount(len(runs), 'repeat')}"]
+        held.append(amount(len(self.receipts), "receipt"))
+        if self.n_passed_over:
+            held.append(f"{amount(self.n_passed_over, 'line')} of other kinds")
+        return joined(held)
+
+    def rows(self) -> Sequence[Row]:
+        """Give each passport, and each receipt below it."""
+        rows: list[Row] = []
+        for passport in self.passports:
+            rows.append(_row("passport", passport.name, passport.verdict, passport.digest))
+            for each in self.receipts_of(passport):
+                receipt = each.receipt
+                where = f"{receipt.machine}/{receipt.repeat}"
+                rows.append(_row("receipt", where, receipt.verdict, each.attestation.digest))
+        return rows
 
     @property
     def attestations(self) -> tuple[Attestation, ...]:
@@ -78,21 +101,27 @@ class Bundle:
         return tuple(each for each in self.receipts if each.receipt.passport not in known)
 
 
+def _row(kind: str, run: str, verdict: Verdict | None, digest: str) -> Row:
+    return {"kind": kind, "run": run, "verdict": verdict or "", "digest": digest[:12]}
+
+
 def read_bundle(path: str | Path) -> Bundle:
-    """Read a bundle from a file.
+    """Read passports and receipts from a file.
 
     Parameters
     ----------
     path : str or Path
+        ``NAME.intoto.jsonl``.
 
     Returns
     -------
     Bundle
+        What is in it; no signature is checked yet. Its ``str`` counts passports and receipts.
 
     Raises
     ------
     BadInput
-        If it is not there, or `parse_bundle` refuses it.
+        If it is not there, a line is no JSON or a damaged statement, or none is of cellrepro.
     """
     file = Path(path)
     expected = f"a passport, NAME{ENDING}"

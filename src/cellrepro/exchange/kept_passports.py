@@ -1,20 +1,23 @@
-"""The passports that a store keeps: those that came with runs, and receipts of whoever replayed.
+"""The passports that a store keeps, with the receipts of whoever replayed them.
 
-They lie in ``passports/KEY/MACHINE/REPEAT.intoto.jsonl``, the passport first. Nothing is taken
-away from such a file: what is kept later is added to it.
+They lie in ``passports/KEY/MACHINE/REPEAT.intoto.jsonl``. Nothing is taken away from such a file:
+what is kept later is added to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import ENDING, Bundle, bundle_of, bundle_text, read_bundle
-from cellrepro.exchange.passport import passport_of
+from cellrepro.exchange.passport import Passport, passport_of
+from cellrepro.exchange.signed.signer import Signer
+from cellrepro.store import locks
 from cellrepro.store.store import Repeat, Store
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.stored_run import MANIFEST
+from cellrepro.store.whole_files import inside, write_whole
 
 PASSPORTS = "passports"
 """Folder of a store."""
@@ -33,12 +36,17 @@ def kept_path(store: Store, name: str) -> Path:
     -------
     Path
         It need not exist.
+
+    Raises
+    ------
+    BadInput
+        If it lies outside of the store once links are followed.
     """
-    return store.root / PASSPORTS / f"{name}{ENDING}"
+    return inside(store.root / PASSPORTS, f"{name}{ENDING}")
 
 
-def kept_attestations(store: Store, name: str) -> tuple[Attestation, ...]:
-    """The passport of a repeat that a store keeps, and its receipts.
+def kept_bundle(store: Store, name: str) -> Bundle:
+    """Passports and receipts of a repeat that a store keeps.
 
     Parameters
     ----------
@@ -48,8 +56,8 @@ def kept_attestations(store: Store, name: str) -> tuple[Attestation, ...]:
 
     Returns
     -------
-    tuple of Attestation
-        Passports first; empty where none is kept.
+    Bundle
+        Empty where none is kept.
 
     Raises
     ------
@@ -58,15 +66,21 @@ def kept_attestations(store: Store, name: str) -> tuple[Attestation, ...]:
     """
     path = kept_path(store, name)
     if not path.exists():
-        return ()
-    bundle = read_bundle(path)
+        return Bundle((), ())
+    try:
+        bundle = read_bundle(path)
+    except BadInput as error:
+        raise BadInput(
+            f"{error}. That file is kept in the store itself: put it back from a copy, or move it "
+            "away, and its receipts with it"
+        ) from error
     for passport in bundle.passports:
         if passport.name != name:
             raise BadInput(
                 f"{path} holds the passport of {passport.name}; expected that of {name}: move the "
                 "file away"
             )
-    return bundle.attestations
+    return bundle
 
 
 def kept_bundles(store: Store) -> Mapping[str, Bundle]:
@@ -88,36 +102,93 @@ def kept_bundles(store: Store) -> Mapping[str, Bundle]:
     """
     folder = store.root / PASSPORTS
     files = sorted(folder.glob(f"*/*/*{ENDING}"))
-    return {
-        file.relative_to(folder).as_posix().removesuffix(ENDING): read_bundle(file)
-        for file in files
-    }
+    names = [file.relative_to(folder).as_posix().removesuffix(ENDING) for file in files]
+    return {name: kept_bundle(store, name) for name in names}
 
 
-def attestations_of(store: Store, repeat: Repeat) -> tuple[Attestation, ...]:
-    """The passport of a stored repeat and its receipts: as they are kept, else made now.
+def kept_attestations(store: Store, name: str) -> tuple[Attestation, ...]:
+    """The same as `kept_bundle`, as it came: passports first; empty where none is kept."""
+    return kept_bundle(store, name).attestations
+
+
+def attestations_of(
+    store: Store, repeat: Repeat, *, signer: Signer | None = None
+) -> tuple[Attestation, ...]:
+    """The passport of a stored repeat and all its receipts, as they are handed on.
 
     Parameters
     ----------
     store : Store
     repeat : Repeat
         Of the store.
+    signer : Signer, optional
+        Signs the passport, beside whoever signed it before.
 
     Returns
     -------
     tuple of Attestation
-        The passport first; one that is made now is not signed, and is not kept by this.
+        The passport first: the one that is kept, as it came or was made, unless the store has more
+        repeats of the run by now than that one tells of; then a new one, which is not kept by
+        this. Then older passports that have receipts, then all receipts.
 
     Raises
     ------
     BadInput
-        If what is kept cannot be read.
+        If what is kept cannot be read, or the signer cannot sign.
     """
-    kept = kept_attestations(store, repeat.name)
-    if kept:
-        return kept
-    passport = passport_of(repeat, run=store.run(repeat.spec.key))
-    return (passport.attestation,)
+    kept = kept_bundle(store, repeat.name)
+    current = _current_passport(repeat, kept, store=store)
+    attestation = current.attestation
+    older = [
+        passport.attestation
+        for passport in kept.passports
+        if passport.digest != current.digest and kept.receipts_of(passport)
+    ]
+    return (
+        attestation if signer is None else attestation.signed_by(signer),
+        *older,
+        *(receipt.attestation for receipt in kept.receipts),
+    )
+
+
+def _current_passport(repeat: Repeat, kept: Bundle, *, store: Store) -> Passport:
+    made = passport_of(repeat, run=store.run(repeat.manifest.key))
+    for passport in reversed(kept.passports):
+        is_of_these_files = passport.files.get(MANIFEST) == made.files[MANIFEST]
+        if is_of_these_files and passport.n_repeats >= made.n_repeats:
+            return passport
+    return made
+
+
+def passports_of(
+    repeats: Sequence[Repeat], *, store: Store, signer: Signer | None = None
+) -> Bundle:
+    """The passports of several stored repeats with their receipts, as they are handed on.
+
+    Parameters
+    ----------
+    repeats : sequence of Repeat
+        Of the store.
+    store : Store
+    signer : Signer, optional
+        Signs the current passport of each.
+
+    Returns
+    -------
+    Bundle
+        Of each repeat `attestations_of`. Nothing is written.
+
+    Raises
+    ------
+    BadInput
+        If a repeat or what is kept cannot be read, or the signer cannot sign.
+    """
+    attestations = [
+        attestation
+        for repeat in repeats
+        for attestation in attestations_of(store, repeat, signer=signer)
+    ]
+    return bundle_of(attestations, where=f"the passports of {store.root}")
 
 
 def keep_attestations(store: Store, name: str, attestations: Iterable[Attestation]) -> Path:
@@ -142,12 +213,34 @@ def keep_attestations(store: Store, name: str, attestations: Iterable[Attestatio
         If what is kept cannot be read, or the store cannot be written.
     """
     path = kept_path(store, name)
-    kept = kept_attestations(store, name)
-    bundle = bundle_of([*kept, *attestations], where=str(path))
-    text = bundle_text(bundle.attestations)
-    if kept and path.read_text(encoding="utf-8") == f"{text}\n":
-        return path
-    with store.writing():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text)
+    claim = store.root / ".claims" / f"{PASSPORTS}-{name.replace('/', '-')}"
+    with store.writing(), locks.locked(claim, wait=True):
+        kept = kept_attestations(store, name)
+        bundle = bundle_of([*kept, *attestations], where=str(path))
+        text = bundle_text(bundle.attestations)
+        if not kept or text != bundle_text(kept):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, text)
     return path
+
+
+def keep_passports(store: Store, bundle: Bundle) -> None:
+    """Keep the passports of a bundle in a store, each with its receipts.
+
+    Parameters
+    ----------
+    store : Store
+    bundle : Bundle
+        Receipts of passports that are not in it are left out.
+
+    Raises
+    ------
+    BadInput
+        If what is kept cannot be read, or the store cannot be written.
+    """
+    by_name: dict[str, list[Attestation]] = {}
+    for passport in bundle.passports:
+        receipts = [receipt.attestation for receipt in bundle.receipts_of(passport)]
+        by_name.setdefault(passport.name, []).extend([passport.attestation, *receipts])
+    for name, attestations in by_name.items():
+        keep_attestations(store, name, attestations)

@@ -69,7 +69,9 @@ _MOST_WARNINGS = 100
 _MOST_REASONS = 50
 _LONGEST_TEXT = 300  # of a warning or a reason
 
-_RUN_NAME = re.compile(r"([0-9a-f]{16})/([A-Za-z0-9][\w.-]{0,99})/(0|[1-9]\d{0,8})", re.ASCII)
+_RUN_NAME = re.compile(
+    r"([0-9a-f]{16})/([A-Za-z0-9][\w.-]{0,63}-[0-9a-f]{8})/(0|[1-9]\d{0,8})", re.ASCII
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,177 @@
+"""Passports written to a file that is handed to someone else."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.asked import defaults
+from cellrepro.errors import BadInput
+from cellrepro.exchange.bundle import ENDING, Bundle, bundle_text
+from cellrepro.exchange.kept_passports import keep_passports, passports_of
+from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.signed.signer import find_signer
+from cellrepro.results import Result, Row
+from cellrepro.store.repeat_names import Reference, repeats_of_one_machine
+from cellrepro.store.store import Repeat, Store
+from cellrepro.store.whole_files import write_whole
+from cellrepro.words import amount
+
+
+@dataclass(frozen=True, repr=False)
+class ExportedPassports(Result):
+    """Passports in a new file.
+
+    Attributes
+    ----------
+    file : Path
+        Where they are.
+    digest : str
+        SHA-256 of the file.
+    bundle : Bundle
+        What is in it.
+    signed_by : str or None
+        Fingerprint of the key that signed them this time; None where none did.
+    """
+
+    file: Path
+    digest: str
+    bundle: Bundle
+    signed_by: str | None
+
+    @property
+    def passports(self) -> tuple[Passport, ...]:
+        """Those in it, of every repeat the current one first."""
+        return self.bundle.passports
+
+    def sentence(self) -> str:
+        """Say how many passports and receipts it holds, and who signed them."""
+        runs = dict.fromkeys(passport.name for passport in self.passports)
+        held = f"the passports of {amount(len(runs), 'repeat')}"
+        receipts = amount(len(self.bundle.receipts), "receipt")
+        by = "unsigned" if self.signed_by is None else f"signed with {self.signed_by}"
+        return f"{self.file} holds {held}, with {receipts}; {by}"
+
+    def rows(self) -> Sequence[Row]:
+        """Give each passport with its digest and verdict."""
+        return [
+            {
+                "run": passport.name,
+                "passport": passport.digest[:12],
+                "verdict": passport.verdict or "",
+                "repeats": passport.n_repeats,
+                "receipts": len(self.bundle.receipts_of(passport)),
+            }
+            for passport in self.passports
+        ]
+
+
+def export_passports(
+    runs: str | Sequence[str],
+    file: str | Path,
+    *,
+    sign: str | Path | None = None,
+    store: str | Path = defaults.STORE,
+) -> ExportedPassports:
+    """Write the passports of stored runs to one small file, without weights and images.
+
+    Parameters
+    ----------
+    runs : str or sequence of str
+        ``KEY`` for all repeats of a run, ``KEY/MACHINE`` for those of one machine, ``KEY/REPEAT``
+        or ``KEY/MACHINE/REPEAT`` for one.
+    file : str or Path
+        ``NAME.intoto.jsonl``; nothing may be there.
+    sign : str or Path, optional
+        ``KEY.pub``, an Ed25519 key of OpenSSH: signed by the ssh-agent, else with the key file
+        beside it.
+    store : str or Path
+        Folder of finished runs. The passports are kept in it, too.
+
+    Returns
+    -------
+    ExportedPassports
+        Its ``str`` says what is in the file. The same runs give the same bytes.
+
+    Raises
+    ------
+    BadInput
+        If the file exists or is named otherwise, a run is not there, or the key cannot sign.
+    Damaged
+        If weights or masks of a run are no longer what was stored.
+    """
+    path = _new_file(file)
+    opened_store = Store(store)
+    signer = None if sign is None else find_signer(sign)
+    references = [runs] if isinstance(runs, str) else runs
+    repeats = [repeat for each in references for repeat in repeats_meant(each, opened_store)]
+    bundle = passports_of([*dict.fromkeys(repeats)], store=opened_store, signer=signer)
+    text = bundle_text(bundle.attestations)
+    write_whole(path, text)
+    _keep(opened_store, bundle)
+    return ExportedPassports(
+        file=path,
+        digest=hashlib.sha256(f"{text}\n".encode()).hexdigest(),
+        bundle=bundle,
+        signed_by=None if signer is None else signer.public_key.fingerprint,
+    )
+
+
+def _new_file(file: str | Path) -> Path:
+    path = Path(file)
+    if not path.name.endswith(ENDING) or path.name == ENDING:
+        raise BadInput(f"{path} is to hold passports; expected a name that ends with {ENDING}")
+    if path.exists():
+        raise BadInput(
+            f"{path} exists; a passport is not overwritten: remove it, or give a different name"
+        )
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent} is no folder; expected one that is there: make it first")
+    return path
+
+
+def _keep(store: Store, bundle: Bundle) -> None:
+    """Keep what was exported; a store of somebody else may be one to read only."""
+    try:
+        keep_passports(store, bundle)
+    except OSError as error:
+        note = (
+            f"note: the store {store.root} cannot be written ({error}): no passport is kept in it"
+        )
+        print(note, file=sys.stderr)
+
+
+def repeats_meant(reference: str, store: Store) -> list[Repeat]:
+    """The repeats that are handed over under a name.
+
+    Parameters
+    ----------
+    reference : str
+        ``KEY``, ``KEY/MACHINE``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT``; of keys and machines
+        the first letters are enough.
+    store : Store
+
+    Returns
+    -------
+    list of Repeat
+        All repeats of the run, or of the machine, or the one that is named.
+
+    Raises
+    ------
+    BadInput
+        If it names none, or several runs.
+    """
+    run = store.find_run(reference.partition("/")[0])
+    named = Reference.parse(reference, run)
+    if named.index is not None:
+        return repeats_of_one_machine(run, named.machine, [named.index])
+    meant = [repeat for repeat in run.repeats if repeat.machine.startswith(named.machine)]
+    if not meant:
+        raise BadInput(
+            f"{reference!r} names no repeat; expected KEY, KEY/MACHINE, KEY/REPEAT or "
+            f"KEY/MACHINE/REPEAT of {run.listed()}"
+        )
+    return meant
