@@ -103,6 +103,8 @@ def replace_by_link(path: Path, twin: Path) -> bool:
     """Let a file share the disk with another one of equal content; false if that cannot be."""
     scratch = path.with_name(f".{path.name}.link")
     try:
+        if twin.samefile(path):  # over a name of the same file a rename does nothing (POSIX)
+            return True
         # Looked at before it is linked: Windows removes no link to a read-only file.
         if file_digest(twin) != file_digest(path):
             return False  # the stored file was changed behind our back; never spread it

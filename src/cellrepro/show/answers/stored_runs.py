@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from cellrepro.errors import BadInput, Damaged
+from cellrepro.errors import Damaged
 from cellrepro.show.answers.answer import Answer
+from cellrepro.store.wanted import has_values
 from cellrepro.words import amount
 
 if TYPE_CHECKING:
@@ -125,12 +125,9 @@ def _rows_of(run: Run, wanted: Mapping[str, object], reading: Reading) -> list[S
 
     label = run.spec.label  # once: it costs more than all else of a row
     spec = run.spec.model_dump(mode="json")
-    fields = {"key": run.key, "label": label, **spec}
-    if wanted:
-        fields |= run.spec.parameters()
     rows = []
     for machine, repeats in run.machines.items():
-        if not _has(fields | {"machine": machine}, wanted):
+        if not has_values(run, machine, wanted):
             continue
         judgement = judge([repeat.outcome for repeat in repeats.values()])
         damage = _damage(repeats.values(), reading)
@@ -166,27 +163,3 @@ def _damage(repeats: Iterable[Repeat], reading: Reading) -> list[str]:
         except Damaged as error:
             messages.append(str(error))
     return messages
-
-
-def _has(fields: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
-    """Whether fields, those of fields with dots between, have certain values.
-
-    A value counts as equal if it is written in the same way: ``0.2`` and ``"0.2"``.
-    """
-    for name, wanted_value in wanted.items():
-        value = _field(fields, name)
-        if value != wanted_value and str(value) != str(wanted_value):
-            return False
-    return True
-
-
-def _field(fields: Mapping[str, object], name: str) -> object:
-    """The value of a field, or of a field of one with dots between."""
-    value: object = fields
-    path = [name] if name in fields else name.split(".")
-    for part in path:
-        if not isinstance(value, Mapping) or part not in value:
-            known = ", ".join(get_close_matches(part, fields, 3, 0.3) or sorted(fields))
-            raise BadInput(f"--where names {name!r}, which no run has; expected {known}")
-        value = value[part]
-    return value

@@ -1,0 +1,223 @@
+"""An exported file described for other programs: RO-Crate 1.1 with the Process Run Crate profile.
+
+It says which program made which files of which images, and when. Nothing here reads it back: what
+the lab relies on stands in manifests and passports. Nothing in it is of the export itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Literal
+
+from cellrepro.asked.spec import KEY_LENGTH
+from cellrepro.exchange.archive.names import PASSPORTS
+from cellrepro.exchange.image_folders import INPUTS
+from cellrepro.store.manifest import Manifest
+from cellrepro.store.store import MANIFEST, NOTEBOOK, SPEC, WEIGHTS, Repeat
+from cellrepro.words import amount
+
+if TYPE_CHECKING:
+    from rocrate.model import ContextEntity, DataEntity
+    from rocrate.rocrate import ROCrate
+
+CRATE_VERSION: Literal["1.1"] = "1.1"
+"""Of RO-Crate: the newest on which version 0.5 of the profile stands."""
+PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
+_MASKS = "masks"
+_KINDS = {
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".ipynb": "application/x-ipynb+json",
+    ".parquet": "application/vnd.apache.parquet",
+    ".safetensors": "application/octet-stream",
+}
+"""Media types, by the ending of a file."""
+
+Properties = dict[str, object]
+
+
+@dataclass(frozen=True)
+class CratePart:
+    """A file of the archive, as far as it is described.
+
+    Attributes
+    ----------
+    name : str
+        Path inside the archive.
+    size : int
+        Bytes.
+    digest : str
+        SHA-256.
+    """
+
+    name: str
+    size: int
+    digest: str
+
+
+def crate_json(repeats: Sequence[Repeat], parts: Iterable[CratePart]) -> bytes:
+    """Describe an exported file.
+
+    Parameters
+    ----------
+    repeats : sequence of Repeat
+        Of the store, those that are exported.
+    parts : iterable of CratePart
+        Every file of the archive but this one and ``SHA256SUMS``.
+
+    Returns
+    -------
+    bytes
+        ``ro-crate-metadata.json``: the same for the same runs and files, whenever it is written.
+    """
+    from rocrate.rocrate import ROCrate
+
+    crate = ROCrate(version=CRATE_VERSION)
+    _Description(crate, {part.name: part for part in parts}).describe(repeats)
+    document = crate.metadata.generate()
+    document["@graph"].sort(key=lambda entity: str(entity["@id"]))
+    return f"{json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)}\n".encode()
+
+
+@dataclass(frozen=True)
+class _Description:
+    """A crate that is being written."""
+
+    crate: ROCrate
+    parts: Mapping[str, CratePart]
+
+    def describe(self, repeats: Sequence[Repeat]) -> None:
+        """Write all of it."""
+        ends = [_times(repeat.manifest)[1] for repeat in repeats]
+        root = self.crate.root_dataset
+        root["name"] = f"{amount(len(repeats), 'run')} of cellrepro"
+        root["description"] = (
+            "Trainings and segmentations with Cellpose, with all that it takes to check them and "
+            "to carry them out again: cellrepro verify FILE"
+        )
+        root["datePublished"] = max(ends)  # of the runs: the day of the export is nobody's business
+        root["conformsTo"] = self._context(
+            PROFILE, "CreativeWork", {"name": "Process Run Crate", "version": "0.5"}
+        )
+        self._file(PASSPORTS, "Passports and receipts: statements of in-toto")
+        actions = [self._action(repeat) for repeat in repeats]
+        root["mentions"] = actions if len(actions) > 1 else actions[0]
+
+    def _action(self, repeat: Repeat) -> ContextEntity:
+        """What was done in one repeat."""
+        manifest = repeat.manifest
+        folder = f"runs/{repeat.name}"
+        start, end = _times(manifest)
+        used = [
+            self._file(f"runs/{repeat.spec.key}/{SPEC}", "What was asked for"),
+            self._images(manifest),
+        ]
+        made = [self._masks(f"{folder}/{_MASKS}/", manifest)]
+        for name, described in _DESCRIBED.items():
+            if f"{folder}/{name}" in self.parts:
+                made.append(self._file(f"{folder}/{name}", described))
+        properties: Properties = {
+            "name": f"{repeat.spec.label}, repeat {manifest.repeat}",
+            "description": f"Carried out on {manifest.device}, machine {repeat.machine}",
+            "instrument": self._software(manifest),
+            "object": used,
+            "result": made,
+            "startTime": start,
+            "endTime": end,
+            "actionStatus": "http://schema.org/CompletedActionStatus",
+        }
+        return self._context(f"#{repeat.name}", "CreateAction", properties)
+
+    def _software(self, manifest: Manifest) -> ContextEntity:
+        """This program in the version that was used, with the Cellpose that it carried out."""
+        versions = {name: manifest.versions.get(name, "") for name in ("cellrepro", "cellpose")}
+        known = {name: version for name, version in versions.items() if version}
+        applications = {
+            name: self._context(
+                f"pkg:pypi/{name}@{version}",
+                "SoftwareApplication",
+                {"name": name, "version": version, "softwareVersion": version},
+            )
+            for name, version in known.items()
+        }
+        own = applications.get("cellrepro") or self._context(
+            "pkg:pypi/cellrepro", "SoftwareApplication", {"name": "cellrepro"}
+        )
+        if "cellpose" in applications:
+            own["softwareRequirements"] = applications["cellpose"]
+        return own
+
+    def _images(self, manifest: Manifest) -> DataEntity | ContextEntity:
+        """The images: the folder where it is in the archive, else what they were by its digest."""
+        digest = manifest.data.digest
+        folder = f"{INPUTS}/{digest[:KEY_LENGTH]}/"
+        n_train = manifest.data.n_train
+        n_test = manifest.data.n_test
+        properties: Properties = {
+            "name": "Images, and masks drawn by people where there are some",
+            "description": f"{n_train} for training, {n_test} for tests",
+            "sha256": digest,
+        }
+        if any(name.startswith(folder) for name in self.parts):
+            return self._folder(folder, properties)
+        return self._context(f"urn:sha256:{digest}", "CreativeWork", properties)
+
+    def _masks(self, folder: str, manifest: Manifest) -> DataEntity:
+        properties: Properties = {
+            "name": f"Label images of {amount(len(manifest.masks), 'image')}",
+            "description": f"{amount(manifest.n_objects, 'object')}; 0 is background",
+            "encodingFormat": "image/tiff",
+        }
+        return self._folder(folder, properties)
+
+    # -- entities
+
+    def _file(self, name: str, described: str) -> DataEntity:
+        from rocrate.model import File
+
+        part = self.parts[name]
+        ending = name[name.rindex(".") :]
+        properties = {
+            "name": described,
+            "contentSize": str(part.size),
+            "encodingFormat": _KINDS[ending],
+            "sha256": part.digest,
+        }
+        return self.crate.add(File(self.crate, dest_path=name, properties=properties))
+
+    def _folder(self, name: str, properties: Properties) -> DataEntity:
+        from rocrate.model import Dataset
+
+        return self.crate.add(Dataset(self.crate, dest_path=name, properties=properties))
+
+    def _context(self, name: str, kind: str, properties: Properties) -> ContextEntity:
+        from rocrate.model import ContextEntity
+
+        known = self.crate.get(name)
+        if known is not None:
+            return known
+        described = {"@type": kind, **properties}
+        return self.crate.add(ContextEntity(self.crate, name, properties=described))
+
+
+_DESCRIBED = {
+    MANIFEST: "What happened: the machine, versions, digests, times",
+    WEIGHTS: "The trained network",
+    NOTEBOOK: "The notebook that carried it out, as executed",
+    "ledger.parquet": "Digests of every step",
+}
+"""Files of a repeat that are described beside its masks, as far as they are in the archive."""
+
+
+def _times(manifest: Manifest) -> tuple[str, str]:
+    """When a repeat began and ended, as the validator of the profile takes a time."""
+    started = datetime.fromisoformat(manifest.started.replace("Z", "+00:00"))
+    taken = timedelta(seconds=round(sum(manifest.seconds.values())))
+    return _in_utc(started), _in_utc(started + taken)
+
+
+def _in_utc(moment: datetime) -> str:
+    return moment.astimezone(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,298 @@
+"""Runs as one file, which others check, look into and import."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.asked import defaults
+from cellrepro.asked.spec import KEY_LENGTH, Spec
+from cellrepro.bits.digests import file_digest
+from cellrepro.errors import BadInput, Damaged
+from cellrepro.exchange.archive.names import CRATE, PASSPORTS
+from cellrepro.exchange.archive.writing import Outgoing, write_archive
+from cellrepro.exchange.bundle import bundle_text, parse_bundle
+from cellrepro.exchange.crate import CratePart, crate_json
+from cellrepro.exchange.image_folders import INPUTS, NETWORKS, find_images, find_network
+from cellrepro.exchange.kept_passports import attestations_of
+from cellrepro.exchange.selection import select_repeats
+from cellrepro.exchange.signed.signer import Signer, find_signer
+from cellrepro.model.weight_sources import started_from
+from cellrepro.results import Result, Row
+from cellrepro.store.seal import SUMS, read_seal
+from cellrepro.store.store import MANIFEST, SPEC, WEIGHTS, Repeat, Store
+from cellrepro.store.whole_files import inside
+from cellrepro.words import amount, grouped
+
+ENDING = ".zip"
+"""Of an exported file; ``NAME.cellrepro.zip`` tells it from other zip files."""
+_CHECKPOINTS = "checkpoints/"
+
+
+@dataclass(frozen=True, repr=False)
+class Exported(Result):
+    """A file that was exported.
+
+    Attributes
+    ----------
+    file : Path
+    digest : str
+        SHA-256 of the file.
+    n_bytes : int
+        Its size.
+    runs : tuple of str
+        ``KEY/MACHINE/REPEAT`` of each repeat in it.
+    labels : tuple of str
+        What was asked for, in words, of each.
+    notes : tuple of str
+        What is not in it though it might be expected, a sentence each.
+    """
+
+    file: Path
+    digest: str
+    n_bytes: int
+    runs: tuple[str, ...]
+    labels: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """Count the repeats, and say how large the file is and what it lacks."""
+        held = (
+            f"{self.file} holds {amount(len(self.runs), 'repeat')}, "
+            f"{grouped(self.n_bytes / 1e6)} MB; SHA-256 {self.digest}"
+        )
+        return "; ".join([held, *self.notes])
+
+    def rows(self) -> list[Row]:
+        """Give each repeat."""
+        return [
+            {"repeat": name, "run": label}
+            for name, label in zip(self.runs, self.labels, strict=True)
+        ]
+
+
+def export_runs(
+    runs: str | Sequence[str],
+    file: str | Path,
+    *,
+    where: Mapping[str, object] | None = None,
+    weights: bool = False,
+    images: bool = False,
+    sign: str | Path | None = None,
+    store: str | Path = defaults.STORE,
+    quiet: bool = False,
+) -> Exported:
+    """Write runs of a store into one file, a zip that `import_runs` and any other program reads.
+
+    The same runs give the same bytes, whenever and wherever they are exported.
+
+    Parameters
+    ----------
+    runs : str or sequence of str
+        ``KEY``, ``KEY/REPEAT``, ``KEY/MACHINE/REPEAT``, or a grid file for all its specs; an empty
+        sequence with ``where`` means all runs.
+    file : str or Path
+        ``NAME.cellrepro.zip``; nothing may be there.
+    where : mapping of str to object, optional
+        Only runs with these values, as of ``cellrepro list --where``.
+    weights : bool
+        Whether trained networks go into it, and those that trainings started from.
+    images : bool
+        Whether the folders of images go into it, and the images that were kept.
+    sign : str or Path, optional
+        An OpenSSH key, ``KEY.pub`` or ``KEY``, with which the passports are signed.
+    store : str or Path
+        Folder of finished runs.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    Exported
+        Its ``str`` says what is in the file and what is not.
+
+    Raises
+    ------
+    BadInput
+        If there is no such run, the file exists, or a name cannot be used on other systems.
+    Damaged
+        If a stored file is no longer what was stored; nothing is written.
+    """
+    path = Path(file)
+    _refuse_file(path)
+    source = Store(store)
+    references = [runs] if isinstance(runs, str) else list(runs)
+    selection = select_repeats(source, references, where=where)
+    signer = None if sign is None else find_signer(sign)
+    gathering = _Gathering(source, selection.repeats)
+    files = [*gathering.runs(weights=weights)]
+    if weights:
+        files += gathering.networks()
+    if images:
+        files += [*gathering.image_folders(), *gathering.kept_images()]
+    files.append(Outgoing.of_bytes(PASSPORTS, gathering.passports(signer)))
+    parts = [CratePart(each.name, each.size, each.digest) for each in files]
+    files.append(Outgoing.of_bytes(CRATE, crate_json(selection.repeats, parts)))
+    digest = write_archive(path, files, quiet=quiet)
+    return Exported(
+        file=path,
+        digest=digest,
+        n_bytes=path.stat().st_size,
+        runs=tuple(repeat.name for repeat in selection.repeats),
+        labels=tuple(repeat.spec.label for repeat in selection.repeats),
+        notes=(*selection.notes, *gathering.notes),
+    )
+
+
+def _refuse_file(path: Path) -> None:
+    if path.suffix.lower() != ENDING:
+        raise BadInput(f"{path} is no name of a zip file; expected NAME.cellrepro{ENDING}")
+    if path.exists():
+        raise BadInput(
+            f"{path} exists; an exported file is not overwritten: remove it, or give a different "
+            "name"
+        )
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent} is no folder; make it, or give a different name")
+
+
+class _Gathering:
+    """Collects the files of repeats, each with the digest that it was stored with.
+
+    Attributes
+    ----------
+    notes : list of str
+        What was left out, as far as it might be expected.
+    """
+
+    def __init__(self, store: Store, repeats: Sequence[Repeat]):
+        self._store = store
+        self._repeats = repeats
+        self._specs = {repeat.spec.key: repeat.spec for repeat in repeats}
+        self.notes: list[str] = []
+
+    # -- runs
+
+    def runs(self, *, weights: bool) -> Iterator[Outgoing]:
+        """The files of the repeats, and the spec of each run."""
+        n_checkpoints = 0
+        n_without_weights = 0
+        for repeat in self._repeats:
+            names = repeat.manifest.files
+            n_checkpoints += any(name.startswith(_CHECKPOINTS) for name in names)
+            n_without_weights += WEIGHTS in names and not weights
+            yield from self._of_repeat(repeat, weights=weights)
+        for key in self._specs:
+            yield from self._sealed_folder(f"runs/{key}", [SPEC])
+        if n_without_weights:
+            self.notes.append(
+                f"the weights of {amount(n_without_weights, 'repeat')} are not in it; with "
+                "--weights they are"
+            )
+        if n_checkpoints:
+            self.notes.append(
+                f"checkpoints of {amount(n_checkpoints, 'repeat')} are never exported"
+            )
+
+    def _of_repeat(self, repeat: Repeat, *, weights: bool) -> Iterator[Outgoing]:
+        folder = f"runs/{repeat.name}"
+        masks = {record.file for record in repeat.manifest.masks.values()}
+        for name, digest in repeat.manifest.files.items():
+            if name.startswith(_CHECKPOINTS) or (name == WEIGHTS and not weights):
+                continue
+            path = inside(repeat.folder, name)
+            if path.exists():
+                yield Outgoing(f"{folder}/{name}", path, digest)
+            elif name in masks or name == WEIGHTS:
+                raise Damaged(
+                    f"{path} is not there, so that {repeat.name} is not whole; copy the store "
+                    "again, or export without --weights where these never came"
+                )
+        yield from self._sealed_folder(folder, [MANIFEST])
+
+    def _sealed_folder(self, folder: str, names: Iterable[str]) -> Iterator[Outgoing]:
+        """Files that no manifest vouches for, with the digest of the seal beside them, and that."""
+        path = inside(self._store.root, folder)
+        seal = path / SUMS
+        sums = seal.read_bytes() if seal.exists() else b""
+        digests = read_seal(sums.decode())
+        for name in names:
+            digest = digests.get(name) or file_digest(path / name)
+            yield Outgoing(f"{folder}/{name}", path / name, digest)
+        if sums:
+            yield Outgoing.of_bytes(f"{folder}/{SUMS}", sums)
+
+    def passports(self, signer: Signer | None) -> bytes:
+        """The passports of all repeats, signed where there is a signer, then their receipts."""
+        passports = []
+        receipts = []
+        for repeat in self._repeats:
+            text = bundle_text(attestations_of(self._store, repeat))
+            bundle = parse_bundle(text.encode(), where=f"the passport of {repeat.name}")
+            passports += [passport.attestation for passport in bundle.passports]
+            receipts += [receipt.attestation for receipt in bundle.receipts]
+        if signer is not None:
+            passports = [attestation.signed_by(signer) for attestation in passports]
+        text = f"{bundle_text([*passports, *receipts])}\n"
+        parse_bundle(text.encode(), where=f"{PASSPORTS} of {amount(len(self._repeats), 'repeat')}")
+        return text.encode()
+
+    # -- what lies beside them
+
+    def image_folders(self) -> Iterator[Outgoing]:
+        """The folders of images, as far as they are still where they were and as they were."""
+        missing: dict[str, str] = {}
+        done: set[str] = set()
+        for repeat in self._repeats:
+            data = repeat.manifest.data
+            if data.digest in done:
+                continue
+            folder = find_images(repeat.spec, self._store, recorded=data.path)
+            if folder is None or not data.files:
+                missing[data.digest] = data.path
+                continue
+            done.add(data.digest)
+            missing.pop(data.digest, None)
+            for name, digest in data.files.items():
+                outgoing = f"{INPUTS}/{data.digest[:KEY_LENGTH]}/{name}"
+                yield Outgoing(outgoing, inside(folder, name), digest)
+        for digest, path in missing.items():
+            self.notes.append(
+                f"the images whose digest begins with {digest[:12]} are not in it: {path} does "
+                "not hold them any more as they were"
+            )
+
+    def kept_images(self) -> Iterator[Outgoing]:
+        """The segmented images and their truth that the store kept."""
+        for digits in sorted({spec.images_digest[:KEY_LENGTH] for spec in self._specs.values()}):
+            folder = f"data/{digits}"
+            seal = inside(self._store.root, f"{folder}/{SUMS}")
+            if seal.exists():
+                yield from self._sealed_folder(folder, read_seal(seal.read_text("utf-8")))
+
+    def networks(self) -> Iterator[Outgoing]:
+        """The networks that runs started from, as far as they are safetensors files."""
+        done: set[str] = set()
+        for repeat in self._repeats:
+            digest = repeat.spec.model_digest
+            if digest is None or digest in done:
+                continue
+            done.add(digest)
+            path = self._network(repeat, repeat.spec)
+            if path is None:
+                self.notes.append(
+                    f"the network {repeat.spec.model} that {repeat.spec.key} started from is not "
+                    "in it: it is not where it was, or a .pth file, which is never exported"
+                )
+            else:
+                yield Outgoing(f"{NETWORKS}/{digest}.safetensors", path, digest)
+
+    def _network(self, repeat: Repeat, spec: Spec) -> Path | None:
+        path = find_network(spec, self._store)
+        if path is None:
+            with suppress(BadInput):
+                path = started_from(repeat, self._store).path
+        return None if path is None or zipfile.is_zipfile(path) else path

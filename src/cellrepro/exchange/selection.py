@@ -1,0 +1,143 @@
+"""Which stored repeats a user means: by their names, by what was asked for, by a grid file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.errors import BadInput
+from cellrepro.store.repeat_names import Reference, repeats_of_one_machine
+from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.wanted import has_values
+from cellrepro.words import amount, some
+
+_GRID_ENDINGS = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some repeats of a store.
+
+    Attributes
+    ----------
+    repeats : tuple of Repeat
+        Each once, in order of keys, machines and numbers.
+    notes : tuple of str
+        What was asked for and is not among them, a sentence each.
+    """
+
+    repeats: tuple[Repeat, ...]
+    notes: tuple[str, ...] = ()
+
+
+def select_repeats(
+    store: Store,
+    references: Sequence[str] = (),
+    *,
+    where: Mapping[str, object] | None = None,
+) -> Selection:
+    """Find the repeats that a user means.
+
+    Parameters
+    ----------
+    store : Store
+    references : sequence of str
+        ``KEY`` and ``KEY/MACHINE`` for all their repeats, ``KEY/REPEAT``, ``KEY/MACHINE/REPEAT``,
+        or grid files, ``NAME.yaml``, for all their specs. Of keys and machines the first letters
+        are enough. None of them means all runs of the store.
+    where : mapping of str to object, optional
+        Only those with these values, as of `cellrepro.store.wanted.has_values`.
+
+    Returns
+    -------
+    Selection
+
+    Raises
+    ------
+    BadInput
+        If a reference means nothing, or there is no such repeat.
+    """
+    if not references and not where:
+        raise BadInput(
+            "no run was named; expected KEY, KEY/REPEAT, KEY/MACHINE/REPEAT, a grid file, or "
+            "--where NAME=VALUE: `cellrepro list` shows the runs"
+        )
+    found: dict[str, Repeat] = {}
+    notes: list[str] = []
+    for reference in references:
+        if reference.endswith(_GRID_ENDINGS):
+            of_grid = _of_grid(store, reference)
+            repeats: Iterable[Repeat] = of_grid.repeats
+            notes += of_grid.notes
+        else:
+            repeats = _of_reference(store, reference)
+        found |= {repeat.name: repeat for repeat in repeats}
+    if not references:
+        found = {repeat.name: repeat for run in store.runs() for repeat in run.repeats}
+    chosen = _with_values(store, found, where or {})
+    if not chosen:
+        raise BadInput(
+            f"the store {store.root} holds no such run; `cellrepro list` shows those that it holds"
+        )
+    return Selection(tuple(sorted(chosen, key=_order)), tuple(notes))
+
+
+def _order(repeat: Repeat) -> tuple[str, str, int]:
+    return repeat.spec.key, repeat.machine, repeat.index
+
+
+def _of_reference(store: Store, reference: str) -> Sequence[Repeat]:
+    run = store.find_run(reference.partition("/")[0])
+    parsed = Reference.parse(reference, run)
+    if parsed.index is not None:
+        return repeats_of_one_machine(run, parsed.machine, [parsed.index])
+    repeats = [
+        repeat
+        for machine, by_index in run.machines.items()
+        if machine.startswith(parsed.machine)
+        for repeat in by_index.values()
+    ]
+    if not repeats:
+        raise BadInput(
+            f"{reference!r} names no machine of {run.key}; expected one of {run.listed()}"
+        )
+    return repeats
+
+
+def _of_grid(store: Store, file: str) -> Selection:
+    """The stored repeats of all specs of a grid; which of them are missing is said."""
+    from cellrepro.grid.points import read_grid
+
+    grid = read_grid(file, store=store.root)
+    keys = [point.plan.spec.key for point in grid.points]
+    runs = {key: store.run(key) for key in keys}
+    present: list[Run] = [run for run in runs.values() if run is not None]
+    missing = [key for key, run in runs.items() if run is None]
+    if not present:
+        raise BadInput(
+            f"none of the {amount(len(keys), 'spec')} of {file} is in the store {store.root}; "
+            f"run them first with `cellrepro grid {Path(file)}`"
+        )
+    notes = []
+    if missing:
+        notes.append(
+            f"{len(missing)} of the {amount(len(keys), 'spec')} of {file} are not in the store, "
+            f"and so not in the file: {some(missing, 4)}"
+        )
+    return Selection(tuple(repeat for run in present for repeat in run.repeats), tuple(notes))
+
+
+def _with_values(
+    store: Store, repeats: Mapping[str, Repeat], wanted: Mapping[str, object]
+) -> list[Repeat]:
+    """Those repeats that have all wanted values."""
+    if not wanted:
+        return list(repeats.values())
+    chosen = []
+    for run in store.runs():
+        for machine, by_index in run.machines.items():
+            named = [repeat for repeat in by_index.values() if repeat.name in repeats]
+            if named and has_values(run, machine, wanted):
+                chosen += named
+    return chosen

@@ -1,0 +1,58 @@
+"""Which runs have certain values: of what was asked for, or of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from cellrepro.errors import BadInput
+
+if TYPE_CHECKING:
+    from cellrepro.store.stored_run import Run
+
+
+def has_values(run: Run, machine: str, wanted: Mapping[str, object]) -> bool:
+    """Whether the repeats of a run on one machine have certain values.
+
+    Parameters
+    ----------
+    run : Run
+    machine : str
+        Its whole name.
+    wanted : mapping of str to object
+        Values by the name of a field: of a spec, of one of its parameters, of one of its settings
+        with a dot (``settings.diameter``), ``key``, ``label`` or ``machine``. A value counts as
+        equal if it is written in the same way: ``0.2`` and ``"0.2"``.
+
+    Raises
+    ------
+    BadInput
+        If a wanted name is no field of a run.
+    """
+    if not wanted:
+        return True
+    fields = {
+        "key": run.key,
+        "label": run.spec.label,
+        **run.spec.model_dump(mode="json"),
+        **run.spec.parameters(),
+        "machine": machine,
+    }
+    for name, wanted_value in wanted.items():
+        value = _field(fields, name)
+        if value != wanted_value and str(value) != str(wanted_value):
+            return False
+    return True
+
+
+def _field(fields: Mapping[str, object], name: str) -> object:
+    """The value of a field, or of a field of one with dots between."""
+    value: object = fields
+    path = [name] if name in fields else name.split(".")
+    for part in path:
+        if not isinstance(value, Mapping) or part not in value:
+            known = ", ".join(get_close_matches(part, fields, 3, 0.3) or sorted(fields))
+            raise BadInput(f"--where names {name!r}, which no run has; expected {known}")
+        value = value[part]
+    return value
