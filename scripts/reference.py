@@ -57,6 +57,8 @@ class Record:
 
 
 RECORDS: Mapping[str, Record] = {
+    "ImportedDocument": Record(f"{ANSWERS}.imported", "import"),
+    "ImportedRepeatDocument": Record(f"{ANSWERS}.imported", "A repeat of the file"),
     "StoreCheckDocument": Record(f"{ANSWERS}.store_check", "fsck"),
     "ProblemDocument": Record(f"{ANSWERS}.store_check", "A problem"),
     "RepairDocument": Record(f"{ANSWERS}.store_check", "A repair"),

@@ -190,6 +190,16 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
             "cellrepro list --where profile=cpu",
         ),
     ),
+    "import": (
+        Example(
+            "Merge the runs of a file that was sent to you into your store",
+            "cellrepro import runs.cellrepro.zip",
+        ),
+        Example(
+            "Or into a store of their own",
+            "cellrepro import runs.cellrepro.zip --store from_basel",
+        ),
+    ),
     "fsck": (
         Example(
             "Is every file of the store as it was stored?",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.results import Result, Row
+from cellrepro.store.not_sent import note_not_sent
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 from cellrepro.store.whole_files import link_or_copy, moved, remove_folder, to_disk
 from cellrepro.words import amount, joined, some
@@ -353,20 +354,28 @@ class _Import:
         """Let a repeat appear, or give one that is there the files that it lacks."""
         key, machine, index = repeat.name.split("/")
         stored = self.store.repeat(key, machine, int(index))
+        is_new = stored is None
         completed: tuple[str, ...] = ()
         if stored is None:
+            self._note_not_sent(repeat, repeat.missing)
             stored = self.store.commit_received(staged, staged_run)
-            is_new = True
         else:
             completed = self._completed(stored, repeat, staged)
-            is_new = False
+        missing = tuple(name for name in repeat.manifest.files if not stored.has(name))
+        if completed:
+            self._note_not_sent(repeat, missing)
         return ImportedRepeat(
             name=repeat.name,
             label=repeat.spec.label,
             is_new=is_new,
             completed=completed,
-            missing=tuple(name for name in repeat.manifest.files if not stored.has(name)),
+            missing=missing,
         )
+
+    def _note_not_sent(self, repeat: ReceivedRepeat, names: Sequence[str]) -> None:
+        """Keep in mind that files never came, so that their absence is no damage."""
+        with self.store.writing():
+            note_not_sent(self.store.root, repeat.name, names)
 
     def _completed(self, stored: Repeat, repeat: ReceivedRepeat, staged: Path) -> tuple[str, ...]:
         """Move files of which a stored repeat has the digests alone to their place."""

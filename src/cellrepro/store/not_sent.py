@@ -15,7 +15,7 @@ RECEIVED = "received"
 
 
 def note_not_sent(root: Path, repeat: str, names: Collection[str]) -> None:
-    """Note which files of a repeat did not come with it; nothing where all came.
+    """Note which files of a repeat did not come with it, in place of an earlier note.
 
     Parameters
     ----------
@@ -24,11 +24,12 @@ def note_not_sent(root: Path, repeat: str, names: Collection[str]) -> None:
     repeat : str
         ``KEY/MACHINE/REPEAT``.
     names : collection of str
-        Of the files, in the repeat's folder.
+        Of the files, in the repeat's folder; nothing is noted where all came.
     """
-    if not names:
-        return
     path = _file_of(root, repeat)
+    if not names:
+        path.unlink(missing_ok=True)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, "\n".join(sorted(names)))
 

@@ -1,0 +1,92 @@
+"""What `import` answers: which runs came, and which were there before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cellrepro.show.answers.answer import Answer
+
+if TYPE_CHECKING:
+    from cellrepro.exchange.importing import Imported, ImportedRepeat
+
+
+@dataclass(frozen=True)
+class ImportedRepeatDocument:
+    """One repeat of an exported file.
+
+    Attributes
+    ----------
+    name : str
+        ``KEY/MACHINE/REPEAT``, as other commands take it.
+    label : str
+        What was asked for, in words.
+    new : bool
+        Whether the store did not hold it before.
+    completed : sequence of str
+        Files that came for a repeat that was there without them.
+    missing : sequence of str
+        Files of which its manifest speaks and that are not in the store.
+    """
+
+    name: str
+    label: str
+    new: bool
+    completed: Sequence[str]
+    missing: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ImportedDocument:
+    """What ``cellrepro import --json`` prints.
+
+    Attributes
+    ----------
+    runs : sequence of ImportedRepeatDocument
+        Every repeat of the file.
+    folder : Path
+        The store.
+    images : sequence of Path
+        Folders of images that came with the runs.
+    """
+
+    runs: Sequence[ImportedRepeatDocument]
+    folder: Path
+    images: Sequence[Path]
+
+
+def imported_answer(imported: Imported) -> Answer[ImportedDocument]:
+    """Answer with a line for each repeat, and how many of them are new.
+
+    Parameters
+    ----------
+    imported : Imported
+
+    Returns
+    -------
+    Answer of ImportedDocument
+    """
+    document = ImportedDocument(
+        runs=[_document(repeat) for repeat in imported.repeats],
+        folder=imported.folder,
+        images=imported.image_folders,
+    )
+    lines = [_line(repeat) for repeat in imported.repeats]
+    return Answer(document, [*lines, imported.sentence()])
+
+
+def _document(repeat: ImportedRepeat) -> ImportedRepeatDocument:
+    return ImportedRepeatDocument(
+        name=repeat.name,
+        label=repeat.label,
+        new=repeat.is_new,
+        completed=repeat.completed,
+        missing=repeat.missing,
+    )
+
+
+def _line(repeat: ImportedRepeat) -> str:
+    state = "new  " if repeat.is_new else "there"
+    return f"{state} {repeat.name}  {repeat.label}"
