@@ -214,7 +214,7 @@ def doubled(n):
 
 HOSTILE = {
     "as a key": (b"\x80\x02}" + doubled(40) + b"K\x01s.", [], "a key that is neither number"),
-    "deep": (deep(2**20), [], "holds no state_dict"),
+    "deep": (deep(2**20), [], "nested deeper, or more"),
     "long": (b"\x80\x02" + b"N0" * 9 + b".", [], "0x30 stands at byte 3"),
     "many steps": (b"\x80\x02" + b"]" * (2**22 + 9) + b".", [], "more than 4194304 instructions"),
     "cut": (b"\x80\x02}q\x00(X\xff\xff\xff\x7fab", [], "ends too soon"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from cellrepro.asked import defaults
 from cellrepro.changes.compare_repeats import compare_repeats
 from cellrepro.changes.comparison import (
     Comparison,
+    Differs,
     compare_by_image,
     masks_differ,
     not_finite_notes,
@@ -29,11 +30,15 @@ from cellrepro.changes.sides import read_side
 from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.integer_images import Integers
+from cellrepro.same.file_content import FileContent
 from cellrepro.same.mask_totals import verdict_over
-from cellrepro.same.verdicts import Verdict
+from cellrepro.same.state_comparison import StateComparison, compare_states
+from cellrepro.same.verdicts import Verdict, combine
 from cellrepro.same.weight_files import compare_files
-from cellrepro.same.weights import compare_weights
+from cellrepro.same.weight_reading import open_file
+from cellrepro.same.weights import WeightsComparison, compare_networks
 from cellrepro.store.store import Store
+from cellrepro.words import joined
 
 
 def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE) -> Comparison:
@@ -44,7 +49,7 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
     a, b : str or Path
         Each is ``KEY`` (then its first repeat; the same one twice: its first two) or ``KEY/REPEAT``
         of the store, or the path of a mask file, ``_seg.npy`` among them, of a folder of masks, of
-        a baseline, or of a weights file.
+        a baseline, or of a file of tensors: weights, a checkpoint, or the folder of one of the lab.
     store : str or Path
         Folder of finished runs. Its other runs show what seeds do, beside which two runs are held.
 
@@ -142,22 +147,71 @@ def _compare_mask_files(a: MaskReaders, b: MaskReaders, *, who: str) -> Comparis
 
 
 def _compare_weights_files(a: Path, b: Path) -> Comparison:
-    weights = compare_weights(a, b)
-    files = compare_files(a, b, same_parameters=weights.equal, checkpoints=any(weights.under))
-    notes = list(not_finite_notes(weights))
-    for side, key in zip("AB", weights.under, strict=True):
-        if key:
-            notes.append(
-                f"{side} is a checkpoint; its network was found under {key!r} and nothing else was "
-                "compared"
-            )
+    """Compare two files of tensors: their networks, and what else two checkpoints hold."""
+    content_a = open_file(a)
+    content_b = open_file(b)
+    with_networks = bool(content_a.network) and bool(content_b.network)
+    state = None
+    if content_a.has_more and content_b.has_more:
+        state = compare_states(content_a, content_b)
+    elif not with_networks:
+        why = content_a.why_no_network or content_b.why_no_network
+        raise BadInput(f"{a} and {b} hold nothing that both have: {why or 'no tensor'}")
+    weights = compare_networks(content_a.network, content_b.network) if with_networks else None
     return Comparison(
-        verdict=weights.verdict,
-        differs=() if weights.equal else ("weights",),
+        verdict=_verdict_on_files(weights, state),
+        differs=tuple(_differing_parts(content_a, content_b, weights, state)),
         weights=weights,
-        files=files,
-        notes=tuple(notes),
+        files=compare_files(
+            a,
+            b,
+            same_parameters=weights is None or weights.equal,
+            checkpoints=content_a.has_more or content_b.has_more,
+        ),
+        state=state,
+        notes=(*not_finite_notes(weights), *_checkpoint_notes(content_a, content_b)),
     )
+
+
+def _verdict_on_files(weights: WeightsComparison | None, state: StateComparison | None) -> Verdict:
+    """Of the networks and of all that lies beside them."""
+    if state is not None and state.differing:
+        return Verdict.DIFFERENT
+    if weights is not None:
+        return weights.verdict
+    found = () if state is None else state.tensors.values()
+    return combine(each.verdict for each in found)
+
+
+def _differing_parts(
+    a: FileContent,
+    b: FileContent,
+    weights: WeightsComparison | None,
+    state: StateComparison | None,
+) -> Iterator[Differs]:
+    """In what two files differ, in the order of a step."""
+    one_has_a_network = bool(a.network) != bool(b.network)
+    if one_has_a_network or (weights is not None and not weights.equal):
+        yield "weights"
+    if state is not None:
+        yield from state.differing
+
+
+def _checkpoint_notes(a: FileContent, b: FileContent) -> Iterator[str]:
+    """Say where networks were found, and what of a checkpoint had nothing to be compared with."""
+    if a.under and a.under == b.under:
+        yield f"A and B are checkpoints; their networks were found under {a.under!r}"
+        return
+    for side, content, other in (("A", a, b), ("B", b, a)):
+        if content.why_no_network:
+            yield f"{side} has no network: {content.why_no_network}"
+        if not content.under:
+            continue
+        note = f"{side} is a checkpoint; its network was found under {content.under!r}"
+        if not other.has_more:
+            note += f"; the other file is a network alone, and {joined(content.parts)} of this one "
+            note += "had nothing to be compared with"
+        yield note
 
 
 def _weights_of(reference: str | Path, store: Store) -> Path:

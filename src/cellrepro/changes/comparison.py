@@ -14,13 +14,30 @@ from cellrepro.images.size_factor import factor_text
 from cellrepro.results import Result, Row
 from cellrepro.same.mask_totals import MaskTotals, totals_over
 from cellrepro.same.metrics import MaskComparison, compare_masks
+from cellrepro.same.state_comparison import StateComparison
 from cellrepro.same.verdicts import Verdict
 from cellrepro.same.weight_files import FileComparison
 from cellrepro.same.weights import WeightsComparison
 from cellrepro.words import amount, joined, short_digest, some
 
-Differs = Literal["environment", "spec", "data", "weights-init", "weights", "masks", "truth"]
-"""What two things may differ in; ``weights-init`` is before any training, ``truth`` are scores."""
+Differs = Literal[
+    "environment",
+    "spec",
+    "data",
+    "weights-init",
+    "weights",
+    "optimizer",
+    "scheduler",
+    "step",
+    "seed",
+    "generators",
+    "tensors",
+    "values",
+    "masks",
+    "truth",
+]
+"""What two things may differ in; ``weights-init`` is before any training, ``truth`` are scores.
+From ``optimizer`` to ``values``: what checkpoints hold beside their networks."""
 
 _FEW_OBJECTS = 16  # as a foreground map or a map of classes has
 
@@ -54,6 +71,8 @@ class Comparison(Result):
         The same on training images.
     files : FileComparison, optional
         Of two weights files as bytes; no part of the verdict.
+    state : StateComparison, optional
+        Of two checkpoints: what lies beside their networks.
     settings : tuple of SettingOfBoth
         Of two mask files: what at least one of them records of how it was made, what differs first.
     notes : tuple of str
@@ -69,6 +88,7 @@ class Comparison(Result):
     ap50: TwoValues | None = None
     ap50_train: TwoValues | None = None
     files: FileComparison | None = None
+    state: StateComparison | None = None
     settings: tuple[SettingOfBoth, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -110,6 +130,8 @@ class Comparison(Result):
             parts.append(f"made with different settings: {joined(named)}")
         if self.weights is not None:
             parts.append(f"weights: {self.weights.sentence()}")
+        if self.state is not None:
+            parts += self.state.sentences()
         if self.masks:
             parts.append(f"masks: {self.totals.sentence().rstrip('.')}")
         return "; ".join(parts)

@@ -32,12 +32,15 @@ from cellrepro.model.known_weights import (
 )
 from cellrepro.results import Result, Row
 from cellrepro.same.labels import canonical
-from cellrepro.same.weight_reading import open_weights
+from cellrepro.same.state_comparison import descriptions_of
+from cellrepro.same.weight_reading import open_file
 from cellrepro.same.weight_tensors import Tensor
-from cellrepro.store import baseline_file
+from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Repeat, Store
 
-DescribedKind = Literal["weights", "_seg.npy", "label image", "baseline", "run", "run.log", "name"]
+DescribedKind = Literal[
+    "weights", "tensors", "_seg.npy", "label image", "baseline", "run", "run.log", "name"
+]
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,7 +50,8 @@ class Description(Result):
     Attributes
     ----------
     kind : str
-        ``weights``, ``label image``, ``_seg.npy``, ``baseline``, ``run``, ``run.log`` or ``name``.
+        ``weights``, ``tensors`` (a file of tensors without a network), ``label image``,
+        ``_seg.npy``, ``baseline``, ``run``, ``run.log`` or ``name``.
     generation : str or None
         Of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``.
     dtype : str or None
@@ -160,21 +164,28 @@ def _described(reference: str, path: Path, store: Store) -> Description:
 
 
 def _of_weights(path: Path) -> Description:
-    tensors = open_weights(path)
+    """Describe a file of tensors: a network, a checkpoint with one, or what has none."""
+    content = open_file(path)
+    beside = dict(descriptions_of(content))
+    if not content.network:
+        return Description(
+            "tensors", digest=_digest_of(path), details=beside, note=content.why_no_network
+        )
+    tensors = content.network
     saved_by_torch = _is_saved_by_torch(path)
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     network = recognise(shapes, saved_by_torch=saved_by_torch)
     details = {"format": "PyTorch" if saved_by_torch else "safetensors", "network": network.network}
-    under = next((tensor.under for tensor in tensors.values()), "")
+    under = content.under
     if under:
-        details["found_under"] = under
+        details |= {"found_under": under, **beside}
     loads_as = network.loads_as
     note = network.note
     obstacle = _obstacle(tensors.values(), under, loads_as)
     if obstacle is not None:
         loads_as = None
         note = obstacle
-    digest = file_digest(path)
+    digest = _digest_of(path)
     return Description(
         "weights",
         generation=network.generation,
@@ -188,8 +199,15 @@ def _of_weights(path: Path) -> Description:
     )
 
 
+def _digest_of(path: Path) -> str:
+    """Of a file; of a checkpoint of the lab, of the file of its tensors."""
+    return file_digest(path / checkpoints.STATE if path.is_dir() else path)
+
+
 def _is_saved_by_torch(path: Path) -> bool:
     """Whether a file begins as a zip or a pickle, which ``torch.save`` writes or used to write."""
+    if path.is_dir():
+        return False
     with path.open("rb") as stream:
         return stream.read(2) in (b"PK", b"\x80\x02")
 

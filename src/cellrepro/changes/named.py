@@ -14,7 +14,7 @@ from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.folder import is_litter
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SEG_ENDING
-from cellrepro.store import baseline_file
+from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Store
 from cellrepro.words import joined
 
@@ -42,7 +42,7 @@ NAMED_AS: Mapping[Kind, str] = {
 def kind_of(path: Path) -> Kind:
     """Say what a path is, by what lies there or else by its ending; ``run`` for what is no path."""
     if path.is_dir():
-        return "folder"
+        return "weights" if checkpoints.is_one(path) else "folder"
     if path.suffix.lower() in MASK_ENDINGS:
         return "masks"
     if path.is_file() and baseline_file.is_one(path):

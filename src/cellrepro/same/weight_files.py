@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from cellrepro.bits.digests import file_digest
 from cellrepro.same.torch_archives import PICKLE, ZIP
 from cellrepro.same.weights import compare_weights
+from cellrepro.store import checkpoints
 from cellrepro.words import amount
 
 _Bytes = NDArray[np.uint8]
@@ -116,9 +117,11 @@ def compare_files(
     OSError
         If a file cannot be read.
     """
-    a = _parts_of(Path(path_a))
-    b = _parts_of(Path(path_b))
-    sizes = (Path(path_a).stat().st_size, Path(path_b).stat().st_size)
+    file_a = _file_of_tensors(Path(path_a))
+    file_b = _file_of_tensors(Path(path_b))
+    a = _parts_of(file_a)
+    b = _parts_of(file_b)
+    sizes = (file_a.stat().st_size, file_b.stat().st_size)
     if a.keys() & b.keys() <= {_TENSORS}:
         return FileComparison(sizes, (DifferingPart("all", *sizes, "files of two formats"),))
     differing = []
@@ -133,6 +136,11 @@ def compare_files(
             reason = _why(part, *pieces[0])
         differing.append(DifferingPart(part, n_a, n_b, reason))
     return FileComparison(sizes, tuple(differing))
+
+
+def _file_of_tensors(path: Path) -> Path:
+    """The file itself, or that of the tensors in a checkpoint of the lab."""
+    return path / checkpoints.STATE if path.is_dir() else path
 
 
 def _why_tensors_differ(same_parameters: bool, checkpoints: bool) -> str:

@@ -7,16 +7,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TypeGuard
 
 import numpy as np
 
+from cellrepro.determinism.generator_states import ENTRY
 from cellrepro.errors import BadInput
+from cellrepro.same.file_content import FileContent, content_beside, is_optimizer
 from cellrepro.same.pickle_reading import Refused
 from cellrepro.same.torch_archives import PICKLE, ZIP, content_of
 from cellrepro.same.weight_tensors import NUMPY_TYPES, Bits, Tensor
 from cellrepro.same.zip_parts import NotStored
+from cellrepro.store import checkpoints
 
 _KEYS_OF_NETWORKS = ("model_state_dict", "state_dict", "model", "net", "network", "weights")
 """Usual keys of a network in a checkpoint, the surest first."""
@@ -29,7 +33,7 @@ class NoNetwork(ValueError):
 
 
 def open_weights(path: str | Path) -> dict[str, Tensor]:
-    """Read the header of a safetensors file, or map what PyTorch saved; content tells which it is.
+    """Read the header of a safetensors file, or what PyTorch saved; content tells which it is.
 
     Parameters
     ----------
@@ -47,30 +51,95 @@ def open_weights(path: str | Path) -> dict[str, Tensor]:
         If it is no such file or a damaged one, holds no network or several, or has tensors of a
         type that cannot be compared.
     """
+    content = open_file(path)
+    if content.why_no_network:
+        raise _cannot_be_read(Path(path), content.why_no_network)
+    return dict(content.network)
+
+
+def open_file(path: str | Path) -> FileContent:
+    """Read what lies in a file of tensors: a network, and what else a checkpoint has.
+
+    Parameters
+    ----------
+    path : str or Path
+        As for `open_weights`, or of any other file of ``torch.save`` or of safetensors; also the
+        folder of a checkpoint of the lab.
+
+    Returns
+    -------
+    FileContent
+        No tensor was read yet.
+
+    Raises
+    ------
+    BadInput
+        If it is no such file or a damaged one, or has tensors of a type that cannot be compared.
+    """
     path = Path(path)
     try:
-        with path.open("rb") as stream:
-            beginning = stream.read(len(PICKLE))
-        if beginning.startswith((ZIP, PICKLE)):
-            tensors = _open_torch(path)
-        else:
-            tensors = _open_safetensors(path)
+        content = _content(path)
+    except BadInput:
+        raise
     except Exception as error:  # what a file that is something else ends in can be nearly any
         problem = str(error).partition("\n")[0]
-        if not isinstance(error, Refused | NotStored | NoNetwork):
+        if not isinstance(error, Refused | NotStored):
             problem = f"{type(error).__name__}: {problem}"
-        raise BadInput(
-            f"{path} is no weights file that can be read ({problem}); expected .safetensors, or a "
-            "network's state_dict as torch.save and Cellpose write it; if it was copied or "
-            "downloaded, do that again"
-        ) from error
-    for name, tensor in tensors.items():
+        raise _cannot_be_read(path, problem) from error
+    of_parts = content.tensors.values()
+    for name, tensor in chain(content.network.items(), *(part.items() for part in of_parts)):
         if tensor.dtype not in NUMPY_TYPES:
             raise BadInput(
                 f"{path} holds {name} as {tensor.dtype}, and {', '.join(NUMPY_TYPES)} can be "
                 "compared; store it as one of these"
             )
-    return tensors
+    return content
+
+
+def _content(path: Path) -> FileContent:
+    if path.is_dir():
+        return _of_the_lab(path)
+    with path.open("rb") as stream:
+        beginning = stream.read(len(PICKLE))
+    if beginning.startswith((ZIP, PICKLE)):
+        return _saved_by_torch(path)
+    return FileContent(network=_open_safetensors(path))
+
+
+def _cannot_be_read(path: Path, problem: str) -> BadInput:
+    return BadInput(
+        f"{path} is no weights file that can be read ({problem}); expected .safetensors, or a "
+        "network's state_dict as torch.save and Cellpose write it; if it was copied or "
+        "downloaded, do that again"
+    )
+
+
+def _of_the_lab(folder: Path) -> FileContent:
+    """A checkpoint of the lab: two files, of tensors and of plain values."""
+    plain = checkpoints.read_plain(folder)
+    tensors = _open_safetensors(folder / checkpoints.STATE)
+    network = {
+        name.removeprefix(checkpoints.NETWORK): replace(
+            tensor, stored_as=name, under=checkpoints.NETWORK.rstrip("/")
+        )
+        for name, tensor in tensors.items()
+        if name.startswith(checkpoints.NETWORK)
+    }
+    state: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if not name.startswith(checkpoints.NETWORK):
+            _, index, key = name.split("/")
+            state.setdefault(index, {})[key] = tensor
+    beside = {
+        "optimizer": {"state": state, "param_groups": plain.groups},
+        "origin": plain.origin.training(),
+        "loop": plain.loop,
+        "epoch": plain.epoch,
+        "step": plain.step,
+        ENTRY: plain.generators,
+    }
+    content = content_beside(beside, network={}, under="")
+    return replace(content, network=network, under=checkpoints.NETWORK.rstrip("/"))
 
 
 # -- safetensors -----------------------------------------------------------------------------
@@ -108,12 +177,17 @@ def _read_from_file(path: Path, dtype: str, n: int, offset: int, start: int, sto
 # -- PyTorch ---------------------------------------------------------------------------------
 
 
-def _open_torch(path: Path) -> dict[str, Tensor]:
-    key, network = network_in(content_of(path))
-    return {
+def _saved_by_torch(path: Path) -> FileContent:
+    content = content_of(path)
+    try:
+        key, tensors = network_in(content)
+    except NoNetwork as error:
+        return content_beside(content, network={}, under="", why=str(error))
+    network = {
         _unwrapped(name): replace(tensor, stored_as=name, under=key)
-        for name, tensor in network.items()
+        for name, tensor in tensors.items()
     }
+    return content_beside(content, network=network, under=key)
 
 
 def _unwrapped(name: str) -> str:
@@ -145,6 +219,8 @@ def network_in(content: object) -> tuple[str, Mapping[str, Tensor]]:
     """
     if is_network(content):
         return "", content
+    if is_optimizer(content):
+        raise NoNetwork("it holds the state of an optimizer alone")
     networks = _networks_below(content)
     if not networks:
         raise NoNetwork("it holds no state_dict: names with tensors, by itself or under a key")
@@ -174,7 +250,7 @@ def _networks_below(
         return {}
     networks: dict[str, Mapping[str, Tensor]] = {}
     for name, part in content.items():
-        if any(word in str(name).lower() for word in _NO_NETWORKS):
+        if is_optimizer(part) or any(word in str(name).lower() for word in _NO_NETWORKS):
             continue
         if is_network(part):
             networks[f"{prefix}{name}"] = part

@@ -192,9 +192,23 @@ def compare_weights(
     """
     a = _named_with(prefix, open_weights(path_a))
     b = _named_with(prefix, open_weights(path_b))
+    return compare_networks(a, b)
+
+
+def compare_networks(a: Network, b: Network) -> WeightsComparison:
+    """Get the same of tensors that are open already.
+
+    Parameters
+    ----------
+    a, b : mapping of str to Tensor
+
+    Returns
+    -------
+    WeightsComparison
+    """
     sums = {name: _sums_of_tensor(name, a[name], b[name]) for name in _in_both(a, b)}
     tensors = tuple(_compared(name, a[name], b[name], sums[name]) for name in sums)
-    unpaired = [tensor for name, tensor in (a | b).items() if (name in a) != (name in b)]
+    unpaired = [tensor for name, tensor in {**a, **b}.items() if (name in a) != (name in b)]
     all_sums = list(itertools.chain(*sums.values()))
     whole = _distance([*all_sums, *(_sums_without_distance(tensor.n) for tensor in unpaired)])
     alike = all((row.shape, row.dtype) == (row.shape_b, row.dtype_b) for row in tensors)

@@ -243,6 +243,11 @@ def save_copy(checkpoint: Checkpoint, parent: Path) -> Path:
     return folder
 
 
+def is_one(folder: Path) -> bool:
+    """Whether a folder holds the two files of a checkpoint."""
+    return (folder / PLAIN).is_file() and (folder / STATE).is_file()
+
+
 def read_plain(folder: Path) -> Checkpoint:
     """Read a checkpoint's plain part: which step it is of is known before gigabytes are read.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from cellrepro.show.answers.answer import Answer
-from cellrepro.words import short_digest, some
+from cellrepro.words import amount, short_digest, some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cellrepro.changes.comparison import Comparison
     from cellrepro.same.metrics import MaskComparison
     from cellrepro.same.object_changes import ObjectChange
+    from cellrepro.same.state_comparison import StateComparison
     from cellrepro.same.verdicts import Verdict
     from cellrepro.same.weights import WeightsComparison
 
@@ -101,7 +102,8 @@ class ComparisonDocument:
     verdict : Verdict
         Over weights and masks.
     differs : sequence of str
-        What differs: environment, spec, data, weights-init, weights, masks, truth.
+        What differs: environment, spec, data, weights-init, weights, masks, truth; of two
+        checkpoints also optimizer, scheduler, step, seed, generators, tensors, values.
     weights : mapping of str to object or None
         The fields of `WeightsComparison`, of whose tensors those that differ; of two files also
         ``files``, a `FilesDocument`. None where there are no weights.
@@ -116,6 +118,11 @@ class ComparisonDocument:
     ap50, ap50_train : pair of float or None or None
         Mean AP at IoU 0.5 against the ground truth, on test and on training images; None where
         there is no truth.
+    state : mapping of str to object or None
+        Of two checkpoints, what lies beside their networks: ``tensors`` (by part, as `weights`),
+        ``values`` (those that differ: ``part``, ``name``, ``a``, ``b``, ``n_differing``),
+        ``n_values``, ``generators`` (``name``, ``kind``, ``equal``, ``seeds``, ``draws_apart``),
+        ``only_a`` and ``only_b``. None elsewhere.
     settings : sequence of mapping of str to object
         Of two mask files: ``name``, ``a`` and ``b`` of what at least one of them records; ``?`` is
         what a side does not record.
@@ -135,6 +142,7 @@ class ComparisonDocument:
     spec: Mapping[str, tuple[object, object]]
     ap50: tuple[float | None, float | None] | None
     ap50_train: tuple[float | None, float | None] | None
+    state: Mapping[str, object] | None
     settings: Sequence[Mapping[str, object]]
     notes: Sequence[str]
     html: Path | None = None
@@ -165,6 +173,7 @@ def comparison_answer(
         spec=dict(comparison.spec),
         ap50=comparison.ap50,
         ap50_train=comparison.ap50_train,
+        state=_state_document(comparison.state),
         settings=[setting._asdict() for setting in comparison.settings],
         notes=comparison.notes,
         html=html,
@@ -181,8 +190,7 @@ def _object_changes(masks: Mapping[str, MaskComparison]) -> list[tuple[str, Obje
 def _weights_document(comparison: Comparison) -> dict[str, object] | None:
     if comparison.weights is None:
         return None
-    weights = asdict(comparison.weights)
-    weights["per_tensor"] = [row for row in weights["per_tensor"] if row["n_differing"]]
+    weights = _differing_tensors(comparison.weights)
     if comparison.files is not None:
         weights["files"] = FilesDocument(
             sizes=comparison.files.sizes,
@@ -192,6 +200,20 @@ def _weights_document(comparison: Comparison) -> dict[str, object] | None:
     return weights
 
 
+def _differing_tensors(weights: WeightsComparison) -> dict[str, object]:
+    """The fields of a comparison of tensors, of which those that differ."""
+    document = asdict(weights)
+    document["per_tensor"] = [row for row in document["per_tensor"] if row["n_differing"]]
+    return document
+
+
+def _state_document(state: StateComparison | None) -> dict[str, object] | None:
+    if state is None:
+        return None
+    tensors = {part: _differing_tensors(found) for part, found in state.tensors.items()}
+    return {**asdict(replace(state, tensors={})), "tensors": tensors}
+
+
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     differs = f": {', '.join(comparison.differs)}" if comparison.differs else ""
     yield f"{comparison.verdict}{differs}"
@@ -199,6 +221,8 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield f"  setting {setting.name}: {_value(setting.a)} and {_value(setting.b)}"
     if comparison.weights is not None:
         yield from _weights_lines(comparison.weights)
+    if comparison.state is not None:
+        yield from (f"  {sentence}" for sentence in comparison.state.sentences())
     if comparison.files is not None:
         yield "  files: " + "\n    ".join(comparison.files.sentences())
     if comparison.masks:
@@ -226,7 +250,13 @@ def _pair_lines(title: str, pairs: Mapping[str, tuple[object, object]]) -> Itera
 
 def _weights_lines(weights: WeightsComparison) -> Iterator[str]:
     """Say how far two networks lie apart, and which tensors only one of the two has."""
+    from cellrepro.same.weight_tensors import layers_of
+
     yield f"  weights: {weights.sentence()}"
+    layers = layers_of(tensor.name for tensor in weights.per_tensor if tensor.n_differing)
+    if layers:
+        n_layers = len(layers_of(tensor.name for tensor in weights.per_tensor))
+        yield f"    in {len(layers)} of {amount(n_layers, 'layer')}: {some(layers, _MOST_NAMES)}"
     if weights.only_a:
         yield f"    only in A: {some(weights.only_a, _MOST_NAMES)}"
     if weights.only_b:
