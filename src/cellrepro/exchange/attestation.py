@@ -90,7 +90,7 @@ def read_payload(payload: bytes, *, where: str, envelope: Envelope | None = None
     BadInput
         If it is no in-toto Statement v1.
     """
-    document = read_json(payload, where=where, most_bytes=MOST_BYTES)
+    document = read_json(payload, where=where, most_bytes=MOST_BYTES, is_shown=True)
     try:
         statement = read_record(Statement, document)
     except ValidationError as error:

@@ -153,11 +153,12 @@ def attestations_of(
 
 def _current_passport(repeat: Repeat, kept: Bundle, *, store: Store) -> Passport:
     made = passport_of(repeat, run=store.run(repeat.manifest.key))
-    for passport in reversed(kept.passports):
-        is_of_these_files = passport.files.get(MANIFEST) == made.files[MANIFEST]
-        if is_of_these_files and passport.n_repeats >= made.n_repeats:
-            return passport
-    return made
+    of_these_files = [
+        passport
+        for passport in kept.passports
+        if passport.files.get(MANIFEST) == made.files[MANIFEST]
+    ]
+    return max([*of_these_files, made], key=lambda passport: passport.n_repeats)
 
 
 def passports_of(

@@ -19,7 +19,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import file_digest, value_digest
 from cellrepro.errors import BadInput
-from cellrepro.exchange.attestation import Attestation
+from cellrepro.exchange.attestation import Attestation, read_payload
 from cellrepro.exchange.package_urls import package_of, package_url
 from cellrepro.exchange.records import JsonObject, JsonRecord, as_json, read_record
 from cellrepro.exchange.statement import (
@@ -57,6 +57,7 @@ MASKS = "masks"
 IMAGES = "images/"
 """Before the name of a file of the image folder, among the dependencies."""
 STARTING_WEIGHTS = "starting-weights"
+MODEL_FILE = "model-file"
 RESULT = "result"
 WARNINGS = "warnings"
 VERSIONS = "versions"
@@ -69,9 +70,10 @@ _MOST_WARNINGS = 100
 _MOST_REASONS = 50
 _LONGEST_TEXT = 300  # of a warning or a reason
 
-_RUN_NAME = re.compile(
+RUN_NAME = re.compile(
     r"([0-9a-f]{16})/([A-Za-z0-9][\w.-]{0,63}-[0-9a-f]{8})/(0|[1-9]\d{0,8})", re.ASCII
 )
+"""KEY/MACHINE/REPEAT, each as a store names its folders."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,8 @@ def passport_of(repeat: Repeat, *, run: Run | None = None) -> Passport:
         If the repeat's manifest or spec cannot be read.
     """
     statement = _statement(repeat, run)
-    return read_passport(Attestation.of(statement), where=f"the passport of {repeat.name}")
+    where = f"the passport of {repeat.name}"
+    return read_passport(read_payload(statement.payload(), where=where), where=where)
 
 
 def _statement(repeat: Repeat, run: Run | None) -> Statement:
@@ -385,7 +388,11 @@ def _starting_weights(manifest: Manifest, spec: Spec) -> Iterator[ResourceDescri
             },
         )
     if spec.model_digest is not None and spec.model_digest != model.initial_weights:
-        yield ResourceDescriptor(name=spec.model, digest={"sha256": spec.model_digest})
+        yield ResourceDescriptor(
+            name=MODEL_FILE,
+            digest={"sha256": spec.model_digest},
+            annotations={"model": spec.model},
+        )
 
 
 def _libraries(manifest: Manifest) -> Iterator[ResourceDescriptor]:
@@ -466,7 +473,12 @@ def _warnings(warnings: Iterable[WarningRecord]) -> Iterator[ResourceDescriptor]
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+    """One line, without what a terminal would take for commands."""
+    line = _CONTROL.sub(" ", text)
+    return line if len(line) <= _LONGEST_TEXT else f"{line[: _LONGEST_TEXT - 1]}…"
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 # -- read ----------------------------------------------------------------------------------
@@ -523,6 +535,8 @@ def _read(attestation: Attestation) -> Passport:
     spec = read_spec(canonical_json(definition.external_parameters))
     key, machine, repeat = _run_name(details.metadata.invocation_id)
     _refuse_contradictions(provenance, spec, key=key, machine=machine)
+    images = dict(_images_read(definition.resolved_dependencies))
+    _refuse_other_images(definition.resolved_dependencies, images, spec)
     masks = _masks_read(statement.subject)
     result = _one_named(RESULT, details.byproducts)
     told = read_record(_Result, result.annotations)
@@ -542,7 +556,7 @@ def _read(attestation: Attestation) -> Passport:
         masks=masks,
         all_masks=_together(masks) if masks else _all_masks_read(statement.subject),
         starting_weights=None if starting_weights is None else _sha256(starting_weights),
-        images=dict(_images_read(definition.resolved_dependencies)),
+        images=images,
         packages=packages,
         environment=environment,
         files=dict(_files_read(details.byproducts)),
@@ -563,7 +577,7 @@ class _Result(JsonRecord):
 
 
 def _run_name(text: str | None) -> tuple[str, str, int]:
-    parts = _RUN_NAME.fullmatch(text or "")
+    parts = RUN_NAME.fullmatch(text or "")
     if parts is None:
         raise ValueError(f"its invocationId is {str(text)[:80]!r}, not KEY/MACHINE/REPEAT")
     return parts[1], parts[2], int(parts[3])
@@ -579,6 +593,18 @@ def _refuse_contradictions(provenance: Provenance, spec: Spec, *, key: str, mach
         raise ValueError(f"its builder is {builder[:80]!r}, and its invocationId says {machine}")
     if build_type != BUILD_TYPES[spec.task]:
         raise ValueError(f"its buildType is {build_type}, and its spec says {spec.task}")
+
+
+def _refuse_other_images(
+    resources: Iterable[ResourceDescriptor], images: Mapping[str, str], spec: Spec
+) -> None:
+    """Refuse images that are not those of the spec."""
+    folder = _one_named(IMAGES, resources)
+    digests = {folder.digest.get(FILES_DIGEST)}
+    if images:
+        digests.add(files_digest(images))
+    if digests != {spec.data_digest}:
+        raise ValueError("the digests of its images are not that of its spec")
 
 
 def _named(name: str, resources: Iterable[ResourceDescriptor]) -> ResourceDescriptor | None:
@@ -649,9 +675,12 @@ def _images_read(resources: Iterable[ResourceDescriptor]) -> Iterator[tuple[str,
 def _packages_read(resources: Iterable[ResourceDescriptor]) -> Iterator[tuple[str, str]]:
     for resource in resources:
         package = package_of(resource.uri)
-        if package is not None:
-            name, version = package
-            yield resource.name or name, version
+        if package is None:
+            continue
+        name, version = package
+        if resource.name is None or package_url(resource.name, version) != resource.uri:
+            raise ValueError(f"the package {str(resource.name)[:80]!r} has the address of {name}")
+        yield resource.name, version
 
 
 def _files_read(resources: Iterable[ResourceDescriptor]) -> Iterator[tuple[str, str]]:

@@ -107,8 +107,11 @@ def export_passports(
     opened_store = Store(store)
     signer = None if sign is None else find_signer(sign)
     references = [runs] if isinstance(runs, str) else runs
-    repeats = [repeat for each in references for repeat in repeats_meant(each, opened_store)]
-    bundle = passports_of([*dict.fromkeys(repeats)], store=opened_store, signer=signer)
+    meant = [repeat for each in references for repeat in repeats_meant(each, opened_store)]
+    repeats = [*dict.fromkeys(meant)]
+    for repeat in repeats:
+        repeat.refuse_damage()
+    bundle = passports_of(repeats, store=opened_store, signer=signer)
     text = bundle_text(bundle.attestations)
     write_whole(path, text)
     _keep(opened_store, bundle)

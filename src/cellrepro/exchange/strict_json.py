@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 
 from cellrepro.errors import BadInput
@@ -14,6 +15,7 @@ MOST_DEPTH = 64
 """Lists and objects inside each other."""
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**63 - 1
+_COMMANDS = re.compile(r"[^\t\n\x20-\x7e\xa0-\U0010ffff]")
 _MOST_DIGITS = 20  # of an integer; Python takes seconds for one of a million digits
 
 
@@ -22,7 +24,12 @@ class _Refused(ValueError):
 
 
 def read_json(
-    text: bytes, *, where: str, most_bytes: int = MOST_BYTES, most_depth: int = MOST_DEPTH
+    text: bytes,
+    *,
+    where: str,
+    most_bytes: int = MOST_BYTES,
+    most_depth: int = MOST_DEPTH,
+    is_shown: bool = False,
 ) -> object:
     """Read one JSON document.
 
@@ -36,6 +43,9 @@ def read_json(
         Its largest size.
     most_depth : int
         Lists and objects that may stand inside each other.
+    is_shown : bool
+        Whether its texts are shown on terminals: then those that hold characters which a terminal
+        takes for commands are refused.
 
     Returns
     -------
@@ -62,7 +72,7 @@ def read_json(
             parse_float=_finite,
             parse_constant=_refuse_constant,
         )
-        _check(document, most_depth)
+        _check(document, most_depth, is_shown=is_shown)
     except RecursionError:
         problem = f"lists and objects inside each other, deeper than {most_depth}"
     except UnicodeDecodeError as error:
@@ -106,17 +116,19 @@ def _refuse_constant(text: str) -> object:
     raise _Refused(f"{text}, which is no number in JSON")
 
 
-def _check(document: object, most_depth: int) -> None:
+def _check(document: object, most_depth: int, *, is_shown: bool) -> None:
     """Refuse what is too deep, or no text; without recursion."""
     level: list[object] = [document]
-    for _ in range(most_depth + 1):
+    depth = 0
+    while level:
         for value in level:
             if isinstance(value, str):
-                _check_text(value)
-        level = [inner for value in level for inner in _contents(value)]
-        if not level:
-            return
-    raise _Refused(f"lists and objects inside each other, deeper than {most_depth}")
+                _check_text(value, is_shown=is_shown)
+        inside = [value for value in level if isinstance(value, dict | list)]
+        depth += 1 if inside else 0
+        if depth > most_depth:
+            raise _Refused(f"lists and objects inside each other, deeper than {most_depth}")
+        level = [inner for value in inside for inner in _contents(value)]
 
 
 def _contents(value: object) -> Iterator[object]:
@@ -127,7 +139,9 @@ def _contents(value: object) -> Iterator[object]:
         yield from value
 
 
-def _check_text(text: str) -> None:
+def _check_text(text: str, *, is_shown: bool) -> None:
+    if is_shown and _COMMANDS.search(text):
+        raise _Refused(f"the text {_shown(text)}, which a terminal takes for commands")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

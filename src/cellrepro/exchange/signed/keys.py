@@ -248,7 +248,7 @@ def allowed_signers_path(path: str | Path | None = None) -> Path:
         As a user gave it; by default `SIGNERS_VARIABLE`, else ``~/.ssh/allowed_signers``.
     """
     given = path or os.environ.get(SIGNERS_VARIABLE)
-    return Path(given) if given else Path.home() / ".ssh" / "allowed_signers"
+    return Path(given).expanduser() if given else Path.home() / ".ssh" / "allowed_signers"
 
 
 def read_allowed_signers(path: str | Path | None = None) -> tuple[AllowedSigner, ...]:

@@ -139,7 +139,7 @@ def find_signer(path: str | Path) -> Signer:
         If it is no Ed25519 key of OpenSSH, or neither the agent nor a file without a passphrase
         holds its private part. The message says what to do.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     is_public = path.suffix == ".pub"
     private_path = path.with_suffix("") if is_public else path
     public_key = read_public_key(path) if is_public else _PrivateFile.read(path).public_key
