@@ -71,6 +71,7 @@ from .exchange.passport_export import export_passports as export_passports
 from .exchange.export import export_runs as export_runs
 from .exchange.importing import import_runs as import_runs
 from .exchange.store_check import check_store as check_store
+from .exchange.verification import verify as verify
 
 # How do I hand it on?
 from .exchange.tracking import track as track

@@ -200,6 +200,16 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
             "cellrepro import runs.cellrepro.zip --store from_basel",
         ),
     ),
+    "verify": (
+        Example(
+            "Is every file of a run that was sent as its sender made it?",
+            "cellrepro verify basel.cellrepro.zip",
+        ),
+        Example(
+            "Compute it again here, and add what came of it to the passport",
+            "cellrepro verify basel.intoto.jsonl --replay --data nuclei --receipt us.intoto.jsonl",
+        ),
+    ),
     "fsck": (
         Example(
             "Is every file of the store as it was stored?",

@@ -39,10 +39,11 @@ _OF_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "tiles": _NETWORK,
     "track": ("mlflow",),
     "train": _NETWORK,
+    "verify": _NETWORK,
     "watch": ("rich",),
 }
 """What a command needs beside the core; one that is not here may still find that it does."""
-_WITHOUT = {"explain": "image", "tiles": "data"}
+_WITHOUT = {"explain": "image", "tiles": "data", "verify": "replay"}
 """Commands that read files alone where this option or argument is not given."""
 
 
@@ -61,7 +62,7 @@ def needed_by(command: str, options: Mapping[str, object]) -> Sequence[str]:
     sequence of str
     """
     deciding = _WITHOUT.get(command)
-    if deciding is not None and options.get(deciding) is None:
+    if deciding is not None and options.get(deciding) in (None, False):
         return ()
     return _OF_COMMANDS.get(command, ())
 

@@ -71,7 +71,7 @@ def find_images(
             )
         return Path(given)
     candidates = [folder_of_inputs(store, spec.data_digest)]
-    if recorded is not None and not _is_on_another_computer(recorded):
+    if recorded is not None and not is_on_another_computer(recorded):
         candidates.insert(0, Path(recorded))
     for folder in candidates:
         if holds_images_of(spec, folder):
@@ -117,9 +117,13 @@ def holds_images_of(spec: Spec, folder: Path) -> bool:
     return digest == spec.data_digest
 
 
-def _is_on_another_computer(path: str) -> bool:
+def is_on_another_computer(path: str) -> bool:
     r"""Whether a path names another computer, ``\\server\share``, which looking would log in to.
 
     What a file that came from someone else records is no reason for that.
+
+    Parameters
+    ----------
+    path : str
     """
     return path.replace("\\", "/").startswith("//")

@@ -8,10 +8,13 @@ from typing import Literal, TypeAlias
 
 from cellrepro.bits.digests import file_digest
 
-ProblemKind = Literal["damaged", "missing", "extra", "leftover", "misplaced"]
+ProblemKind = Literal[
+    "damaged", "missing", "extra", "leftover", "misplaced", "contradiction", "signature"
+]
 """``damaged``: other content than was stored; ``missing``: not there; ``extra``: nothing that the
 lab has put there; ``leftover``: of work that was stopped; ``misplaced``: in a folder of another
-name than it says itself."""
+name than it says itself; ``contradiction``: two parts that do not say the same; ``signature``: not
+by the key that it names."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cellrepro.asked import defaults
+from cellrepro.asked.spec import KEY_LENGTH
 from cellrepro.errors import BadInput, no_such_file
+from cellrepro.exchange.bundle import ENDING, bundle_of
 from cellrepro.exchange.folder_check import (
     NOT_OURS,
     Findings,
@@ -19,17 +21,21 @@ from cellrepro.exchange.folder_check import (
     leftover,
     stray,
 )
-from cellrepro.exchange.problem import Contents, Problem, Write
+from cellrepro.exchange.image_folders import INPUTS, NETWORKS
+from cellrepro.exchange.kept_passports import PASSPORTS, kept_attestations
+from cellrepro.exchange.passport_check import contradictions
+from cellrepro.exchange.problem import Contents, Problem, Restore, Write
 from cellrepro.exchange.store_repair import Repair, carry_out
+from cellrepro.images.folder import folder_digest
 from cellrepro.progress import progress
 from cellrepro.results import Result, Row
 from cellrepro.store import locks
 from cellrepro.store.manifest import ResultSummary
 from cellrepro.store.not_sent import names_not_sent
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS
-from cellrepro.store.store import MANIFEST, SPEC, Store
+from cellrepro.store.store import MANIFEST, SPEC, Repeat, Store
 from cellrepro.store.stored_run import read_record
-from cellrepro.words import amount, joined
+from cellrepro.words import amount, joined, short_digest
 
 _IMAGES = re.compile(r"[0-9a-f]{16}")
 _FEW_FOLDERS = 10
@@ -168,6 +174,8 @@ def _looked_at(root: Path) -> _Check:
         for folder in images:
             _check_kept_images(folder, check)
             bar.advance()
+    check.problems += _wrong_passports(root, check)
+    check.problems += _wrong_inputs(root, check.look)
     check.problems += _leftovers(root, check.look)
     return check
 
@@ -254,6 +262,47 @@ def _check_kept_images(folder: Path, check: _Check) -> None:
         where = check.look.where(folder)
         what = "the lab keeps images in folders that are named by a digest, and nothing else here"
         check.problems.append(Problem("extra", what, where, NOT_OURS))
+
+
+def _wrong_passports(root: Path, check: _Check) -> Iterator[Problem]:
+    """Kept passports that cannot be read, or do not fit the repeat that they are of."""
+    store = Store(root)
+    damaged = {problem.where for problem in check.problems}
+    for path in sorted((root / PASSPORTS).glob(f"*/*/*{ENDING}")):
+        where = check.look.where(path)
+        name = where.removeprefix(f"{PASSPORTS}/").removesuffix(ENDING)
+        try:
+            bundle = bundle_of(kept_attestations(store, name), where=where)
+        except BadInput as error:
+            remedy = "remove it, and export or import the run again"
+            yield Problem("damaged", str(error), where, remedy)
+            continue
+        check.n_files += 1
+        folder = root / "runs" / name
+        is_whole = not any(place.startswith(f"runs/{name}") for place in damaged)
+        if folder.is_dir() and is_whole and f"runs/{folder.parents[1].name}/{SPEC}" not in damaged:
+            for passport in bundle.passports:
+                yield from contradictions(passport, Repeat(folder), where=where)
+
+
+def _wrong_inputs(root: Path, look: Look) -> Iterator[Problem]:
+    """Images and networks that came with runs, and are not those that they are named by."""
+    remedy = "remove it, and import the file with which it came again"
+    for folder in _entries(root / INPUTS):
+        try:
+            digest = folder_digest(folder, to_train=False)
+        except BadInput as error:
+            yield Problem("damaged", str(error), look.where(folder), remedy)
+            continue
+        if not digest.startswith(folder.name) or len(folder.name) < KEY_LENGTH:
+            what = "a file of it has changed, is missing or was added: its digest is another one"
+            yield Problem("damaged", what, look.where(folder), remedy)
+    for path in _entries(root / NETWORKS):
+        digest = look.contents.digest(path) if path.is_file() else ""
+        if path.name != f"{digest}.safetensors":
+            what = f"it has changed: its SHA-256 is {short_digest(digest)}"
+            mending = Restore(path, path.stem)
+            yield Problem("damaged", what, look.where(path), remedy, mending)
 
 
 def _empty(path: Path, look: Look) -> Problem:

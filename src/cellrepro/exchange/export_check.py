@@ -1,0 +1,107 @@
+"""An exported file held to its digests, and its parts to each other, without an import."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from cellrepro.errors import Damaged
+from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
+from cellrepro.exchange.archive.reading import ExportedFile
+from cellrepro.exchange.passport_check import contradictions, wrong_masks
+from cellrepro.exchange.problem import Problem
+from cellrepro.exchange.target_check import Checking, TargetFindings, what_is_missing
+from cellrepro.progress import progress
+from cellrepro.store.seal import SUMS
+from cellrepro.store.store import MANIFEST, SPEC, Repeat
+
+_COPY_AGAIN = "copy the file again from where it came, or ask its sender for a new one"
+_MASKS = "masks/"
+_MOST_BYTES_OF_SPEC = 2**24
+
+
+def check_export(archive: ExportedFile, checking: Checking) -> TargetFindings:
+    """Check every byte of an exported file, and what its parts say of each other.
+
+    Parameters
+    ----------
+    archive : ExportedFile
+        Open; its form is right.
+    checking : Checking
+
+    Returns
+    -------
+    TargetFindings
+
+    Raises
+    ------
+    BadInput
+        If all bytes are as they were exported, and it is no export of cellrepro.
+    """
+    findings = TargetFindings()
+    _check_bytes(archive, checking, findings)
+    if findings.problems:
+        findings.n_repeats = len({name for name in archive.digests if name.endswith(MANIFEST)})
+        return findings
+    contents = read_contents(archive)
+    findings.n_repeats = len(contents.repeats)
+    with tempfile.TemporaryDirectory(prefix="cellrepro-") as scratch:
+        for repeat in contents.repeats.values():
+            unpacked = _unpacked(archive, repeat, Path(scratch))
+            _check_one(repeat, unpacked, contents, checking, findings, where=str(archive.path))
+    return findings
+
+
+def _check_bytes(archive: ExportedFile, checking: Checking, findings: TargetFindings) -> None:
+    """Read all of it, and name every file that is not what it was."""
+    names = list(archive.digests)
+    findings.n_files = len(names)
+    quiet = checking.quiet or archive.n_bytes < 2**26
+    with progress(len(names), "files verified", quiet=quiet, even=False) as bar:
+        for name in names:
+            try:
+                for _ in archive.blocks(name):
+                    pass
+            except Damaged:
+                what = "its content is not what was exported"
+                findings.problems.append(Problem("damaged", what, name, _COPY_AGAIN))
+            bar.advance()
+
+
+def _unpacked(archive: ExportedFile, repeat: ReceivedRepeat, scratch: Path) -> Repeat:
+    """A repeat as a store would have it, but for its weights and ledgers."""
+    folder = scratch / "runs" / repeat.name
+    run = folder.parents[1]
+    (folder / _MASKS).mkdir(parents=True)
+    key = repeat.spec.key
+    (run / SPEC).write_bytes(archive.content(f"runs/{key}/{SPEC}", most_bytes=_MOST_BYTES_OF_SPEC))
+    for name in repeat.digests:
+        if name in (MANIFEST, SUMS) or name.startswith(_MASKS):
+            with (folder / name).open("wb") as stream:
+                stream.writelines(archive.blocks(repeat.inside(name)))
+    return Repeat(folder)
+
+
+def _check_one(
+    sent: ReceivedRepeat,
+    unpacked: Repeat,
+    contents: Contents,
+    checking: Checking,
+    findings: TargetFindings,
+    *,
+    where: str,
+) -> None:
+    wrong = list(wrong_masks(unpacked, where=f"runs/{sent.name}"))
+    findings.problems += wrong
+    for mask in (unpacked.folder / _MASKS).iterdir():  # of one repeat at a time
+        mask.unlink()
+    if sent.manifest.vacuous:
+        findings.vacuous[sent.name] = tuple(sent.manifest.vacuous)
+    bundle = contents.passports
+    for passport in bundle.passports:
+        if passport.name == sent.name:
+            findings.problems += contradictions(passport, unpacked, where="passports.intoto.jsonl")
+    not_here = [*what_is_missing(sent.manifest, sent.missing)]
+    if sent.spec.data_digest[:16] not in contents.image_folders:
+        not_here.append(f"the folder of images {sent.spec.data}")
+    findings.add_passports(sent.name, bundle, checking, where=where, not_here=not_here)

@@ -1,0 +1,280 @@
+"""What a recorded spec asks for, planned once more: with the images and networks that are here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cellrepro.asked.spec import Spec
+from cellrepro.determinism.profiles import Profile
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.exchange.image_folders import find_images, find_network, is_on_another_computer
+from cellrepro.model.weight_sources import ModelSource, find_model
+from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
+from cellrepro.run.plan import Plan
+from cellrepro.run.plan_inputs import PlanInputs
+from cellrepro.run.planning import plan_segmentation, plan_training
+from cellrepro.run.wrapped_function import plan_function
+from cellrepro.run.wrapped_program import plan_program
+from cellrepro.store.store import Store
+from cellrepro.words import joined, short_digest
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What is recorded of a run that is to be computed again.
+
+    Attributes
+    ----------
+    name : str
+        ``KEY/MACHINE/REPEAT``.
+    spec : Spec
+        What was asked for.
+    data_path : str or None
+        Where its images were, where that is known.
+    model_path : str or None
+        Where the network was from which it started, where that is known.
+    """
+
+    name: str
+    spec: Spec
+    data_path: str | None = None
+    model_path: str | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the reader gives for a replay.
+
+    Attributes
+    ----------
+    data : Path or None
+        The folder of images; none looks where it was, and what came with the run.
+    model : str or None
+        The network from which the run started; none looks in the same places.
+    profile : str or None
+        Instead of the one that was asked for; the replay then is a run of its own.
+    command : sequence of str
+        The program that was wrapped, with its words, or the function.
+    """
+
+    data: Path | None = None
+    model: str | None = None
+    profile: str | None = None
+    command: Sequence[str] = ()
+
+
+def plan_again(recorded: Recorded, given: Given, store: Store) -> Plan:
+    """Plan what a recorded run asked for.
+
+    Parameters
+    ----------
+    recorded : Recorded
+    given : Given
+    store : Store
+        In which the replay is stored, and what came with runs is looked for.
+
+    Returns
+    -------
+    Plan
+        Of the same spec, but for a profile that was given.
+
+    Raises
+    ------
+    BadInput
+        If images, network or program are not to be found as they were.
+    NotPossibleHere
+        If this version cannot ask for the same.
+    """
+    spec = recorded.spec
+    _refuse_continued(recorded)
+    _refuse_idle_command(recorded, given)
+    data = _images(recorded, given, store)
+    inputs = _RecordedInputs(recorded, given, store)
+    match spec.task:
+        case "train":
+            plan = plan_training(_training_options(spec, data, given, store), inputs=inputs)
+        case "segment":
+            plan = plan_segmentation(_segmentation_options(spec, data, given, store), inputs=inputs)
+        case "wrap":
+            plan = _plan_wrapped(recorded, data, given, store)
+    named = plan.spec.model_copy(update={"data": spec.data, "model": spec.model})
+    plan = replace(plan, request=replace(plan.request, spec=named))
+    _refuse_other_spec(recorded, plan, given)
+    return plan
+
+
+# -- options -------------------------------------------------------------------------------
+
+
+def _training_options(spec: Spec, data: Path, given: Given, store: Store) -> TrainingOptions:
+    return TrainingOptions(
+        data=data,
+        model=spec.model,
+        seed=spec.seed,
+        data_seed=spec.data_seed,
+        epochs=spec.epochs,
+        batch_size=spec.batch_size,
+        learning_rate=spec.learning_rate,
+        images_per_epoch=spec.images_per_epoch,
+        weight_decay=spec.weight_decay,
+        min_train_masks=spec.min_train_masks,
+        rescale=spec.rescale,
+        scale_range=spec.scale_range,
+        normalize=spec.normalize,
+        train_probs=None if spec.train_probs is None else dict(spec.train_probs),
+        nimg_test_per_epoch=spec.nimg_test_per_epoch,
+        augmentation=spec.augmentation,
+        ranks=spec.ranks,
+        profile=given.profile or spec.profile,
+        mode=spec.mode,
+        ledger=spec.ledger,
+        loose=spec.loose,
+        store=store.root,
+    )
+
+
+def _segmentation_options(
+    spec: Spec, data: Path, given: Given, store: Store
+) -> SegmentationOptions:
+    return SegmentationOptions(
+        data=data,
+        model=spec.model,
+        seed=spec.seed,
+        settings=spec.settings.not_default(),
+        cellpose=spec.cellpose,
+        profile=given.profile or spec.profile,
+        mode=spec.mode,
+        ledger=spec.ledger,
+        loose=spec.loose,
+        store=store.root,
+    )
+
+
+def _plan_wrapped(recorded: Recorded, data: Path, given: Given, store: Store) -> Plan:
+    """A program or function is only run when its reader names it himself."""
+    spec = recorded.spec
+    if not given.command:
+        words = " ".join(spec.program or ())
+        raise BadInput(
+            f"{recorded.name} ran a program, `{words[:200]}`, and nothing that was sent is "
+            "executed: look at the program, and if you trust it, give the command yourself after "
+            f"--, as `cellrepro verify {recorded.name} --replay -- COMMAND`"
+        )
+    profile = given.profile or spec.profile
+    options = WrapOptions(data, mode=spec.mode, seed=spec.seed, profile=profile, store=store.root)
+    first, *others = given.command
+    is_function = not others and "{image}" not in first
+    return plan_function(options, first) if is_function else plan_program(options, given.command)
+
+
+# -- images and networks -------------------------------------------------------------------
+
+
+def _images(recorded: Recorded, given: Given, store: Store) -> Path:
+    folder = find_images(recorded.spec, store, given=given.data, recorded=recorded.data_path)
+    if folder is None:
+        raise BadInput(
+            f"the images of {recorded.name} are not here; expected the folder "
+            f"{recorded.spec.data}, whose digest begins with {recorded.spec.data_digest[:12]}: "
+            "give it with --data FOLDER, or ask for the run exported with --images"
+        )
+    return folder
+
+
+class _RecordedInputs(PlanInputs):
+    """Network and profile as a spec has them, whatever they are named here."""
+
+    def __init__(self, recorded: Recorded, given: Given, store: Store):
+        super().__init__()
+        self._recorded = recorded
+        self._given = given
+        self._store = store
+
+    def model(self, reference: str, store: str | Path, version: str | None) -> ModelSource:
+        """The network of the spec, by its digest where it has one."""
+        spec = self._recorded.spec
+        if spec.model_digest is not None:
+            return _network(self._recorded, self._given, self._store)
+        if self._given.model is not None:
+            raise BadInput(
+                f"--model is {self._given.model}, and {self._recorded.name} started from "
+                f"{spec.model}, which is known by its name: leave it out"
+            )
+        return super().model(spec.model, store, version)
+
+    def profile(self, name: str | Path) -> Profile:
+        """The profile of the spec, unless a different one was given."""
+        if self._given.profile is not None:
+            return super().profile(self._given.profile)
+        return Profile.model_validate(self._recorded.spec.profile_settings)
+
+
+def _network(recorded: Recorded, given: Given, store: Store) -> ModelSource:
+    """The network from which a run started: as given, by its name, where it was, or as sent."""
+    spec = recorded.spec
+    if given.model is not None:
+        source = find_model(given.model, store)
+        if source.digest != spec.model_digest:
+            raise BadInput(
+                f"{given.model} is not the network that {recorded.name} started from: its SHA-256 "
+                f"begins with {str(source.digest)[:12]}, expected {str(spec.model_digest)[:12]}"
+            )
+        return replace(source, label=spec.model)
+    sent = find_network(spec, store)
+    places = [spec.model, recorded.model_path, None if sent is None else str(sent)]
+    for place in places:
+        if place is None or is_on_another_computer(place):
+            continue
+        with suppress(BadInput, OSError):
+            source = find_model(place, store)
+            if source.digest == spec.model_digest:
+                return replace(source, label=spec.model)
+    raise BadInput(
+        f"the network {spec.model} that {recorded.name} started from is not here; expected a file "
+        f"of SHA-256 {short_digest(str(spec.model_digest))}: give it with --model FILE, or ask for "
+        "the run exported with --weights"
+    )
+
+
+# -- what cannot be asked for again --------------------------------------------------------
+
+
+def _refuse_continued(recorded: Recorded) -> None:
+    if recorded.spec.continued_from is not None:
+        raise NotPossibleHere(
+            f"{recorded.name} went on from the checkpoint of {recorded.spec.continued_from} with "
+            "other learning rates than one training would have; checkpoints are not sent, so it "
+            "cannot be computed again from what is known of it: replay the run that it went on from"
+        )
+
+
+def _refuse_idle_command(recorded: Recorded, given: Given) -> None:
+    if given.command and recorded.spec.task != "wrap":
+        raise BadInput(
+            f"a command is given after --, and {recorded.name} is a run of Cellpose itself, which "
+            "needs none: leave it out"
+        )
+
+
+def _refuse_other_spec(recorded: Recorded, plan: Plan, given: Given) -> None:
+    """Refuse to take something for a replay that is not what was asked for."""
+    before = recorded.spec.model_dump(mode="json")
+    now = plan.spec.model_dump(mode="json")
+    allowed = {"profile", "profile_settings"} if given.profile is not None else set()
+    differing = [name for name in now if now[name] != before.get(name) and name not in allowed]
+    if not differing and (allowed or plan.spec.key == recorded.spec.key):
+        return
+    if recorded.spec.task == "wrap" and differing:
+        raise BadInput(
+            f"the command is not the one of {recorded.name}: {joined(differing)} differ; expected "
+            f"`{' '.join(recorded.spec.program or ())[:200]}` with every file that it names as it "
+            "was then"
+        )
+    raise NotPossibleHere(
+        f"this version of cellrepro cannot ask for the run {recorded.name} again: "
+        f"{joined(differing) or 'its key'} would differ; use the version that made it, which its "
+        "passport names"
+    )

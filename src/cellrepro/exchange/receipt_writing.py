@@ -1,0 +1,73 @@
+"""A replay's receipt, added to a bundle of passports and to what the store keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cellrepro.errors import BadInput
+from cellrepro.exchange.attestation import Attestation
+from cellrepro.exchange.bundle import ENDING, bundle_of, bundle_text, read_bundle
+from cellrepro.exchange.kept_passports import keep_attestations
+from cellrepro.exchange.receipt import receipt_statement
+from cellrepro.exchange.replay import Replay
+from cellrepro.exchange.signed.signer import Signer
+from cellrepro.store.store import Store
+from cellrepro.store.whole_files import write_whole
+
+
+def check_receipt_file(file: Path) -> None:
+    """Refuse a file to which no receipt can be added, before anything is computed.
+
+    Parameters
+    ----------
+    file : Path
+        A bundle, which need not exist.
+
+    Raises
+    ------
+    BadInput
+        If it is named otherwise, its folder is missing, or it is there and is no bundle.
+    """
+    if not file.name.endswith(ENDING) or file.name == ENDING:
+        raise BadInput(f"--receipt is {file}; expected a name that ends with {ENDING}")
+    if not file.parent.is_dir():
+        raise BadInput(f"{file.parent} is no folder; expected one that is there: make it first")
+    if file.exists():
+        read_bundle(file)
+
+
+def add_receipt(
+    replay: Replay, file: Path | None, *, signer: Signer | None, store: Store
+) -> Attestation:
+    """Write the receipt of a replay.
+
+    Parameters
+    ----------
+    replay : Replay
+    file : Path or None
+        A bundle to which it is added, with the passport where that is not in it yet; made if it is
+        not there. None only keeps it in the store.
+    signer : Signer or None
+        None leaves it unsigned.
+    store : Store
+        Which keeps it beside the passport.
+
+    Returns
+    -------
+    Attestation
+        The receipt.
+
+    Raises
+    ------
+    BadInput
+        If the file cannot be read or written.
+    """
+    statement = receipt_statement(replay.receipt(), replay.original)
+    receipt = Attestation.of(statement, signer=signer)
+    both = (replay.original.attestation, receipt)
+    if file is not None:
+        before = read_bundle(file).attestations if file.exists() else ()
+        bundle = bundle_of([*before, *both], where=str(file))
+        write_whole(file, bundle_text(bundle.attestations))
+    keep_attestations(store, replay.original.name, both)
+    return receipt

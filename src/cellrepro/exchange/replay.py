@@ -1,0 +1,431 @@
+"""A recorded run computed again on this machine, and how far the result lies from the original."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from pydantic import JsonValue
+
+from cellrepro.asked.spec import Spec
+from cellrepro.bits.nested_values import flattened
+from cellrepro.changes.compare_repeats import compare_repeats
+from cellrepro.changes.comparison import Comparison
+from cellrepro.divergence.find import diverge
+from cellrepro.divergence.result import Divergence
+from cellrepro.errors import CellreproError
+from cellrepro.exchange.passport import Passport, passport_of, utc_time
+from cellrepro.exchange.plan_again import Given, Recorded, plan_again
+from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence, Receipt
+from cellrepro.exchange.records import JsonObject
+from cellrepro.progress import print_note
+from cellrepro.results import Result, Row
+from cellrepro.run.plan import Plan
+from cellrepro.run.repeat_making import RepeatMaking
+from cellrepro.same.portable_promise import promised_alike
+from cellrepro.same.seed_spread import decide_between
+from cellrepro.same.verdicts import Verdict, combine
+from cellrepro.store.numeric_class import differing_probes
+from cellrepro.store.store import Repeat, Store
+from cellrepro.words import amount, some
+
+_ASKED_WITH = ("profile", "profile_settings")
+
+
+@dataclass(frozen=True)
+class Digests:
+    """What two passports say of results, held to each other; no pixel is needed.
+
+    Attributes
+    ----------
+    weights_equal : bool or None
+        None where nothing was trained.
+    n_images : int
+        Segmented by both.
+    n_equal_labels, n_equal_outlines : int or None
+        Images with the same masks in every bit, and with the same outlines; None where a passport
+        has one digest over all masks, and these differ.
+    labels_equal, outlines_equal : bool
+        Of all images.
+    """
+
+    weights_equal: bool | None
+    n_images: int
+    n_equal_labels: int | None
+    n_equal_outlines: int | None
+    labels_equal: bool
+    outlines_equal: bool
+
+    @classmethod
+    def of(cls, original: Passport, again: Passport) -> Digests:
+        """Hold the results of a replay to those of the original."""
+        weights_equal = None if original.weights is None else original.weights == again.weights
+        if original.masks and again.masks:
+            images = sorted(original.masks.keys() & again.masks.keys())
+            pairs = [(original.masks[image], again.masks[image]) for image in images]
+            same_images = original.masks.keys() == again.masks.keys()
+            n_labels = sum(a.labels == b.labels for a, b in pairs)
+            n_outlines = sum(a.outlines == b.outlines for a, b in pairs)
+            return cls(
+                weights_equal=weights_equal,
+                n_images=len(images),
+                n_equal_labels=n_labels,
+                n_equal_outlines=n_outlines,
+                labels_equal=same_images and n_labels == len(images),
+                outlines_equal=same_images and n_outlines == len(images),
+            )
+        a, b = original.all_masks, again.all_masks
+        labels_equal = a is b or (a is not None and b is not None and a.labels == b.labels)
+        outlines_equal = a is b or (a is not None and b is not None and a.outlines == b.outlines)
+        n_images = 0 if a is None else a.n_images
+        return cls(
+            weights_equal=weights_equal,
+            n_images=n_images,
+            n_equal_labels=n_images if labels_equal else None,
+            n_equal_outlines=n_images if outlines_equal else None,
+            labels_equal=labels_equal,
+            outlines_equal=outlines_equal,
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """The step of the ladder as far as digests tell it."""
+        if self.weights_equal is False or not self.outlines_equal:
+            return Verdict.DIFFERENT
+        return Verdict.IDENTICAL if self.labels_equal else Verdict.SAME_OBJECTS
+
+
+@dataclass(frozen=True, repr=False)
+class Replay(Result):
+    """What came of computing a recorded run again.
+
+    Attributes
+    ----------
+    original : Passport
+        Of what was replayed.
+    repeat : Repeat
+        The replay, as it is stored here.
+    verdict : Verdict
+        The step of the ladder; ``vacuous`` where equality proves nothing.
+    digests : Digests
+    comparison : Comparison or None
+        Of masks and weights themselves; none where those of the original are not here.
+    divergence : Divergence or None
+        Where the two part; none where they do not, or one of the ledgers is not here.
+    environment : mapping of str to EnvironmentDifference
+        What numbers depend on and is not the same, by name.
+    reasons : tuple of str
+        Why it is vacuous, what could not be compared, what deserves a look; a sentence each.
+    """
+
+    original: Passport
+    repeat: Repeat
+    verdict: Verdict
+    digests: Digests
+    comparison: Comparison | None
+    divergence: Divergence | None
+    environment: Mapping[str, EnvironmentDifference]
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def n_changed_objects(self) -> int | None:
+        """Cells without a counterpart on the other side; None where masks were not compared."""
+        if self.comparison is None:
+            return None
+        kinds = self.comparison.totals.kinds
+        return int(kinds["lost"] + kinds["gained"])
+
+    @property
+    def first_divergence(self) -> FirstDivergence | None:
+        """The same as a receipt has it."""
+        divergence = self.divergence
+        if divergence is None or divergence.first is None:
+            return None
+        first = divergence.where or divergence.first
+        operation = first.operation
+        return FirstDivergence(
+            stage=first.stage,
+            step=first.step,
+            op=first.op,
+            module=None if operation is None else operation.module,
+            source=None if operation is None else operation.source,
+            judgement=divergence.judgement,
+        )
+
+    def sentence(self) -> str:
+        """Say the verdict, over what it is, and where the two part."""
+        parts = [f"{self.verdict}: {self.original.name} computed again as {self.repeat.name}"]
+        digests = self.digests
+        if digests.weights_equal is not None:
+            parts.append(f"weights {'equal' if digests.weights_equal else 'differ'}")
+        parts.append(_masks_in_words(digests))
+        if self.divergence is not None and self.divergence.first is not None:
+            parts.append(f"they part at {self.divergence.sentence()}")
+        return "; ".join(parts)
+
+    def rows(self) -> Sequence[Row]:
+        """Give what is not the same in the environments."""
+        return [
+            {"environment": name, "there": values.theirs, "here": values.here}
+            for name, values in self.environment.items()
+        ]
+
+    def receipt(self) -> Receipt:
+        """The same as a receipt that others can read."""
+        comparison = self.comparison
+        n_objects = self.original.all_masks.n_objects if self.original.all_masks else 0
+        return Receipt(
+            verdict=self.verdict,
+            passport=self.original.digest,
+            run=self.original.name,
+            machine=self.repeat.machine,
+            repeat=self.repeat.index,
+            time=utc_time(datetime.now(timezone.utc)),
+            packages=passport_of(self.repeat).packages,
+            weights_equal=self.digests.weights_equal,
+            n_images=self.digests.n_images,
+            n_equal_labels=self.digests.n_equal_labels,
+            n_equal_outlines=self.digests.n_equal_outlines,
+            n_objects=None if comparison is None else n_objects,
+            n_changed_objects=self.n_changed_objects,
+            first_divergence=self.first_divergence,
+            environment_differences=dict(self.environment),
+            reasons=self.reasons,
+        )
+
+
+def _masks_in_words(digests: Digests) -> str:
+    n_images = amount(digests.n_images, "image")
+    if not digests.n_images:
+        return "no image was segmented"
+    if digests.labels_equal:
+        return f"the masks of {n_images} are equal"
+    if digests.n_equal_labels is None or digests.n_equal_outlines is None:
+        return f"the masks of {n_images} are not all equal"
+    return (
+        f"of {n_images} {digests.n_equal_labels} with equal masks, "
+        f"{digests.n_equal_outlines} with equal outlines"
+    )
+
+
+def replay(
+    original: Passport,
+    given: Given,
+    *,
+    stored: Repeat | None,
+    store: Store,
+    quiet: bool = False,
+) -> Replay:
+    """Compute a run again, as a new repeat in a process of its own, and compare the two.
+
+    Parameters
+    ----------
+    original : Passport
+        Of the run.
+    given : Given
+        Images, network, profile and program, as far as they are not found.
+    stored : Repeat or None
+        The run itself, where the store has it.
+    store : Store
+        In which the new repeat is stored.
+    quiet : bool
+        Show neither progress nor notices.
+
+    Returns
+    -------
+    Replay
+
+    Raises
+    ------
+    BadInput
+        If images, network or program are not to be found as they were.
+    NotPossibleHere
+        If this machine or version cannot compute it.
+    """
+    recorded = _recorded(original, stored)
+    plan = plan_again(recorded, given, store)
+    repeat = _made(plan, quiet=quiet)
+    return _compared(original, repeat, plan, stored=stored, store=store, quiet=quiet)
+
+
+def _recorded(original: Passport, stored: Repeat | None) -> Recorded:
+    if stored is None:
+        return Recorded(original.name, original.spec)
+    manifest = stored.manifest
+    return Recorded(
+        original.name,
+        original.spec,
+        data_path=manifest.data.path,
+        model_path=manifest.model.path,
+    )
+
+
+def _made(plan: Plan, *, quiet: bool) -> Repeat:
+    """One more repeat of a plan: never one that is stored, which somebody may have put there."""
+    run = plan.store.run(plan.spec.key)
+    taken = run.machines.get(plan.machine, {}) if run is not None else {}
+    index = max(taken, default=-1) + 1
+    if not quiet:
+        print_note(f"computed again as {plan.spec.key}/{plan.machine}/{index}")
+        for notice in plan.notices:
+            print_note(notice)
+    making = RepeatMaking(plan, index, f"{plan.spec.task} again", quiet, in_this_process=False)
+    return making.made()
+
+
+# -- compared ------------------------------------------------------------------------------
+
+
+def _compared(
+    original: Passport,
+    repeat: Repeat,
+    plan: Plan,
+    *,
+    stored: Repeat | None,
+    store: Store,
+    quiet: bool,
+) -> Replay:
+    again = passport_of(repeat)
+    digests = Digests.of(original, again)
+    comparison = None if stored is None else compare_repeats(stored, repeat, store=store)
+    verdict = _verdict(original, again, digests, comparison, stored, repeat, store)
+    replayed = Replay(
+        original=original,
+        repeat=repeat,
+        verdict=verdict,
+        digests=digests,
+        comparison=comparison,
+        divergence=None,
+        environment=environment_differences(original, again),
+        reasons=tuple(_reasons(original, again, verdict, comparison, plan.spec)),
+    )
+    if verdict in (Verdict.IDENTICAL, Verdict.VACUOUS):
+        return replayed
+    if stored is None:
+        reason = (
+            "the run itself is not in the store, only its passport: where the two part cannot be "
+            "found without its ledger"
+        )
+        return replace(replayed, reasons=(*replayed.reasons, reason))
+    return _with_divergence(replayed, stored, plan, store, quiet=quiet)
+
+
+def _verdict(
+    original: Passport,
+    again: Passport,
+    digests: Digests,
+    comparison: Comparison | None,
+    stored: Repeat | None,
+    repeat: Repeat,
+    store: Store,
+) -> Verdict:
+    """The honest step: never more than digests allow, and no more than pixels show."""
+    if original.vacuous or again.vacuous:
+        return Verdict.VACUOUS
+    if comparison is None or stored is None or digests.verdict == Verdict.IDENTICAL:
+        return digests.verdict
+    if comparison.weights is not None or digests.weights_equal is not False:
+        return comparison.verdict
+    # Weights that were not sent are known to differ; masks say by how much.
+    verdict = combine([comparison.verdict, Verdict.DIFFERENT])
+    if verdict == Verdict.DIFFERENT:
+        spread = decide_between(stored, repeat, store.runs(), results=comparison.masks)
+        return Verdict.WITHIN_SPREAD if spread.within else verdict
+    return verdict
+
+
+def _reasons(
+    original: Passport,
+    again: Passport,
+    verdict: Verdict,
+    comparison: Comparison | None,
+    spec: Spec,
+) -> Iterator[str]:
+    for reason in dict.fromkeys((*original.vacuous, *again.vacuous)):
+        yield f"vacuous: {reason}"
+    if original.starting_weights != again.starting_weights:
+        yield "the network that it started from is not the one that the passport names"
+    if original.spec.profile_settings != spec.profile_settings:
+        yield (
+            f"it was asked for with profile {original.spec.profile}, and computed again with "
+            f"{spec.profile}, as a run of its own"
+        )
+    if comparison is not None:
+        yield from comparison.notes
+    elif verdict == Verdict.DIFFERENT and promised_alike(original.spec, spec):
+        yield (
+            "mode portable promises the same bits here, and they differ: run `cellrepro doctor "
+            "--portable` on both machines; please report what it says"
+        )
+
+
+def _with_divergence(
+    replayed: Replay, stored: Repeat, plan: Plan, store: Store, *, quiet: bool
+) -> Replay:
+    """Find the first place where the two part, as far as their ledgers tell it."""
+    try:
+        divergence = diverge(
+            stored.name, replayed.repeat.name, data=plan.request.data, store=store.root, quiet=quiet
+        )
+    except CellreproError as error:
+        reason = f"where the two part could not be found: {error}"
+        return replace(replayed, reasons=(*replayed.reasons, reason))
+    return replace(replayed, divergence=divergence, reasons=(*replayed.reasons, *divergence.notes))
+
+
+def environment_differences(theirs: Passport, here: Passport) -> dict[str, EnvironmentDifference]:
+    """What the numbers of two repeats depend on beside their specs, where it is not the same.
+
+    Parameters
+    ----------
+    theirs : Passport
+        Of the original.
+    here : Passport
+        Of the replay.
+
+    Returns
+    -------
+    dict of str to EnvironmentDifference
+        By ``versions.torch``, ``threads``, ``host.processor`` …, in the order of a passport; what
+        the passports say of operations that differ, under ``numeric_class.probes``.
+    """
+    of_theirs = dict(_environment(theirs))
+    of_here = dict(_environment(here))
+    names = dict.fromkeys([*of_theirs, *of_here])
+    differences = {
+        name: EnvironmentDifference(of_theirs.get(name), of_here.get(name))
+        for name in names
+        if of_theirs.get(name) != of_here.get(name)
+    }
+    probes = differing_probes(_probes(theirs), _probes(here))
+    if probes:
+        in_words = f"other bits in {some(sorted(probes))}"
+        differences["numeric_class.probes"] = EnvironmentDifference(None, in_words)
+    return differences
+
+
+def _environment(passport: Passport) -> Iterator[tuple[str, JsonValue]]:
+    fields: dict[str, object] = dict(passport.environment)
+    fields["numeric_class"] = _numeric_class(passport).get("name")
+    fields["machine"] = passport.machine
+    for name, value in flattened(fields):
+        yield name, _plain(value)
+
+
+def _plain(value: object) -> JsonValue:
+    """A value as a receipt has it; of lists the text, whatever the order of keys in them."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return json.dumps(value, sort_keys=True)
+
+
+def _numeric_class(passport: Passport) -> JsonObject:
+    found = passport.environment.get("numeric_class")
+    return found if isinstance(found, dict) else {}
+
+
+def _probes(passport: Passport) -> dict[str, str]:
+    probes = _numeric_class(passport).get("probes")
+    return {name: str(value) for name, value in probes.items()} if isinstance(probes, dict) else {}

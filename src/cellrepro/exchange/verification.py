@@ -1,0 +1,396 @@
+"""Is it still what it was when it was made? A run, a passport, an exported file or a store."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from cellrepro.asked import defaults
+from cellrepro.errors import BadInput
+from cellrepro.exchange.archive.reading import opened_export
+from cellrepro.exchange.bundle import ENDING, read_bundle
+from cellrepro.exchange.export_check import check_export
+from cellrepro.exchange.importing import import_runs
+from cellrepro.exchange.kept_passports import keep_attestations
+from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.plan_again import Given
+from cellrepro.exchange.problem import Problem
+from cellrepro.exchange.receipt_writing import add_receipt, check_receipt_file
+from cellrepro.exchange.replay import Replay
+from cellrepro.exchange.replay import replay as replay_run
+from cellrepro.exchange.selection import select_repeats
+from cellrepro.exchange.signed.envelope import SignatureCheck
+from cellrepro.exchange.signed.keys import read_allowed_signers
+from cellrepro.exchange.signed.signer import Signer, find_signer
+from cellrepro.exchange.target_check import (
+    Checking,
+    TargetFindings,
+    check_bundle,
+    check_runs,
+    check_whole_store,
+)
+from cellrepro.exchange.verified import VerifiedRepeat, worst_signature
+from cellrepro.results import Result, Row
+from cellrepro.same.verdicts import Verdict
+from cellrepro.store.store import Store
+from cellrepro.words import amount, joined, some
+
+TargetKind = Literal["run", "passport", "file", "store"]
+
+_ZIP = ".zip"
+
+
+@dataclass(frozen=True, repr=False)
+class Verification(Result):
+    """Whether something that was stored or sent is what its digests say, and who says so.
+
+    Attributes
+    ----------
+    target : str
+        As it was named.
+    kind : TargetKind
+        What that is.
+    n_repeats : int
+        That it holds.
+    n_files : int
+        That were held to a digest.
+    repeats : tuple of VerifiedRepeat
+        With passports, signatures and receipts. Of a store those of which it keeps a passport.
+    vacuous : dict of str to tuple of str
+        Why repeats prove nothing, by their names.
+    problems : tuple of Problem
+        What is not as it was made.
+    notes : tuple of str
+        What deserves to be known and is no fault, a sentence each.
+    replay : Replay or None
+        What came of computing it again; None where that was not asked for, or a problem was found.
+    """
+
+    target: str
+    kind: TargetKind
+    n_repeats: int
+    n_files: int
+    repeats: tuple[VerifiedRepeat, ...] = ()
+    vacuous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    replay: Replay | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """``different`` where a problem was found; else that of the replay.
+
+        Without a replay it is ``identical``: all is as it was made. It is ``vacuous`` where that
+        proves nothing, as nothing was trained or found in any of the repeats, or there is none.
+        """
+        if self.problems:
+            return Verdict.DIFFERENT
+        if self.replay is not None:
+            return self.replay.verdict
+        if len(self.vacuous) == self.n_repeats:
+            return Verdict.VACUOUS
+        return Verdict.IDENTICAL
+
+    @property
+    def signature(self) -> SignatureCheck:
+        """Of the passports the one that promises least."""
+        return worst_signature(self.repeats)
+
+    def sentence(self) -> str:
+        """Say the verdict, and what it is over."""
+        if self.replay is not None:
+            return self.replay.sentence()
+        over = f"{amount(self.n_files, 'file')} of {amount(self.n_repeats, 'repeat')}"
+        if self.problems:
+            found = amount(len(self.problems), "problem")
+            return f"different: {self.target} is not as it was made, {found} among {over}"
+        if not self.n_repeats:
+            return f"vacuous: {self.target} holds no run, so nothing is proven"
+        if self.verdict == Verdict.VACUOUS:
+            why = next(iter(self.vacuous.values()))
+            return f"vacuous: {self.target} is as it was made, and proves nothing: {joined(why)}"
+        if not self.n_files:
+            return (
+                f"identical: {self.target} does not contradict itself; none of its runs is here, "
+                "so no file was compared"
+            )
+        return f"identical: {over} in {self.target} are as they were made"
+
+    def rows(self) -> Sequence[Row]:
+        """Give each repeat with its passport, and then each problem."""
+        of_repeats = [
+            {"what": one.name, "found": str(one.signature), "receipts": len(one.receipts)}
+            for one in self.repeats
+        ]
+        of_problems = [{"what": p.where, "found": p.what, "receipts": ""} for p in self.problems]
+        return [*of_repeats, *of_problems]
+
+
+def verify(
+    target: str | Path,
+    *,
+    replay: bool = False,
+    run: str | None = None,
+    data: str | Path | None = None,
+    model: str | None = None,
+    profile: str | None = None,
+    command: Sequence[str] = (),
+    receipt: str | Path | None = None,
+    sign: str | Path | None = None,
+    allowed_signers: str | Path | None = None,
+    store: str | Path = defaults.STORE,
+    quiet: bool = False,
+) -> Verification:
+    """Hold a run, a passport, an exported file or a store to its digests; believe nothing of it.
+
+    With a replay the run is computed again here, as one more repeat of the store, and compared with
+    what was sent: that alone shows that it can be computed so.
+
+    Parameters
+    ----------
+    target : str or Path
+        ``KEY``, ``KEY/MACHINE``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT`` of the store, a passport
+        ``NAME.intoto.jsonl``, an exported file ``NAME.zip``, or the folder of a store.
+    replay : bool
+        Compute one repeat of it again. An exported file is imported into the store for that.
+    run : str, optional
+        Which repeat of the target is computed again, ``KEY/MACHINE/REPEAT`` or its first letters;
+        needed where it holds several runs. By default the first repeat.
+    data : str or Path, optional
+        The folder of images, which is held to the digest of the runs'; by default the replay looks
+        where it was, and among what came with the run.
+    model : str, optional
+        The network from which the replay starts, where it is not found.
+    profile : str, optional
+        For the replay, instead of the one that was asked for: how far does a different numeric
+        environment take it?
+    command : sequence of str
+        The program that was wrapped, or the function: nothing that was sent is executed.
+    receipt : str or Path, optional
+        A bundle ``NAME.intoto.jsonl`` to which what the replay gave is added.
+    sign : str or Path, optional
+        ``KEY.pub`` of OpenSSH, with which the receipt is signed.
+    allowed_signers : str or Path, optional
+        Whom you believe, as ``ssh-keygen -Y verify`` reads it; by default the file that
+        ``CELLREPRO_ALLOWED_SIGNERS`` names, else ``~/.ssh/allowed_signers``.
+    store : str or Path
+        Folder of finished runs, in which the runs of a passport are looked up, too.
+    quiet : bool
+        Show neither progress nor notices.
+
+    Returns
+    -------
+    Verification
+        Its ``str`` is the verdict in a sentence; in a notebook it shows passports and problems.
+
+    Raises
+    ------
+    BadInput
+        If there is no such target, or it is no run, passport or export as cellrepro writes it; if
+        images, network or program of a replay are not to be found as they were.
+    NotPossibleHere
+        If this machine or version cannot compute the replay.
+    """
+    kind = kind_of(target)
+    given = Given(None if data is None else Path(data), model, profile, tuple(command))
+    wanted = _WantedReplay(given, run, None if receipt is None else Path(receipt), sign)
+    wanted.refuse_idle(kind, replay=replay)
+    signer = None if sign is None else find_signer(sign)
+    checking = Checking(
+        store=Store(store),
+        allowed=read_allowed_signers(allowed_signers),
+        data=given.data,
+        quiet=quiet,
+    )
+    findings = _found(target, kind, checking)
+    verification = Verification(
+        target=str(target),
+        kind=kind,
+        n_repeats=findings.n_repeats,
+        n_files=findings.n_files,
+        repeats=tuple(findings.repeats),
+        vacuous=findings.vacuous,
+        problems=tuple(findings.problems),
+        notes=tuple(dict.fromkeys(findings.notes)),
+    )
+    if not replay:
+        return verification
+    if verification.problems:
+        note = "it was not computed again, since it is not as it was made"
+        return dataclasses.replace(verification, notes=(*verification.notes, note))
+    return _replayed(verification, wanted, signer, checking)
+
+
+def _found(target: str | Path, kind: TargetKind, checking: Checking) -> TargetFindings:
+    match kind:
+        case "passport":
+            return check_bundle(read_bundle(target), checking, where=str(target))
+        case "file":
+            with opened_export(Path(target)) as archive:
+                return check_export(archive, checking)
+        case "store":
+            store = Store(target)
+            return check_whole_store(store, dataclasses.replace(checking, store=store))
+        case "run":
+            return check_runs(select_repeats(checking.store, [str(target)]).repeats, checking)
+
+
+@dataclass(frozen=True)
+class _WantedReplay:
+    """What was asked for of a replay."""
+
+    given: Given
+    run: str | None
+    receipt: Path | None
+    sign: str | Path | None
+
+    def refuse_idle(self, kind: TargetKind, *, replay: bool) -> None:
+        """Refuse what would do nothing, and what cannot be written, before anything is done."""
+        options = {
+            "run": self.run,
+            "model": self.given.model,
+            "profile": self.given.profile,
+            "a command": self.given.command or None,
+            "receipt": self.receipt,
+            "sign": self.sign,
+        }
+        idle = [name for name, value in options.items() if value is not None]
+        if idle and not replay:
+            raise BadInput(
+                f"{joined(idle)} would do nothing, as nothing is computed again: give --replay, or "
+                "leave it out"
+            )
+        if replay and kind == "store":
+            raise BadInput(
+                "a whole store is not computed again: name a run of it, KEY/REPEAT, with --store"
+            )
+        if self.sign is not None and self.receipt is None:
+            raise BadInput("sign is given without receipt, so there is nothing to sign: give both")
+        if self.receipt is not None:
+            check_receipt_file(self.receipt)
+
+
+def _replayed(
+    verification: Verification,
+    wanted: _WantedReplay,
+    signer: Signer | None,
+    checking: Checking,
+) -> Verification:
+    """Compute the run of a verified target again."""
+    store = checking.store
+    original, notes = chosen(verification.repeats, wanted.run)
+    if verification.kind == "file":
+        imported = import_runs(verification.target, store=store.root, quiet=checking.quiet)
+        notes.append(str(imported))
+    stored = store.repeat(original.key, original.machine, original.repeat)
+    found = replay_run(original, wanted.given, stored=stored, store=store, quiet=checking.quiet)
+    if wanted.receipt is not None:
+        add_receipt(found, wanted.receipt, signer=signer, store=store)
+        notes.append(f"the receipt was added to {wanted.receipt}")
+    if found.verdict != Verdict.IDENTICAL:
+        notes += _offered_environment(found, store)
+    return dataclasses.replace(verification, replay=found, notes=(*verification.notes, *notes))
+
+
+def chosen(repeats: Sequence[VerifiedRepeat], run: str | None) -> tuple[Passport, list[str]]:
+    """Which of several repeats is computed again.
+
+    Parameters
+    ----------
+    repeats : sequence of VerifiedRepeat
+    run : str or None
+        As the user named it.
+
+    Returns
+    -------
+    tuple of Passport and list of str
+        The repeat, and what is to be said of the others.
+
+    Raises
+    ------
+    BadInput
+        If none has this name, or they are of several runs.
+    """
+    passports = {one.name: one.passport for one in repeats if _is_meant(one.name, run or "")}
+    names = sorted(passports)
+    if not names:
+        known = some(sorted(one.name for one in repeats), 8)
+        meant = f"--run is {run!r}; expected one of {known}" if run else "there is no run in it"
+        raise BadInput(f"nothing can be computed again: {meant}")
+    keys = {passport.key for passport in passports.values()}
+    if len(keys) > 1:
+        raise BadInput(
+            f"it holds {len(keys)} runs, and one is computed again at a time: choose with --run "
+            f"KEY one of {some(names, 8)}"
+        )
+    notes = []
+    if len(names) > 1:
+        notes.append(f"of {amount(len(names), 'repeat')} {names[0]} was computed again")
+    return passports[names[0]], notes
+
+
+def _is_meant(name: str, reference: str) -> bool:
+    """Whether ``KEY``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT`` means a repeat."""
+    key, machine, index = name.split("/")
+    named_key, *rest = reference.split("/")
+    if not key.startswith(named_key):
+        return False
+    if rest and rest[-1].isdecimal() and rest.pop() != index:
+        return False
+    return not rest or (len(rest) == 1 and machine.startswith(rest[0]))
+
+
+def _offered_environment(found: Replay, store: Store) -> Iterator[str]:
+    """How to get the versions of the passport, where these are not installed here."""
+    differing = {
+        name.removeprefix("versions."): values
+        for name, values in found.environment.items()
+        if name.startswith("versions.") and name != "versions.cellrepro"
+    }
+    if not differing:
+        return
+    passport = keep_attestations(store, found.original.name, [found.original.attestation])
+    versions = [f"{name} {values.theirs}, here {values.here}" for name, values in differing.items()]
+    yield (
+        f"other versions computed the original ({some(versions, 4)}): `cellrepro setup FOLDER "
+        f"--like {passport}` makes an environment with them, in which it can be computed again"
+    )
+
+
+def kind_of(target: str | Path) -> TargetKind:
+    """What a user names: a passport, an exported file, a store, or a run of the store.
+
+    Parameters
+    ----------
+    target : str or Path
+
+    Returns
+    -------
+    TargetKind
+
+    Raises
+    ------
+    BadInput
+        If it is a folder and no store, or a file of another kind.
+    """
+    path = Path(target)
+    if path.name.endswith(ENDING):
+        return "passport"
+    if path.suffix.lower() == _ZIP:
+        return "file"
+    if path.is_dir():
+        if not (path / "runs").is_dir():
+            raise BadInput(
+                f"{target} is a folder without runs/; expected a store, the folder that was given "
+                f"as --store, an exported file, NAME{_ZIP}, a passport, NAME{ENDING}, or KEY/REPEAT"
+            )
+        return "store"
+    if path.is_file():
+        raise BadInput(
+            f"{target} is a file of another kind; expected an exported file, NAME{_ZIP}, or a "
+            f"passport, NAME{ENDING}: `cellrepro describe {target}` says what it is"
+        )
+    return "run"

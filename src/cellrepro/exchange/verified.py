@@ -1,0 +1,108 @@
+"""What a check without trust finds of one repeat: its passport, who signed it, its receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from cellrepro.exchange.bundle import BundledReceipt
+from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.problem import Problem
+from cellrepro.exchange.receipt import Receipt
+from cellrepro.exchange.signed.envelope import SignatureCheck, check_signature
+from cellrepro.exchange.signed.keys import AllowedSigner
+
+_WORST_FIRST = ("bad", "unknown", "unsigned", "good")
+
+
+@dataclass(frozen=True)
+class VerifiedReceipt:
+    """A receipt, and who signed it.
+
+    Attributes
+    ----------
+    receipt : Receipt
+    signature : SignatureCheck
+    """
+
+    receipt: Receipt
+    signature: SignatureCheck
+
+
+@dataclass(frozen=True)
+class VerifiedRepeat:
+    """One repeat, as far as it was sent.
+
+    Attributes
+    ----------
+    passport : Passport
+        As it came, else made of the stored repeat.
+    signature : SignatureCheck
+        Of the passport.
+    receipts : tuple of VerifiedReceipt
+        Of this passport.
+    is_here : bool
+        Whether its files were looked at, or only what the passport says of them.
+    not_here : tuple of str
+        Of what the passport speaks and what is not here, a few words each.
+    """
+
+    passport: Passport
+    signature: SignatureCheck
+    receipts: tuple[VerifiedReceipt, ...] = ()
+    is_here: bool = True
+    not_here: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``KEY/MACHINE/REPEAT``."""
+        return self.passport.name
+
+    @classmethod
+    def of(
+        cls,
+        passport: Passport,
+        receipts: Iterable[BundledReceipt],
+        allowed: Sequence[AllowedSigner],
+        *,
+        is_here: bool,
+        not_here: Iterable[str] = (),
+    ) -> VerifiedRepeat:
+        """Check the signatures of a passport and of its receipts."""
+        return cls(
+            passport=passport,
+            signature=check_signature(passport.attestation, allowed),
+            receipts=tuple(
+                VerifiedReceipt(each.receipt, check_signature(each.attestation, allowed))
+                for each in receipts
+            ),
+            is_here=is_here,
+            not_here=tuple(not_here),
+        )
+
+    def bad_signatures(self, where: str) -> Iterator[Problem]:
+        """A problem for each signature that is not by the key that it names."""
+        remedy = "ask its sender for it once more, and by which key it was signed"
+        if self.signature.state == "bad":
+            what = f"the passport of {self.name} has a {self.signature}"
+            yield Problem("signature", what, where, remedy)
+        for each in self.receipts:
+            if each.signature.state == "bad":
+                what = f"the receipt of {each.receipt.machine} has a {each.signature}"
+                yield Problem("signature", what, where, remedy)
+
+
+def worst_signature(repeats: Iterable[VerifiedRepeat]) -> SignatureCheck:
+    """The signature of several passports that promises least.
+
+    Parameters
+    ----------
+    repeats : iterable of VerifiedRepeat
+
+    Returns
+    -------
+    SignatureCheck
+        ``unsigned`` where there is none.
+    """
+    found = sorted((one.signature for one in repeats), key=lambda s: _WORST_FIRST.index(s.state))
+    return found[0] if found else SignatureCheck("unsigned")

@@ -1,0 +1,268 @@
+"""What `verify` answers: problems, signatures, receipts, and what a replay gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cellrepro.show.answers.answer import Answer
+from cellrepro.show.answers.store_check import ProblemDocument, problem_lines
+
+if TYPE_CHECKING:
+    from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence
+    from cellrepro.exchange.replay import Replay
+    from cellrepro.exchange.signed.envelope import SignatureCheck, SignatureState
+    from cellrepro.exchange.verification import TargetKind, Verification
+    from cellrepro.exchange.verified import VerifiedReceipt, VerifiedRepeat
+    from cellrepro.same.verdicts import Verdict
+
+_MOST_DIFFERENCES = 12
+"""Of the environments, that are shown in lines; JSON has all."""
+
+
+@dataclass(frozen=True)
+class SignatureDocument:
+    """Who signed.
+
+    Attributes
+    ----------
+    state : SignatureState
+        ``unknown`` is signed by nobody on your list of allowed signers, so nothing was checked.
+    fingerprint : str or None
+        Of the key.
+    signer : str or None
+        Who that is, by your list.
+    reason : str
+        Why a signature of a known key is not good; empty otherwise.
+    """
+
+    state: SignatureState
+    fingerprint: str | None
+    signer: str | None
+    reason: str
+
+    @classmethod
+    def of(cls, check: SignatureCheck) -> SignatureDocument:
+        """The same as JSON has it."""
+        return cls(check.state, check.fingerprint, check.signer, check.reason)
+
+
+@dataclass(frozen=True)
+class ReceiptDocument:
+    """What somebody's replay gave.
+
+    Attributes
+    ----------
+    machine : str
+        On which it was computed.
+    repeat : int
+        Its number there.
+    verdict : Verdict
+        Compared with the original.
+    time : str
+        When, as the receipt says.
+    signature : SignatureDocument
+        Of the receipt.
+    """
+
+    machine: str
+    repeat: int
+    verdict: Verdict
+    time: str
+    signature: SignatureDocument
+
+    @classmethod
+    def of(cls, verified: VerifiedReceipt) -> ReceiptDocument:
+        """The same as JSON has it."""
+        receipt = verified.receipt
+        signature = SignatureDocument.of(verified.signature)
+        return cls(receipt.machine, receipt.repeat, receipt.verdict, receipt.time, signature)
+
+
+@dataclass(frozen=True)
+class VerifiedRepeatDocument:
+    """One repeat with its passport.
+
+    Attributes
+    ----------
+    name : str
+        ``KEY/MACHINE/REPEAT``.
+    passport : str
+        SHA-256 of the passport.
+    signature : SignatureDocument
+        Of the passport.
+    receipts : sequence of ReceiptDocument
+        Of whoever replayed it.
+    is_here : bool
+        Whether its files were looked at, or only what the passport says of them.
+    not_here : sequence of str
+        What the passport speaks of and is not here.
+    """
+
+    name: str
+    passport: str
+    signature: SignatureDocument
+    receipts: Sequence[ReceiptDocument]
+    is_here: bool
+    not_here: Sequence[str]
+
+    @classmethod
+    def of(cls, repeat: VerifiedRepeat) -> VerifiedRepeatDocument:
+        """The same as JSON has it."""
+        return cls(
+            name=repeat.name,
+            passport=repeat.passport.digest,
+            signature=SignatureDocument.of(repeat.signature),
+            receipts=[ReceiptDocument.of(receipt) for receipt in repeat.receipts],
+            is_here=repeat.is_here,
+            not_here=repeat.not_here,
+        )
+
+
+@dataclass(frozen=True)
+class ReplayDocument:
+    """What came of computing a run again.
+
+    Attributes
+    ----------
+    original : str
+        ``KEY/MACHINE/REPEAT`` of what was computed again.
+    repeat : str
+        The same of the replay, as it is stored.
+    weights_equal : bool or None
+        None where nothing was trained.
+    images : int
+        That both segmented.
+    equal_labels : int or None
+        Images whose masks are the same in every bit; None where only all together were compared.
+    equal_outlines : int or None
+        Images with the same outlines.
+    changed_objects : int or None
+        Cells without a counterpart; None where the masks of the original are not here.
+    first : FirstDivergence or None
+        Where the two part; None where they do not, or it could not be found.
+    environment : mapping of str to EnvironmentDifference
+        What numbers depend on and is not the same, by name.
+    reasons : sequence of str
+        Why it proves nothing, what could not be compared, what deserves a look.
+    """
+
+    original: str
+    repeat: str
+    weights_equal: bool | None
+    images: int
+    equal_labels: int | None
+    equal_outlines: int | None
+    changed_objects: int | None
+    first: FirstDivergence | None
+    environment: Mapping[str, EnvironmentDifference]
+    reasons: Sequence[str]
+
+    @classmethod
+    def of(cls, replay: Replay) -> ReplayDocument:
+        """The same as JSON has it."""
+        return cls(
+            original=replay.original.name,
+            repeat=replay.repeat.name,
+            weights_equal=replay.digests.weights_equal,
+            images=replay.digests.n_images,
+            equal_labels=replay.digests.n_equal_labels,
+            equal_outlines=replay.digests.n_equal_outlines,
+            changed_objects=replay.n_changed_objects,
+            first=replay.first_divergence,
+            environment=replay.environment,
+            reasons=replay.reasons,
+        )
+
+
+@dataclass(frozen=True)
+class VerificationDocument:
+    """What ``cellrepro verify --json`` prints.
+
+    Attributes
+    ----------
+    target : str
+        As it was named.
+    kind : TargetKind
+        What that is.
+    verdict : Verdict
+        ``different`` where a problem was found, else that of the replay; without one ``identical``,
+        or ``vacuous`` where nothing was trained or found.
+    problems : sequence of ProblemDocument
+        What is not as it was made.
+    signature : SignatureDocument
+        Of the passports the one that promises least.
+    repeats : sequence of VerifiedRepeatDocument
+        With their passports; of a store those of which it keeps one.
+    files : int
+        How many were held to a digest.
+    vacuous : mapping of str to sequence of str
+        Why repeats prove nothing, by their names.
+    notes : sequence of str
+        What deserves to be known and is no fault, a sentence each.
+    replay : ReplayDocument or None
+        None without ``--replay``, and where a problem was found.
+    """
+
+    target: str
+    kind: TargetKind
+    verdict: Verdict
+    problems: Sequence[ProblemDocument]
+    signature: SignatureDocument
+    repeats: Sequence[VerifiedRepeatDocument]
+    files: int
+    vacuous: Mapping[str, Sequence[str]]
+    notes: Sequence[str]
+    replay: ReplayDocument | None
+
+
+def verification_answer(verification: Verification) -> Answer[VerificationDocument]:
+    """Answer with the verdict, who signed, what is wrong, and what the replay gave."""
+    replay = verification.replay
+    document = VerificationDocument(
+        target=verification.target,
+        kind=verification.kind,
+        verdict=verification.verdict,
+        problems=[ProblemDocument.of(problem) for problem in verification.problems],
+        signature=SignatureDocument.of(verification.signature),
+        repeats=[VerifiedRepeatDocument.of(repeat) for repeat in verification.repeats],
+        files=verification.n_files,
+        vacuous=verification.vacuous,
+        notes=verification.notes,
+        replay=None if replay is None else ReplayDocument.of(replay),
+    )
+    return Answer(document, list(_lines(verification)))
+
+
+def _lines(verification: Verification) -> Iterator[str]:
+    yield verification.sentence()
+    yield from problem_lines(verification.problems)
+    for repeat in verification.repeats:
+        yield f"  {repeat.name}: passport {repeat.passport.digest[:12]}, {repeat.signature}"
+        for each in repeat.receipts:
+            receipt = each.receipt
+            yield f"    replayed on {receipt.machine}: {receipt.verdict}, {each.signature}"
+        if repeat.not_here:
+            yield f"    not here: {', '.join(repeat.not_here)}"
+    if verification.replay is not None:
+        yield from _replay_lines(verification.replay)
+    for note in verification.notes:
+        yield f"  {note}"
+
+
+def _replay_lines(replay: Replay) -> Iterator[str]:
+    differences = list(replay.environment.items())
+    if differences:
+        yield "  not the same there and here:"
+    for name, values in differences[:_MOST_DIFFERENCES]:
+        yield f"    {name}: {_shown(values.theirs)} there, {_shown(values.here)} here"
+    if len(differences) > _MOST_DIFFERENCES:
+        yield f"    and {len(differences) - _MOST_DIFFERENCES} more, with --json"
+    for reason in replay.reasons:
+        yield f"  {reason}"
+
+
+def _shown(value: object) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
