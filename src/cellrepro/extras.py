@@ -9,7 +9,7 @@ from cellrepro.errors import NotPossibleHere
 from cellrepro.libraries import has_library
 from cellrepro.words import joined
 
-Extra = Literal["lab", "notebook", "formats", "cluster", "mlflow"]
+Extra = Literal["lab", "notebook", "formats", "cluster", "mlflow", "bioimageio"]
 
 EXTRA_OF: Mapping[str, Extra] = {
     "cellpose": "lab",
@@ -30,6 +30,7 @@ EXTRA_OF: Mapping[str, Extra] = {
     "pandas": "notebook",
     "traitlets": "notebook",
     "imagecodecs": "formats",
+    "bioimageio": "bioimageio",
     "dask": "cluster",
     "dask_jobqueue": "cluster",
     "distributed": "cluster",
@@ -39,6 +40,9 @@ EXTRA_OF: Mapping[str, Extra] = {
 
 IN_THE_LAB: frozenset[Extra] = frozenset({"lab", "notebook", "formats", "cluster"})
 """The extras that an environment made by ``cellrepro setup`` has."""
+
+_BESIDE_THE_LAB: frozenset[Extra] = frozenset({"notebook", "formats", "mlflow", "bioimageio"})
+"""Those that pip adds to any environment; the lab may have one of its own."""
 
 
 class NeedsExtra(NotPossibleHere):
@@ -93,7 +97,7 @@ def _remedy(modules: Sequence[str]) -> str:
     else:
         extra = min(extras)
     into_this = f'pip install "cellrepro[{extra}]"'  # these quotes hold in every shell
-    if extra in ("notebook", "formats", "mlflow"):
+    if extra in _BESIDE_THE_LAB:
         return into_this
     return (
         f"{into_this} brings the lab into this environment; `cellrepro setup FOLDER` makes it in "

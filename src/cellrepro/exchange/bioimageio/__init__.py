@@ -1,0 +1,1 @@
+"""A network as a package of bioimage.io, with a tolerance that was measured."""

@@ -1,0 +1,53 @@
+"""The picture of a package: the test image, and beside it the outlines of what was found in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+_OUTLINE = (255, 200, 0)
+
+
+def write_cover(pixels: NDArray[np.float32], masks: NDArray[np.uint32], path: Path) -> None:
+    """Write a picture, twice as wide as high.
+
+    Parameters
+    ----------
+    pixels : ndarray of float32, shape (1, C, Y, X)
+        Scaled to 0 and 1, or not.
+    masks : ndarray of int, shape (Y, X)
+        0 is background.
+    path : Path
+        Of a PNG file.
+    """
+    from PIL import Image
+
+    picture = _as_rgb(pixels[0])
+    outlined = picture.copy()
+    outlined[_is_outline(masks)] = _OUTLINE
+    Image.fromarray(np.hstack([picture, outlined])).save(path, format="png")
+
+
+def _as_rgb(channels: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Bytes, shape (Y, X, 3), each channel from its least to its largest value."""
+    low = channels.min(axis=(1, 2), keepdims=True)
+    extent = np.maximum(channels.max(axis=(1, 2), keepdims=True) - low, 1e-6)
+    scaled = (255 * (channels - low) / extent).astype(np.uint8)
+    if len(scaled) == 1:
+        scaled = np.repeat(scaled, 3, axis=0)
+    missing = 3 - len(scaled)
+    return np.moveaxis(np.pad(scaled, ((0, missing), (0, 0), (0, 0))), 0, 2)
+
+
+def _is_outline(masks: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Pixels of objects that touch another label."""
+    is_edge = np.zeros(masks.shape, bool)
+    below = masks[1:] != masks[:-1]
+    beside = masks[:, 1:] != masks[:, :-1]
+    is_edge[1:] |= below
+    is_edge[:-1] |= below
+    is_edge[:, 1:] |= beside
+    is_edge[:, :-1] |= beside
+    return is_edge & (masks > 0)

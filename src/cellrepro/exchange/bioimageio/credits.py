@@ -1,0 +1,155 @@
+"""Who made a network, under which licence, and what to cite: the words of whoever exports it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cellrepro.errors import BadInput
+
+_AUTHOR = re.compile(r"(?P<name>[^/\\()]+?)\s*(\((?P<user>[A-Za-z0-9-]{1,39})\))?")
+_DOI = re.compile(r"(?:https?://(?:dx\.)?doi\.org/|doi:)?(?P<doi>10\.[0-9]{4,9}/\S+)")
+_URL = re.compile(r"https?://\S+")
+
+
+@dataclass(frozen=True)
+class Author:
+    """Somebody who made the network.
+
+    Attributes
+    ----------
+    name : str
+    github_user : str or None
+        The review of bioimage.io asks for that of at least one author.
+    """
+
+    name: str
+    github_user: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Author:
+        """Read ``NAME`` or ``NAME (GITHUB_USER)``.
+
+        Raises
+        ------
+        BadInput
+            If it is neither.
+
+        Examples
+        --------
+        >>> Author.parse("Ada Lovelace (ada-l)")
+        Author(name='Ada Lovelace', github_user='ada-l')
+        """
+        parts = _AUTHOR.fullmatch(text.strip())
+        if parts is None:
+            raise BadInput(
+                f"--author {text!r} is no name; expected NAME, or NAME (GITHUB_USER) as in "
+                "'Ada Lovelace (ada-l)'"
+            )
+        return cls(parts["name"], parts["user"])
+
+
+@dataclass(frozen=True)
+class Citation:
+    """Something that users of the network are asked to cite.
+
+    Attributes
+    ----------
+    text : str
+    doi : str or None
+    url : str or None
+        One of the two is there.
+    """
+
+    text: str
+    doi: str | None = None
+    url: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Citation:
+        """Read words that end with a DOI or the address of a page.
+
+        Raises
+        ------
+        BadInput
+            If they do not.
+
+        Examples
+        --------
+        >>> Citation.parse("Smith et al. 2026, https://doi.org/10.1234/cells.5")
+        Citation(text='Smith et al. 2026', doi='10.1234/cells.5', url=None)
+        """
+        words, _, last = text.strip().rpartition(" ")
+        doi = _DOI.fullmatch(last)
+        url = None if doi else _URL.fullmatch(last)
+        if doi is None and url is None:
+            raise BadInput(
+                f"--cite {text!r} ends with no DOI and no address; expected words and a DOI, as in "
+                "'Smith et al. 2026 10.1234/cells.5'"
+            )
+        return cls(
+            text=words.strip(" ,;:") or last,
+            doi=doi["doi"] if doi else None,
+            url=last if url else None,
+        )
+
+
+CELLPOSE_PAPERS = (
+    Citation(
+        "Stringer, Wang, Michaelos and Pachitariu: Cellpose: a generalist algorithm for cellular "
+        "segmentation. Nature Methods 18, 100-106 (2021)",
+        doi="10.1038/s41592-020-01018-x",
+    ),
+    Citation(
+        "Pachitariu, Rariden and Stringer: Cellpose-SAM: superhuman generalization for cellular "
+        "segmentation. bioRxiv (2025)",
+        doi="10.1101/2025.04.28.651001",
+    ),
+)
+"""What every network of Cellpose 4 rests on."""
+
+
+@dataclass(frozen=True)
+class Credits:
+    """Who made a network, its licence, and what to cite.
+
+    Attributes
+    ----------
+    authors : tuple of Author
+    license : str
+        An identifier of SPDX's list.
+    citations : tuple of Citation
+        Beside `CELLPOSE_PAPERS`.
+    """
+
+    authors: tuple[Author, ...]
+    license: str
+    citations: tuple[Citation, ...] = ()
+
+    @classmethod
+    def parse(
+        cls, authors: Sequence[str], license_id: str | None, cite: Sequence[str] = ()
+    ) -> Credits:
+        """Read the words of whoever exports the network.
+
+        Raises
+        ------
+        BadInput
+            If nobody is named, no licence is given, or one of the texts is not as expected.
+        """
+        if not authors:
+            raise BadInput(
+                "a package of bioimage.io names its authors; give --author NAME, once for each"
+            )
+        if not license_id:
+            raise BadInput(
+                "a package of bioimage.io has a licence; give --license with an identifier of "
+                "https://spdx.org/licenses, as CC-BY-4.0. A network that was trained further from "
+                "another one is bound by the licence of that one, too"
+            )
+        return cls(
+            authors=tuple(Author.parse(text) for text in authors),
+            license=license_id,
+            citations=tuple(Citation.parse(text) for text in cite),
+        )

@@ -1,0 +1,267 @@
+"""What ``bioimageio.yaml`` says of a package, as plain values, and its check by the specification.
+
+The values are of version 0.5.14 of the specification; ``bioimageio.spec`` reads and checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import yaml
+
+from cellrepro.bits.digests import file_digest
+from cellrepro.errors import BadInput
+from cellrepro.exchange.bioimageio.credits import CELLPOSE_PAPERS, Citation, Credits
+from cellrepro.exchange.bioimageio.input_tile import TILE_SIZE, InputTile, Scaling
+from cellrepro.exchange.bioimageio.tolerance import Tolerance
+
+FORMAT_VERSION = "0.5.14"
+DESCRIPTION = "bioimageio.yaml"
+README = "README.md"
+NETWORK = "cellpose_network.py"
+WEIGHTS = "weights.pt"
+ENVIRONMENT = "environment.yaml"
+TEST_INPUT = "test_input.npy"
+TEST_OUTPUT = "test_output.npy"
+COVER = "cover.png"
+PASSPORT = "passport.intoto.jsonl"
+
+OUTPUT = "flows"
+OUTPUT_CHANNELS = ("flow_y", "flow_x", "cell_probability")
+
+Plain = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class PackageContent:
+    """What a package is made of, beside its files.
+
+    Attributes
+    ----------
+    name : str
+        Of the network, for people.
+    summary : str
+        A sentence or two about it.
+    credits : Credits
+    timestamp : str
+        When the run began, ISO 8601.
+    tile : InputTile
+        The test input.
+    scaling : Scaling
+    architecture : mapping
+        What the class of the network is called with.
+    n_parameters : int
+    pytorch : str
+        The version that the test output was computed with.
+    tolerance : Tolerance
+    ours : mapping
+        What ``config.cellrepro`` holds: plain values.
+    attachments : tuple of str
+        Further files of the package.
+    """
+
+    name: str
+    summary: str
+    credits: Credits
+    timestamp: str
+    tile: InputTile
+    scaling: Scaling
+    architecture: Plain
+    n_parameters: int
+    pytorch: str
+    tolerance: Tolerance
+    ours: Plain
+    attachments: tuple[str, ...] = ()
+
+
+def describe_package(content: PackageContent, folder: Path) -> dict[str, object]:
+    """Give everything that ``bioimageio.yaml`` says.
+
+    Parameters
+    ----------
+    content : PackageContent
+    folder : Path
+        Holds all other files of the package: their digests are written down.
+
+    Returns
+    -------
+    dict of str to plain values
+    """
+
+    def file(name: str, **more: object) -> dict[str, object]:
+        return {"source": name, "sha256": file_digest(folder / name), **more}
+
+    papers = (*content.credits.citations, *CELLPOSE_PAPERS)
+    return {
+        "format_version": FORMAT_VERSION,
+        "type": "model",
+        "name": content.name,
+        "description": content.summary,
+        "documentation": file(README),
+        "covers": [file(COVER)],
+        "authors": [_without_none(vars(author)) for author in content.credits.authors],
+        "cite": [_citation(paper) for paper in papers],
+        "license": content.credits.license,
+        "tags": ["2d", "cells", "pytorch", "instance-segmentation", "cellpose", "reproducibility"],
+        "timestamp": content.timestamp,
+        "attachments": [file(name) for name in content.attachments],
+        "inputs": [_input(content, file(TEST_INPUT))],
+        "outputs": [_output(file(TEST_OUTPUT))],
+        "weights": {
+            "pytorch_state_dict": file(
+                WEIGHTS,
+                architecture=file(
+                    NETWORK, callable="packaged_network", kwargs=dict(content.architecture)
+                ),
+                pytorch_version=content.pytorch,
+                dependencies=file(ENVIRONMENT),
+            )
+        },
+        "config": {
+            "bioimageio": {
+                "reproducibility_tolerance": [
+                    {
+                        "output_ids": [OUTPUT],
+                        "weights_formats": ["pytorch_state_dict"],
+                        "relative_tolerance": content.tolerance.relative,
+                        "absolute_tolerance": content.tolerance.absolute,
+                        "mismatched_elements_per_million": content.tolerance.per_million,
+                    }
+                ],
+                "architecture_type": "vision transformer",
+                "task": "instance segmentation",
+                "model_parameter_count": content.n_parameters,
+            },
+            "cellrepro": dict(content.ours),
+        },
+    }
+
+
+def _citation(citation: Citation) -> dict[str, object]:
+    return _without_none({"text": citation.text, "doi": citation.doi, "url": citation.url})
+
+
+def _without_none(values: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _axes(channels: Sequence[str]) -> list[dict[str, object]]:
+    return [
+        {"type": "batch"},
+        {"type": "channel", "channel_names": list(channels)},
+        {"type": "space", "id": "y", "size": TILE_SIZE},
+        {"type": "space", "id": "x", "size": TILE_SIZE},
+    ]
+
+
+def _input(content: PackageContent, test_tensor: Plain) -> dict[str, object]:
+    n_channels = content.tile.n_channels
+    names = ["intensity"] if n_channels == 1 else [f"channel_{i + 1}" for i in range(n_channels)]
+    return {
+        "id": "image",
+        "description": "A part of an image, as it was read, in which cells have a diameter of "
+        "about 30 pixels",
+        "axes": _axes(names),
+        "test_tensor": test_tensor,
+        "data": {"type": "float32"},
+        "preprocessing": _preprocessing(content.scaling),
+    }
+
+
+def _preprocessing(scaling: Scaling) -> list[dict[str, object]]:
+    if scaling.percentiles is None:
+        return []
+    low, high = scaling.percentiles
+    return [
+        {
+            "id": "scale_range",
+            "kwargs": {"axes": ["y", "x"], "min_percentile": low, "max_percentile": high},
+        },
+        {"id": "ensure_dtype", "kwargs": {"dtype": "float32"}},
+    ]
+
+
+def _output(test_tensor: Plain) -> dict[str, object]:
+    return {
+        "id": OUTPUT,
+        "description": "Flows in y and in x, and the logit of being cell; "
+        "cellpose.dynamics.compute_masks makes masks of them",
+        "axes": _axes(OUTPUT_CHANNELS),
+        "test_tensor": test_tensor,
+        "data": {"type": "float32"},
+    }
+
+
+def write_description(values: Plain, path: Path) -> None:
+    """Write ``bioimageio.yaml``: the same values give the same bytes."""
+    text = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=100)
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+# -- the check -----------------------------------------------------------------------------
+
+
+def refuse_invalid(values: Plain, folder: Path) -> None:
+    """Have the specification check a description with all its files; nothing is fetched.
+
+    Whether a user of GitHub or the address of a page exists is what bioimage.io finds out.
+
+    Parameters
+    ----------
+    values : mapping
+        As `describe_package` gives it.
+    folder : Path
+        Holds the files.
+
+    Raises
+    ------
+    BadInput
+        With each thing that the specification finds wrong.
+    """
+    from bioimageio.spec import ValidationContext, build_description
+    from bioimageio.spec.common import BioimageioYamlContent, Sha256
+
+    papers = values["cite"]
+    assert isinstance(papers, list)
+    addresses: dict[str, Sha256 | None] = {
+        str(paper["url"]): None for paper in papers if "url" in paper
+    }
+    offline = ValidationContext(root=folder, log_warnings=False, progressbar=False)
+    without_users = {**values, "authors": _without_users(values["authors"])}
+    checks = (
+        (without_users, offline.replace(perform_io_checks=True, known_files=addresses)),
+        (dict(values), offline.replace(perform_io_checks=False)),
+    )
+    for described, context in checks:
+        with _quiet():
+            content = cast("BioimageioYamlContent", described)
+            summary = build_description(content, context=context).validation_summary
+        if summary.status == "failed":
+            problems = [
+                f"{'.'.join(map(str, error.loc))}: {error.msg}"
+                for detail in summary.details
+                for error in detail.errors
+            ]
+            raise BadInput(
+                f"the specification of bioimage.io does not accept the package: "
+                f"{'; '.join(problems)}"
+            )
+
+
+def _without_users(authors: object) -> list[dict[str, object]]:
+    """Authors without their user names, which the specification would look up on the web."""
+    assert isinstance(authors, list)
+    return [{name: v for name, v in author.items() if name != "github_user"} for author in authors]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of libraries, which are not about what the user gave."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,161 @@
+"""The test input of a package: a part of an image that a run has segmented, as it was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.asked.segmentation_settings import Normalize
+from cellrepro.errors import BadInput
+from cellrepro.store.store import Repeat, Store
+from cellrepro.words import joined, some
+
+TILE_SIZE = 256
+"""Pixels along the edge of what the network sees at once, and nothing else (4.2.1.1)."""
+
+MOST_CHANNELS = 3
+"""That the network sees; further ones Cellpose leaves out (4.2.1.1)."""
+
+_PERCENTILES = (1.0, 99.0)  # Cellpose's own
+_NEARLY_NOTHING = 1e-6  # `eps` of the specification's scale_range, and its default
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How intensities become what the network sees, in the words of the specification.
+
+    Attributes
+    ----------
+    percentiles : tuple of float, or None
+        Of each channel, that become 0 and 1; None where nothing is scaled.
+    """
+
+    percentiles: tuple[float, float] | None = _PERCENTILES
+
+    @classmethod
+    def of(cls, normalize: Normalize) -> Scaling:
+        """That of a segmentation.
+
+        Raises
+        ------
+        BadInput
+            If a package cannot say it.
+        """
+        if not normalize.normalize:
+            return cls(None)
+        unknown = [name for name in normalize.changed if name not in ("percentile", "norm3D")]
+        if unknown:
+            raise BadInput(
+                f"the run was segmented with {joined([f'normalize.{name}' for name in unknown])}, "
+                "which a package of bioimage.io has no operation for: its users would get other "
+                "masks; segment again without, and export that run"
+            )
+        return cls(normalize.percentile or _PERCENTILES)
+
+    def applied(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Scale as ``scale_range`` and ``ensure_dtype`` of bioimageio.core 0.11.0 do.
+
+        Parameters
+        ----------
+        pixels : ndarray of float32, shape (1, C, Y, X)
+
+        Returns
+        -------
+        ndarray of float32, shape (1, C, Y, X)
+        """
+        if self.percentiles is None:
+            return pixels
+        shares = np.array(self.percentiles) / 100
+        low, high = np.quantile(pixels, shares, axis=(2, 3), keepdims=True, method="linear")
+        return ((pixels - low) / (high - low + _NEARLY_NOTHING)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class InputTile:
+    """A part of an image, as the network of a package takes it.
+
+    Attributes
+    ----------
+    image : str
+        Its name.
+    y, x : int
+        Where the part begins, in pixels.
+    pixels : ndarray of float32, shape (1, C, 256, 256)
+        Intensities as they were read.
+    """
+
+    image: str
+    y: int
+    x: int
+    pixels: NDArray[np.float32]
+
+    @property
+    def n_channels(self) -> int:
+        """One to three."""
+        return int(self.pixels.shape[1])
+
+
+def choose_tile(repeat: Repeat, store: Store, *, image: str | None = None) -> InputTile:
+    """Choose the part of an image in which a repeat has found most.
+
+    Parameters
+    ----------
+    repeat : Repeat
+    store : Store
+        Which keeps the image.
+    image : str, optional
+        The name of one of the images that the repeat segmented; by default the one in which it
+        found most objects.
+
+    Returns
+    -------
+    InputTile
+        Of a stack it is a part of the plane with most labelled pixels. An image that is too small
+        is mirrored at its borders.
+
+    Raises
+    ------
+    BadInput
+        If there is no such image, or the store has not kept it.
+    """
+    records = repeat.manifest.masks
+    if image is None:
+        image = max(sorted(records), key=lambda name: records[name].n_objects)
+    if image not in records:
+        raise BadInput(
+            f"{repeat.name} has segmented no image {image!r}; expected one of "
+            f"{some(sorted(records), 8)}"
+        )
+    pixels = store.image(repeat.manifest.data.images_digest, image)
+    if pixels is None:
+        raise BadInput(
+            f"the store {store.root} has not kept the image {image}, of which a part becomes the "
+            "test input of the package; import the run from a file that was exported with --images"
+        )
+    labelled = repeat.masks(image) > 0
+    if labelled.ndim == 3:
+        plane = int(labelled.sum(axis=(1, 2)).argmax())
+        labelled, pixels = labelled[plane], pixels[plane]
+    channels = np.moveaxis(np.atleast_3d(pixels), 2, 0)[:MOST_CHANNELS].astype(np.float32)
+    y, x = _corner_of_most(labelled)
+    part = _padded(channels[:, y : y + TILE_SIZE, x : x + TILE_SIZE])
+    return InputTile(image=image, y=y, x=x, pixels=np.ascontiguousarray(part[None]))
+
+
+def _corner_of_most(labelled: NDArray[np.bool_]) -> tuple[int, int]:
+    """Where the tile with most labelled pixels begins; the first of several."""
+    sums = np.pad(labelled.astype(np.int64), ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
+    height, width = (min(TILE_SIZE, size) for size in labelled.shape)
+    totals = (sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width]) + sums[
+        :-height, :-width
+    ]
+    y, x = np.unravel_index(int(totals.argmax()), totals.shape)
+    return int(y), int(x)
+
+
+def _padded(channels: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Mirrored at the lower and right border up to the size of a tile."""
+    missing = [max(0, TILE_SIZE - size) for size in channels.shape[1:]]
+    return np.pad(channels, ((0, 0), (0, missing[0]), (0, missing[1])), mode="symmetric")

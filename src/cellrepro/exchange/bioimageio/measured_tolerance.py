@@ -1,0 +1,203 @@
+"""The tolerance of a package with all that it rests on, and what it could hide."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.bits.digests import array_digest
+from cellrepro.determinism import profiles
+from cellrepro.exchange.bioimageio.measuring import MeasuredOutput
+from cellrepro.exchange.bioimageio.tolerance import (
+    SPECIFICATION_DEFAULT,
+    HiddenObjects,
+    Tolerance,
+    hidden_objects,
+    largest_difference,
+    measured_tolerance,
+    scale_of,
+)
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
+from cellrepro.process.setup import Setup
+from cellrepro.same.metrics import compare_masks
+from cellrepro.same.verdicts import Verdict, combine
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where outputs were computed that are equal or not: a machine under a profile.
+
+    Attributes
+    ----------
+    measured : tuple of MeasuredOutput
+        All of one machine, as the lab counts them, and one profile.
+    difference : float
+        The largest from the test output, see `largest_difference`.
+    masks : Verdict
+        What its outputs make of the objects, beside those of the test output.
+    """
+
+    measured: tuple[MeasuredOutput, ...]
+    difference: float
+    masks: Verdict
+
+    @property
+    def n_distinct(self) -> int:
+        """Outputs that differ in any bit."""
+        return len({array_digest(measured.output) for measured in self.measured})
+
+
+@dataclass(frozen=True)
+class MeasuredTolerance:
+    """The tolerance of a package, and what it rests on.
+
+    Attributes
+    ----------
+    tolerance : Tolerance
+    factor : float
+        By which what was measured was multiplied.
+    difference : float
+        The largest of any two outputs, before that.
+    factor_needed : float or None
+        Had one of the places not been measured, what the others say would have to be multiplied by
+        so much to hold it, too: the largest of all places. None where there is one place only, or
+        the others are equal.
+    expected : ndarray of float32, shape (1, 3, Y, X)
+        The test output.
+    masks : ndarray of uint32, shape (Y, X)
+        What Cellpose makes of it; 0 is background.
+    places : tuple of Place
+        That of the test output first.
+    hidden : HiddenObjects
+        What the tolerance could hide in the test output.
+    default_holds : bool
+        Whether all outputs keep the tolerance that counts where a package says nothing.
+    """
+
+    tolerance: Tolerance
+    factor: float
+    difference: float
+    factor_needed: float | None
+    expected: NDArray[np.float32]
+    masks: NDArray[np.uint32]
+    places: tuple[Place, ...]
+    hidden: HiddenObjects
+    default_holds: bool
+
+    @property
+    def n_outputs(self) -> int:
+        """Processes that were measured."""
+        return sum(len(place.measured) for place in self.places)
+
+    @property
+    def verdict(self) -> Verdict:
+        """On the masks of all outputs."""
+        return combine([place.masks for place in self.places])
+
+
+def judge_outputs(
+    outputs: Sequence[MeasuredOutput], settings: Settings, *, factor: float
+) -> MeasuredTolerance:
+    """Find the tolerance that outputs ask for, and what it could hide.
+
+    Parameters
+    ----------
+    outputs : sequence of MeasuredOutput
+        The first is the test output.
+    settings : Settings
+        Of the segmentation: how flows become masks.
+    factor : float
+        At least 1.
+
+    Returns
+    -------
+    MeasuredTolerance
+
+    Raises
+    ------
+    BadInput
+        See `cellrepro.exchange.bioimageio.tolerance.measured_tolerance`.
+    """
+    expected = outputs[0].output
+    distinct = {array_digest(measured.output): measured.output for measured in outputs}
+    tolerance = measured_tolerance(list(distinct.values()), expected, factor=factor)
+    scale = scale_of(expected)
+    masks = in_child(
+        functools.partial(masks_of_all, outputs=distinct, settings=settings),
+        Setup(profiles.load("cpu"), seed=0),
+        label="making masks of the outputs of the network",
+    )
+    expected_masks = masks[array_digest(expected)]
+    places = [
+        Place(
+            measured=tuple(measured),
+            difference=max(
+                largest_difference([expected, item.output], scale=scale) for item in measured
+            ),
+            masks=combine(
+                _verdict(expected_masks, masks[array_digest(item.output)]) for item in measured
+            ),
+        )
+        for measured in _by_place(outputs)
+    ]
+    return MeasuredTolerance(
+        tolerance=tolerance,
+        factor=factor,
+        difference=largest_difference(list(distinct.values()), scale=scale),
+        factor_needed=_factor_needed(places, scale),
+        expected=expected,
+        masks=expected_masks,
+        places=tuple(places),
+        hidden=hidden_objects(
+            tolerance, expected, expected_masks, threshold=settings.cellprob_threshold
+        ),
+        default_holds=all(
+            SPECIFICATION_DEFAULT.is_kept(output, expected) for output in distinct.values()
+        ),
+    )
+
+
+def masks_of_all(
+    child: Child, *, outputs: Mapping[str, NDArray[np.float32]], settings: Settings
+) -> dict[str, NDArray[np.uint32]]:
+    """Make masks of outputs, in this process."""
+    from cellrepro.model.decoded_flows import masks_of_flows
+
+    with child.prepared():
+        return {name: masks_of_flows(output[0], settings) for name, output in outputs.items()}
+
+
+def _verdict(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> Verdict:
+    return compare_masks(a, b).verdict
+
+
+def _by_place(outputs: Sequence[MeasuredOutput]) -> list[list[MeasuredOutput]]:
+    """Those of one machine and profile together, in the order in which they come."""
+    by_place: dict[tuple[str, str], list[MeasuredOutput]] = {}
+    for measured in outputs:
+        circumstances = measured.circumstances
+        place = circumstances.machine.name, circumstances.profile
+        by_place.setdefault(place, []).append(measured)
+    return list(by_place.values())
+
+
+def _factor_needed(places: Sequence[Place], scale: float) -> float | None:
+    needed = []
+    for left_out in places:
+        others = [place for place in places if place is not left_out]
+        by_others = largest_difference(_distinct_outputs(others), scale=scale)
+        by_all = largest_difference(_distinct_outputs(places), scale=scale)
+        if by_others > 0:
+            needed.append(by_all / by_others)
+    return max(needed, default=None)
+
+
+def _distinct_outputs(places: Sequence[Place]) -> list[NDArray[np.float32]]:
+    outputs = [measured.output for place in places for measured in place.measured]
+    return list({array_digest(output): output for output in outputs}.values())

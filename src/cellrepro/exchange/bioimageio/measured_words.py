@@ -1,0 +1,116 @@
+"""What was measured, in words: on which machines, and what the tolerance could hide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
+from cellrepro.exchange.bioimageio.tolerance import Tolerance
+from cellrepro.same.verdicts import Verdict
+from cellrepro.words import amount, joined
+
+
+def tolerance_text(tolerance: Tolerance) -> str:
+    """The three numbers of a tolerance.
+
+    >>> tolerance_text(Tolerance(5.3e-06, 5.2e-05, 0))
+    'relative 5.3e-06, absolute 5.2e-05, no element may differ by more'
+    """
+    share = "no element may differ by more"
+    if tolerance.per_million:
+        share = f"{tolerance.per_million} elements per million may differ by more"
+    return f"relative {tolerance.relative:.2g}, absolute {tolerance.absolute:.2g}, {share}"
+
+
+def machines_text(measured: MeasuredTolerance) -> str:
+    """On which machines a tolerance was measured, in a sentence."""
+    by_device: dict[str, list[Place]] = {}
+    for place in measured.places:
+        by_device.setdefault(_device_text(place), []).append(place)
+    devices = [
+        f"{device} (profiles {joined([_profile_text(place) for place in places])})"
+        for device, places in by_device.items()
+    ]
+    has_gpu = any(place.measured[0].circumstances.machine.cuda for place in measured.places)
+    without = "" if has_gpu else "; no NVIDIA GPU was among them"
+    return (
+        f"taken from {amount(measured.n_outputs, 'measurement')}, each in a process of its own, on "
+        f"{amount(len(by_device), 'machine')}: {'; '.join(devices)}{without}"
+    )
+
+
+def _device_text(place: Place) -> str:
+    """A device with the PyTorch on it: what a reader knows a machine by."""
+    machine = place.measured[0].circumstances.machine
+    cuda = "" if machine.cuda is None else f", CUDA {machine.cuda}"
+    return f"{machine.device}, PyTorch {machine.versions.get('torch', 'unknown')}{cuda}"
+
+
+def _profile_text(place: Place) -> str:
+    circumstances = place.measured[0].circumstances
+    threads = {measured.circumstances.threads for measured in place.measured}
+    return f"{circumstances.profile} with {amount(max(threads), 'thread')}"
+
+
+def hiding_text(measured: MeasuredTolerance, *, smallest_object: int | None) -> str:
+    """What could hide in a tolerance, beside the smallest object of the run."""
+    hidden = measured.hidden
+    if hidden.n_pixels == 0:
+        by_count = "No element may be wrong, so no object can be missing altogether."
+    else:
+        by_count = (
+            f"An object of up to {amount(hidden.n_pixels, 'pixel')} could be missing altogether "
+            f"(a disk of {hidden.diameter:.0f} pixels in diameter): each takes one wrong element."
+        )
+    uncertain = (
+        f"{amount(hidden.n_uncertain_pixels, 'pixel')} of the test output lie so near to the "
+        "threshold of the probability that the tolerance may move them across it, and "
+        f"{amount(hidden.n_uncertain_objects, 'object')} consist of such pixels alone."
+    )
+    if smallest_object is None:
+        smallest = "The run has found no object to hold that against."
+    else:
+        smallest = (
+            f"The smallest object that the run has found has {amount(smallest_object, 'pixel')}."
+        )
+    return f"{by_count} {uncertain} {smallest}"
+
+
+def objects_text(measured: MeasuredTolerance) -> str:
+    """What all outputs make of the objects of the test image."""
+    n_objects = int(measured.masks.max())
+    words = {
+        Verdict.IDENTICAL: f"the same {amount(n_objects, 'object')}, in every pixel and number",
+        Verdict.SAME_OBJECTS: f"the same {amount(n_objects, 'object')} under other numbers",
+        Verdict.VACUOUS: "no object at all, which proves nothing",
+    }
+    return words.get(measured.verdict, "masks that differ")
+
+
+def default_text(measured: MeasuredTolerance) -> str:
+    """How the tolerance stands beside the one of the specification."""
+    holds = "holds them, too" if measured.default_holds else "does not hold them"
+    return f"What counts where a package says nothing (0.001, 0.001, 100 per million) {holds}."
+
+
+def not_measured_text(not_possible: Mapping[str, str]) -> str:
+    """Which profiles were not to be had; empty where all were."""
+    if not not_possible:
+        return ""
+    return f"Not to be had where the package was made: {joined(list(not_possible))}."
+
+
+def place_rows(places: Sequence[Place]) -> list[dict[str, object]]:
+    """A row for each place, for a table."""
+    return [
+        {
+            "machine": place.measured[0].circumstances.machine.name,
+            "profile": place.measured[0].circumstances.profile,
+            "threads": place.measured[0].circumstances.threads,
+            "processes": len(place.measured),
+            "distinct outputs": place.n_distinct,
+            "largest difference": f"{place.difference:.1e}",
+            "masks": str(place.masks),
+        }
+        for place in places
+    ]

@@ -1,0 +1,148 @@
+"""The network of a run as a package holds it: its weights, and how they are given a class."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.determinism import profiles
+from cellrepro.errors import BadInput
+from cellrepro.exchange.bioimageio.measuring import Architecture
+from cellrepro.model.cellpose_generation import generation_of, installed_version
+from cellrepro.model.encoders import ENCODERS, PRETRAINED
+from cellrepro.model.weight_sources import ModelSource, started_from
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
+from cellrepro.process.setup import Setup
+from cellrepro.store.store import WEIGHTS, Repeat, Store
+
+NETWORK_FILE = Path(__file__).parents[2] / "model" / "packaged_network.py"
+"""What a package brings as its architecture."""
+
+_FIRST_GENERATION = (4, 2)
+_PATCH_OF_CELLPOSE = 8  # pixels (4.2.1.1)
+
+
+@dataclass(frozen=True)
+class PackagedWeights:
+    """The weights of a network, and the class that they belong to.
+
+    Attributes
+    ----------
+    file : Path
+        Safetensors, float32.
+    architecture : str
+        One of `cellrepro.model.encoders.ARCHITECTURES`.
+    n_parameters : int
+        Numbers in all its tensors.
+    """
+
+    file: Path
+    architecture: str
+    n_parameters: int
+
+    @property
+    def sizes(self) -> Architecture:
+        """What its class is called with."""
+        if self.architecture == PRETRAINED:
+            return Architecture(_PATCH_OF_CELLPOSE)
+        encoder = ENCODERS[self.architecture]
+        sizes: dict[str, float | list[int]] = {
+            "width": encoder.width,
+            "depth": encoder.depth,
+            "heads": encoder.heads,
+            "mlp_ratio": encoder.mlp_ratio,
+            "global_blocks": list(encoder.global_blocks),
+        }
+        return Architecture(encoder.patch, sizes)
+
+
+def refuse_other_generation() -> None:
+    """Refuse to package with a Cellpose whose networks a package cannot build.
+
+    Raises
+    ------
+    BadInput
+        If it is older than 4.2.
+    """
+    if generation_of().first < _FIRST_GENERATION:
+        raise BadInput(
+            "packages of bioimage.io need networks of Cellpose 4.2 or newer, and Cellpose "
+            f"{installed_version()} is installed; `cellrepro setup FOLDER` makes a lab with a "
+            "newer one in an environment of its own"
+        )
+
+
+def packaged_weights(repeat: Repeat, store: Store, scratch: Path) -> PackagedWeights:
+    """Find the weights that a repeat segmented with.
+
+    Parameters
+    ----------
+    repeat : Repeat
+        Of a training: those that it trained. Of a segmentation: those that it was given, loaded
+        through Cellpose.
+    store : Store
+    scratch : Path
+        A folder for a file that has to be made.
+
+    Returns
+    -------
+    PackagedWeights
+
+    Raises
+    ------
+    BadInput
+        If they are no longer to be found, or their network cannot be packaged.
+    """
+    refuse_other_generation()
+    architecture = repeat.manifest.model.architecture
+    file = repeat.weights
+    if file is None and repeat.manifest.weights is not None:
+        raise BadInput(
+            f"the weights of {repeat.name} are not in this store; export the run there with "
+            "--weights, and import it again"
+        )
+    if file is None:
+        file = in_child(
+            functools.partial(
+                written_weights, source=started_from(repeat, store), file=scratch / WEIGHTS
+            ),
+            Setup(profiles.load("cpu"), seed=repeat.spec.seed),
+            label="reading the network",
+        )
+    return PackagedWeights(file, architecture, _checked_parameters(file))
+
+
+def written_weights(child: Child, *, source: ModelSource, file: Path) -> Path:
+    """Load a network as a run does, and write its weights."""
+    from cellrepro.model.network import save_weights
+
+    with child.opened(source, dtype="float32") as opened:
+        save_weights(opened.network, file, architecture=source.architecture)
+    return file
+
+
+def _checked_parameters(file: Path) -> int:
+    """How many numbers the network has, once it is known to be one that a package can build."""
+    from safetensors import safe_open
+
+    with safe_open(file, framework="numpy") as weights:
+        shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+    if "W2" not in shapes or "encoder.cls_token" in shapes:
+        kind = "a CPDINO" if "encoder.cls_token" in shapes else "no Cellpose-SAM"
+        raise BadInput(
+            f"{file} holds {kind} network; a package of bioimage.io can hold a network of "
+            "Cellpose-SAM alone, whose class is in the cellpose package that everyone can install"
+        )
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+def write_state_dict(weights: PackagedWeights, path: Path) -> None:
+    """Write weights as ``torch.save`` does: the same bytes whenever they are the same."""
+    import torch
+    from safetensors.torch import load_file
+
+    with path.open("wb") as stream:  # by its path, the name of the file would be in it (2.15)
+        torch.save(dict(sorted(load_file(weights.file).items())), stream)

@@ -1,0 +1,296 @@
+"""How far outputs of one network may lie apart: a tolerance of bioimage.io, from measurements.
+
+An element is mismatched if it differs from the expected one by more than ``absolute + relative *
+abs(expected)``, and a package passes its test if at most so many elements per million are
+mismatched (``bioimageio.core`` 0.11.0, ``_resource_tests.py``)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.errors import BadInput
+
+Floats: TypeAlias = NDArray[np.float32]
+
+MOST_RELATIVE = 0.01
+"""Of the specification (0.5.14); an absolute tolerance has the same limit, in maxima of the test
+output."""
+
+MOST_PER_MILLION = 30_000
+"""Mismatched elements per million that the specification allows at most (0.5.14)."""
+
+USUAL_FACTOR = 10.0
+"""By which what was measured is multiplied, for machines that were not."""
+
+_SINGLE_ROUNDING = 2.0**-23
+"""What the rounding of one operation in float32 changes at most, relative to its result."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a package says of its output in ``config.bioimageio.reproducibility_tolerance``.
+
+    Attributes
+    ----------
+    relative : float
+        Of the expected element.
+    absolute : float
+        Added to that.
+    per_million : int
+        Elements per million that may differ by more.
+    """
+
+    relative: float
+    absolute: float
+    per_million: int = 0
+
+    def allowed(self, expected: Floats) -> Floats:
+        """By how much each element may differ, as ``bioimageio.core`` computes it: in float32."""
+        allowed: Floats = self.absolute + self.relative * abs(expected.astype(np.float32))
+        return allowed
+
+    def n_mismatched(self, actual: Floats, expected: Floats) -> int:
+        """Count the elements that differ by more, as ``bioimageio.core`` does.
+
+        Parameters
+        ----------
+        actual, expected : ndarray
+            Of one shape.
+        """
+        differences = abs(actual.astype(np.float32) - expected.astype(np.float32))
+        return int((differences > self.allowed(expected)).sum())
+
+    def is_kept(self, actual: Floats, expected: Floats) -> bool:
+        """Whether the test of a package with this tolerance passes."""
+        return _per_million(self.n_mismatched(actual, expected), expected) <= self.per_million
+
+
+SPECIFICATION_DEFAULT = Tolerance(relative=1e-3, absolute=1e-3, per_million=100)
+"""What counts where a package says nothing."""
+
+
+def largest_difference(outputs: Sequence[Floats], *, scale: float) -> float:
+    """Find the smallest ``t`` with which every two outputs lie within ``t * (scale + abs(b))``.
+
+    Parameters
+    ----------
+    outputs : sequence of ndarray
+        Of one shape; each is once the expected one, and once the actual one.
+    scale : float
+        Above 0: how large an element is that counts as large.
+
+    Returns
+    -------
+    float
+        0 for equal outputs, and of a single one.
+
+    Examples
+    --------
+    >>> largest_difference([np.array([0.0, 9.0]), np.array([0.5, 8.0])], scale=1.0)
+    0.5
+    """
+    return max(
+        (
+            float((abs(a.astype(np.float64) - b) / (scale + abs(b.astype(np.float64)))).max())
+            for a, b in _ordered_pairs(outputs)
+        ),
+        default=0.0,
+    )
+
+
+def measured_tolerance(
+    outputs: Sequence[Floats],
+    expected: Floats,
+    *,
+    factor: float = USUAL_FACTOR,
+) -> Tolerance:
+    """Find the tolerance that outputs ask for: the smallest that holds all, times a factor.
+
+    Of the three numbers of a tolerance the share of mismatched elements stays 0, so that no object
+    can hide in it, and the absolute tolerance is the relative one times the largest element of the
+    test output: the specification limits both to a hundredth. One number is left, and it is the
+    largest difference of any two outputs, so measured, times the factor, rounded up to two digits.
+    Only where that is beyond the limits, both are at their limit, and the share is the largest
+    of any two outputs, times the factor.
+
+    Parameters
+    ----------
+    outputs : sequence of ndarray of float32
+        What the network gave for the test input, however often and wherever.
+    expected : ndarray of float32
+        The test output, one of them.
+    factor : float
+        At least 1.
+
+    Returns
+    -------
+    Tolerance
+
+    Raises
+    ------
+    BadInput
+        If the factor is below 1, an output holds no finite numbers, or they lie so far apart that
+        the specification has no tolerance for it.
+    """
+    if not 1 <= factor < math.inf:
+        raise BadInput(f"the factor of the tolerance is {factor:g}; expected a number from 1 on")
+    scale = scale_of(expected)
+    if not all(np.isfinite(output).all() for output in outputs):
+        raise BadInput(
+            "the network gives numbers that are not finite for the test image, so no tolerance "
+            "holds them; look at its training: its loss has probably diverged"
+        )
+    most_apart = max(largest_difference(outputs, scale=scale), _SINGLE_ROUNDING)
+    for level in _levels_from(factor * most_apart):
+        tolerance = Tolerance(level, _rounded_up(level * scale))
+        if tolerance.absolute > _most_absolute(scale):
+            break
+        if all(tolerance.n_mismatched(a, b) == 0 for a, b in _ordered_pairs(outputs)):
+            return tolerance
+    return _at_the_limits(outputs, scale, factor)
+
+
+def scale_of(expected: Floats) -> float:
+    """The largest element of the test output, on which the specification's limit rests.
+
+    Raises
+    ------
+    BadInput
+        If no element is above 0: the specification then allows no absolute tolerance at all.
+    """
+    scale = float(expected.max(initial=0.0))
+    if not 0 < scale < math.inf:
+        raise BadInput(
+            "the network gives no number above 0 for the test image, and the specification of "
+            "bioimage.io then allows no tolerance; train it longer, or choose another image with "
+            "--image"
+        )
+    return scale
+
+
+def _most_absolute(scale: float) -> float:
+    """A little below the limit, which the specification computes in float32."""
+    return MOST_RELATIVE * scale * (1 - 1e-6)
+
+
+def _at_the_limits(outputs: Sequence[Floats], scale: float, factor: float) -> Tolerance:
+    widest = Tolerance(MOST_RELATIVE, _rounded_down(_most_absolute(scale)))
+    shares = [_per_million(widest.n_mismatched(a, b), b) for a, b in _ordered_pairs(outputs)]
+    per_million = math.ceil(factor * max(shares, default=0.0))
+    if per_million > MOST_PER_MILLION:
+        raise BadInput(
+            f"{max(shares) / 1e4:.2g} % of the numbers that this network gives for the test image "
+            "differ between two of the measurements by more than a hundredth, and times "
+            f"{factor:g} that is more than the {MOST_PER_MILLION / 1e4:g} % which the "
+            "specification of bioimage.io allows; leave out the measurement that is furthest, or "
+            "lower --tolerance-factor"
+        )
+    return Tolerance(widest.relative, widest.absolute, per_million)
+
+
+def _ordered_pairs(
+    outputs: Sequence[Floats],
+) -> Iterator[tuple[Floats, Floats]]:
+    """Every two of them, both ways: the tolerance is not symmetric."""
+    return itertools.permutations(outputs, 2)
+
+
+def _per_million(n_mismatched: int, expected: Floats) -> float:
+    return n_mismatched / expected.size * 1e6
+
+
+def _levels_from(least: float) -> Iterator[float]:
+    """Numbers of two digits within the limit; mostly the first, but float32 rounds, too."""
+    level = _rounded_up(least)
+    while level < MOST_RELATIVE:
+        yield level
+        level = _rounded_up(level + 10.0 ** (math.floor(math.log10(level)) - 2))
+
+
+def _rounded_up(value: float) -> float:
+    """To two digits.
+
+    >>> _rounded_up(0.00012345), _rounded_up(0.5), _rounded_up(0.00999)
+    (0.00013, 0.5, 0.01)
+    """
+    return _two_digits(value, math.ceil)
+
+
+def _rounded_down(value: float) -> float:
+    return _two_digits(value, math.floor)
+
+
+def _two_digits(value: float, rounded: Callable[[float], int]) -> float:
+    exponent = math.floor(math.log10(value)) - 1
+    steps = rounded(round(value / 10.0**exponent, 9))  # 0.5 is 50.00000000000001 steps of 0.01
+    return float(f"{steps}e{exponent}")
+
+
+# -- what could hide in it -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HiddenObjects:
+    """What a tolerance could hide in the test output.
+
+    Attributes
+    ----------
+    n_pixels : int
+        An object of so many pixels could be missing altogether without the test noticing, as it
+        needs no more than one mismatched element for each: that of the probability.
+    n_uncertain_pixels : int
+        Pixels of the test output whose probability of being cell is so near to the threshold that
+        the tolerance may move it to the other side.
+    n_uncertain_objects : int
+        Objects of the test output that consist of such pixels alone.
+    """
+
+    n_pixels: int
+    n_uncertain_pixels: int
+    n_uncertain_objects: int
+
+    @property
+    def diameter(self) -> float:
+        """Of a disk of `n_pixels`, in pixels."""
+        return 2 * math.sqrt(self.n_pixels / math.pi)
+
+
+def hidden_objects(
+    tolerance: Tolerance,
+    expected: Floats,
+    masks: NDArray[np.uint32],
+    *,
+    threshold: float,
+) -> HiddenObjects:
+    """Say what a tolerance could hide.
+
+    Parameters
+    ----------
+    tolerance : Tolerance
+    expected : ndarray of float32, shape (1, 3, Y, X)
+        The test output: flows in y and x, and the logit of being cell.
+    masks : ndarray of int, shape (Y, X)
+        What Cellpose makes of it; 0 is background.
+    threshold : float
+        Of the logit, Cellpose's ``cellprob_threshold``.
+
+    Returns
+    -------
+    HiddenObjects
+    """
+    probability = expected[0, 2]
+    is_uncertain = abs(probability - threshold) <= tolerance.allowed(probability)
+    labels = np.unique(masks[masks > 0])
+    certain_labels = np.unique(masks[~is_uncertain])
+    return HiddenObjects(
+        n_pixels=math.floor(tolerance.per_million * expected.size / 1e6),
+        n_uncertain_pixels=int(is_uncertain.sum()),
+        n_uncertain_objects=len(np.setdiff1d(labels, certain_labels)),
+    )

@@ -1,0 +1,96 @@
+"""The network of a bioimage.io package: Cellpose's own class, whose one output are the flows.
+
+This file is copied into the package as it is, where ``bioimageio.core`` imports it: it knows
+nothing of the lab, and needs PyTorch, Cellpose (from 4.2 on) and segment_anything."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import torch
+from cellpose.vit import CPSAM
+from segment_anything import sam_model_registry
+from segment_anything.modeling import ImageEncoderViT
+
+
+class PackagedNetwork(CPSAM):
+    """Cellpose's network with one output in the place of two."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Give the flows of a batch of tiles.
+
+        Parameters
+        ----------
+        x : Tensor of float32, shape (N, C, 256, 256)
+            Scaled so that the 1st percentile of an image is 0 and the 99th is 1; one to three
+            channels.
+
+        Returns
+        -------
+        Tensor of float32, shape (N, 3, 256, 256)
+            Flows in y and in x, five times as long as those of training, and the logit of being
+            cell: what ``cellpose.dynamics.compute_masks`` takes.
+        """
+        with _in_float32():
+            flows: torch.Tensor = super().forward(x)[0]
+        return flows
+
+
+def packaged_network(
+    *, patch: int = 8, encoder: Mapping[str, float | Sequence[int]] | None = None
+) -> PackagedNetwork:
+    """Build the network, with weights that are still to be loaded.
+
+    Parameters
+    ----------
+    patch : int
+        Pixels along a token's edge.
+    encoder : mapping, optional
+        Sizes of the image encoder, of SAM's class: ``width``, ``depth``, ``heads``, ``mlp_ratio``
+        and ``global_blocks``. By default it is the one of Cellpose, SAM's ViT-L.
+    """
+    if encoder is None:
+        return PackagedNetwork(ps=patch)
+    with _encoder_in_place(encoder):
+        return PackagedNetwork(ps=patch)
+
+
+@contextmanager
+def _encoder_in_place(sizes: Mapping[str, float | Sequence[int]]) -> Iterator[None]:
+    """Let Cellpose's class find an encoder of these sizes where it looks SAM's ViT-L up."""
+
+    def build_encoder(checkpoint: None = None) -> SimpleNamespace:
+        encoder = ImageEncoderViT(
+            norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-6),
+            use_rel_pos=True,
+            window_size=14,
+            global_attn_indexes=tuple(sizes["global_blocks"]),  # type: ignore[arg-type]
+            embed_dim=sizes["width"],
+            depth=sizes["depth"],
+            num_heads=sizes["heads"],
+            mlp_ratio=sizes["mlp_ratio"],
+        )
+        return SimpleNamespace(image_encoder=encoder)
+
+    builder = sam_model_registry["vit_l"]
+    sam_model_registry["vit_l"] = build_encoder
+    try:
+        yield
+    finally:
+        sam_model_registry["vit_l"] = builder
+
+
+@contextmanager
+def _in_float32() -> Iterator[None]:
+    """Let no NVIDIA GPU round products to TF32, which ``cellpose.vit`` allows when imported."""
+    products = torch.backends.cuda.matmul
+    convolutions = torch.backends.cudnn
+    before = products.allow_tf32, convolutions.allow_tf32
+    products.allow_tf32 = convolutions.allow_tf32 = False
+    try:
+        yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32 = before
