@@ -46,14 +46,12 @@ test-all: setup data
 test-faults: setup data
 	$(BIN)/python tests/faults/apply.py
 
+# Both listen on this computer alone, and ask for a token.
 lab: setup data
-	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_setup.ipynb
+	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --notebook-dir=. notebooks/00_setup.ipynb
 
-# The notebook's kernel starts beside the notebook, so the store is named in full. By
-# notebooks/voila.json the page asks no other server: Voila's own template asks for icons elsewhere.
 explore: setup data
-	CELLREPRO_STORE="$$($(BIN)/python -c 'import os, sys; print(os.path.abspath(sys.argv[1]))' "$(STORE)")" \
-	  $(BIN)/voila notebooks/07_explorer.ipynb --Voila.config_file_paths=notebooks
+	$(BIN)/python scripts/explore.py "$(STORE)"
 
 bench: setup data
 	$(BIN)/python scripts/bench.py $(if $(ALL),--all) --json outputs/bench.json

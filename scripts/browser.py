@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -65,14 +66,14 @@ def served_by_voila(
     Yields
     ------
     str
-        The address.
+        The address, with the token that it asks for.
 
     Raises
     ------
     RuntimeError
-        If Voila does not answer within 90 seconds, or ends.
+        If Voila does not answer within 90 seconds, or ends: see its log.
     """
-    port = _free_port()
+    port = free_port()
     command = [
         sys.executable,
         "-m",
@@ -81,35 +82,58 @@ def served_by_voila(
         "--no-browser",
         f"--port={port}",
         "--Voila.ip=127.0.0.1",
+        "--Voila.auto_token=True",
         *options,
     ]
-    environment = {**os.environ, **(variables or {})}
+    token = secrets.token_urlsafe(24)
+    environment = {**os.environ, **(variables or {}), "JUPYTER_TOKEN": token}
     with log.open("wb") as stream:
         server = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=stream, stderr=stream
         )
         try:
-            _wait_for(f"http://127.0.0.1:{port}/static/voila.js", server)
-            yield f"http://127.0.0.1:{port}/"
+            wait_for(f"http://127.0.0.1:{port}/static/voila.js", server)
+            yield f"http://127.0.0.1:{port}/?token={token}"
         finally:
             server.terminate()
             server.wait(timeout=30)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this computer on which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def _wait_for(address: str, server: subprocess.Popen) -> None:
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port of this computer."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def wait_for(address: str, server: subprocess.Popen) -> None:
+    """Wait until a server answers.
+
+    Parameters
+    ----------
+    address : str
+        Of something that it serves; a refusal is an answer, too.
+    server : subprocess.Popen
+        Its process.
+
+    Raises
+    ------
+    RuntimeError
+        If it does not answer within 90 seconds, or ends.
+    """
     end = time.monotonic() + _SECONDS_UNTIL_IT_ANSWERS
     while time.monotonic() < end and server.poll() is None:
         try:
             with urlopen(address, timeout=5):
                 return
         except HTTPError:
-            return  # an error is an answer, too
+            return
         except OSError:
             time.sleep(0.1)
-    raise RuntimeError(f"Voila does not answer (exit code {server.poll()}); see its log")
+    raise RuntimeError(f"{address} does not answer (exit code {server.poll()})")

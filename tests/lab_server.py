@@ -143,11 +143,12 @@ def jupyterlab(folder):
 def voila(folder, notebook, store):
     """Voila serving a notebook alone as `make explore` does; gives its address."""
     port = free_port()
-    command = [sys.executable, "-m", "voila", str(notebook), "--no-browser"]
-    command += [f"--Voila.config_file_paths={notebook.parent}", "--Voila.ip=127.0.0.1"]
-    command += [f"--port={port}", "--port_retries=0"]
-    with serving(command, port, folder, CELLREPRO_STORE=str(store)):
-        yield f"http://127.0.0.1:{port}/"
+    command = [sys.executable, "-m", "voila", str(notebook)]
+    command += [f"--Voila.config_file_paths={notebook.parent}"]
+    command += [f"--port={port}", "--Voila.port_retries=0"]
+    variables = {"CELLREPRO_STORE": str(store), "JUPYTER_TOKEN": "explorer"}
+    with serving(command, port, folder, **variables):
+        yield f"http://127.0.0.1:{port}/?token=explorer"
 
 
 @contextmanager
