@@ -20,6 +20,7 @@ from cellrepro.bits.digests import file_digest
 from cellrepro.cli import lab as lab_of_commands
 from cellrepro.errors import BadInput
 from cellrepro.exchange import tracking
+from cellrepro.exchange.passport_export import export_passports
 from cellrepro.extras import NeedsExtra, needs
 from cellrepro.store.store import Store
 from stores import add_run, some_training, squares, three
@@ -261,7 +262,7 @@ def test_runs_of_a_store_in_a_real_server(python, server, tmp_path):
     assert training["tags"]["cellrepro.machine"] == first.machine
     assert training["tags"]["cellrepro.verdict"] == "identical"
     assert training["metrics"]["n_objects"] == "6.0"
-    assert training["files"] == ["manifest.json"]
+    assert training["files"] == ["manifest.json", "passport.intoto.jsonl"]
     segmentation = found[segmented.repeats[0].name]
     assert "cellrepro.verdict" not in segmentation["tags"]  # one repeat alone has none
     assert segmentation["params"]["settings.flow_threshold"] == "0.4"
@@ -274,12 +275,23 @@ def test_runs_of_a_store_in_a_real_server(python, server, tmp_path):
     with_weights = tracked(f"{run.key}/0", "--weights")["runs"][0]
     assert (with_weights["how"], with_weights["added"]) == ("completed", ["weights.safetensors"])
     add_run(store, [(None, three()), (None, renumbered)], task="segment", epochs=0)
-    grown = tracked(segmented.key)["runs"][0]
-    assert (grown["how"], grown["added"]) == ("completed", ["cellrepro.verdict"])
+    grown = tracked(f"{segmented.key}/0")["runs"][0]
+    assert (grown["how"], grown["added"]) == (
+        "completed",
+        ["cellrepro.verdict", "cellrepro.passport"],
+    )
     found = read_back()
     assert len(found) == 2
-    assert found[first.name]["files"] == ["manifest.json", "weights.safetensors"]
+    assert found[first.name]["files"] == [
+        "manifest.json",
+        "passport.intoto.jsonl",
+        "weights.safetensors",
+    ]
     assert found[grown["repeat"]]["tags"]["cellrepro.verdict"] == "same-objects"
+
+    assert tracked(segmented.key)["runs"][1]["how"] == "logged"  # KEY alone: all its repeats
+    passport = export_passports(first.name, tmp_path / "p.intoto.jsonl", store=root).passports[0]
+    assert found[first.name]["tags"]["cellrepro.passport"] == passport.digest
 
     nowhere = ("--tracking-uri", "http://me:secret@127.0.0.1:9")
     refused = _run(*command, f"{run.key}/1", *common, *nowhere, check=False)

@@ -136,6 +136,7 @@ def test_names_from_outside_are_no_html(masks):
     assert "<img" not in html
     assert html.count("&lt;img src=x onerror=alert(1)&gt;") == 2  # as a row and as a column
     assert "<img" not in show.markdown(name).data
+    assert "[" not in show.markdown("[b](javascript:alert(1))").data
 
 
 def test_readable_tables_share_no_styles(masks):

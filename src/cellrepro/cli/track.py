@@ -15,7 +15,9 @@ from cellrepro.show.answers.tracking import tracking_answer
 
 @verb()
 def track(
-    runs: Annotated[list[str], Argument(help="KEY/REPEAT of the store, one or several")],
+    runs: Annotated[
+        list[str], Argument(help="KEY, KEY/REPEAT or KEY/MACHINE/REPEAT, one or several")
+    ],
     tracking_uri: Annotated[
         str | None, Option(help="address of the tracker; default MLFLOW_TRACKING_URI")
     ] = None,

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from cellrepro.asked import defaults
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput
+from cellrepro.exchange.bundle import ENDING, Bundle, bundle_text
+from cellrepro.exchange.kept_passports import passports_of
+from cellrepro.exchange.passport_export import repeats_meant
 from cellrepro.exchange.tracked_record import tracked_record
 from cellrepro.extras import absent, needs
 from cellrepro.progress import Progress, progress
@@ -44,6 +47,9 @@ _MOST_METRICS = 1000
 """That MLflow takes in one call; of parameters and tags a tenth of it."""
 _MOST_TEXTS = 100
 _KNOWN_BY = "cellrepro.manifest"
+_PASSPORT_TAG = "cellrepro.passport"
+PASSPORT = f"passport{ENDING}"
+"""File of a run in MLflow: the passport, with the receipts that there are."""
 _MOST_LETTERS = 300
 """Of what MLflow says when it refuses."""
 _NAME_AND_PASSWORD = re.compile("://[^/]*@")
@@ -128,7 +134,8 @@ def track(
     Parameters
     ----------
     references : str or sequence of str
-        ``KEY``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT`` of each.
+        ``KEY`` for all repeats of a run, ``KEY/MACHINE`` for those of one machine, ``KEY/REPEAT``
+        or ``KEY/MACHINE/REPEAT`` for one.
     store : str or Path
         Folder of finished runs.
     tracking_uri : str, optional
@@ -157,7 +164,9 @@ def track(
     if not named:
         raise BadInput("no run was named; expected KEY/REPEAT of the store, one or several")
     files = [*([WEIGHTS] if weights else []), *([NOTEBOOK] if notebook else [])]
-    uploads = [_Upload.of(reference, Store(store), files) for reference in named]
+    opened_store = Store(store)
+    repeats = [repeat for each in named for repeat in repeats_meant(each, opened_store)]
+    uploads = [_Upload.of(repeat, opened_store, files) for repeat in dict.fromkeys(repeats)]
     with variables_of_the_client():
         tracker = _Tracker.reached(tracking_uri, experiment)
         with progress(len(uploads), "track") as bar:
@@ -175,18 +184,21 @@ class _Upload:
     Attributes
     ----------
     repeat : Repeat
+    passports : Bundle
+        Its current passport, then receipts and what came before.
     tags : dict of str to str
         They may change as the store grows, all else may not.
     files : tuple of Path
+        Beside the passport.
     """
 
     repeat: Repeat
+    passports: Bundle
     tags: Mapping[str, str]
     files: tuple[Path, ...]
 
     @classmethod
-    def of(cls, reference: str, store: Store, files: Sequence[str]) -> _Upload:
-        repeat = store.find(reference)
+    def of(cls, repeat: Repeat, store: Store, files: Sequence[str]) -> _Upload:
         repeat.refuse_damage()
         for name in files:
             if not repeat.has(name):
@@ -195,7 +207,9 @@ class _Upload:
                     "that has one"
                 )
         paths = [repeat.folder / MANIFEST, *(repeat.file(name) for name in files)]
-        return cls(repeat, _tags(repeat, store), tuple(paths))
+        passports = passports_of([repeat], store=store)
+        tags = _tags(repeat, store) | {_PASSPORT_TAG: passports.passports[0].digest}
+        return cls(repeat, passports, tags, tuple(paths))
 
 
 def _tags(repeat: Repeat, store: Store) -> dict[str, str]:
@@ -289,6 +303,7 @@ class _Tracker:
             self.client.log_batch(run_id, metrics=values)
         for path in upload.files:
             self.client.log_artifact(run_id, str(path))
+        self._log_passport(run_id, upload)
         self.client.log_batch(run_id, tags=[RunTag(*item) for item in upload.tags.items()])
         self.client.set_terminated(run_id, status=_FINISHED, end_time=record.ended)
         return run_id
@@ -301,6 +316,8 @@ class _Tracker:
         changed = {
             name: value for name, value in upload.tags.items() if run.data.tags.get(name) != value
         }
+        if _PASSPORT_TAG in changed:
+            self._log_passport(run_id, upload)
         if changed:
             self.client.log_batch(run_id, tags=[RunTag(*item) for item in changed.items()])
         there = {artifact.path for artifact in self.client.list_artifacts(run_id)}
@@ -308,6 +325,9 @@ class _Tracker:
         for path in missing:
             self.client.log_artifact(run_id, str(path))
         return (*changed, *(path.name for path in missing))
+
+    def _log_passport(self, run_id: str, upload: _Upload) -> None:
+        self.client.log_text(run_id, f"{bundle_text(upload.passports.attestations)}\n", PASSPORT)
 
     def _url(self, run_id: str) -> str | None:
         if not self.address.startswith(("http://", "https://")):

@@ -82,7 +82,10 @@ def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
 
 
 def markdown(text: str) -> Markdown:
-    """Show sentences on the page; names in them come from outside, so nothing counts as HTML."""
+    """Show sentences on the page; names in them come from outside: no HTML, no link, no picture.
+
+    A link would be followed: Jupyter cleans nothing of what was executed in it.
+    """
     from IPython.display import Markdown
 
-    return Markdown(html.escape(text, quote=False))
+    return Markdown(html.escape(text, quote=False).replace("[", "&#91;"))
