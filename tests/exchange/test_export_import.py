@@ -10,6 +10,7 @@ import zipfile
 import pytest
 
 import cellrepro
+from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
 from cellrepro.exchange.image_folders import find_images, folder_of_inputs
@@ -261,7 +262,7 @@ def test_a_selection(planted_store):
         ([], {"seed": 99}, "holds no such run"),
         ([], {"sed": 1}, "expected seed"),
         (["{key}/7"], {}, "repeat 7 of"),
-        (["{key}/nowhere"], {}, "names no machine"),
+        (["{key}/nowhere"], {}, "names no repeat"),
         (["missing.yaml"], {}, "missing.yaml"),
     ],
 )
@@ -454,3 +455,29 @@ def test_what_a_killed_import_left_is_swept(store, file, tmp_path):
     assert subprocess.run(command, check=False).returncode == -9
     with Store(ours).staging() as area:
         assert [*area.parent.glob("*resumable*")] == []
+
+
+def test_the_command_line(store, file, tmp_path, invoke):
+    key = store.runs()[0].key
+    made = invoke("export", key[:4], file, "--store", store.root, "--images", "--json")
+    assert made.code == 0
+    assert made.json["digest"] == file_digest(file)
+    assert len(made.json["runs"]) == 2
+    assert len(made.json["notes"]) == 2  # no weights; the folder of images is not there
+    got = invoke("import", file, "--store", tmp_path / "ours", "--json")
+    assert [run["new"] for run in got.json["runs"]] == [True, True]
+    assert got.json["folder"] == str(tmp_path / "ours")
+    again = invoke("import", file, "--store", tmp_path / "ours")
+    assert again.out.endswith("2 were there before; the weights of 2 repeats are not in the file\n")
+    selected = tmp_path / "all.zip"
+    assert invoke("export", selected, "--where", "seed=0", "--store", store.root).code == 0
+    for wrong in (
+        ("export", selected, "--store", store.root),  # no run
+        ("export", key, "runs.tar", "--store", store.root),
+        ("export", key, tmp_path / "x.intoto.jsonl", "--weights", "--store", store.root),
+        ("import", tmp_path / "none.zip"),
+        ("import", store.runs()[0].repeats[0].weights),
+    ):
+        answer = invoke(*wrong)
+        assert answer.code == 2
+        assert answer.err.startswith("cellrepro: ")

@@ -228,6 +228,10 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
     ),
     "export": (
         Example(
+            "One file with a run, its networks and its images, for someone who will check it",
+            "cellrepro export 0a1b2c3d runs.cellrepro.zip --weights --images",
+        ),
+        Example(
             "A small file that says what was asked for, what came out and on what, signed by you",
             "cellrepro export 0a1b2c3d run.intoto.jsonl --sign ~/.ssh/id_ed25519.pub",
         ),

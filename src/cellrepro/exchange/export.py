@@ -17,7 +17,7 @@ from cellrepro.exchange.archive.writing import Outgoing, write_archive
 from cellrepro.exchange.bundle import bundle_text, parse_bundle
 from cellrepro.exchange.crate import CratePart, crate_json
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS, find_images, find_network
-from cellrepro.exchange.kept_passports import attestations_of
+from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import Signer, find_signer
 from cellrepro.model.weight_sources import started_from
@@ -58,13 +58,15 @@ class Exported(Result):
     labels: tuple[str, ...]
     notes: tuple[str, ...]
 
+    def held(self) -> str:
+        """Count the repeats, and say how large the file is."""
+        megabytes = grouped(self.n_bytes / 1e6)
+        n_repeats = amount(len(self.runs), "repeat")
+        return f"{self.file} holds {n_repeats}, {megabytes} MB; SHA-256 {self.digest}"
+
     def sentence(self) -> str:
-        """Count the repeats, and say how large the file is and what it lacks."""
-        held = (
-            f"{self.file} holds {amount(len(self.runs), 'repeat')}, "
-            f"{grouped(self.n_bytes / 1e6)} MB; SHA-256 {self.digest}"
-        )
-        return "; ".join([held, *self.notes])
+        """Say what is in the file, and what is not."""
+        return "; ".join([self.held(), *self.notes])
 
     def rows(self) -> list[Row]:
         """Give each repeat."""
@@ -92,8 +94,9 @@ def export_runs(
     Parameters
     ----------
     runs : str or sequence of str
-        ``KEY``, ``KEY/REPEAT``, ``KEY/MACHINE/REPEAT``, or a grid file for all its specs; an empty
-        sequence with ``where`` means all runs.
+        ``KEY`` for all repeats of a run, ``KEY/MACHINE`` for those of one machine, ``KEY/REPEAT``
+        or ``KEY/MACHINE/REPEAT`` for one, a grid file for all its specs; an empty sequence with
+        ``where`` means all runs.
     file : str or Path
         ``NAME.cellrepro.zip``; nothing may be there.
     where : mapping of str to object, optional
@@ -227,18 +230,10 @@ class _Gathering:
 
     def passports(self, signer: Signer | None) -> bytes:
         """The passports of all repeats, signed where there is a signer, then their receipts."""
-        passports = []
-        receipts = []
-        for repeat in self._repeats:
-            text = bundle_text(attestations_of(self._store, repeat))
-            bundle = parse_bundle(text.encode(), where=f"the passport of {repeat.name}")
-            passports += [passport.attestation for passport in bundle.passports]
-            receipts += [receipt.attestation for receipt in bundle.receipts]
-        if signer is not None:
-            passports = [attestation.signed_by(signer) for attestation in passports]
-        text = f"{bundle_text([*passports, *receipts])}\n"
-        parse_bundle(text.encode(), where=f"{PASSPORTS} of {amount(len(self._repeats), 'repeat')}")
-        return text.encode()
+        bundle = passports_of(self._repeats, store=self._store, signer=signer)
+        text = f"{bundle_text(bundle.attestations)}\n".encode()
+        parse_bundle(text, where=f"{PASSPORTS} of {amount(len(self._repeats), 'repeat')}")
+        return text
 
     # -- what lies beside them
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +13,11 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import ENDING, Bundle, bundle_text
 from cellrepro.exchange.kept_passports import keep_passports, passports_of
 from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import find_signer
+from cellrepro.progress import print_note
 from cellrepro.results import Result, Row
-from cellrepro.store.repeat_names import Reference, repeats_of_one_machine
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
 from cellrepro.store.whole_files import write_whole
 from cellrepro.words import amount
 
@@ -73,6 +74,7 @@ def export_passports(
     runs: str | Sequence[str],
     file: str | Path,
     *,
+    where: Mapping[str, object] | None = None,
     sign: str | Path | None = None,
     store: str | Path = defaults.STORE,
 ) -> ExportedPassports:
@@ -82,9 +84,12 @@ def export_passports(
     ----------
     runs : str or sequence of str
         ``KEY`` for all repeats of a run, ``KEY/MACHINE`` for those of one machine, ``KEY/REPEAT``
-        or ``KEY/MACHINE/REPEAT`` for one.
+        or ``KEY/MACHINE/REPEAT`` for one, a grid file for all its specs; an empty sequence with
+        ``where`` means all runs.
     file : str or Path
         ``NAME.intoto.jsonl``; nothing may be there.
+    where : mapping of str to object, optional
+        Only runs with these values, as of ``cellrepro list --where``.
     sign : str or Path, optional
         ``KEY.pub``, an Ed25519 key of OpenSSH: signed by the ssh-agent, else with the key file
         beside it.
@@ -107,11 +112,12 @@ def export_passports(
     opened_store = Store(store)
     signer = None if sign is None else find_signer(sign)
     references = [runs] if isinstance(runs, str) else runs
-    meant = [repeat for each in references for repeat in repeats_meant(each, opened_store)]
-    repeats = [*dict.fromkeys(meant)]
-    for repeat in repeats:
+    selection = select_repeats(opened_store, references, where=where)
+    for note in selection.notes:
+        print_note(note)
+    for repeat in selection.repeats:
         repeat.refuse_damage()
-    bundle = passports_of(repeats, store=opened_store, signer=signer)
+    bundle = passports_of(selection.repeats, store=opened_store, signer=signer)
     text = bundle_text(bundle.attestations)
     write_whole(path, text)
     _keep(opened_store, bundle)
@@ -145,36 +151,3 @@ def _keep(store: Store, bundle: Bundle) -> None:
             f"note: the store {store.root} cannot be written ({error}): no passport is kept in it"
         )
         print(note, file=sys.stderr)
-
-
-def repeats_meant(reference: str, store: Store) -> list[Repeat]:
-    """The repeats that are handed over under a name.
-
-    Parameters
-    ----------
-    reference : str
-        ``KEY``, ``KEY/MACHINE``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT``; of keys and machines
-        the first letters are enough.
-    store : Store
-
-    Returns
-    -------
-    list of Repeat
-        All repeats of the run, or of the machine, or the one that is named.
-
-    Raises
-    ------
-    BadInput
-        If it names none, or several runs.
-    """
-    run = store.find_run(reference.partition("/")[0])
-    named = Reference.parse(reference, run)
-    if named.index is not None:
-        return repeats_of_one_machine(run, named.machine, [named.index])
-    meant = [repeat for repeat in run.repeats if repeat.machine.startswith(named.machine)]
-    if not meant:
-        raise BadInput(
-            f"{reference!r} names no repeat; expected KEY, KEY/MACHINE, KEY/REPEAT or "
-            f"KEY/MACHINE/REPEAT of {run.listed()}"
-        )
-    return meant

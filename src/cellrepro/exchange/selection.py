@@ -45,7 +45,7 @@ def select_repeats(
     references : sequence of str
         ``KEY`` and ``KEY/MACHINE`` for all their repeats, ``KEY/REPEAT``, ``KEY/MACHINE/REPEAT``,
         or grid files, ``NAME.yaml``, for all their specs. Of keys and machines the first letters
-        are enough. None of them means all runs of the store.
+        are enough. None of them, with ``where``, means all runs of the store.
     where : mapping of str to object, optional
         Only those with these values, as of `cellrepro.store.wanted.has_values`.
 
@@ -71,7 +71,7 @@ def select_repeats(
             repeats: Iterable[Repeat] = of_grid.repeats
             notes += of_grid.notes
         else:
-            repeats = _of_reference(store, reference)
+            repeats = repeats_meant(reference, store)
         found |= {repeat.name: repeat for repeat in repeats}
     if not references:
         found = {repeat.name: repeat for run in store.runs() for repeat in run.repeats}
@@ -87,22 +87,37 @@ def _order(repeat: Repeat) -> tuple[str, str, int]:
     return repeat.spec.key, repeat.machine, repeat.index
 
 
-def _of_reference(store: Store, reference: str) -> Sequence[Repeat]:
+def repeats_meant(reference: str, store: Store) -> list[Repeat]:
+    """The repeats that are handed over under a name.
+
+    Parameters
+    ----------
+    reference : str
+        ``KEY``, ``KEY/MACHINE``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT``; of keys and machines
+        the first letters are enough.
+    store : Store
+
+    Returns
+    -------
+    list of Repeat
+        All repeats of the run, or of the machine, or the one that is named.
+
+    Raises
+    ------
+    BadInput
+        If it names none, or several runs.
+    """
     run = store.find_run(reference.partition("/")[0])
-    parsed = Reference.parse(reference, run)
-    if parsed.index is not None:
-        return repeats_of_one_machine(run, parsed.machine, [parsed.index])
-    repeats = [
-        repeat
-        for machine, by_index in run.machines.items()
-        if machine.startswith(parsed.machine)
-        for repeat in by_index.values()
-    ]
-    if not repeats:
+    named = Reference.parse(reference, run)
+    if named.index is not None:
+        return repeats_of_one_machine(run, named.machine, [named.index])
+    meant = [repeat for repeat in run.repeats if repeat.machine.startswith(named.machine)]
+    if not meant:
         raise BadInput(
-            f"{reference!r} names no machine of {run.key}; expected one of {run.listed()}"
+            f"{reference!r} names no repeat; expected KEY, KEY/MACHINE, KEY/REPEAT or "
+            f"KEY/MACHINE/REPEAT of {run.listed()}"
         )
-    return repeats
+    return meant
 
 
 def _of_grid(store: Store, file: str) -> Selection:

@@ -11,6 +11,7 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.words import amount
 
 if TYPE_CHECKING:
+    from cellrepro.exchange.export import Exported
     from cellrepro.exchange.passport_export import ExportedPassports
 
 
@@ -40,6 +41,47 @@ class ExportedPassportsDocument:
     passports: Mapping[str, str]
     receipts: int
     signed_by: str | None
+
+
+@dataclass(frozen=True)
+class ExportedRunsDocument:
+    """What ``cellrepro export RUNS NAME.cellrepro.zip --json`` prints.
+
+    Attributes
+    ----------
+    file : Path
+        The new file.
+    digest : str
+        SHA-256 of the file.
+    runs : sequence of str
+        KEY/MACHINE/REPEAT of each repeat that is in it.
+    bytes : int
+        Its size.
+    notes : sequence of str
+        What is not in it though it might be expected, a sentence each.
+    """
+
+    file: Path
+    digest: str
+    runs: Sequence[str]
+    bytes: int
+    notes: Sequence[str]
+
+
+def exported_runs_answer(exported: Exported) -> Answer[ExportedRunsDocument]:
+    """Answer with what is in a new file of runs, and what is not."""
+    document = ExportedRunsDocument(
+        file=exported.file,
+        digest=exported.digest,
+        runs=exported.runs,
+        bytes=exported.n_bytes,
+        notes=exported.notes,
+    )
+    lines = [
+        f"  {name}  {label}" for name, label in zip(exported.runs, exported.labels, strict=True)
+    ]
+    notes = [f"note: {note}" for note in exported.notes]
+    return Answer(document, [exported.held(), *lines, *notes])
 
 
 def exported_passports_answer(
