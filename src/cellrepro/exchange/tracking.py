@@ -21,7 +21,7 @@ from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import ENDING, Bundle, bundle_text
 from cellrepro.exchange.kept_passports import passports_of
-from cellrepro.exchange.passport_export import repeats_meant
+from cellrepro.exchange.selection import repeats_meant
 from cellrepro.exchange.tracked_record import tracked_record
 from cellrepro.extras import absent, needs
 from cellrepro.progress import Progress, progress
