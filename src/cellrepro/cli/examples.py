@@ -263,6 +263,10 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
             "Make the lab in the new folder lab; your Cellpose stays as it is",
             "cellrepro setup lab",
         ),
+        Example(
+            "The same with the versions with which a run was made",
+            "cellrepro setup lab_of_basel --like basel.intoto.jsonl",
+        ),
     ),
 }
 """Of every command, by its words after ``cellrepro``."""

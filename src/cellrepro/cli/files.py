@@ -59,12 +59,26 @@ def set_up_lab(
     python: Annotated[
         str | None, Option(help="the interpreter to make it with; default the one that runs this")
     ] = None,
+    like: Annotated[
+        str | None, Option(help="a passport, whose versions of the numeric libraries it gets")
+    ] = None,
 ) -> Reply:
     """Make the full lab in an environment of its own; nothing that is installed changes."""
+    from cellrepro.exchange.lab_like import make_lab_like
     from cellrepro.process.lab import make_lab
 
-    lab = make_lab(folder, python=python)
+    if like is None:
+        lab = make_lab(folder, python=python)
+    else:
+        lab = make_lab_like(like, folder, python=python)
     document = {"python": lab.python, "command": lab.command, "version": lab.version}
+    if like is not None:
+        lines = [
+            f"the lab with the versions of {like} is in {lab.folder}, and nothing that was "
+            "installed has changed",
+            f"compute the run again there: {lab.command} verify {like} --replay --data FOLDER",
+        ]
+        return Reply(Answer(document, lines))
     lines = [
         f"the lab is in {lab.folder}, and nothing that was installed has changed",
         "commands that need it now run there: cellrepro doctor",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from cellrepro.asked.spec import Spec
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.exchange.given import Given
 from cellrepro.exchange.image_folders import find_images, find_network, is_on_another_computer
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
@@ -42,28 +42,6 @@ class Recorded:
     spec: Spec
     data_path: str | None = None
     model_path: str | None = None
-
-
-@dataclass(frozen=True)
-class Given:
-    """What the reader gives for a replay.
-
-    Attributes
-    ----------
-    data : Path or None
-        The folder of images; none looks where it was, and what came with the run.
-    model : str or None
-        The network from which the run started; none looks in the same places.
-    profile : str or None
-        Instead of the one that was asked for; the replay then is a run of its own.
-    command : sequence of str
-        The program that was wrapped, with its words, or the function.
-    """
-
-    data: Path | None = None
-    model: str | None = None
-    profile: str | None = None
-    command: Sequence[str] = ()
 
 
 def plan_again(recorded: Recorded, given: Given, store: Store) -> Plan:

@@ -4,36 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
-from cellrepro.exchange.bundle import ENDING, bundle_of, bundle_text, read_bundle
+from cellrepro.exchange.bundle import bundle_of, bundle_text, read_bundle
 from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.exchange.receipt import receipt_statement
 from cellrepro.exchange.replay import Replay
 from cellrepro.exchange.signed.signer import Signer
 from cellrepro.store.store import Store
 from cellrepro.store.whole_files import write_whole
-
-
-def check_receipt_file(file: Path) -> None:
-    """Refuse a file to which no receipt can be added, before anything is computed.
-
-    Parameters
-    ----------
-    file : Path
-        A bundle, which need not exist.
-
-    Raises
-    ------
-    BadInput
-        If it is named otherwise, its folder is missing, or it is there and is no bundle.
-    """
-    if not file.name.endswith(ENDING) or file.name == ENDING:
-        raise BadInput(f"--receipt is {file}; expected a name that ends with {ENDING}")
-    if not file.parent.is_dir():
-        raise BadInput(f"{file.parent} is no folder; expected one that is there: make it first")
-    if file.exists():
-        read_bundle(file)
 
 
 def add_receipt(

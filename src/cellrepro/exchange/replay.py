@@ -16,8 +16,9 @@ from cellrepro.changes.comparison import Comparison
 from cellrepro.divergence.find import diverge
 from cellrepro.divergence.result import Divergence
 from cellrepro.errors import CellreproError
+from cellrepro.exchange.given import Given
 from cellrepro.exchange.passport import Passport, passport_of, utc_time
-from cellrepro.exchange.plan_again import Given, Recorded, plan_again
+from cellrepro.exchange.plan_again import Recorded, plan_again
 from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence, Receipt
 from cellrepro.exchange.records import JsonObject
 from cellrepro.progress import print_note

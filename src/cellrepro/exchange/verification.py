@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cellrepro.asked import defaults
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.bundle import ENDING, read_bundle
 from cellrepro.exchange.export_check import check_export
-from cellrepro.exchange.importing import import_runs
-from cellrepro.exchange.kept_passports import keep_attestations
-from cellrepro.exchange.passport import Passport
-from cellrepro.exchange.plan_again import Given
+from cellrepro.exchange.given import Given, WantedReplay
 from cellrepro.exchange.problem import Problem
-from cellrepro.exchange.receipt_writing import add_receipt, check_receipt_file
-from cellrepro.exchange.replay import Replay
-from cellrepro.exchange.replay import replay as replay_run
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.envelope import SignatureCheck
 from cellrepro.exchange.signed.keys import read_allowed_signers
-from cellrepro.exchange.signed.signer import Signer, find_signer
+from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.exchange.target_check import (
     Checking,
     TargetFindings,
@@ -36,7 +30,10 @@ from cellrepro.exchange.verified import VerifiedRepeat, worst_signature
 from cellrepro.results import Result, Row
 from cellrepro.same.verdicts import Verdict
 from cellrepro.store.store import Store
-from cellrepro.words import amount, joined, some
+from cellrepro.words import amount, joined
+
+if TYPE_CHECKING:
+    from cellrepro.exchange.replay import Replay
 
 TargetKind = Literal["run", "passport", "file", "store"]
 
@@ -196,8 +193,13 @@ def verify(
     """
     kind = kind_of(target)
     given = Given(None if data is None else Path(data), model, profile, tuple(command))
-    wanted = _WantedReplay(given, run, None if receipt is None else Path(receipt), sign)
-    wanted.refuse_idle(kind, replay=replay)
+    wanted = WantedReplay(
+        given=given,
+        run=run,
+        receipt=None if receipt is None else Path(receipt),
+        signs=sign is not None,
+    )
+    wanted.refuse_idle(replay=replay, is_store=kind == "store")
     signer = None if sign is None else find_signer(sign)
     checking = Checking(
         store=Store(store),
@@ -221,7 +223,16 @@ def verify(
     if verification.problems:
         note = "it was not computed again, since it is not as it was made"
         return dataclasses.replace(verification, notes=(*verification.notes, note))
-    return _replayed(verification, wanted, signer, checking)
+    from cellrepro.exchange.replayed_target import replay_one  # which needs PyTorch
+
+    found, notes = replay_one(
+        verification.repeats,
+        wanted,
+        signer=signer,
+        checking=checking,
+        file=Path(target) if kind == "file" else None,
+    )
+    return dataclasses.replace(verification, replay=found, notes=(*verification.notes, *notes))
 
 
 def _found(target: str | Path, kind: TargetKind, checking: Checking) -> TargetFindings:
@@ -236,128 +247,6 @@ def _found(target: str | Path, kind: TargetKind, checking: Checking) -> TargetFi
             return check_whole_store(store, dataclasses.replace(checking, store=store))
         case "run":
             return check_runs(select_repeats(checking.store, [str(target)]).repeats, checking)
-
-
-@dataclass(frozen=True)
-class _WantedReplay:
-    """What was asked for of a replay."""
-
-    given: Given
-    run: str | None
-    receipt: Path | None
-    sign: str | Path | None
-
-    def refuse_idle(self, kind: TargetKind, *, replay: bool) -> None:
-        """Refuse what would do nothing, and what cannot be written, before anything is done."""
-        options = {
-            "run": self.run,
-            "model": self.given.model,
-            "profile": self.given.profile,
-            "a command": self.given.command or None,
-            "receipt": self.receipt,
-            "sign": self.sign,
-        }
-        idle = [name for name, value in options.items() if value is not None]
-        if idle and not replay:
-            raise BadInput(
-                f"{joined(idle)} would do nothing, as nothing is computed again: give --replay, or "
-                "leave it out"
-            )
-        if replay and kind == "store":
-            raise BadInput(
-                "a whole store is not computed again: name a run of it, KEY/REPEAT, with --store"
-            )
-        if self.sign is not None and self.receipt is None:
-            raise BadInput("sign is given without receipt, so there is nothing to sign: give both")
-        if self.receipt is not None:
-            check_receipt_file(self.receipt)
-
-
-def _replayed(
-    verification: Verification,
-    wanted: _WantedReplay,
-    signer: Signer | None,
-    checking: Checking,
-) -> Verification:
-    """Compute the run of a verified target again."""
-    store = checking.store
-    original, notes = chosen(verification.repeats, wanted.run)
-    if verification.kind == "file":
-        imported = import_runs(verification.target, store=store.root, quiet=checking.quiet)
-        notes.append(str(imported))
-    stored = store.repeat(original.key, original.machine, original.repeat)
-    found = replay_run(original, wanted.given, stored=stored, store=store, quiet=checking.quiet)
-    if wanted.receipt is not None:
-        add_receipt(found, wanted.receipt, signer=signer, store=store)
-        notes.append(f"the receipt was added to {wanted.receipt}")
-    if found.verdict != Verdict.IDENTICAL:
-        notes += _offered_environment(found, store)
-    return dataclasses.replace(verification, replay=found, notes=(*verification.notes, *notes))
-
-
-def chosen(repeats: Sequence[VerifiedRepeat], run: str | None) -> tuple[Passport, list[str]]:
-    """Which of several repeats is computed again.
-
-    Parameters
-    ----------
-    repeats : sequence of VerifiedRepeat
-    run : str or None
-        As the user named it.
-
-    Returns
-    -------
-    tuple of Passport and list of str
-        The repeat, and what is to be said of the others.
-
-    Raises
-    ------
-    BadInput
-        If none has this name, or they are of several runs.
-    """
-    passports = {one.name: one.passport for one in repeats if _is_meant(one.name, run or "")}
-    names = sorted(passports)
-    if not names:
-        known = some(sorted(one.name for one in repeats), 8)
-        meant = f"--run is {run!r}; expected one of {known}" if run else "there is no run in it"
-        raise BadInput(f"nothing can be computed again: {meant}")
-    keys = {passport.key for passport in passports.values()}
-    if len(keys) > 1:
-        raise BadInput(
-            f"it holds {len(keys)} runs, and one is computed again at a time: choose with --run "
-            f"KEY one of {some(names, 8)}"
-        )
-    notes = []
-    if len(names) > 1:
-        notes.append(f"of {amount(len(names), 'repeat')} {names[0]} was computed again")
-    return passports[names[0]], notes
-
-
-def _is_meant(name: str, reference: str) -> bool:
-    """Whether ``KEY``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT`` means a repeat."""
-    key, machine, index = name.split("/")
-    named_key, *rest = reference.split("/")
-    if not key.startswith(named_key):
-        return False
-    if rest and rest[-1].isdecimal() and rest.pop() != index:
-        return False
-    return not rest or (len(rest) == 1 and machine.startswith(rest[0]))
-
-
-def _offered_environment(found: Replay, store: Store) -> Iterator[str]:
-    """How to get the versions of the passport, where these are not installed here."""
-    differing = {
-        name.removeprefix("versions."): values
-        for name, values in found.environment.items()
-        if name.startswith("versions.") and name != "versions.cellrepro"
-    }
-    if not differing:
-        return
-    passport = keep_attestations(store, found.original.name, [found.original.attestation])
-    versions = [f"{name} {values.theirs}, here {values.here}" for name, values in differing.items()]
-    yield (
-        f"other versions computed the original ({some(versions, 4)}): `cellrepro setup FOLDER "
-        f"--like {passport}` makes an environment with them, in which it can be computed again"
-    )
 
 
 def kind_of(target: str | Path) -> TargetKind:

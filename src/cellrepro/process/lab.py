@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -34,6 +35,8 @@ LOCK = Path(__file__).with_name("lab.lock")
 _OLDEST = (3, 10)
 _NEWEST = (3, 13)
 _MARK = ".cellrepro-lab"
+_PINNED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)==\S+")
+_OF_PYTORCH = re.compile(r"nvidia-|cuda-|triton")
 _GIGABYTES = {"Linux": 7}
 _GIGABYTES_ELSEWHERE = 3  # where PyTorch brings no CUDA
 
@@ -73,7 +76,12 @@ class Lab:
         return Path(sys.prefix).resolve() == self.folder.resolve()
 
 
-def make_lab(folder: str | Path, *, python: str | None = None) -> Lab:
+def make_lab(
+    folder: str | Path,
+    *,
+    python: str | None = None,
+    versions: Mapping[str, str] | None = None,
+) -> Lab:
     """Make the lab in an environment of its own; it is found from then on.
 
     Parameters
@@ -83,6 +91,9 @@ def make_lab(folder: str | Path, *, python: str | None = None) -> Lab:
         date.
     python : str, optional
         The interpreter that it is made with; by default the one that runs this.
+    versions : mapping of str to str, optional
+        Of packages, by name, which it is to have instead of those of the lock. Such a lab is for
+        one purpose: it is not the one that is found from then on.
 
     Returns
     -------
@@ -103,9 +114,10 @@ def make_lab(folder: str | Path, *, python: str | None = None) -> Lab:
     _refuse_intel_mac()
     _refuse_other_pythons(interpreter)
     with locked(target, wait=True):
-        _bring_up_to_date(_environment(target), interpreter)
+        _bring_up_to_date(_environment(target), interpreter, versions)
     lab = Lab(target, __version__)
-    _remember(lab)
+    if versions is None:
+        _remember(lab)
     return lab
 
 
@@ -152,17 +164,21 @@ def _read_lab(folder: Path) -> Lab | None:
         return None
 
 
-def _bring_up_to_date(environment: LockedEnvironment, interpreter: str) -> None:
+def _bring_up_to_date(
+    environment: LockedEnvironment, interpreter: str, versions: Mapping[str, str] | None
+) -> None:
     """Install what the lock and this package say, unless just that was installed before."""
     uv = _uv()
     try:
         with tempfile.TemporaryDirectory() as scratch:
             wheel = write_own_wheel(Path(scratch))
-            made = {
+            made: dict[str, object] = {
                 "version": __version__,
                 "lock": file_digest(LOCK),
                 "package": file_digest(wheel),
             }
+            if versions is not None:
+                made["versions"] = dict(versions)
             if environment.ready.exists():
                 if json.loads(environment.ready.read_text(encoding="utf-8")) == made:
                     return
@@ -171,7 +187,10 @@ def _bring_up_to_date(environment: LockedEnvironment, interpreter: str) -> None:
                 environment.refuse_folder_of_others()
                 _announce(environment.folder)
                 environment.make(interpreter, uv=uv)
-            environment.install(uv=uv, verbose=sys.stderr.isatty())
+            if versions is None:
+                environment.install(uv=uv, verbose=sys.stderr.isatty())
+            else:
+                _install_versions(environment, wheel, versions, uv)
             environment.install_package("--force-reinstall", str(wheel))
     except FolderTaken as failure:
         raise BadInput(str(failure)) from failure
@@ -179,6 +198,34 @@ def _bring_up_to_date(environment: LockedEnvironment, interpreter: str) -> None:
         raise NotPossibleHere(str(failure)) from failure
     environment.compile_what_runs()
     write_whole(environment.ready, json.dumps(made, indent=1))
+
+
+def _install_versions(
+    environment: LockedEnvironment, wheel: Path, versions: Mapping[str, str], uv: Sequence[str]
+) -> None:
+    """Install the lab with some versions of its packages, and the rest as the lock has it."""
+    pins = [f"{name}=={version}" for name, version in versions.items()]
+    is_had = environment.install_resolved(
+        [f"cellrepro[lab] @ {wheel.as_uri()}", *pins],
+        constraints=[*_of_the_lock({*versions})],
+        uv=uv,
+        verbose=sys.stderr.isatty(),
+    )
+    if not is_had:
+        raise SetUpFailed(
+            f"{', '.join(pins)} cannot be installed together for this Python and system: the lines "
+            "above say which of them is not to be had. A different Python may have it (--python), "
+            f"or a different kind of computer; {environment.again} begins anew"
+        )
+
+
+def _of_the_lock(without: Collection[str]) -> Iterator[str]:
+    """The versions of the lock, but for some packages and for what PyTorch brings for GPUs."""
+    for line in LOCK.read_text(encoding="utf-8").splitlines():
+        pinned = _PINNED.match(line)
+        if pinned is None or pinned["name"] in without or _OF_PYTORCH.match(pinned["name"]):
+            continue
+        yield line.removesuffix("\\").strip()
 
 
 def _announce(folder: Path) -> None:

@@ -174,6 +174,42 @@ class LockedEnvironment:
             without_uv.write_text(lock.replace(entry[0] if entry else "", ""), encoding="utf-8")
             self._run(*pip, "--require-hashes", "-r", str(without_uv))
 
+    def install_resolved(
+        self,
+        requirements: Sequence[str],
+        *,
+        constraints: Sequence[str],
+        uv: Sequence[str] = (),
+        verbose: bool = False,
+    ) -> bool:
+        """Install what is required and all that it needs, as uv or pip finds it.
+
+        Parameters
+        ----------
+        requirements : sequence of str
+            With versions, where these matter.
+        constraints : sequence of str
+            Versions of others, which are kept unless they do not go with what is required.
+        uv : sequence of str
+            A command that starts uv; pip installs where there is none.
+        verbose : bool
+            Whether it shows its progress on standard error.
+
+        Returns
+        -------
+        bool
+            False where that cannot be had; why stands on standard error.
+        """
+        quiet = () if verbose else ("--quiet",)
+        with_uv = [*uv, "pip", "install", *quiet, "--python", str(self.python)]
+        command = with_uv if uv else [str(self.python), *_PIP, *quiet]
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch, "constraints.txt")
+            file.write_text("".join(f"{line}\n" for line in constraints), encoding="utf-8")
+            return succeeds(*command, "--constraint", str(file), *requirements) or succeeds(
+                *command, *requirements
+            )
+
     def install_package(self, *what: str) -> None:
         """Install this package, without what it needs: the lock has that.
 

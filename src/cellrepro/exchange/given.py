@@ -1,0 +1,105 @@
+"""What a reader gives for the replay of a run that was made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.errors import BadInput
+from cellrepro.exchange.bundle import ENDING, read_bundle
+from cellrepro.words import joined
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the reader gives for a replay.
+
+    Attributes
+    ----------
+    data : Path or None
+        The folder of images; none looks where it was, and what came with the run.
+    model : str or None
+        The network from which the run started; none looks in the same places.
+    profile : str or None
+        Instead of the one that was asked for; the replay then is a run of its own.
+    command : sequence of str
+        The program that was wrapped, with its words, or the function.
+    """
+
+    data: Path | None = None
+    model: str | None = None
+    profile: str | None = None
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class WantedReplay:
+    """What was asked for of a replay.
+
+    Attributes
+    ----------
+    given : Given
+    run : str or None
+        Which repeat of several, as the user named it.
+    receipt : Path or None
+        The bundle to which the receipt is added.
+    signs : bool
+        Whether the receipt is to be signed.
+    """
+
+    given: Given
+    run: str | None = None
+    receipt: Path | None = None
+    signs: bool = False
+
+    def refuse_idle(self, *, replay: bool, is_store: bool) -> None:
+        """Refuse what would do nothing, and what cannot be written, before anything is done.
+
+        Raises
+        ------
+        BadInput
+        """
+        options = {
+            "run": self.run,
+            "model": self.given.model,
+            "profile": self.given.profile,
+            "a command": self.given.command or None,
+            "receipt": self.receipt,
+            "sign": self.signs or None,
+        }
+        idle = [name for name, value in options.items() if value is not None]
+        if idle and not replay:
+            raise BadInput(
+                f"{joined(idle)} would do nothing, as nothing is computed again: give --replay, or "
+                "leave it out"
+            )
+        if replay and is_store:
+            raise BadInput(
+                "a whole store is not computed again: name a run of it, KEY/REPEAT, with --store"
+            )
+        if self.signs and self.receipt is None:
+            raise BadInput("sign is given without receipt, so there is nothing to sign: give both")
+        if self.receipt is not None:
+            check_receipt_file(self.receipt)
+
+
+def check_receipt_file(file: Path) -> None:
+    """Refuse a file to which no receipt can be added, before anything is computed.
+
+    Parameters
+    ----------
+    file : Path
+        A bundle, which need not exist.
+
+    Raises
+    ------
+    BadInput
+        If it is named otherwise, its folder is missing, or it is there and is no bundle.
+    """
+    if not file.name.endswith(ENDING) or file.name == ENDING:
+        raise BadInput(f"--receipt is {file}; expected a name that ends with {ENDING}")
+    if not file.parent.is_dir():
+        raise BadInput(f"{file.parent} is no folder; expected one that is there: make it first")
+    if file.exists():
+        read_bundle(file)
