@@ -58,6 +58,7 @@ class Record:
 
 RECORDS: Mapping[str, Record] = {
     "ImportedDocument": Record(f"{ANSWERS}.imported", "import"),
+    "ImportedPassportsDocument": Record(f"{ANSWERS}.imported", "import of .intoto.jsonl"),
     "ImportedRepeatDocument": Record(f"{ANSWERS}.imported", "A repeat of the file"),
     "VerificationDocument": Record(f"{ANSWERS}.verification", "verify"),
     "SignatureDocument": Record(f"{ANSWERS}.verification", "A signature"),

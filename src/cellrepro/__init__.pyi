@@ -68,6 +68,7 @@ from .determinism.seeds import seeded as seeded
 # Is it still what it was, and can somebody else check it?
 from .exchange.bundle import read_bundle as read_bundle
 from .exchange.passport_export import export_passports as export_passports
+from .exchange.passport_import import import_passports as import_passports
 from .exchange.export import export_runs as export_runs
 from .exchange.importing import import_runs as import_runs
 from .exchange.store_check import check_store as check_store

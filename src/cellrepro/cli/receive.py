@@ -10,9 +10,11 @@ import cellrepro
 from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, code_for, verb
 from cellrepro.cli.shared_options import MODEL_HELP, StoreOption
-from cellrepro.show.answers.imported import imported_answer
+from cellrepro.show.answers.imported import imported_answer, imported_passports_answer
 from cellrepro.show.answers.store_check import store_check_answer
 from cellrepro.show.answers.verification import verification_answer
+
+_PASSPORTS = ".intoto.jsonl"
 
 
 @verb()
@@ -66,10 +68,14 @@ def verify(
 
 @verb("import")
 def import_file(
-    file: Annotated[str, Argument(help="NAME.cellrepro.zip, as `cellrepro export` wrote it")],
+    file: Annotated[
+        str, Argument(help="NAME.cellrepro.zip, or NAME.intoto.jsonl with passports and receipts")
+    ],
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Check a file that was exported, and merge its runs into a store; nothing is overwritten."""
+    """Check a file that was exported, and merge it into a store; nothing is overwritten."""
+    if file.endswith(_PASSPORTS):
+        return Reply(imported_passports_answer(cellrepro.import_passports(file, store=store)))
     return Reply(imported_answer(cellrepro.import_runs(file, store=store)))
 
 

@@ -11,6 +11,7 @@ from cellrepro.show.answers.answer import Answer
 
 if TYPE_CHECKING:
     from cellrepro.exchange.importing import Imported, ImportedRepeat
+    from cellrepro.exchange.passport_import import ImportedPassports
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,51 @@ class ImportedDocument:
     runs: Sequence[ImportedRepeatDocument]
     folder: Path
     images: Sequence[Path]
+
+
+@dataclass(frozen=True)
+class ImportedPassportsDocument:
+    """What ``cellrepro import NAME.intoto.jsonl --json`` prints.
+
+    Attributes
+    ----------
+    runs : sequence of str
+        KEY/MACHINE/REPEAT of each run whose passport came.
+    folder : Path
+        The store.
+    receipts : int
+        Receipts that came.
+    new_receipts : int
+        Those of them that the store did not keep before.
+    """
+
+    runs: Sequence[str]
+    folder: Path
+    receipts: int
+    new_receipts: int
+
+
+def imported_passports_answer(imported: ImportedPassports) -> Answer[ImportedPassportsDocument]:
+    """Answer with a line for each receipt, and how many there are.
+
+    Parameters
+    ----------
+    imported : ImportedPassports
+
+    Returns
+    -------
+    Answer of ImportedPassportsDocument
+    """
+    bundle = imported.bundle
+    document = ImportedPassportsDocument(
+        runs=list(dict.fromkeys(passport.name for passport in bundle.passports)),
+        folder=imported.folder,
+        receipts=len(bundle.receipts),
+        new_receipts=imported.n_new_receipts,
+    )
+    receipts = [each.receipt for each in bundle.receipts]
+    lines = [f"{receipt.run} on {receipt.machine}: {receipt.verdict}" for receipt in receipts]
+    return Answer(document, [*lines, imported.sentence()])
 
 
 def imported_answer(imported: Imported) -> Answer[ImportedDocument]:

@@ -1,0 +1,140 @@
+"""Passports and receipts that came in a file of their own, into a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.asked import defaults
+from cellrepro.errors import BadInput
+from cellrepro.exchange.bundle import Bundle, read_bundle
+from cellrepro.exchange.kept_passports import keep_passports, kept_bundle
+from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.passport_check import contradictions
+from cellrepro.results import Result, Row
+from cellrepro.store.store import Store
+from cellrepro.words import amount
+
+
+@dataclass(frozen=True, repr=False)
+class ImportedPassports(Result):
+    """Passports and receipts that a store keeps now.
+
+    Attributes
+    ----------
+    file : Path
+        In which they came.
+    folder : Path
+        The store.
+    bundle : Bundle
+        What was in the file.
+    n_runs_here : int
+        Of the passports those whose run is in the store, too.
+    n_new_receipts : int
+        Receipts that the store did not keep before.
+    """
+
+    file: Path
+    folder: Path
+    bundle: Bundle
+    n_runs_here: int
+    n_new_receipts: int
+
+    def sentence(self) -> str:
+        """Count the passports and receipts, and say of how many the run itself is here."""
+        n_passports = len(self.bundle.passports)
+        kept = (
+            f"{amount(n_passports, 'passport')} and {amount(len(self.bundle.receipts), 'receipt')}"
+        )
+        return (
+            f"{kept} are kept in {self.folder}; {self.n_new_receipts} of the receipts are new; "
+            f"{self.n_runs_here} of the passports are of runs that it holds"
+        )
+
+    def rows(self) -> Sequence[Row]:
+        """Give each receipt with its verdict."""
+        return [
+            {
+                "run": each.receipt.run,
+                "replayed on": each.receipt.machine,
+                "verdict": str(each.receipt.verdict),
+            }
+            for each in self.bundle.receipts
+        ]
+
+
+def import_passports(file: str | Path, *, store: str | Path = defaults.STORE) -> ImportedPassports:
+    """Keep passports, and the receipts of others, in a store: the report then shows them.
+
+    Parameters
+    ----------
+    file : str or Path
+        ``NAME.intoto.jsonl``, as `export_passports` and ``verify --receipt`` write it.
+    store : str or Path
+        Folder of finished runs; it need not hold those that the passports are of.
+
+    Returns
+    -------
+    ImportedPassports
+        Its ``str`` counts them.
+
+    Raises
+    ------
+    BadInput
+        If the file is no such file, a passport contradicts the run of its name that the store
+        holds, or a receipt is of a passport that is neither in the file nor in the store. Nothing
+        is written then.
+    """
+    path = Path(file)
+    target = Store(store)
+    bundle = _with_known_passports(read_bundle(path), target, path)
+    n_runs_here = sum(_is_of_stored_run(passport, target, path) for passport in bundle.passports)
+    before = {
+        receipt.attestation.digest
+        for name in dict.fromkeys(passport.name for passport in bundle.passports)
+        for receipt in kept_bundle(target, name).receipts
+    }
+    keep_passports(target, bundle)
+    new = [each for each in bundle.receipts if each.attestation.digest not in before]
+    return ImportedPassports(
+        file=path,
+        folder=target.root,
+        bundle=bundle,
+        n_runs_here=n_runs_here,
+        n_new_receipts=len(new),
+    )
+
+
+def _with_known_passports(bundle: Bundle, store: Store, path: Path) -> Bundle:
+    """The bundle with the passports that the store keeps of receipts that came without theirs."""
+    known = list(bundle.passports)
+    for each in bundle.receipts_without_passport:
+        kept = [
+            passport
+            for passport in kept_bundle(store, each.receipt.run).passports
+            if passport.digest == each.receipt.passport
+        ]
+        if not kept:
+            raise BadInput(
+                f"{path} holds a receipt of {each.receipt.run} without its passport, and the store "
+                f"{store.root} keeps none of the digest {each.receipt.passport[:12]}…; expected "
+                "both in one file: ask the sender for the passport, or import it first"
+            )
+        known += kept
+    return Bundle(tuple(known), bundle.receipts, bundle.n_passed_over)
+
+
+def _is_of_stored_run(passport: Passport, store: Store, path: Path) -> bool:
+    """Whether the store holds the run of a passport, which must then say what that one says."""
+    repeat = store.repeat(passport.key, passport.machine, passport.repeat)
+    if repeat is None:
+        return False
+    problem = next(contradictions(passport, repeat, where=str(path)), None)
+    if problem is not None:
+        raise BadInput(
+            f"{path}: the passport of {passport.name} is not that of the run of this name in "
+            f"{store.root}: {problem.what}; nothing was imported: import it into another store "
+            "with --store, and ask the sender which of the two is right"
+        )
+    return True
