@@ -127,6 +127,26 @@ def test_verdict_is_over_the_repeats_of_its_machine(store):
     assert passport.vacuous == ("no object was found in any of the 3 images",)
 
 
+@pytest.mark.parametrize("task", ["segment", "wrap"])
+def test_a_run_without_training_has_no_weights_of_its_own(store, task):
+    fields = {"task": task, "model_digest": "f" * 64, "epochs": 0, "learning_rate": 0.0}
+    run = add_run(store, [(None, three())], **fields)
+    passport = passport_of(run.repeats[0], run=run)
+    document = reference_check(passport.attestation.payload)
+    definition = document["predicate"]["buildDefinition"]
+    assert definition["buildType"] == f"urn:cellrepro:buildtype:{task}:v1"
+    assert passport.spec == run.spec
+    assert passport.weights is None
+    digests = {each["name"]: each.get("digest") for each in definition["resolvedDependencies"]}
+    if task == "segment":
+        assert passport.starting_weights == "e" * 64
+        assert digests["model-file"] == {"sha256": "f" * 64}
+    else:
+        assert passport.starting_weights is None
+        assert digests["program"] == {"cellrepro_program": "f" * 64}
+    assert [each.name for each in passport.results] == ["masks"]
+
+
 def test_the_folder_of_images_is_named_file_by_file(store, small_data):
     """As ``sha256sum`` digests them, and as ``cellrepro`` itself does."""
     folder = read_folder(small_data)
@@ -360,6 +380,7 @@ RECEIPT_FAULTS = {
     "no time": ("predicate.timeCreated", ..., "timeCreated"),
     "a step of text": ("predicate.cellrepro.first_divergence.step", "first", "step"),
     "a way out": ("predicate.cellrepro.run", "../../x", "its run is"),
+    "no such time": ("predicate.cellrepro.time", "today", "its time is 'today'"),
     "another machine": ("predicate.cellrepro.machine", "basel-01234567", "are others than its own"),
 }
 
@@ -473,6 +494,16 @@ def test_a_damaged_kept_file_is_not_replaced(store, run, tmp_path):
     assert len(kept_bundle(store, run.repeats[1].name).passports) == 1
 
 
+def test_a_store_that_cannot_be_written_is_no_hindrance(store, run, tmp_path, invoke):
+    """As one of somebody else, who lets others read it."""
+    (store.root / "passports").write_text("in the way")
+    file = tmp_path / "a.intoto.jsonl"
+    answer = invoke("export", run.key, file, "--store", store.root)
+    assert answer.code == 0
+    assert "note: the passport is not kept in the store, too: the store" in answer.err
+    assert len(read_bundle(file).passports) == 2
+
+
 # -- the command ---------------------------------------------------------------------------
 
 
@@ -538,3 +569,28 @@ def test_export_refuses_damaged_masks(store, run, tmp_path, invoke):
     assert answer.code == 2
     assert "img_a.tif" in answer.err
     assert not (tmp_path / "a.intoto.jsonl").exists()
+
+
+def test_describe_says_whose_it_is(store, run, tmp_path, invoke, monkeypatch):
+    monkeypatch.setenv("CELLREPRO_ALLOWED_SIGNERS", str(tmp_path / "nobody"))
+    (tmp_path / "nobody").write_text("# nobody\n")
+    file = tmp_path / "a.intoto.jsonl"
+    passport = passport_of(run.repeats[0], run=run)
+    other = passport_of(run.repeats[1], run=run)
+    receipts = [attested(replayed(each), each) for each in (passport, other)]
+    file.write_text(bundle_text([passport.attestation, *receipts]) + "\n[]\n")
+    document = invoke("describe", file, "--json").json
+    assert (document["kind"], document["other_receipts"], document["other_lines"]) == (
+        "passport",
+        1,
+        1,
+    )
+    (described,) = document["passports"]
+    assert (described["run"], described["digest"]) == (passport.name, passport.digest)
+    assert (described["verdict"], described["signature"]["state"]) == ("identical", "unsigned")
+    assert [each["machine"] for each in described["receipts"]] == ["kyoto-01234567"]
+    lines = invoke("describe", file).out.splitlines()
+    assert lines[0] == "passports of 1 repeat, 2 receipts and 1 line of other kinds"
+    assert "    replayed on kyoto-01234567/0: identical, 2026-11-26T12:00:00Z; unsigned" in lines
+    refused = invoke("describe", file, "--command")
+    assert (refused.code, "--command would do nothing" in refused.err) == (2, True)

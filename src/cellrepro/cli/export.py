@@ -12,9 +12,9 @@ from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, refuse_idle, verb
 from cellrepro.cli.shared_options import StoreOption, overrides
 from cellrepro.errors import BadInput
+from cellrepro.exchange.endings import PASSPORTS
 from cellrepro.show.answers.exported import exported_passports_answer, exported_runs_answer
 
-_PASSPORTS = ".intoto.jsonl"
 _RUNS = ".zip"
 
 
@@ -43,7 +43,7 @@ def export(
     """Put runs into one file for someone else, who needs nothing of yours to check it."""
     references = runs or []
     wanted = overrides(where, "--where")
-    if passport or file.endswith(_PASSPORTS):
+    if passport or file.endswith(PASSPORTS):
         refuse_idle(context, ("weights", "images"), "in a file that holds passports alone")
         passports = cellrepro.export_passports(
             references, file, where=wanted, sign=sign, store=store
@@ -62,5 +62,5 @@ def export(
         return Reply(exported_runs_answer(exported))
     raise BadInput(
         f"{file} has no ending that says what it is to hold; expected NAME.cellrepro{_RUNS} for "
-        f"runs, NAME{_PASSPORTS} for passports"
+        f"runs, NAME{PASSPORTS} for passports"
     )

@@ -33,11 +33,13 @@ from cellrepro.cli.shared_options import (
     overrides,
 )
 from cellrepro.errors import BadInput
+from cellrepro.exchange.endings import PASSPORTS
 from cellrepro.show.answers.baseline import baseline_check_answer, saved_baseline_answer
 from cellrepro.show.answers.comparison import comparison_answer
 from cellrepro.show.answers.description import description_answer
 from cellrepro.show.answers.explanation import explanation_answer
 from cellrepro.show.answers.explorer import explorer_answer
+from cellrepro.show.answers.passport_file import passport_file_answer
 from cellrepro.show.answers.sensitivity import sensitivity_answer
 from cellrepro.show.answers.tiles import cuts_answer, tiles_answer
 
@@ -79,6 +81,7 @@ def explore(
 
 @verb()
 def describe(
+    context: typer.Context,
     file: Annotated[str, Argument(help="a file, KEY, KEY/REPEAT, or a model's name")],
     log: Annotated[
         str | None, Option(help="Cellpose's run.log of the run that made the masks")
@@ -88,7 +91,12 @@ def describe(
     ] = False,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Say what a file is (weights, masks, _seg.npy, baseline), and how Cellpose loads it."""
+    """Say what a file is (weights, masks, baseline, passport …), and how Cellpose loads it."""
+    if file.endswith(PASSPORTS):
+        from cellrepro.exchange.signed.keys import read_allowed_signers
+
+        refuse_idle(context, ("log", "command"), "for a file of passports")
+        return Reply(passport_file_answer(cellrepro.read_bundle(file), read_allowed_signers()))
     description = cellrepro.describe(file, log=log, store=store)
     return Reply(description_answer(description, with_command=command))
 

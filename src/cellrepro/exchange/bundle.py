@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.attestation import MOST_BYTES, Attestation, is_in_toto, read_payload
+from cellrepro.exchange.endings import PASSPORTS
 from cellrepro.exchange.passport import Passport, is_passport, read_passport
 from cellrepro.exchange.receipt import Receipt, is_receipt, read_receipt
 from cellrepro.exchange.signed.envelope import is_envelope, read_envelope
@@ -21,7 +22,7 @@ from cellrepro.results import Result, Row
 from cellrepro.same.verdicts import Verdict
 from cellrepro.words import amount, joined
 
-ENDING = ".intoto.jsonl"
+ENDING = PASSPORTS
 """Of a bundle's file."""
 _MOST_BYTES_OF_FILE = 2**26
 _MOST_LINES = 10_000

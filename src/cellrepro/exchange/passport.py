@@ -26,6 +26,7 @@ from cellrepro.exchange.statement import (
     FILES_DIGEST,
     LABELS_DIGEST,
     OUTLINES_DIGEST,
+    PROGRAM_DIGEST,
     PROVENANCE,
     BuildDefinition,
     Builder,
@@ -58,6 +59,7 @@ IMAGES = "images/"
 """Before the name of a file of the image folder, among the dependencies."""
 STARTING_WEIGHTS = "starting-weights"
 MODEL_FILE = "model-file"
+PROGRAM = "program"
 RESULT = "result"
 WARNINGS = "warnings"
 VERSIONS = "versions"
@@ -74,6 +76,9 @@ RUN_NAME = re.compile(
     r"([0-9a-f]{16})/([A-Za-z0-9][\w.-]{0,63}-[0-9a-f]{8})/(0|[1-9]\d{0,8})", re.ASCII
 )
 """KEY/MACHINE/REPEAT, each as a store names its folders."""
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
+"""A time of RFC 3339, in UTC."""
+TIME_EXAMPLE = "2026-11-01T12:00:00Z"
 
 
 @dataclass(frozen=True)
@@ -131,8 +136,8 @@ class Passport:
     all_masks : AllMasksDigests or None
         Of all masks together; None where none were made.
     starting_weights : str or None
-        SHA-256 of the weights it started from, as the store writes them; of a wrapped program that
-        of the program.
+        SHA-256 of the weights it started from, as the store writes them; None where another
+        program segmented.
     images : dict of str to str
         SHA-256 of each file of the image folder by its relative name; empty where there are too
         many to name each. `spec` has the digest of the folder.
@@ -376,18 +381,22 @@ def _images_used(manifest: Manifest, *, each: bool) -> Iterator[ResourceDescript
 
 
 def _starting_weights(manifest: Manifest, spec: Spec) -> Iterator[ResourceDescriptor]:
+    """The network, or the program, from which the run started."""
     model = manifest.model
-    if SHA256.fullmatch(model.initial_weights):
-        yield ResourceDescriptor(
-            name=STARTING_WEIGHTS,
-            digest={"sha256": model.initial_weights},
-            annotations={
-                "architecture": model.architecture,
-                "dtype": model.dtype,
-                "n_parameters": model.n_parameters,
-            },
-        )
-    if spec.model_digest is not None and spec.model_digest != model.initial_weights:
+    if spec.task == "wrap":
+        if spec.model_digest is not None:
+            yield ResourceDescriptor(name=PROGRAM, digest={PROGRAM_DIGEST: spec.model_digest})
+        return
+    yield ResourceDescriptor(
+        name=STARTING_WEIGHTS,
+        digest={"sha256": model.initial_weights},
+        annotations={
+            "architecture": model.architecture,
+            "dtype": model.dtype,
+            "n_parameters": model.n_parameters,
+        },
+    )
+    if spec.model_digest is not None:
         yield ResourceDescriptor(
             name=MODEL_FILE,
             digest={"sha256": spec.model_digest},
@@ -412,7 +421,7 @@ def _metadata(repeat: Repeat) -> BuildMetadata:
 
 
 def utc_time(moment: datetime) -> str:
-    """Write a time as RFC 3339 has it, in UTC, to the second: ``2026-11-01T12:00:00Z``."""
+    """Write a time as RFC 3339 has it, in UTC, to the second: `TIME_EXAMPLE`."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

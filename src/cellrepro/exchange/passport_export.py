@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.asked import defaults
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, CellreproError
 from cellrepro.exchange.bundle import ENDING, Bundle, bundle_text
 from cellrepro.exchange.kept_passports import keep_passports, passports_of
 from cellrepro.exchange.passport import Passport
@@ -146,8 +145,5 @@ def _keep(store: Store, bundle: Bundle) -> None:
     """Keep what was exported; a store of somebody else may be one to read only."""
     try:
         keep_passports(store, bundle)
-    except OSError as error:
-        note = (
-            f"note: the store {store.root} cannot be written ({error}): no passport is kept in it"
-        )
-        print(note, file=sys.stderr)
+    except CellreproError as error:
+        print_note(f"the passport is not kept in the store, too: {error}")

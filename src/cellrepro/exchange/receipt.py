@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue, ValidationError
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.passport import MACHINE, RUN_NAME, Passport
+from cellrepro.exchange.passport import MACHINE, RUN_NAME, TIME, TIME_EXAMPLE, Passport
 from cellrepro.exchange.records import JsonRecord, as_json, read_record
 from cellrepro.exchange.statement import (
     VERIFICATION_RESULT,
@@ -190,6 +190,8 @@ def _refuse_contradictions(result: VerificationResult, receipt: Receipt) -> None
         raise ValueError(f"its properties are {told[:3]}, and its verdict is {receipt.verdict}")
     if RUN_NAME.fullmatch(receipt.run) is None:
         raise ValueError(f"its run is {receipt.run[:80]!r}, not KEY/MACHINE/REPEAT")
+    if TIME.fullmatch(receipt.time) is None:
+        raise ValueError(f"its time is {receipt.time[:40]!r}, not of the kind {TIME_EXAMPLE}")
     if result.verifier.id != f"{MACHINE}{receipt.machine}" or result.time_created != receipt.time:
         raise ValueError("the machine or the time of its verifier are others than its own")
     if receipt.passport not in [policy.sha256 for policy in result.verifier.policies]:

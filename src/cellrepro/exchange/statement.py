@@ -27,6 +27,8 @@ LABELS_DIGEST = "cellrepro_labels"
 """Of masks: SHA-256 of the labels as they are numbered."""
 OUTLINES_DIGEST = "cellrepro_outlines"
 """Of masks: SHA-256 of the labels numbered in raster order, equal for equal outlines."""
+PROGRAM_DIGEST = "cellrepro_program"
+"""Of a program that segments: SHA-256 over its command and its files, as the spec has it."""
 
 
 @dataclass(frozen=True)
