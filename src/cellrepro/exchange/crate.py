@@ -102,6 +102,7 @@ class _Description:
         root["conformsTo"] = self._context(
             PROFILE, "CreativeWork", {"name": "Process Run Crate", "version": "0.5"}
         )
+        root["license"] = self._context("#licence", "CreativeWork", _LICENCE)
         self._file(PASSPORTS, "Passports and receipts: statements of in-toto")
         actions = [self._action(repeat) for repeat in repeats]
         root["mentions"] = actions if len(actions) > 1 else actions[0]
@@ -202,6 +203,12 @@ class _Description:
         described = {"@type": kind, **properties}
         return self.crate.add(ContextEntity(self.crate, name, properties=described))
 
+
+_LICENCE: Properties = {
+    "name": "No licence is stated",
+    "description": "Whoever hands these runs on says under which terms they may be used",
+}
+"""RO-Crate 1.1 asks for a licence, and which one it is only a person can say."""
 
 _DESCRIBED = {
     MANIFEST: "What happened: the machine, versions, digests, times",
