@@ -481,3 +481,35 @@ def test_the_command_line(store, file, tmp_path, invoke):
         answer = invoke(*wrong)
         assert answer.code == 2
         assert answer.err.startswith("cellrepro: ")
+
+
+def test_a_killed_export_leaves_no_half_file(store, file):
+    dying = (
+        "import os, sys\n"
+        "from cellrepro.exchange.archive import writing\n"
+        "writing.tail = lambda entries: os.kill(os.getpid(), 9)\n"
+        "from cellrepro.exchange.export import export_runs\n"
+        "export_runs(sys.argv[1], sys.argv[2], store=sys.argv[3], quiet=True)\n"
+    )
+    command = [sys.executable, "-c", dying, store.runs()[0].key, file, store.root]
+    assert subprocess.run(command, check=False).returncode == -9
+    assert not file.exists()
+    exported(store, file)
+    assert [path.name for path in file.parent.glob("*runs*")] == [file.name]
+
+
+def test_imported_runs_are_like_own_ones(planted_store, file, tmp_path):
+    """The report and a comparison over two machines, one of which is somewhere else."""
+    ours = Store(tmp_path / "ours")
+    elsewhere = {"machine": some_machine("kyoto")}
+    add_run(ours, [(1.0, three()), (1.0, three())], manifest=elsewhere)
+    exported(planted_store, file, images=True)
+    imported(file, ours.root)
+    written = cellrepro.write_report(ours.root)
+    page = written.html.read_text(encoding="utf-8")
+    assert "kyoto" in page
+    assert "abacus" in page
+    (both,) = [run for run in ours.runs() if len(run.machines) == 2]
+    a, b = (f"{both.key}/{machine}/0" for machine in both.machines)
+    comparison = cellrepro.compare(a, b, store=ours.root)
+    assert comparison.verdict == "identical"
