@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks import (
+    exchange,
     explorer,
     grids,
     masks,
@@ -52,6 +53,7 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Figure]]] = {
     "choosing": stores.choosing,
     "segmentation": segmentation.segmentation,
     "portable": portable.portable,
+    "exchange": exchange.exchange,
 }
 
 
