@@ -69,6 +69,8 @@ from .determinism.seeds import seeded as seeded
 from .exchange.bundle import read_bundle as read_bundle
 from .exchange.passport_export import export_passports as export_passports
 from .exchange.passport_import import import_passports as import_passports
+from .exchange.cellpose_file import export_cellpose_file as export_cellpose_file
+from .exchange.model_passport import export_model_passport as export_model_passport
 from .exchange.export import export_runs as export_runs
 from .exchange.importing import import_runs as import_runs
 from .exchange.store_check import check_store as check_store

@@ -235,6 +235,14 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
             "A small file that says what was asked for, what came out and on what, signed by you",
             "cellrepro export 0a1b2c3d run.intoto.jsonl --sign ~/.ssh/id_ed25519.pub",
         ),
+        Example(
+            "The trained network as Cellpose loads it, with its passport beside it",
+            "cellrepro export 0a1b2c3d mine.pth",
+        ),
+        Example(
+            "What can be known of a network from elsewhere, and what cannot",
+            "cellrepro export theirs.pth theirs.intoto.jsonl",
+        ),
     ),
     "demo": (
         Example(

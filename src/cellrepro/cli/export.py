@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,8 +16,10 @@ from cellrepro.cli.shared_options import StoreOption, overrides
 from cellrepro.errors import BadInput
 from cellrepro.exchange.endings import PASSPORTS
 from cellrepro.show.answers.exported import exported_passports_answer, exported_runs_answer
+from cellrepro.show.answers.exported_models import exported_model_answer, model_passport_answer
 
 _RUNS = ".zip"
+_CELLPOSE = ".pth"
 
 
 @verb()
@@ -23,11 +27,18 @@ def export(
     context: typer.Context,
     runs: Annotated[
         list[str] | None,
-        Argument(help="KEY, KEY/MACHINE, KEY/REPEAT, KEY/MACHINE/REPEAT, or a grid file"),
+        Argument(
+            help="KEY, KEY/MACHINE, KEY/REPEAT, KEY/MACHINE/REPEAT, a grid file, or a file with a "
+            "network from elsewhere"
+        ),
     ] = None,
     *,
     file: Annotated[
-        str, Argument(help="a new file: NAME.cellrepro.zip holds runs, NAME.intoto.jsonl passports")
+        str,
+        Argument(
+            help="a new file: NAME.cellrepro.zip holds runs, NAME.intoto.jsonl passports, NAME.pth "
+            "the network of a run as Cellpose loads it"
+        ),
     ],
     where: Annotated[list[str] | None, Option(help="NAME=VALUE: only runs that have it")] = None,
     weights: Annotated[bool, Option("--weights", help="with the trained networks")] = False,
@@ -43,6 +54,16 @@ def export(
     """Put runs into one file for someone else, who needs nothing of yours to check it."""
     references = runs or []
     wanted = overrides(where, "--where")
+    if file.endswith(_CELLPOSE):
+        refuse_idle(context, ("where", "weights", "images", "passport"), "in a file for Cellpose")
+        exported_model = cellrepro.export_cellpose_file(
+            _only_one(references, file), file, sign=sign, store=store
+        )
+        return Reply(exported_model_answer(exported_model))
+    if len(references) == 1 and Path(references[0]).is_file() and not _is_grid(references[0]):
+        refuse_idle(context, ("where", "weights", "images"), "in a passport of a network's file")
+        of_model = cellrepro.export_model_passport(references[0], file, sign=sign)
+        return Reply(model_passport_answer(of_model))
     if passport or file.endswith(PASSPORTS):
         refuse_idle(context, ("weights", "images"), "in a file that holds passports alone")
         passports = cellrepro.export_passports(
@@ -62,5 +83,18 @@ def export(
         return Reply(exported_runs_answer(exported))
     raise BadInput(
         f"{file} has no ending that says what it is to hold; expected NAME.cellrepro{_RUNS} for "
-        f"runs, NAME{PASSPORTS} for passports"
+        f"runs, NAME{PASSPORTS} for passports, NAME{_CELLPOSE} for a network as Cellpose loads it"
     )
+
+
+def _only_one(references: Sequence[str], file: str) -> str:
+    if len(references) != 1:
+        raise BadInput(
+            f"{file} holds the network of one run, and {len(references)} were named; expected one "
+            "KEY, KEY/REPEAT or KEY/MACHINE/REPEAT"
+        )
+    return references[0]
+
+
+def _is_grid(reference: str) -> bool:
+    return Path(reference).suffix in (".yaml", ".yml")

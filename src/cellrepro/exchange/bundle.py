@@ -13,6 +13,11 @@ from pathlib import Path
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.attestation import MOST_BYTES, Attestation, is_in_toto, read_payload
 from cellrepro.exchange.endings import PASSPORTS
+from cellrepro.exchange.model_statement import (
+    ModelStatement,
+    is_model_statement,
+    read_model_statement,
+)
 from cellrepro.exchange.passport import Passport, is_passport, read_passport
 from cellrepro.exchange.receipt import Receipt, is_receipt, read_receipt
 from cellrepro.exchange.signed.envelope import is_envelope, read_envelope
@@ -57,17 +62,22 @@ class Bundle(Result):
         In their order; each once.
     n_passed_over : int
         Lines of other kinds.
+    models : tuple of ModelStatement
+        What is attested of files with networks; each once.
     """
 
     passports: tuple[Passport, ...]
     receipts: tuple[BundledReceipt, ...]
     n_passed_over: int = 0
+    models: tuple[ModelStatement, ...] = ()
 
     def sentence(self) -> str:
         """Say how many passports and receipts it holds."""
         runs = {passport.name for passport in self.passports}
         held = [f"passports of {amount(len(runs), 'repeat')}"]
         held.append(amount(len(self.receipts), "receipt"))
+        if self.models:
+            held.append(f"statements about {joined([model.file for model in self.models])}")
         if self.n_passed_over:
             held.append(f"{amount(self.n_passed_over, 'line')} of other kinds")
         return joined(held)
@@ -85,10 +95,11 @@ class Bundle(Result):
 
     @property
     def attestations(self) -> tuple[Attestation, ...]:
-        """Passports, then receipts."""
+        """Passports, then receipts, then what is said of models."""
         return (
             *(passport.attestation for passport in self.passports),
             *(receipt.attestation for receipt in self.receipts),
+            *(model.attestation for model in self.models),
         )
 
     def receipts_of(self, passport: Passport) -> tuple[BundledReceipt, ...]:
@@ -190,7 +201,8 @@ def _attestation(line: bytes, *, where: str) -> Attestation | None:
     else:
         return None
     statement = attestation.statement
-    return attestation if is_passport(statement) or is_receipt(statement) else None
+    is_ours = is_passport(statement) or is_receipt(statement) or is_model_statement(statement)
+    return attestation if is_ours else None
 
 
 def bundle_of(
@@ -224,15 +236,18 @@ def bundle_of(
         )
     passports = []
     receipts = []
+    models = []
     for attestation in by_digest.values():
         statement = attestation.statement
         if is_passport(statement):
             passports.append(read_passport(attestation, where=where))
         elif is_receipt(statement):
             receipts.append(BundledReceipt(read_receipt(statement, where=where), attestation))
+        elif is_model_statement(statement):
+            models.append(read_model_statement(attestation, where=where))
         else:
             raise _no_bundle(where, f"a statement of the kind {statement.predicate_type[:80]!r}")
-    return Bundle(tuple(passports), tuple(receipts), n_passed_over)
+    return Bundle(tuple(passports), tuple(receipts), n_passed_over, tuple(models))
 
 
 def bundle_text(attestations: Iterable[Attestation]) -> str:

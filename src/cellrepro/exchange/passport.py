@@ -50,6 +50,7 @@ BUILD_TYPES = {
     "wrap": "urn:cellrepro:buildtype:wrap:v1",
 }
 """Which kind of run a passport is of, by its task; docs/passport.md says what each means."""
+_OF_RUNS = tuple(f"urn:cellrepro:buildtype:{task}:" for task in BUILD_TYPES)
 MACHINE = "urn:cellrepro:machine:"
 """Before the name of a machine, where an address is asked for."""
 
@@ -500,7 +501,7 @@ def is_passport(statement: Statement) -> bool:
     return (
         statement.predicate_type == PROVENANCE
         and isinstance(build_type, str)
-        and build_type.startswith("urn:cellrepro:buildtype:")
+        and build_type.startswith(_OF_RUNS)
     )
 
 

@@ -12,12 +12,14 @@ from cellrepro.exchange.bundle import Bundle, bundle_of
 from cellrepro.exchange.folder_check import Look, check_images, check_repeat, check_spec
 from cellrepro.exchange.image_folders import folder_of_inputs, holds_images_of
 from cellrepro.exchange.kept_passports import kept_attestations, kept_path
+from cellrepro.exchange.model_statement import ModelStatement, check_model_file
 from cellrepro.exchange.passport import Passport, passport_of
 from cellrepro.exchange.passport_check import contradictions, wrong_masks
 from cellrepro.exchange.problem import Contents, Problem
+from cellrepro.exchange.signed.envelope import check_signature
 from cellrepro.exchange.signed.keys import AllowedSigner
 from cellrepro.exchange.store_check import check_store
-from cellrepro.exchange.verified import VerifiedRepeat
+from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat
 from cellrepro.progress import progress
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.not_sent import names_not_sent
@@ -60,6 +62,8 @@ class TargetFindings:
     repeats : list of VerifiedRepeat
     vacuous : dict of str to tuple of str
         Why repeats prove nothing, by their names.
+    models : list of VerifiedModel
+        Files with networks.
     problems : list of Problem
     notes : list of str
     n_files : int
@@ -70,6 +74,7 @@ class TargetFindings:
 
     repeats: list[VerifiedRepeat] = field(default_factory=list)
     vacuous: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    models: list[VerifiedModel] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     n_files: int = 0
@@ -260,6 +265,8 @@ def check_bundle(bundle: Bundle, checking: Checking, *, where: str) -> TargetFin
             f"not in the store {store.root}: {some(list(dict.fromkeys(absent)), 3)}; of these only "
             "what the passport says could be checked, not the files"
         )
+    for model in bundle.models:
+        _check_model(model, checking, findings, where)
     if bundle.receipts_without_passport:
         lost = amount(len(bundle.receipts_without_passport), "receipt")
         findings.notes.append(f"{lost} of passports that are not in {where}, so of no use here")
@@ -286,6 +293,22 @@ def _check_passport(
         findings.vacuous[passport.name] = passport.vacuous
     if repeat is not None:
         findings.problems += contradictions(passport, repeat, where=where)
+
+
+def _check_model(
+    model: ModelStatement, checking: Checking, findings: TargetFindings, where: str
+) -> None:
+    """Hold a file with a network to what is attested of it, where it lies beside."""
+    problems = list(check_model_file(model, beside=Path(where)))
+    is_here = Path(where).with_name(model.file).is_file()
+    signature = check_signature(model.attestation, checking.allowed)
+    if signature.state == "bad":
+        what = f"what is attested of {model.file} has a {signature}"
+        remedy = "ask its sender for it once more, and by which key it was signed"
+        problems.append(Problem("signature", what, where, remedy))
+    findings.n_files += is_here
+    findings.problems += problems
+    findings.models.append(VerifiedModel(model, signature, is_here))
 
 
 # -- a whole store -------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from cellrepro.exchange.target_check import (
     check_runs,
     check_whole_store,
 )
-from cellrepro.exchange.verified import VerifiedRepeat, worst_signature
+from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat, worst_signature
 from cellrepro.results import Result, Row
 from cellrepro.same.verdicts import Verdict
 from cellrepro.store.store import Store
@@ -56,6 +56,8 @@ class Verification(Result):
         That were held to a digest.
     repeats : tuple of VerifiedRepeat
         With passports, signatures and receipts. Of a store those of which it keeps a passport.
+    models : tuple of VerifiedModel
+        Files with networks, of which something is attested.
     vacuous : dict of str to tuple of str
         Why repeats prove nothing, by their names.
     problems : tuple of Problem
@@ -71,6 +73,7 @@ class Verification(Result):
     n_repeats: int
     n_files: int
     repeats: tuple[VerifiedRepeat, ...] = ()
+    models: tuple[VerifiedModel, ...] = ()
     vacuous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
@@ -87,14 +90,19 @@ class Verification(Result):
             return Verdict.DIFFERENT
         if self.replay is not None:
             return self.replay.verdict
-        if len(self.vacuous) == self.n_repeats:
+        if len(self.vacuous) == self.n_repeats and not self._is_of_models_alone:
             return Verdict.VACUOUS
         return Verdict.IDENTICAL
 
     @property
+    def _is_of_models_alone(self) -> bool:
+        """Whether it holds no run, and files with networks that are here."""
+        return not self.n_repeats and any(model.is_here for model in self.models)
+
+    @property
     def signature(self) -> SignatureCheck:
         """Of the passports the one that promises least."""
-        return worst_signature(self.repeats)
+        return worst_signature([*self.repeats, *self.models])
 
     def sentence(self) -> str:
         """Say the verdict, and what it is over."""
@@ -104,6 +112,9 @@ class Verification(Result):
         if self.problems:
             found = amount(len(self.problems), "problem")
             return f"different: {self.target} is not as it was made, {found} among {over}"
+        if self._is_of_models_alone:
+            files = joined([model.model.file for model in self.models if model.is_here])
+            return f"identical: {files} is the file of which {self.target} speaks"
         if not self.n_repeats:
             return f"vacuous: {self.target} holds no run, so nothing is proven"
         if self.verdict == Verdict.VACUOUS:
@@ -214,9 +225,10 @@ def verify(
         n_repeats=findings.n_repeats,
         n_files=findings.n_files,
         repeats=tuple(findings.repeats),
+        models=tuple(findings.models),
         vacuous=findings.vacuous,
         problems=tuple(findings.problems),
-        notes=tuple(dict.fromkeys(findings.notes)),
+        notes=tuple(dict.fromkeys([*findings.notes, *(model.note for model in findings.models)])),
     )
     if not replay:
         return verification

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cellrepro.exchange.bundle import BundledReceipt
+from cellrepro.exchange.model_statement import AFTER_THE_FACT, ModelStatement
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.problem import Problem
 from cellrepro.exchange.receipt import Receipt
@@ -92,17 +93,45 @@ class VerifiedRepeat:
                 yield Problem("signature", what, where, remedy)
 
 
-def worst_signature(repeats: Iterable[VerifiedRepeat]) -> SignatureCheck:
+@dataclass(frozen=True)
+class VerifiedModel:
+    """A file with a network, as far as it was sent.
+
+    Attributes
+    ----------
+    model : ModelStatement
+        What is attested of it.
+    signature : SignatureCheck
+        Of that.
+    is_here : bool
+        Whether the file lies beside what is attested of it, and so was looked at.
+    """
+
+    model: ModelStatement
+    signature: SignatureCheck
+    is_here: bool
+
+    @property
+    def note(self) -> str:
+        """What a reader has to know of it."""
+        file = self.model.file
+        seen = f"{file} is the file that is meant" if self.is_here else f"{file} is not beside it"
+        if self.model.build_type == AFTER_THE_FACT:
+            return f"{seen}; how its network was trained is unknown, only what lies in it is said"
+        return f"{seen}; its network was loaded back through Cellpose when it was written"
+
+
+def worst_signature(signed: Iterable[VerifiedRepeat | VerifiedModel]) -> SignatureCheck:
     """The signature of several passports that promises least.
 
     Parameters
     ----------
-    repeats : iterable of VerifiedRepeat
+    signed : iterable of VerifiedRepeat or VerifiedModel
 
     Returns
     -------
     SignatureCheck
         ``unsigned`` where there is none.
     """
-    found = sorted((one.signature for one in repeats), key=lambda s: _WORST_FIRST.index(s.state))
+    found = sorted((one.signature for one in signed), key=lambda s: _WORST_FIRST.index(s.state))
     return found[0] if found else SignatureCheck("unsigned")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cellrepro.exchange.replay import Replay
     from cellrepro.exchange.signed.envelope import SignatureCheck, SignatureState
     from cellrepro.exchange.verification import TargetKind, Verification
-    from cellrepro.exchange.verified import VerifiedReceipt, VerifiedRepeat
+    from cellrepro.exchange.verified import VerifiedModel, VerifiedReceipt, VerifiedRepeat
     from cellrepro.same.verdicts import Verdict
 
 _MOST_DIFFERENCES = 12
@@ -121,6 +121,47 @@ class VerifiedRepeatDocument:
 
 
 @dataclass(frozen=True)
+class VerifiedModelDocument:
+    """A file with a network, of which something is attested.
+
+    Attributes
+    ----------
+    file : str
+        Its name.
+    build_type : str
+        Whether it was written of a run, or is from elsewhere.
+    sha256 : str
+        Of the file that is meant.
+    tensors : str or None
+        Digest over the tensors in it.
+    signature : SignatureDocument
+        Of what is attested.
+    is_here : bool
+        Whether the file lies beside, and so was looked at.
+    """
+
+    file: str
+    build_type: str
+    sha256: str
+    tensors: str | None
+    signature: SignatureDocument
+    is_here: bool
+
+    @classmethod
+    def of(cls, verified: VerifiedModel) -> VerifiedModelDocument:
+        """The same as JSON has it."""
+        model = verified.model
+        return cls(
+            file=model.file,
+            build_type=model.build_type,
+            sha256=model.sha256,
+            tensors=model.tensors,
+            signature=SignatureDocument.of(verified.signature),
+            is_here=verified.is_here,
+        )
+
+
+@dataclass(frozen=True)
 class ReplayDocument:
     """What came of computing a run again.
 
@@ -195,6 +236,8 @@ class VerificationDocument:
         Of the passports the one that promises least.
     repeats : sequence of VerifiedRepeatDocument
         With their passports; of a store those of which it keeps one.
+    models : sequence of VerifiedModelDocument
+        Files with networks, of which something is attested.
     files : int
         How many were held to a digest.
     vacuous : mapping of str to sequence of str
@@ -211,6 +254,7 @@ class VerificationDocument:
     problems: Sequence[ProblemDocument]
     signature: SignatureDocument
     repeats: Sequence[VerifiedRepeatDocument]
+    models: Sequence[VerifiedModelDocument]
     files: int
     vacuous: Mapping[str, Sequence[str]]
     notes: Sequence[str]
@@ -227,6 +271,7 @@ def verification_answer(verification: Verification) -> Answer[VerificationDocume
         problems=[ProblemDocument.of(problem) for problem in verification.problems],
         signature=SignatureDocument.of(verification.signature),
         repeats=[VerifiedRepeatDocument.of(repeat) for repeat in verification.repeats],
+        models=[VerifiedModelDocument.of(model) for model in verification.models],
         files=verification.n_files,
         vacuous=verification.vacuous,
         notes=verification.notes,
@@ -245,6 +290,8 @@ def _lines(verification: Verification) -> Iterator[str]:
             yield f"    replayed on {receipt.machine}: {receipt.verdict}, {each.signature}"
         if repeat.not_here:
             yield f"    not here: {', '.join(repeat.not_here)}"
+    for model in verification.models:
+        yield f"  {model.model.file}: SHA-256 {model.model.sha256[:12]}, {model.signature}"
     if verification.replay is not None:
         yield from _replay_lines(verification.replay)
     for note in verification.notes:

@@ -1,0 +1,308 @@
+"""The network of a run as a file that Cellpose loads, with its passport beside it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+
+from cellrepro.asked import defaults
+from cellrepro.asked.spec import Spec
+from cellrepro.bits.digests import file_digest
+from cellrepro.determinism.profiles import load
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.exchange.attestation import Attestation
+from cellrepro.exchange.bundle import bundle_text
+from cellrepro.exchange.cellpose_check import STEPS, CellposeCheck, written_and_checked
+from cellrepro.exchange.endings import PASSPORTS
+from cellrepro.exchange.kept_passports import passports_of
+from cellrepro.exchange.model_statement import (
+    CELLPOSE_FILE,
+    TENSORS_DIGEST,
+    model_statement,
+    tensors_digest,
+)
+from cellrepro.exchange.package_urls import package_url
+from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.signed.signer import Signer, find_signer
+from cellrepro.exchange.statement import Builder, ResourceDescriptor, Statement
+from cellrepro.extras import needs
+from cellrepro.images.folder import LabelledImage
+from cellrepro.images.synthetic_sets import labelled_nuclei
+from cellrepro.libraries import has_library
+from cellrepro.model.cellpose_generation import generation_of, installed_version
+from cellrepro.model.known_weights import recognise
+from cellrepro.model.weight_sources import ModelSource, find_model
+from cellrepro.process.calling import in_child
+from cellrepro.process.setup import Setup
+from cellrepro.results import Result, Row
+from cellrepro.same.weight_reading import open_weights
+from cellrepro.store.store import Repeat, Store
+from cellrepro.store.whole_files import whole_file, write_whole
+from cellrepro.version import __version__
+from cellrepro.words import amount, grouped
+
+CELLPOSE_ENDING = ".pth"
+"""Of the files that Cellpose loads; it does not ask for it, and users know it."""
+_CHECK_SIZE = 224  # pixels along an edge of what is compared: one tile of Cellpose, with its border
+
+
+@dataclass(frozen=True, repr=False)
+class ExportedModel(Result):
+    """A network in a new file that Cellpose loads.
+
+    Attributes
+    ----------
+    file : Path
+    digest : str
+        SHA-256 of the file.
+    tensors : str
+        Digest over the tensors in it, the same for the run's own weights.
+    passport_file : Path
+        With the passport of the run, and what is attested of the file.
+    run : str
+        ``KEY/MACHINE/REPEAT``.
+    check : CellposeCheck
+        What came of loading it back through Cellpose.
+    signed_by : str or None
+        Fingerprint of the key that signed the passport; None where none did.
+    """
+
+    file: Path
+    digest: str
+    tensors: str
+    passport_file: Path
+    run: str
+    check: CellposeCheck
+    signed_by: str | None
+
+    def sentence(self) -> str:
+        """Say what it holds and what was compared."""
+        check = self.check
+        cells = amount(check.n_cells, "cell") if check.n_cells else "no cell, which proves little"
+        return (
+            f"{self.file} holds the network of {self.run} as Cellpose loads it: "
+            f"{amount(check.n_tensors, 'tensor')} with {grouped(check.n_parameters)} numbers equal "
+            f"in every bit once loaded back, and so are the masks of {check.image} ({cells}, "
+            f"{check.dtype})"
+        )
+
+    def rows(self) -> list[Row]:
+        """Give the files with their digests."""
+        return [
+            {"file": str(self.file), "SHA-256": self.digest},
+            {"file": str(self.passport_file), "SHA-256": file_digest(self.passport_file)},
+        ]
+
+
+def export_cellpose_file(
+    run: str,
+    file: str | Path,
+    *,
+    sign: str | Path | None = None,
+    store: str | Path = defaults.STORE,
+    quiet: bool = False,
+) -> ExportedModel:
+    """Write the trained network of a run as a file that Cellpose loads, and its passport beside it.
+
+    The file is for ``CellposeModel(pretrained_model=…)``, Cellpose's ``--pretrained_model`` and
+    ``--add_model``, and its GUI. It is loaded back through Cellpose in a process of its own: every
+    tensor and the masks of one image must be those of the run's network, or no file is left.
+
+    Parameters
+    ----------
+    run : str
+        ``KEY``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT``.
+    file : str or Path
+        ``NAME.pth``; neither it nor ``NAME.intoto.jsonl`` may be there.
+    sign : str or Path, optional
+        ``KEY.pub`` of OpenSSH, with which the passport is signed.
+    store : str or Path
+        Folder of finished runs.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    ExportedModel
+        Its ``str`` says what was compared. The same run gives the same bytes of the network.
+
+    Raises
+    ------
+    BadInput
+        If there is no such run, it only segmented, or its network is none that Cellpose can build.
+    Damaged
+        If the weights are no longer what was stored, or Cellpose makes something else of the file.
+    NotPossibleHere
+        If Cellpose 4 is not installed, or the disk is short.
+    """
+    path, beside = _new_files(file)
+    opened_store = Store(store)
+    repeat = opened_store.find(run)
+    weights = repeat.weights
+    if weights is None:
+        raise BadInput(f"run {repeat.name} only segmented; it holds no network of its own")
+    source = find_model(repeat.name, opened_store)
+    _refuse_without_cellpose()
+    _refuse_unbuildable(repeat, source)
+    _refuse_short_disk(path, needed=weights.stat().st_size)
+    signer = None if sign is None else find_signer(sign)
+    with whole_file(path) as scratch:
+        check = in_child(
+            partial(
+                written_and_checked,
+                source=source,
+                weights=weights,
+                file=scratch,
+                image=_image_to_compare(repeat, opened_store),
+            ),
+            _setup(repeat.spec),
+            label=f"{path.name} through Cellpose",
+            steps=1 + len(STEPS),  # to import all comes first
+            quiet=quiet,
+        )
+        exported = ExportedModel(
+            file=path,
+            digest=file_digest(scratch),
+            tensors=tensors_digest(open_weights(scratch)),
+            passport_file=beside,
+            run=repeat.name,
+            check=check,
+            signed_by=None if signer is None else signer.public_key.fingerprint,
+        )
+        write_whole(beside, _bundle(exported, repeat, opened_store, signer))
+    return exported
+
+
+# -- refusals --------------------------------------------------------------------------------
+
+
+def _new_files(file: str | Path) -> tuple[Path, Path]:
+    """The file and that of its passport, neither of which is there."""
+    path = Path(file)
+    if path.suffix != CELLPOSE_ENDING:
+        raise BadInput(f"{path} is to hold a network for Cellpose; expected NAME{CELLPOSE_ENDING}")
+    beside = path.with_name(f"{path.stem}{PASSPORTS}")
+    for each in (path, beside):
+        if each.exists():
+            raise BadInput(f"{each} exists; remove it, or give a different name")
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent} is no folder; expected one that is there: make it first")
+    return path, beside
+
+
+def _refuse_without_cellpose() -> None:
+    missing = [name for name in ("torch", "cellpose") if not has_library(name)]
+    if missing:
+        raise needs(missing, what="a file for Cellpose, which is loaded back through Cellpose,")
+    if not generation_of().builds_own_networks:
+        raise NotPossibleHere(
+            f"Cellpose {installed_version()} is installed, and the runs of this lab are networks "
+            "of Cellpose 4; export where Cellpose 4 is installed, or `cellrepro setup FOLDER` "
+            "makes a lab with it beside this one"
+        )
+
+
+def _refuse_unbuildable(repeat: Repeat, source: ModelSource) -> None:
+    """Refuse a network that Cellpose has no sizes for."""
+    assert source.path is not None
+    shapes = {name: tensor.shape for name, tensor in open_weights(source.path).items()}
+    recognised = recognise(shapes, saved_by_torch=True)
+    if recognised.loads_as == "itself":
+        return
+    architecture = repeat.manifest.model.architecture
+    why = recognised.note or f"Cellpose would load {recognised.loads_as} of it"
+    raise BadInput(
+        f"the network of {repeat.name} is {architecture!r}, which Cellpose cannot build ({why}); "
+        "expected a run that was trained from cpsam_v2, cpsam, a file of these, or vit-l. "
+        f"`cellrepro segment FOLDER --model {repeat.spec.key}` segments with it here"
+    )
+
+
+def _refuse_short_disk(path: Path, *, needed: int) -> None:
+    free = shutil.disk_usage(path.parent).free
+    if free < needed + 2**20:
+        raise NotPossibleHere(
+            f"{path.parent} has {free / 1e9:.1f} GB left, and the file takes {needed / 1e9:.1f}; "
+            "make room, or give a different folder"
+        )
+
+
+# -- what is compared ------------------------------------------------------------------------
+
+
+def _setup(spec: Spec) -> Setup:
+    """The processor of this machine, in the precision in which the run computes."""
+    precision = spec.profile_settings.get("dtype", "float32")
+    profile = "cpu-bfloat16" if precision == "bfloat16" else "cpu"
+    return Setup(profile=load(profile), mode="fast", seed=0)
+
+
+def _image_to_compare(repeat: Repeat, store: Store) -> LabelledImage:
+    """A test image of the run, cut to a tile of Cellpose's; a made-up one where none was kept."""
+    for name in repeat.manifest.masks:
+        pixels = store.image(repeat.spec.images_digest, name)
+        is_flat = pixels is not None and (pixels.ndim == 2 or pixels.shape[-1] in (2, 3))
+        if pixels is None or not is_flat or pixels.ndim > 3:
+            continue
+        cut = pixels[:_CHECK_SIZE, :_CHECK_SIZE]
+        size = f"{cut.shape[0]} x {cut.shape[1]} pixels of {name}"
+        return LabelledImage(name if cut.shape == pixels.shape else size, cut, None, Path())
+    (made_up,) = labelled_nuclei(1, shape=(_CHECK_SIZE, _CHECK_SIZE))
+    return LabelledImage("a made-up image of nuclei", made_up.image, None, Path())
+
+
+# -- what is attested ------------------------------------------------------------------------
+
+
+def _bundle(exported: ExportedModel, repeat: Repeat, store: Store, signer: Signer | None) -> str:
+    """The passport of the run with its receipts, and the statement about the file."""
+    passports = passports_of([repeat], store=store, signer=signer)
+    statement = _statement(exported, passports.passports[0])
+    about_file = Attestation.of(statement, signer=signer)
+    return bundle_text([*passports.attestations, about_file])
+
+
+def _statement(exported: ExportedModel, passport: Passport) -> Statement:
+    check = exported.check
+    libraries = {"cellpose": metadata.version("cellpose"), "torch": metadata.version("torch")}
+    return model_statement(
+        ResourceDescriptor(
+            name=exported.file.name,
+            digest={"sha256": exported.digest, TENSORS_DIGEST: exported.tensors},
+        ),
+        build_type=CELLPOSE_FILE,
+        parameters={"run": exported.run, "format": "torch.save"},
+        dependencies=(
+            ResourceDescriptor(
+                name="passport",
+                digest={"sha256": passport.digest},
+                annotations={"run": passport.name},
+            ),
+            ResourceDescriptor(
+                name="weights.safetensors",
+                digest={"sha256": passport.weights or "", TENSORS_DIGEST: exported.tensors},
+            ),
+            *(
+                ResourceDescriptor(name=name, uri=package_url(name, version))
+                for name, version in libraries.items()
+            ),
+        ),
+        builder=Builder(id="urn:cellrepro:export", version={"cellrepro": __version__}),
+        byproducts=(
+            ResourceDescriptor(
+                name="loaded-back",
+                annotations={
+                    "n_tensors": check.n_tensors,
+                    "n_parameters": check.n_parameters,
+                    "equal": True,
+                    "image": check.image,
+                    "masks": check.masks,
+                    "n_cells": check.n_cells,
+                    "dtype": check.dtype,
+                },
+            ),
+        ),
+    )

@@ -1,0 +1,174 @@
+"""A passport after the fact: what can be known of a network from elsewhere, and what cannot."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.changes.describe import Description, describe
+from cellrepro.errors import BadInput
+from cellrepro.exchange.attestation import Attestation
+from cellrepro.exchange.bundle import bundle_text
+from cellrepro.exchange.endings import PASSPORTS
+from cellrepro.exchange.model_statement import (
+    AFTER_THE_FACT,
+    TENSORS_DIGEST,
+    model_statement,
+    tensors_digest,
+)
+from cellrepro.exchange.records import JsonObject
+from cellrepro.exchange.signed.signer import find_signer
+from cellrepro.exchange.statement import Builder, ResourceDescriptor
+from cellrepro.results import Result, Row
+from cellrepro.same.weight_reading import open_weights
+from cellrepro.store.whole_files import write_whole
+from cellrepro.version import __version__
+from cellrepro.words import joined
+
+UNKNOWN = (
+    "images",
+    "starting weights",
+    "settings of the training",
+    "seeds",
+    "epochs",
+    "machine",
+    "versions",
+    "who trained it",
+    "when",
+)
+"""What a file of weights does not say, and a passport of a run does."""
+
+
+@dataclass(frozen=True, repr=False)
+class ModelPassport(Result):
+    """What can be attested of a network from elsewhere.
+
+    Attributes
+    ----------
+    file : Path
+        The new file.
+    digest : str
+        SHA-256 of that.
+    model : Path
+        The file with the network.
+    tensors : str
+        Digest over the tensors, the same in any other kind of file.
+    known : mapping of str to JSON value
+        What the file itself shows.
+    unknown : tuple of str
+        What it does not.
+    signed_by : str or None
+        Fingerprint of the key that signed; None where none did.
+    """
+
+    file: Path
+    digest: str
+    model: Path
+    tensors: str
+    known: Mapping[str, object]
+    unknown: tuple[str, ...]
+    signed_by: str | None
+
+    def sentence(self) -> str:
+        """Say what is known, and what is not."""
+        shown = [f"{name} {value}" for name, value in self.known.items() if value is not None]
+        return (
+            f"{self.file} says of {self.model} what the file itself shows ({', '.join(shown)}); "
+            f"unknown are {joined(self.unknown)}"
+        )
+
+    def rows(self) -> list[Row]:
+        """Give each thing that is known or unknown."""
+        known = [{"what": name, "value": value} for name, value in self.known.items()]
+        return [*known, *({"what": name, "value": "unknown"} for name in self.unknown)]
+
+
+def export_model_passport(
+    model: str | Path, file: str | Path, *, sign: str | Path | None = None
+) -> ModelPassport:
+    """Write what can be known of a network from elsewhere, and that the rest is unknown.
+
+    Nothing is claimed of how it was trained: a later reader can check that he has the same
+    network, and sees what nobody recorded.
+
+    Parameters
+    ----------
+    model : str or Path
+        A file of weights, as `cellrepro.describe` takes it.
+    file : str or Path
+        ``NAME.intoto.jsonl``; nothing may be there.
+    sign : str or Path, optional
+        ``KEY.pub`` of OpenSSH: you say that this is the file that you had.
+
+    Returns
+    -------
+    ModelPassport
+        Its ``str`` says what is known and what is not. The same file gives the same bytes.
+
+    Raises
+    ------
+    BadInput
+        If the file holds no network, or the new one exists.
+    """
+    source = Path(model)
+    path = _new_file(file)
+    if not source.is_file():
+        raise BadInput(f"{source}: no such file; expected a file with a network")
+    description = describe(str(source))
+    if description.kind != "weights" or description.digest is None:
+        raise BadInput(
+            f"{source} is {description.kind}; expected a file with a network: {description.note}"
+        )
+    signer = None if sign is None else find_signer(sign)
+    tensors = tensors_digest(open_weights(source))
+    known = _known(description)
+    statement = model_statement(
+        ResourceDescriptor(
+            name=source.name, digest={"sha256": description.digest, TENSORS_DIGEST: tensors}
+        ),
+        build_type=AFTER_THE_FACT,
+        parameters=dict.fromkeys(UNKNOWN, None),
+        dependencies=(),
+        builder=Builder(id="urn:cellrepro:machine:unknown", version={"cellrepro": __version__}),
+        byproducts=(
+            ResourceDescriptor(name="known", annotations=known),
+            ResourceDescriptor(name="unknown", annotations={"names": list(UNKNOWN)}),
+        ),
+    )
+    text = bundle_text([Attestation.of(statement, signer=signer)])
+    write_whole(path, text)
+    return ModelPassport(
+        file=path,
+        digest=hashlib.sha256(f"{text}\n".encode()).hexdigest(),
+        model=source,
+        tensors=tensors,
+        known=known,
+        unknown=UNKNOWN,
+        signed_by=None if signer is None else signer.public_key.fingerprint,
+    )
+
+
+def _known(description: Description) -> JsonObject:
+    """What the file itself shows, which no version and no machine changes."""
+    return {
+        "official name": description.official_name,
+        "generation of Cellpose": description.generation,
+        "network": description.details.get("network"),
+        "format": description.details.get("format"),
+        "found under": description.details.get("found_under"),
+        "dtype": description.dtype,
+        "parameters": description.n_parameters,
+    }
+
+
+def _new_file(file: str | Path) -> Path:
+    path = Path(file)
+    if not path.name.endswith(PASSPORTS) or path.name == PASSPORTS:
+        raise BadInput(f"{path} is to hold a passport; expected a name that ends with {PASSPORTS}")
+    if path.exists():
+        raise BadInput(f"{path} exists; remove it, or give a different name")
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent} is no folder; expected one that is there: make it first")
+    return path

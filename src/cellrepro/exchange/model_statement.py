@@ -1,0 +1,203 @@
+"""What is attested of a file with a network: how it was made, or what can be known of it.
+
+Both are in-toto Statements with the predicate of SLSA provenance, as a passport is; their
+``buildType`` says which. Whoever has the file checks it by its SHA-256, or the network in any
+other file by the digest over its tensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.errors import BadInput
+from cellrepro.exchange.attestation import Attestation
+from cellrepro.exchange.problem import Problem
+from cellrepro.exchange.records import JsonObject, as_json, read_record
+from cellrepro.exchange.statement import (
+    PROVENANCE,
+    BuildDefinition,
+    Builder,
+    Provenance,
+    ResourceDescriptor,
+    RunDetails,
+    Statement,
+)
+from cellrepro.same.weight_tensors import Network
+from cellrepro.store.unchanged import digest_once
+from cellrepro.words import short_digest
+
+CELLPOSE_FILE = "urn:cellrepro:buildtype:cellpose-file:v1"
+"""A file as Cellpose loads it, written of the trained weights of a run and loaded back."""
+AFTER_THE_FACT = "urn:cellrepro:buildtype:model-after-the-fact:v1"
+"""A file from elsewhere, of which only what lies in it is known."""
+TENSORS_DIGEST = "cellrepro_tensors"
+"""Of a network: SHA-256 of the sorted lines ``sha256  NAME DTYPE SHAPE``, each ended by a line
+feed. The SHA-256 is that of the tensor's bytes, the name is written as in JSON, a shape as ``2x3``.
+"""
+
+_PIECE = 2**20
+
+
+@dataclass(frozen=True)
+class ModelStatement:
+    """What is attested of one file.
+
+    Attributes
+    ----------
+    attestation : Attestation
+        The statement as it came, with its signatures.
+    build_type : str
+        `CELLPOSE_FILE` or `AFTER_THE_FACT`.
+    file : str
+        Name of the file.
+    sha256 : str
+        Of its bytes.
+    tensors : str or None
+        `TENSORS_DIGEST` of what is in it.
+    """
+
+    attestation: Attestation
+    build_type: str
+    file: str
+    sha256: str
+    tensors: str | None
+
+
+def tensors_digest(network: Network) -> str:
+    """Digest a network, whatever kind of file it is in.
+
+    Parameters
+    ----------
+    network : mapping of str to Tensor
+        Read in pieces.
+
+    Returns
+    -------
+    str
+        As `TENSORS_DIGEST` says.
+    """
+    lines = []
+    for name, tensor in network.items():
+        digest = hashlib.sha256()
+        for start in range(0, tensor.n, _PIECE):
+            digest.update(tensor.read(start, start + _PIECE).tobytes())
+        shape = "x".join(map(str, tensor.shape))
+        lines.append(f"{digest.hexdigest()}  {json.dumps(name)} {tensor.dtype} {shape}\n".encode())
+    return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
+
+
+def model_statement(
+    file: ResourceDescriptor,
+    *,
+    build_type: str,
+    parameters: JsonObject,
+    dependencies: tuple[ResourceDescriptor, ...],
+    builder: Builder,
+    byproducts: tuple[ResourceDescriptor, ...],
+) -> Statement:
+    """Make a statement about a file with a network.
+
+    Parameters
+    ----------
+    file : ResourceDescriptor
+        With its name and digests.
+    build_type : str
+        `CELLPOSE_FILE` or `AFTER_THE_FACT`.
+    parameters : JSON object
+        What was asked for.
+    dependencies : tuple of ResourceDescriptor
+        What it was made from.
+    builder : Builder
+        What made it.
+    byproducts : tuple of ResourceDescriptor
+        What else is known.
+
+    Returns
+    -------
+    Statement
+    """
+    provenance = Provenance(
+        build_definition=BuildDefinition(
+            build_type=build_type,
+            external_parameters=parameters,
+            resolved_dependencies=dependencies,
+        ),
+        run_details=RunDetails(builder=builder, byproducts=byproducts),
+    )
+    return Statement((file,), PROVENANCE, as_json(provenance))
+
+
+# -- read ------------------------------------------------------------------------------------
+
+
+def is_model_statement(statement: Statement) -> bool:
+    """Whether a statement is about a file with a network."""
+    definition = statement.predicate.get("buildDefinition")
+    build_type = definition.get("buildType") if isinstance(definition, Mapping) else None
+    return statement.predicate_type == PROVENANCE and build_type in (CELLPOSE_FILE, AFTER_THE_FACT)
+
+
+def read_model_statement(attestation: Attestation, *, where: str) -> ModelStatement:
+    """Read what is attested of a file.
+
+    Parameters
+    ----------
+    attestation : Attestation
+        Of which `is_model_statement` holds.
+    where : str
+        Where it stands, for the messages.
+
+    Returns
+    -------
+    ModelStatement
+
+    Raises
+    ------
+    BadInput
+        If something is missing or of another type.
+    """
+    try:
+        provenance = read_record(Provenance, attestation.statement.predicate)
+        (subject,) = attestation.statement.subject
+    except ValueError as error:
+        raise BadInput(f"{where}: a damaged statement about a model's file ({error})") from error
+    if not subject.name or subject.sha256 is None or "/" in subject.name or "\\" in subject.name:
+        raise BadInput(f"{where}: a statement about a model's file without a name or its SHA-256")
+    return ModelStatement(
+        attestation=attestation,
+        build_type=provenance.build_definition.build_type,
+        file=subject.name,
+        sha256=subject.sha256,
+        tensors=subject.digest.get(TENSORS_DIGEST),
+    )
+
+
+def check_model_file(model: ModelStatement, *, beside: Path) -> Iterator[Problem]:
+    """Hold a model's file to what is attested of it.
+
+    Parameters
+    ----------
+    model : ModelStatement
+    beside : Path
+        The file of the statement; that of the model lies in the same folder.
+
+    Yields
+    ------
+    Problem
+        Where it is there and is another one.
+    """
+    path = beside.with_name(model.file)
+    if not path.is_file():
+        return
+    digest = digest_once(path)
+    if digest != model.sha256:
+        yield Problem(
+            "damaged",
+            f"its SHA-256 is {short_digest(digest)}, and {short_digest(model.sha256)} is attested",
+            str(path),
+            "ask its sender for both files as they were exported together",
+        )
