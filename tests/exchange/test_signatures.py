@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 from securesystemslib.dsse import Envelope as ReferenceEnvelope
-from securesystemslib.signer import SSlibKey
+from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation, read_payload
@@ -33,6 +33,7 @@ from cellrepro.exchange.signed.keys import (
     read_public_key,
 )
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE, AgentSigner, find_signer
+from cellrepro.exchange.signed.wire import wire_string
 from cellrepro.exchange.statement import Statement
 from cellrepro.exchange.strict_json import read_json
 
@@ -190,6 +191,34 @@ def test_an_agent_that_answers_nonsense_does_no_harm(keys, monkeypatch, tmp_path
         thread.join()
 
 
+@pytest.mark.parametrize("refuses", [True, False], ids=["says no", "signs something else"])
+def test_an_agent_that_holds_the_key_and_does_not_sign(keys, monkeypatch, tmp_path, refuses):
+    """As where its user was asked (``ssh-add -c``) and said no."""
+    public_key = read_public_key(keys.ada)
+    listed = b"\x0c\0\0\0\1" + wire_string(public_key.blob) + wire_string(b"")
+    signature = wire_string(b"ssh-ed25519") + wire_string(b"\7" * 64)
+    signed_wrongly = b"\x0e" + wire_string(signature)
+    second = b"\5" if refuses else signed_wrongly
+    address = str(tmp_path / "agent")
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(address)
+        listener.listen()
+        monkeypatch.setenv(AGENT_VARIABLE, address)
+        answers = [wire_string(listed), wire_string(second)]
+        thread = threading.Thread(target=_answer_in_turn, args=(listener, answers))
+        thread.start()
+        signer = find_signer(keys.ada)
+        said = "did not sign with SHA256:" if refuses else "is no signature of SHA256:"
+        with pytest.raises(BadInput, match=said):
+            signer.sign(b"message")
+        thread.join()
+
+
+def _answer_in_turn(listener, answers):
+    for answer in answers:
+        _answer_once(listener, answer)
+
+
 def _answer_once(listener, answer):
     connection, _ = listener.accept()
     with connection:
@@ -233,10 +262,6 @@ def test_securesystemslib_verifies_the_envelope(keys):
 
 
 def test_what_securesystemslib_signs_is_good_here(keys, tmp_path):
-    from securesystemslib.signer import CryptoSigner
-
-    from cellrepro.exchange.signed.wire import wire_string
-
     theirs = CryptoSigner.generate_ed25519()
     raw = bytes.fromhex(theirs.public_key.keyval["public"])
     blob = wire_string(b"ssh-ed25519") + wire_string(raw)

@@ -29,7 +29,7 @@ from cellrepro.words import amount, joined
 
 ENDING = PASSPORTS
 """Of a bundle's file."""
-_MOST_BYTES_OF_FILE = 2**26
+_MOST_BYTES_OF_FILE = 2**28
 _MOST_LINES = 10_000
 _MOST_BYTES_OF_LINE = 2 * MOST_BYTES  # base64 takes four bytes for three
 
@@ -138,8 +138,10 @@ def read_bundle(path: str | Path) -> Bundle:
     file = Path(path)
     expected = f"a passport, NAME{ENDING}"
     try:
+        if file.stat().st_size > _MOST_BYTES_OF_FILE:
+            raise _too_large(str(file))
         with file.open("rb") as stream:
-            text = stream.read(_MOST_BYTES_OF_FILE + 1)
+            text = stream.read(_MOST_BYTES_OF_FILE + 1)  # it may grow, or be no file on a disk
     except FileNotFoundError as error:
         raise no_such_file(file, expected=expected) from error
     except OSError as error:
@@ -169,7 +171,7 @@ def parse_bundle(text: bytes, *, where: str) -> Bundle:
         or too long ones, or if none is of cellrepro.
     """
     if len(text) > _MOST_BYTES_OF_FILE:
-        raise _no_bundle(where, f"it is larger than {_MOST_BYTES_OF_FILE} bytes")
+        raise _too_large(where)
     lines = text.split(b"\n")
     if len(lines) > _MOST_LINES:
         raise _no_bundle(where, f"it has more than {_MOST_LINES} lines")
@@ -269,6 +271,10 @@ def bundle_text(attestations: Iterable[Attestation]) -> str:
             attestation if known is None else known.together_with(attestation)
         )
     return "\n".join(attestation.line() for attestation in by_digest.values())
+
+
+def _too_large(where: str) -> BadInput:
+    return _no_bundle(where, f"it is larger than {_MOST_BYTES_OF_FILE} bytes")
 
 
 def _no_bundle(where: str, why: str) -> BadInput:

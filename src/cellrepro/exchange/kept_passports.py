@@ -15,7 +15,7 @@ from cellrepro.exchange.bundle import ENDING, Bundle, bundle_of, bundle_text, re
 from cellrepro.exchange.passport import Passport, passport_of
 from cellrepro.exchange.signed.signer import Signer
 from cellrepro.store import locks
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.store.stored_run import MANIFEST
 from cellrepro.store.whole_files import inside, write_whole
 
@@ -112,7 +112,7 @@ def kept_attestations(store: Store, name: str) -> tuple[Attestation, ...]:
 
 
 def attestations_of(
-    store: Store, repeat: Repeat, *, signer: Signer | None = None
+    store: Store, repeat: Repeat, *, signer: Signer | None = None, run: Run | None = None
 ) -> tuple[Attestation, ...]:
     """The passport of a stored repeat and all its receipts, as they are handed on.
 
@@ -123,6 +123,8 @@ def attestations_of(
         Of the store.
     signer : Signer, optional
         Signs the passport, beside whoever signed it before.
+    run : Run, optional
+        Of the repeat, where it was read already.
 
     Returns
     -------
@@ -137,7 +139,8 @@ def attestations_of(
         If what is kept cannot be read, or the signer cannot sign.
     """
     kept = kept_bundle(store, repeat.name)
-    current = _current_passport(repeat, kept, store=store)
+    run = run or store.run(repeat.manifest.key)
+    current = _current_passport(repeat, kept, run=run)
     attestation = current.attestation
     older = [
         passport.attestation
@@ -151,8 +154,8 @@ def attestations_of(
     )
 
 
-def _current_passport(repeat: Repeat, kept: Bundle, *, store: Store) -> Passport:
-    made = passport_of(repeat, run=store.run(repeat.manifest.key))
+def _current_passport(repeat: Repeat, kept: Bundle, *, run: Run | None) -> Passport:
+    made = passport_of(repeat, run=run)
     of_these_files = [
         passport
         for passport in kept.passports
@@ -184,10 +187,13 @@ def passports_of(
     BadInput
         If a repeat or what is kept cannot be read, or the signer cannot sign.
     """
+    runs = {key: store.run(key) for key in {repeat.manifest.key for repeat in repeats}}
     attestations = [
         attestation
         for repeat in repeats
-        for attestation in attestations_of(store, repeat, signer=signer)
+        for attestation in attestations_of(
+            store, repeat, signer=signer, run=runs[repeat.manifest.key]
+        )
     ]
     return bundle_of(attestations, where=f"the passports of {store.root}")
 
