@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from cellrepro.asked.spec import KEY_LENGTH
 from cellrepro.errors import Damaged
 from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
 from cellrepro.exchange.archive.reading import ExportedFile
@@ -102,6 +103,9 @@ def _check_one(
         if passport.name == sent.name:
             findings.problems += contradictions(passport, unpacked, where="passports.intoto.jsonl")
     not_here = [*what_is_missing(sent.manifest, sent.missing)]
-    if sent.spec.data_digest[:16] not in contents.image_folders:
+    has_images = sent.spec.data_digest[:KEY_LENGTH] in contents.image_folders
+    if not has_images:
         not_here.append(f"the folder of images {sent.spec.data}")
-    findings.add_passports(sent.name, bundle, checking, where=where, not_here=not_here)
+    findings.add_passports(
+        sent.name, bundle, checking, where=where, not_here=not_here, has_images=has_images
+    )

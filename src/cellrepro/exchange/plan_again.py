@@ -67,9 +67,8 @@ def plan_again(recorded: Recorded, given: Given, store: Store) -> Plan:
         If this version cannot ask for the same.
     """
     spec = recorded.spec
-    _refuse_continued(recorded)
-    _refuse_idle_command(recorded, given)
-    data = _images(recorded, given, store)
+    refuse_at_once(recorded, given)
+    data = images_for(recorded, given, store)
     inputs = _RecordedInputs(recorded, given, store)
     match spec.task:
         case "train":
@@ -134,13 +133,6 @@ def _segmentation_options(
 def _plan_wrapped(recorded: Recorded, data: Path, given: Given, store: Store) -> Plan:
     """A program or function is only run when its reader names it himself."""
     spec = recorded.spec
-    if not given.command:
-        words = " ".join(spec.program or ())
-        raise BadInput(
-            f"{recorded.name} ran a program, `{words[:200]}`, and nothing that was sent is "
-            "executed: look at the program, and if you trust it, give the command yourself after "
-            f"--, as `cellrepro verify {recorded.name} --replay -- COMMAND`"
-        )
     profile = given.profile or spec.profile
     options = WrapOptions(data, mode=spec.mode, seed=spec.seed, profile=profile, store=store.root)
     first, *others = given.command
@@ -151,7 +143,26 @@ def _plan_wrapped(recorded: Recorded, data: Path, given: Given, store: Store) ->
 # -- images and networks -------------------------------------------------------------------
 
 
-def _images(recorded: Recorded, given: Given, store: Store) -> Path:
+def images_for(recorded: Recorded, given: Given, store: Store) -> Path:
+    """Find the images of a recorded run.
+
+    Parameters
+    ----------
+    recorded : Recorded
+    given : Given
+    store : Store
+        To which they may have come with the run.
+
+    Returns
+    -------
+    Path
+        A folder that holds them as they were.
+
+    Raises
+    ------
+    BadInput
+        If there is none.
+    """
     folder = find_images(recorded.spec, store, given=given.data, recorded=recorded.data_path)
     if folder is None:
         raise BadInput(
@@ -220,20 +231,38 @@ def _network(recorded: Recorded, given: Given, store: Store) -> ModelSource:
 # -- what cannot be asked for again --------------------------------------------------------
 
 
-def _refuse_continued(recorded: Recorded) -> None:
+def refuse_at_once(recorded: Recorded, given: Given) -> None:
+    """Refuse what is clear without a look at images and networks.
+
+    Parameters
+    ----------
+    recorded : Recorded
+    given : Given
+
+    Raises
+    ------
+    BadInput
+        If a program is not named by the reader, or one is named that is not needed.
+    NotPossibleHere
+        If the run went on from a checkpoint.
+    """
     if recorded.spec.continued_from is not None:
         raise NotPossibleHere(
             f"{recorded.name} went on from the checkpoint of {recorded.spec.continued_from} with "
             "other learning rates than one training would have; checkpoints are not sent, so it "
             "cannot be computed again from what is known of it: replay the run that it went on from"
         )
-
-
-def _refuse_idle_command(recorded: Recorded, given: Given) -> None:
     if given.command and recorded.spec.task != "wrap":
         raise BadInput(
             f"a command is given after --, and {recorded.name} is a run of Cellpose itself, which "
             "needs none: leave it out"
+        )
+    if not given.command and recorded.spec.task == "wrap":
+        words = " ".join(recorded.spec.program or ())
+        raise BadInput(
+            f"{recorded.name} ran a program, `{words[:200]}`, and nothing that was sent is "
+            "executed: look at the program, and if you trust it, give the command yourself after "
+            f"--, as `cellrepro verify {recorded.name} --replay -- COMMAND`"
         )
 
 

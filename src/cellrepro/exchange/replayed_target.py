@@ -10,6 +10,7 @@ from cellrepro.exchange.given import WantedReplay
 from cellrepro.exchange.importing import import_runs
 from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.plan_again import Recorded, images_for, refuse_at_once
 from cellrepro.exchange.receipt_writing import add_receipt
 from cellrepro.exchange.replay import Replay, replay
 from cellrepro.exchange.signed.signer import Signer
@@ -56,6 +57,7 @@ def replay_one(
     store = checking.store
     original, notes = chosen(repeats, wanted.run)
     if file is not None:
+        _refuse_before_import(original, repeats, wanted, store)
         notes.append(str(import_runs(file, store=store.root, quiet=checking.quiet)))
     stored = store.repeat(original.key, original.machine, original.repeat)
     found = replay(original, wanted.given, stored=stored, store=store, quiet=checking.quiet)
@@ -65,6 +67,17 @@ def replay_one(
     if found.verdict != Verdict.IDENTICAL:
         notes += _offered_environment(found, store)
     return found, notes
+
+
+def _refuse_before_import(
+    original: Passport, repeats: Sequence[VerifiedRepeat], wanted: WantedReplay, store: Store
+) -> None:
+    """Refuse what cannot be computed again before anything is written."""
+    recorded = Recorded(original.name, original.spec)
+    refuse_at_once(recorded, wanted.given)
+    came_with_it = any(one.name == original.name and one.has_images for one in repeats)
+    if wanted.given.data is not None or not came_with_it:
+        images_for(recorded, wanted.given, store)
 
 
 def chosen(repeats: Sequence[VerifiedRepeat], run: str | None) -> tuple[Passport, list[str]]:

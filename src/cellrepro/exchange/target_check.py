@@ -81,13 +81,25 @@ class TargetFindings:
     n_repeats: int = 0
 
     def add_passports(
-        self, name: str, bundle: Bundle, checking: Checking, *, where: str, not_here: Sequence[str]
+        self,
+        name: str,
+        bundle: Bundle,
+        checking: Checking,
+        *,
+        where: str,
+        not_here: Sequence[str] = (),
+        has_images: bool = False,
     ) -> None:
         """Check who signed the passports of a repeat whose files are here, and its receipts."""
         passports = [passport for passport in bundle.passports if passport.name == name]
         receipts = [each for passport in passports for each in bundle.receipts_of(passport)]
         verified = VerifiedRepeat.of(
-            passports[0], receipts, checking.allowed, is_here=True, not_here=not_here
+            passports[0],
+            receipts,
+            checking.allowed,
+            is_here=True,
+            not_here=not_here,
+            has_images=has_images,
         )
         self.repeats.append(verified)
         self.problems += verified.bad_signatures(where)
@@ -355,4 +367,4 @@ def _check_repeat_of_store(
     if kept:
         bundle = bundle_of(kept)
         where = str(kept_path(checking.store, name).relative_to(checking.store.root))
-        findings.add_passports(name, bundle, checking, where=where, not_here=())
+        findings.add_passports(name, bundle, checking, where=where)

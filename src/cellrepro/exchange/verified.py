@@ -46,6 +46,8 @@ class VerifiedRepeat:
         Whether its files were looked at, or only what the passport says of them.
     not_here : tuple of str
         Of what the passport speaks and what is not here, a few words each.
+    has_images : bool
+        Whether the folder of images came with it.
     """
 
     passport: Passport
@@ -53,6 +55,7 @@ class VerifiedRepeat:
     receipts: tuple[VerifiedReceipt, ...] = ()
     is_here: bool = True
     not_here: tuple[str, ...] = ()
+    has_images: bool = False
 
     @property
     def name(self) -> str:
@@ -68,6 +71,7 @@ class VerifiedRepeat:
         *,
         is_here: bool,
         not_here: Iterable[str] = (),
+        has_images: bool = False,
     ) -> VerifiedRepeat:
         """Check the signatures of a passport and of its receipts."""
         return cls(
@@ -79,6 +83,7 @@ class VerifiedRepeat:
             ),
             is_here=is_here,
             not_here=tuple(not_here),
+            has_images=has_images,
         )
 
     def bad_signatures(self, where: str) -> Iterator[Problem]:
