@@ -247,8 +247,9 @@ def test_a_different_profile_gives_the_honest_step(sent, tmp_path):
     if replay.digests.verdict == Verdict.IDENTICAL:
         pytest.skip("this processor computes the same bits under both profiles")
     assert found.verdict == "different"
-    assert replay.first_divergence.stage in ("forward", "batch", "loss", "backward")
-    assert replay.first_divergence.op is not None
+    first = replay.first_divergence
+    assert first.stage in ("forward", "backward", "update")
+    assert first.op.startswith("aten.")
     assert "variables.ATEN_CPU_CAPABILITY" in replay.environment
     assert "cpu-avx2" in replay.reasons[0]
 

@@ -146,8 +146,10 @@ class Replay(Result):
             return None
         first = divergence.where or divergence.first
         operation = first.operation
+        # Of an environment that differs it is the operation that shows it first.
+        phase = None if operation is None else operation.phase
         return FirstDivergence(
-            stage=first.stage,
+            stage=phase or first.stage,
             step=first.step,
             op=first.op,
             module=None if operation is None else operation.module,
