@@ -5,7 +5,7 @@ STORE ?= outputs
 MODEL ?= tiny
 BIN := .venv/bin
 
-.PHONY: help setup data demo test test-all test-faults lab explore bench findings pictures site docs lint lock notebooks clean
+.PHONY: help setup data demo test test-all test-faults fuzz lab explore bench findings pictures site docs lint lock notebooks clean
 
 help:
 	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html;"
@@ -15,6 +15,7 @@ help:
 	@echo "make test                the tests that CI runs: pytest and the notebooks"
 	@echo "make test-all            the long ones, too, and the notebooks as they are committed"
 	@echo "make test-faults         applies known faults to a copy: the tests must notice each"
+	@echo "make fuzz [SECONDS=n]    made-up input for every parser, an hour in all; what fails is kept"
 	@echo "make bench [ALL=1]       the benchmarks, ratios side by side; ALL=1: what takes long, too"
 	@echo "make findings            docs/findings.md and its figures anew, from evidence/"
 	@echo "make pictures            the pictures of README and docs anew, from the demo's runs"
@@ -45,6 +46,10 @@ test-all: setup data
 
 test-faults: setup data
 	$(BIN)/python tests/faults/apply.py
+
+SECONDS ?= 3600
+fuzz: setup
+	$(BIN)/python scripts/fuzz.py --seconds $(SECONDS)
 
 # Both listen on this computer alone, and ask for a token.
 lab: setup data

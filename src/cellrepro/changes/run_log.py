@@ -7,6 +7,7 @@ what 2.3.2, 3.1.1.2, 4.0.9 and 4.2.1.1 wrote; the last has another form of line 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PureWindowsPath
@@ -137,15 +138,25 @@ def _values(entries: Sequence[_Entry]) -> Iterator[tuple[str, object]]:
         if channels := _CHANNELS.search(message):
             yield CHANNELS_CHOSEN, [int(number) for number in channels.groups()]
         if diameter := _DIAMETER.search(message):
-            yield "diameter", float(diameter[1])
+            yield from _numbers("diameter", diameter[1])
         if is_estimated and (estimated := _ESTIMATED.fullmatch(message.strip())):
-            yield from (("diameter", float(text)) for text in estimated[1].split(","))
+            yield from _numbers("diameter", *estimated[1].split(","))
         is_estimated = message.startswith(">>> diameter(s) =")
         if stitched := _STITCHED.search(message):
-            yield "stitch_threshold", float(stitched[1])
+            yield from _numbers("stitch_threshold", stitched[1])
         if thresholds := _THRESHOLDS.search(message):
-            yield "cellprob_threshold", float(thresholds[1])
-            yield "flow_threshold", float(thresholds[2]) if thresholds[2] else None
+            yield from _numbers("cellprob_threshold", thresholds[1])
+            if thresholds[2]:
+                yield from _numbers("flow_threshold", thresholds[2])
+            else:
+                yield "flow_threshold", None
+
+
+def _numbers(name: str, *texts: str) -> Iterator[tuple[str, object]]:
+    """The numbers that texts are; a line that was cut off or written over has others."""
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            yield name, float(text)
 
 
 def _of_network(text: str) -> Iterator[tuple[str, object]]:

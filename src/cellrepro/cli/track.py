@@ -9,15 +9,17 @@ from typer import Argument, Option
 import cellrepro
 from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, verb
-from cellrepro.cli.shared_options import StoreOption
+from cellrepro.cli.shared_options import StoreOption, overrides
 from cellrepro.show.answers.tracking import tracking_answer
 
 
 @verb()
 def track(
     runs: Annotated[
-        list[str], Argument(help="KEY, KEY/REPEAT or KEY/MACHINE/REPEAT, one or several")
-    ],
+        list[str] | None,
+        Argument(help="KEY, KEY/MACHINE, KEY/REPEAT, KEY/MACHINE/REPEAT, or a grid file"),
+    ] = None,
+    where: Annotated[list[str] | None, Option(help="NAME=VALUE: only runs that have it")] = None,
     tracking_uri: Annotated[
         str | None, Option(help="address of the tracker; default MLFLOW_TRACKING_URI")
     ] = None,
@@ -32,7 +34,8 @@ def track(
 ) -> Reply:
     """Log finished runs in MLflow: what was asked for, losses, scores, files, the verdict."""
     tracking = cellrepro.track(
-        runs,
+        runs or [],
+        where=overrides(where, "--where"),
         store=store,
         tracking_uri=tracking_uri,
         experiment=experiment,

@@ -21,10 +21,10 @@ from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import ENDING, Bundle, bundle_text
 from cellrepro.exchange.kept_passports import passports_of
-from cellrepro.exchange.selection import repeats_meant
+from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.tracked_record import tracked_record
 from cellrepro.extras import absent, needs
-from cellrepro.progress import Progress, progress
+from cellrepro.progress import Progress, print_note, progress
 from cellrepro.results import Result, Row
 from cellrepro.same.verdicts import judge
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
@@ -91,7 +91,7 @@ class Tracking(Result):
     experiment : str
         In which the runs are.
     runs : tuple of TrackedRun
-        In the order in which the repeats were named.
+        In order of keys, machines and numbers.
     """
 
     address: str
@@ -121,8 +121,9 @@ class Tracking(Result):
 
 
 def track(
-    references: str | Sequence[str],
+    references: str | Sequence[str] = (),
     *,
+    where: Mapping[str, object] | None = None,
     store: str | Path = defaults.STORE,
     tracking_uri: str | None = None,
     experiment: str | None = None,
@@ -135,7 +136,10 @@ def track(
     ----------
     references : str or sequence of str
         ``KEY`` for all repeats of a run, ``KEY/MACHINE`` for those of one machine, ``KEY/REPEAT``
-        or ``KEY/MACHINE/REPEAT`` for one.
+        or ``KEY/MACHINE/REPEAT`` for one; a grid file, ``NAME.yaml``, for all its specs. None of
+        them, with ``where``, means all runs of the store.
+    where : mapping of str to object, optional
+        Only those with these values, as for `cellrepro list`.
     store : str or Path
         Folder of finished runs.
     tracking_uri : str, optional
@@ -160,13 +164,13 @@ def track(
         If a reference names no repeat, a file was asked for that a repeat has not, or MLflow
         refuses; `NeedsExtra` if its client is not installed.
     """
-    named = [references] if isinstance(references, str) else list(references)
-    if not named:
-        raise BadInput("no run was named; expected KEY/REPEAT of the store, one or several")
+    named = [references] if isinstance(references, str) else references
     files = [*([WEIGHTS] if weights else []), *([NOTEBOOK] if notebook else [])]
     opened_store = Store(store)
-    repeats = [repeat for each in named for repeat in repeats_meant(each, opened_store)]
-    uploads = [_Upload.of(repeat, opened_store, files) for repeat in dict.fromkeys(repeats)]
+    selection = select_repeats(opened_store, named, where=where)
+    for note in selection.notes:
+        print_note(note)
+    uploads = [_Upload.of(repeat, opened_store, files) for repeat in selection.repeats]
     with variables_of_the_client():
         tracker = _Tracker.reached(tracking_uri, experiment)
         with progress(len(uploads), "track") as bar:

@@ -124,7 +124,7 @@ def decode(file: Path, data: bytes) -> Decoded:
             "format, export the image again, or run git lfs pull where it is a pointer of Git LFS"
         )
     try:
-        return _DECODERS[actual](file, data)
+        return _with_pixels(file, _DECODERS[actual](file, data))
     except CellreproError:
         raise
     except MemoryError as error:
@@ -152,14 +152,25 @@ def decode_labels(file: Path, data: bytes) -> Decoded:
     if file.suffix.lower() != ".npy":
         return decode(file, data)
     try:
-        pixels = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        pixels = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    except Exception as error:  # of a damaged header nearly any, TokenError among them
         reason = " ".join(str(error).split())[:120]
         raise BadInput(
             f"{file}: no array of numbers as numpy.save writes it ({reason}); save the masks with "
             "numpy.save(path, masks)"
         ) from error
-    return Decoded.of(pixels, "ZYX"[-pixels.ndim :] if 2 <= pixels.ndim <= 3 else "")
+    axes = "ZYX"[-pixels.ndim :] if 2 <= pixels.ndim <= 3 else ""
+    return _with_pixels(file, Decoded.of(pixels, axes))
+
+
+def _with_pixels(file: Path, decoded: Decoded) -> Decoded:
+    """Refuse an image without a pixel, of which nothing can be said."""
+    if decoded.pixels.size == 0:
+        raise BadInput(
+            f"{file}: an image of shape {decoded.pixels.shape} has no pixel; save it again in the "
+            "program that made it"
+        )
+    return decoded
 
 
 def _damaged(file: Path, what: str) -> BadInput:

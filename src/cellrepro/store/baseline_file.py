@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from cellrepro.bits.digests import array_digest
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import BadInput, no_such_file, whole_number
 from cellrepro.store.whole_files import whole_file
 
 _RECORD = "baseline.json"
 _FORMAT = 1
+_MOST_BYTES_OF_RECORD = 2**28
 _UNIX = 3  # as a zip says who made it; Windows would write 0
 _ALWAYS = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
 
@@ -55,9 +57,11 @@ class BaselineFile:
         expected = self.record["images"][image]
         try:
             with zipfile.ZipFile(self.path) as archive:
-                content = archive.read(f"masks/{image}.npy")
-            masks = np.load(io.BytesIO(content), allow_pickle=False).astype(np.uint32)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+                most_bytes = psutil.virtual_memory().available // 4
+                content = _content(archive, f"masks/{image}.npy", most_bytes=most_bytes)
+            masks = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+            masks = masks.astype(np.uint32, casting="safe")
+        except Exception as error:  # of a damaged archive nearly any
             raise _damaged(self.path, error) from error
         if array_digest(masks) != expected["digest"]:
             raise _damaged(self.path, f"the masks of {image} are others than its record says")
@@ -106,7 +110,7 @@ def is_one(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return _RECORD in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
+    except Exception:  # a damaged directory ends in nearly any
         return False
 
 
@@ -120,14 +124,26 @@ def read(path: Path) -> BaselineFile:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            record = json.loads(archive.read(_RECORD))
+            record = json.loads(_content(archive, _RECORD, most_bytes=_MOST_BYTES_OF_RECORD))
         if record["format"] != _FORMAT:
             raise ValueError(f"its format is {record['format']!r}, this version reads {_FORMAT}")
+        for name, image in record["images"].items():
+            if not isinstance(image["digest"], str) or whole_number(image["n_objects"]) is None:
+                raise ValueError(f"of the image {name!r} it tells neither digest nor cells")
         return BaselineFile(path, record)
     except FileNotFoundError as error:
         raise no_such_file(path, expected="a file of `cellrepro baseline save`") from error
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except Exception as error:  # of a damaged archive nearly any
         raise _damaged(path, error) from error
+
+
+def _content(archive: zipfile.ZipFile, name: str, *, most_bytes: int) -> bytes:
+    """A file of an archive, which may unpack to more than its entry says."""
+    with archive.open(name) as stream:
+        content = stream.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"{name} unpacks to more than {most_bytes} bytes")
+    return content
 
 
 def _damaged(path: Path, why: object) -> BadInput:

@@ -42,8 +42,10 @@ def read_spec(text: bytes) -> Spec:
             raise error from None
 
 
-def _without_rules(kind: type[Model], document: dict[str, Any]) -> Model:
+def _without_rules(kind: type[Model], document: object) -> Model:
     """A model of plain values: every field of its type, no validator asked."""
+    if not isinstance(document, dict):
+        raise ValueError(f"{document!r:.40} in place of the fields of a {kind.__name__.lower()}")
     unknown = document.keys() - kind.model_fields.keys()
     if unknown:
         raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")

@@ -251,14 +251,15 @@ class _PrivateFile:
                 raise ValueError("it holds several keys")
             blob = reader.string()
             kind = WireReader(blob).string().decode("ascii", "replace")
+            public_key = PublicKey.from_blob(blob) if kind == ED25519 else None
         except (binascii.Error, ValueError) as error:
             raise BadInput(
                 f"{path} is a damaged private key ({error}); expected one that `ssh-keygen -y -f "
                 f"{path}` can read"
             ) from error
-        if kind != ED25519:
+        if public_key is None:
             raise not_ed25519(path, kind)
-        return cls(path, text, PublicKey.from_blob(blob), cipher != b"none")
+        return cls(path, text, public_key, cipher != b"none")
 
 
 def _file_signer(path: Path, public_key: PublicKey, *, why_no_agent: str) -> KeyFileSigner:

@@ -25,7 +25,7 @@ class TrackingDocument:
     experiment : str
         In which the runs are.
     runs : sequence of TrackedRun
-        All of them, in the order in which the repeats were named.
+        All of them, in order of keys, machines and numbers.
     """
 
     run: str
