@@ -14,6 +14,8 @@ from html import escape
 from pathlib import Path
 from typing import TextIO
 
+from cellrepro.words import visible
+
 LINES_VARIABLE = "CELLREPRO_PROGRESS"
 """Set to ``lines`` to have plain lines instead of a moving bar, for a log."""
 
@@ -63,7 +65,7 @@ def _shown(total: int, label: str) -> Progress:
 
 def print_note(sentence: str) -> None:
     """Tell the user something on standard error."""
-    print(f"note: {sentence}", file=sys.stderr)
+    print(f"note: {visible(sentence)}", file=sys.stderr)
 
 
 class Progress:

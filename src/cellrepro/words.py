@@ -3,9 +3,32 @@
 import math
 import re
 import shlex
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 _SHA_256 = re.compile(r"[0-9a-f]{64}")
+
+
+def visible(text: str) -> str:
+    r"""A text for a terminal: what moves its cursor, or cannot be seen, is written as an escape.
+
+    Line feeds and tabs stay. Names and messages may come from a file that someone else sent.
+
+    >>> print(visible("a\x1b[2J\u202etxt.exe"), visible("ä 1 000"))
+    a\x1b[2J\u202etxt.exe ä 1 000
+    """
+    if text.isprintable():
+        return text
+    return "".join(_escaped(letter) if _is_hidden(letter) else letter for letter in text)
+
+
+def _is_hidden(letter: str) -> bool:
+    is_layout = letter in "\n\t"
+    return not is_layout and unicodedata.category(letter) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")
 
 
 def amount(n: int, noun: str) -> str:

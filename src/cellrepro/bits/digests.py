@@ -5,8 +5,11 @@ Those of tensors in memory are faster, see `cellrepro.bits.tensor_digests`.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +18,23 @@ _BLOCK = 2**18  # bytes of a file that are read at a time
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes; ``sha256sum`` agrees."""
+    """SHA-256 of a file's bytes; ``sha256sum`` agrees.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, or is no file: the reading of a pipe or a device need not end.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # asked of thousands of files
+        raise OSError(errno.EINVAL, "a folder, pipe or device instead of a file", str(path))
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(_BLOCK))
     with Path(path).open("rb", buffering=0) as stream:

@@ -21,6 +21,7 @@ from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.runs import run_answer
 from cellrepro.version import __version__
+from cellrepro.words import visible
 
 if TYPE_CHECKING:
     from cellrepro.run.outcome import Outcome
@@ -169,7 +170,7 @@ def _said(reply: Reply, *, as_json: bool) -> int:
 
 def complain(message: str, code: int) -> int:
     """Say a message on standard error, and return the exit code."""
-    sys.stderr.write(f"cellrepro: {message}\n")
+    sys.stderr.write(f"cellrepro: {visible(message)}\n")
     return code
 
 

@@ -23,6 +23,7 @@ from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, read_seal, seal_text
 from cellrepro.store.stored_run import MANIFEST, SPEC, read_record
 from cellrepro.store.stored_spec import read_spec
+from cellrepro.store.whole_files import regular_bytes
 from cellrepro.words import short_digest
 
 RESTORE_REPEAT = "copy it again from where it came, or remove this repeat's folder and run it again"
@@ -33,6 +34,7 @@ RESTORE_IMAGES = (
 )
 _BY_ITS_KEY = f"{SPEC} asks for the run that its folder is named by"
 _NO_SUCH_NAME = "the lab stores nothing of this name here"
+_MOST_SUMS_BYTES = 2**27
 _SCRATCH = re.compile(r"\..+\.(part|link)")
 NOT_OURS = "the lab has not put it there: move it out of the store"
 
@@ -248,7 +250,7 @@ class _Seal:
     def of(cls, folder: Path) -> _Seal:
         """The seal of a folder."""
         try:
-            text = (folder / SUMS).read_bytes().decode()
+            text = regular_bytes(folder / SUMS, most_bytes=_MOST_SUMS_BYTES).decode()
         except FileNotFoundError:
             return cls(None)
         except (OSError, ValueError) as error:

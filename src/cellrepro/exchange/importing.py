@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.asked import defaults
-from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive import file_checks
 from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
@@ -21,7 +21,15 @@ from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.results import Result, Row
 from cellrepro.store.not_sent import note_not_sent
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
-from cellrepro.store.whole_files import link_or_copy, moved, remove_folder, to_disk
+from cellrepro.store.stored_run import MOST_RECORD_BYTES
+from cellrepro.store.whole_files import (
+    inside,
+    link_or_copy,
+    moved,
+    regular_bytes,
+    remove_folder,
+    to_disk,
+)
 from cellrepro.words import amount, joined, some
 
 
@@ -149,7 +157,7 @@ def _refuse_conflicts(path: Path, store: Store, repeats: Iterable[ReceivedRepeat
         manifest = store.root / "runs" / repeat.name / MANIFEST
         if not manifest.parent.exists():
             continue
-        stored = file_digest(manifest) if manifest.exists() else "nothing"
+        stored = _digest_of_stored(manifest)
         if stored != repeat.digests[MANIFEST]:
             raise BadInput(
                 f"{path}: the store {store.root} holds another repeat {repeat.name}: the SHA-256 "
@@ -157,6 +165,17 @@ def _refuse_conflicts(path: Path, store: Store, repeats: Iterable[ReceivedRepeat
                 f"with {repeat.digests[MANIFEST][:12]}; nothing is overwritten: import into "
                 "another store with --store, and compare the two"
             )
+
+
+def _digest_of_stored(manifest: Path) -> str:
+    """The digest of a manifest that is in the store; words where it cannot be read."""
+    try:
+        content = regular_bytes(manifest, most_bytes=MOST_RECORD_BYTES)
+    except FileNotFoundError:
+        return "nothing"
+    except OSError:
+        return "what cannot be read"
+    return hashlib.sha256(content).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -332,7 +351,8 @@ class _Import:
     def _place(self, parts: Mapping[str, Path]) -> None:
         """Move files and folders to where they belong, unless something is there."""
         for name, staged in parts.items():
-            target = self.store.root / name
+            folder, _, rest = name.partition("/")
+            target = inside(self.store.root / folder, rest)
             if target.exists():
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)

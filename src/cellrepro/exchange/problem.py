@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from cellrepro.bits.digests import file_digest
+from cellrepro.store.seal import SUMS
+from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, SPEC
+
+_SMALL = (MANIFEST, SPEC, SUMS)
 
 ProblemKind = Literal[
     "damaged", "missing", "extra", "leftover", "misplaced", "contradiction", "signature"
@@ -134,9 +139,11 @@ class Contents:
         Raises
         ------
         OSError
-            If it cannot be read.
+            If it cannot be read, or is far larger than what the lab writes under this name.
         """
         status = path.stat()
+        if path.name in _SMALL and status.st_size > MOST_RECORD_BYTES:
+            raise OSError(errno.EFBIG, f"it has {status.st_size} bytes, which none has", str(path))
         inode = (status.st_dev, status.st_ino)
         digest = self._digest_of.get(inode)
         if digest is None:

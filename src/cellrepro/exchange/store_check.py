@@ -35,6 +35,7 @@ from cellrepro.store.not_sent import names_not_sent
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS
 from cellrepro.store.store import MANIFEST, SPEC, Repeat, Store
 from cellrepro.store.stored_run import read_record
+from cellrepro.store.whole_files import OWN_FOLDERS
 from cellrepro.words import amount, joined, short_digest
 
 _IMAGES = re.compile(r"[0-9a-f]{16}")
@@ -176,6 +177,7 @@ def _looked_at(root: Path) -> _Check:
             bar.advance()
     check.problems += _wrong_passports(root, check)
     check.problems += _wrong_inputs(root, check.look)
+    check.problems += _links(root, check.look)
     check.problems += _leftovers(root, check.look)
     return check
 
@@ -309,17 +311,30 @@ def _empty(path: Path, look: Look) -> Problem:
     return leftover(path, look, "there is no run in this folder")
 
 
+def _links(root: Path, look: Look) -> Iterator[Problem]:
+    """Own folders of the store that are links: what is done there would be done elsewhere."""
+    for name in OWN_FOLDERS:
+        if (root / name).is_symlink():
+            what = "it is a link, which the lab never makes: what it puts here would lie elsewhere"
+            remedy = "remove the link, or put the folder itself there"
+            yield Problem("extra", what, look.where(root / name), remedy)
+
+
 def _leftovers(root: Path, look: Look) -> Iterator[Problem]:
     """What stopped processes have left, but for unfinished trainings, which can go on."""
     here = locks.Owner.here()
-    for entry in _entries(root / ".staging"):
+    staging = root / ".staging"
+    for entry in [] if staging.is_symlink() else _entries(staging):
         folder = entry.with_name(entry.name.removesuffix(".lock"))
         owner = locks.Owner.of(folder.name)
         is_alive = owner is not None and owner.may_be_alive(here)
         if not is_alive and not locks.is_locked(folder):
             yield leftover(entry, look, "it is of work that was stopped")
+    real_root = root.resolve()
     claims = (root / ".claims", *sorted((root / "unfinished").glob("*/*")))
     for area in claims:
+        if not area.resolve().is_relative_to(real_root):
+            continue
         for lock in sorted(area.glob("*.lock")):
             if not locks.is_locked(lock.with_suffix("")):
                 yield leftover(lock, look, "it is the lock of a process that is no more")

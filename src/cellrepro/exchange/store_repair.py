@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from cellrepro.bits.digests import file_digest
 from cellrepro.exchange.folder_check import Look
-from cellrepro.exchange.problem import Move, Problem, PutAside, Remove, Restore, Write
+from cellrepro.exchange.problem import Mending, Move, Problem, PutAside, Remove, Restore, Write
 from cellrepro.store.whole_files import link_or_copy, remove_empty, remove_folder, whole_file
 
 ASIDE = "aside"
@@ -54,7 +54,11 @@ def carry_out(problems: Iterable[Problem], look: Look) -> list[Repair]:
     OSError
         If the store cannot be written.
     """
-    mendings = [problem.mending for problem in problems if problem.mending is not None]
+    mendings = [
+        problem.mending
+        for problem in problems
+        if problem.mending is not None and _stays_in(look.root, problem.mending)
+    ]
     restored = _restore_all([one for one in mendings if isinstance(one, Restore)], look)
     others = [
         *_each(mendings, Write, _write),
@@ -63,6 +67,17 @@ def carry_out(problems: Iterable[Problem], look: Look) -> list[Repair]:
         *_each(mendings, Move, lambda one: _move(one, look)),
     ]
     return [*restored, *(Repair(what, look.where(path)) for path, what in others)]
+
+
+def _stays_in(root: Path, mending: Mending) -> bool:
+    """Whether what would be put right lies in the store, links followed, and stays there."""
+    paths = [mending.path]
+    if isinstance(mending, Move):
+        paths.append(mending.target)
+    if isinstance(mending, PutAside):
+        paths.append(_aside(mending, root))
+    real_root = root.resolve()
+    return all(path.parent.resolve().is_relative_to(real_root) for path in paths)
 
 
 def _each(
@@ -123,7 +138,7 @@ def _write(one: Write) -> str:
 
 
 def _remove(one: Remove) -> str:
-    if one.path.is_dir():
+    if one.path.is_dir() and not one.path.is_symlink():
         remove_folder(one.path)
     else:
         one.path.unlink(missing_ok=True)
@@ -132,16 +147,22 @@ def _remove(one: Remove) -> str:
 
 
 def _put_aside(one: PutAside, root: Path) -> str:
+    target = _aside(one, root)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    one.path.rename(target)
+    remove_empty(one.path.parent)
+    return f"it was moved to {target.relative_to(root).as_posix()}"
+
+
+def _aside(one: PutAside, root: Path) -> Path:
+    """Where something is put aside: where nothing is yet."""
     relative = one.path.relative_to(root)
     target = root / ASIDE / relative
     number = 1
     while target.exists():
         number += 1
         target = root / f"{ASIDE}-{number}" / relative
-    target.parent.mkdir(parents=True, exist_ok=True)
-    one.path.rename(target)
-    remove_empty(one.path.parent)
-    return f"it was moved to {target.relative_to(root).as_posix()}"
+    return target
 
 
 def _move(one: Move, look: Look) -> str | None:

@@ -14,6 +14,7 @@ from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_files, seal_repeat
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
 from cellrepro.store.whole_files import (
+    inside,
     link_or_copy,
     moved,
     remove_folder,
@@ -47,12 +48,14 @@ def commit(root: Path, staged: Path, spec: Spec) -> Repeat:
 
     Raises
     ------
+    BadInput
+        If a link there leads out of the store.
     OSError
         If the store cannot be written.
     """
     manifest = Repeat(staged).manifest
-    run = root / "runs" / spec.key
-    target = run / manifest.machine.name / str(manifest.repeat)
+    target = _place_of(root, spec.key, manifest)
+    run = target.parents[1]
     _keep_images(root, staged / STAGED_DATA, spec.images_digest)
     placing = _where_to_place(run, target)
     if placing != "is stored":
@@ -87,12 +90,14 @@ def commit_received(root: Path, staged: Path, staged_run: Path) -> Repeat:
 
     Raises
     ------
+    BadInput
+        If a link there leads out of the store.
     OSError
         If the store cannot be written.
     """
     manifest = Repeat(staged).manifest
-    run = root / "runs" / manifest.key
-    target = run / manifest.machine.name / str(manifest.repeat)
+    target = _place_of(root, manifest.key, manifest)
+    run = target.parents[1]
     placing = _where_to_place(run, target)
     if placing != "is stored":
         present = {name: d for name, d in manifest.files.items() if (staged / name).exists()}
@@ -109,6 +114,11 @@ def commit_received(root: Path, staged: Path, staged_run: Path) -> Repeat:
     elif placing == "into its run":
         _move_into_run(staged, target)
     return Repeat(target)
+
+
+def _place_of(root: Path, key: str, manifest: Manifest) -> Path:
+    """Where a repeat will lie; never behind a link that leads out of the store."""
+    return inside(root / "runs", f"{key}/{manifest.machine.name}/{manifest.repeat}")
 
 
 def _where_to_place(run: Path, target: Path) -> Placing:
@@ -143,7 +153,7 @@ def _move_into_run(staged: Path, target: Path) -> None:
 
 def _keep_images(root: Path, staged: Path, digest: str) -> None:
     """Keep the segmented images and their truth, unless they are there already."""
-    target = root / "data" / digest[:KEY_LENGTH]
+    target = inside(root / "data", digest[:KEY_LENGTH])
     if target.exists():  # nothing was made read-only yet, which Windows would not remove
         shutil.rmtree(staged, ignore_errors=True)
         return

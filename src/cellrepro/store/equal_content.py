@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.store.whole_files import inside
+from cellrepro.store.whole_files import inside, regular_bytes
 
 _FOLDER = ".digests"
 _KNOWN_REPEATS = "known"
+_MOST_BYTES = 2**28
 
 
 def files_of_content(
@@ -79,7 +80,7 @@ def remember_files(root: Path, repeat: str, files: Mapping[str, str]) -> None:
     folder.mkdir(exist_ok=True)
     for shard, text in lines.items():
         # Written at once, and a torn line ends where the next one begins.
-        with (folder / f"{shard}.txt").open("ab", buffering=0) as file:
+        with inside(folder, f"{shard}.txt").open("ab", buffering=0) as file:
             file.write(text.encode())
 
 
@@ -109,6 +110,7 @@ def _folders_to_look_at(root: Path, known_repeats: set[str], key: str) -> Iterat
 
 
 def _lines(root: Path, shard: str) -> list[str]:
-    with contextlib.suppress(FileNotFoundError):
-        return (root / _FOLDER / f"{shard}.txt").read_text("utf-8", "replace").split("\n")
+    with contextlib.suppress(OSError, BadInput):
+        path = inside(root / _FOLDER, f"{shard}.txt")
+        return regular_bytes(path, most_bytes=_MOST_BYTES).decode("utf-8", "replace").split("\n")
     return []

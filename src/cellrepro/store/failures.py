@@ -11,9 +11,10 @@ from typing import Any
 
 from cellrepro.asked.spec import Spec
 from cellrepro.store.stored_run import NOTEBOOK
-from cellrepro.store.whole_files import remove_empty, write_whole
+from cellrepro.store.whole_files import inside, regular_bytes, remove_empty, write_whole
 
 _RECORD = "failure.json"
+_MOST_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,18 @@ def _read(path: Path) -> KeptFailure:
         reason=f"not known: {path} cannot be read",
         spec=None,
     )
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return replace(failure, **json.loads(path.read_text(encoding="utf-8")))
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        record = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
+        reason, spec = record.get("reason"), record.get("spec")
+        # Key, machine and repeat are those of the folder, whatever a copied file says.
+        if isinstance(reason, str) and (spec is None or isinstance(spec, dict)):
+            return replace(failure, reason=reason, spec=spec)
     return failure
 
 
 def folder_of(root: Path, key: str, machine: str, repeat: int) -> Path:
     """Where the failure of a repeat lies."""
-    return root / "failed" / key / machine / str(repeat)
+    return inside(root / "failed", f"{key}/{machine}/{repeat}")
 
 
 def keep_failure(

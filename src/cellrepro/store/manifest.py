@@ -28,8 +28,23 @@ ENVIRONMENT_FIELDS = (
 ``cuda`` is none of them: it names what is installed, also where the processor computed."""
 
 
-def _stays_inside(name: str) -> str:
-    """Refuse a name that leads out of the folder it is joined to."""
+def stays_inside(name: str) -> str:
+    """Refuse a name that leads out of the folder it is joined to.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    str
+        The same.
+
+    Raises
+    ------
+    ValueError
+        If it is absolute, or climbs.
+    """
     # Thousands of names are read at once; most of them need no closer look.
     may_have_a_root = {"/", "\\", ":"}.intersection(name[:2])
     if ".." not in name and not may_have_a_root:
@@ -40,7 +55,7 @@ def _stays_inside(name: str) -> str:
     return name
 
 
-Inside = Annotated[str, AfterValidator(_stays_inside)]
+Inside = Annotated[str, AfterValidator(stays_inside)]
 """A name or relative path. Stores come from others, too, and paths are made of what they say."""
 
 

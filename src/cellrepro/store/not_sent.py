@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.whole_files import inside, regular_bytes, write_whole
 
 RECEIVED = "received"
+_MOST_BYTES = 2**24
 
 
 def note_not_sent(root: Path, repeat: str, names: Collection[str]) -> None:
@@ -50,10 +51,11 @@ def names_not_sent(root: Path, repeat: str) -> frozenset[str]:
         Empty for a repeat that was made here, or came whole.
     """
     try:
-        return frozenset(_file_of(root, repeat).read_text("utf-8").splitlines())
+        text = regular_bytes(_file_of(root, repeat), most_bytes=_MOST_BYTES)
+        return frozenset(text.decode().splitlines())
     except (OSError, ValueError):
         return frozenset()
 
 
 def _file_of(root: Path, repeat: str) -> Path:
-    return root / RECEIVED / f"{repeat}.txt"
+    return inside(root / RECEIVED, f"{repeat}.txt")

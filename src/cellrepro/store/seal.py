@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput
+from cellrepro.store.manifest import stays_inside
 from cellrepro.store.whole_files import whole_file
 
 SUMS = "SHA256SUMS"
@@ -82,6 +83,10 @@ def read_seal(text: str) -> dict[str, str]:
         name = parts["name"]
         if parts["escaped"]:
             name = re.sub(r"\\[\\nr]", lambda escape: _LETTERS[escape[0]], name)
+        try:
+            stays_inside(name)
+        except ValueError as error:
+            raise BadInput(f"line {number} of {SUMS}: {error}") from None
         digests[name] = parts["digest"]
     if text != seal_text(digests):
         raise BadInput(

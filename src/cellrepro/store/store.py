@@ -50,7 +50,7 @@ from cellrepro.store.stored_run import (
 )
 from cellrepro.store.stored_spec import read_spec
 from cellrepro.store.unchanged import digest_once
-from cellrepro.words import some
+from cellrepro.words import some, visible
 
 __all__ = ["MANIFEST", "NOTEBOOK", "SPEC", "STAGED_DATA", "WEIGHTS", "Repeat", "Run", "Store"]
 
@@ -390,7 +390,15 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Say of what the system refuses in the block that the store cannot be written."""
+        """Say of what the system refuses in the block that the store cannot be written.
+
+        Raises
+        ------
+        BadInput
+            Likewise, or if one of the store's own folders is a link; `NotPossibleHere` if the disk
+            is full.
+        """
+        whole_files.refuse_links(self.root)
         try:
             yield
         except OSError as error:
@@ -433,6 +441,7 @@ class Store:
 
     def forget_failure(self, key: str, machine: str, repeat: int) -> None:
         """Remove the trace of a failure once the repeat succeeded."""
+        whole_files.refuse_links(self.root)
         failures.forget_failure(self.root, key, machine=machine, repeat=repeat)
 
     @contextmanager
@@ -454,7 +463,7 @@ class Store:
 @functools.cache
 def _say_once(text: str) -> None:
     """A note on standard error, once a process however often a store is read."""
-    print(f"note: {text}", file=sys.stderr)
+    print(f"note: {visible(text)}", file=sys.stderr)
 
 
 def _not_as_stored(path: Path, why: object) -> Damaged:

@@ -28,6 +28,9 @@ NOTEBOOK = "notebook.ipynb"
 
 Record = TypeVar("Record")
 
+MOST_RECORD_BYTES = 2**28
+"""Of a manifest, which has about a kilobyte for each image, or of a spec."""
+
 
 def read_record(path: Path, parse: Callable[[bytes], Record]) -> Record:
     """Read a JSON file of a store.
@@ -45,8 +48,8 @@ def read_record(path: Path, parse: Callable[[bytes], Record]) -> Record:
         If it cannot be read, or is no such record of this version.
     """
     try:
-        return parse(path.read_bytes())
-    except (OSError, ValueError) as error:
+        return parse(whole_files.regular_bytes(path, most_bytes=MOST_RECORD_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
         why = wrong_fields(error) if isinstance(error, ValidationError) else error
         raise BadInput(
             f"{path} is not a {path.stem} that this version of cellrepro reads ({why}); "

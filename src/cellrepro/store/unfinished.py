@@ -11,18 +11,40 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.asked.spec import Spec
+from cellrepro.errors import BadInput
 from cellrepro.store.locks import locked
 from cellrepro.store.stored_run import SPEC
-from cellrepro.store.whole_files import remove_empty, write_whole
+from cellrepro.store.whole_files import inside, regular_bytes, remove_empty, write_whole
+
+_MOST_BYTES = 2**24
 
 
 def read_unfinished_specs(root: Path) -> dict[str, dict[str, Any]]:
-    """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
+    """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``.
+
+    Raises
+    ------
+    BadInput
+        If one of the files cannot be read.
+    """
     area = root / "unfinished"
     return {
-        path.parent.relative_to(area).as_posix(): json.loads(path.read_bytes())
+        path.parent.relative_to(area).as_posix(): _spec_in(path)
         for path in sorted(area.glob(f"*/*/*/{SPEC}"))
     }
+
+
+def _spec_in(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
+        if not isinstance(document, dict):
+            raise TypeError("no JSON object")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise BadInput(
+            f"{path} cannot be read ({error}); expected what was asked of a training that was not "
+            f"finished: remove the folder {path.parent}"
+        ) from error
+    return document
 
 
 @contextmanager
@@ -37,7 +59,7 @@ def work_on(root: Path, spec: Spec, machine: str, repeat: int) -> Iterator[Path 
     Path or None
         Made, with its spec, if it was not there; none if another process is at the repeat.
     """
-    folder = root / "unfinished" / spec.key / machine / str(repeat)
+    folder = inside(root / "unfinished", f"{spec.key}/{machine}/{repeat}")
     with contextlib.ExitStack() as stack:
         stack.callback(remove_empty, *list(folder.parents)[1:3])
         if not stack.enter_context(locked(folder)):

@@ -6,12 +6,68 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput
+
+OWN_FOLDERS = (
+    *(".staging", ".claims", ".digests", "unfinished", "failed", "received"),
+    *("passports", "inputs", "networks", "aside"),
+)
+"""Folders of a store in which the lab removes, moves and writes on its own. ``runs`` and ``data``,
+where it only adds, may be links to a larger disk."""
+
+
+def refuse_links(root: Path) -> None:
+    """Refuse a store one of whose own folders is a link: what is swept there lies elsewhere.
+
+    Parameters
+    ----------
+    root : Path
+        The store; it need not exist.
+
+    Raises
+    ------
+    BadInput
+        With the link.
+    """
+    for name in OWN_FOLDERS:
+        if os.path.islink(f"{root}{os.sep}{name}"):  # noqa: PTH114  # asked before every write
+            raise BadInput(
+                f"{root / name} is a link, and the lab would remove and write where it leads; "
+                "it makes no such links, so this store was changed: remove the link, or put the "
+                "folder itself there"
+            )
+
+
+def regular_bytes(path: Path, *, most_bytes: int) -> bytes:
+    """Read a file whole that lies in a store, and so may have come from elsewhere.
+
+    Parameters
+    ----------
+    path : Path
+    most_bytes : int
+        Its largest size.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    OSError
+        If it cannot be read: no pipe or device, whose reading would not end, and no larger file.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "a folder, pipe or device instead of a file", str(path))
+    if status.st_size > most_bytes:
+        raise OSError(errno.EFBIG, f"larger than {most_bytes} bytes", str(path))
+    return path.read_bytes()
 
 
 def inside(folder: Path, name: str) -> Path:

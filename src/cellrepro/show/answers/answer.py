@@ -9,6 +9,8 @@ from typing import Generic, TypeVar
 
 from pydantic_core import to_jsonable_python
 
+from cellrepro.words import visible
+
 Document = TypeVar("Document")
 
 
@@ -35,5 +37,5 @@ class Answer(Generic[Document]):
         return json.dumps(plain, indent=1, allow_nan=False) + "\n"
 
     def as_text(self) -> str:
-        """The lines, each with its end."""
-        return "\n".join(self.lines) + "\n"
+        """The lines, each with its end; nothing in them moves a terminal's cursor."""
+        return visible("\n".join(self.lines)) + "\n"
