@@ -77,6 +77,8 @@ from .exchange.store_check import check_store as check_store
 from .exchange.verification import verify as verify
 
 # How do I hand it on?
+from .exchange.bioimageio.package import export_bioimageio as export_bioimageio
+from .exchange.bioimageio.package import measure_bioimageio as measure_bioimageio
 from .exchange.tracking import track as track
 
 # What these work on.

@@ -18,9 +18,11 @@ from made_up_records import made_up_machine, made_up_manifest, mask_record
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from cellrepro.asked.segmentation_settings import Normalize
 from cellrepro.bits.digests import file_digest
+from cellrepro.cli.command import app
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.bioimageio import description, packaged_weights
@@ -46,7 +48,7 @@ from cellrepro.exchange.bioimageio.measuring import (
 )
 from cellrepro.exchange.bioimageio.package import export_bioimageio, measure_bioimageio
 from cellrepro.exchange.bioimageio.tolerance import Tolerance
-from cellrepro.model.network import save_weights, seeded_network
+from cellrepro.model.network import parameter_shapes, save_weights, seeded_network
 from cellrepro.store import manifest as records
 from cellrepro.store.store import Store
 from stores import some_spec
@@ -179,9 +181,17 @@ def test_the_packaged_class_computes_what_cellpose_does(tmp_path):
     assert before == (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
 
 
-def test_cellposes_own_size_is_the_default():
-    weights = packaged_weights.PackagedWeights(Path("w"), "cellpose", 0)
-    assert weights.sizes.arguments() == {"patch": 8}
+@pytest.mark.parametrize("architecture", ["cellpose", "vit-l", "vit-b", "tiny-4"])
+def test_the_packaged_class_has_the_parameters_of_each_network(architecture):
+    """Cellpose's own is SAM's ViT-L, which needs no sizes; nothing is computed."""
+    from cellrepro.model.packaged_network import packaged_network
+
+    sizes = packaged_weights.PackagedWeights(Path("w"), architecture, 0).sizes
+    with generators_kept(), torch.device("meta"):
+        packaged = packaged_network(**sizes.arguments()).state_dict()
+    expected = parameter_shapes("vit-l" if architecture == "cellpose" else architecture)
+    assert {name: tuple(tensor.shape) for name, tensor in packaged.items()} == expected
+    assert ("encoder" in sizes.arguments()) is (architecture != "cellpose")
 
 
 def test_weights_are_the_same_bytes_twice(tmp_path):
@@ -250,6 +260,8 @@ def test_citations():
     [
         ({"authors": []}, "a.bioimageio.zip", "names its authors; give --author"),
         ({"license": ""}, "a.bioimageio.zip", "has a licence; give --license"),
+        ({"license": "MY-OWN"}, "a.bioimageio.zip", "--license 'MY-OWN' is none .* as CC-BY-4.0"),
+        ({"license": "CC-BY"}, "a.bioimageio.zip", "do you mean CC-BY-"),
         ({}, "a.zip", "expected a name as NAME.bioimageio.zip"),
         ({}, ".bioimageio.zip", "expected a name as NAME.bioimageio.zip"),
         ({}, "there.bioimageio.zip", "exists; nothing is overwritten"),
@@ -272,6 +284,27 @@ def test_wrong_input_is_refused_before_anything_is_measured(
             repeat.spec.key, tmp_path / name, **{**CREDITS, "store": store.root, **options}
         )
     assert {path.name for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a", "x.intoto.jsonl", "--author", "Ada"], "--author would do nothing but for NAME"),
+        (
+            ["a", "x.measured.safetensors", "--cite", "10.1234/x"],
+            "--cite would do nothing in a file of measurements",
+        ),
+        (["a", "b", "x.bioimageio.zip"], "holds the network of one run, and 2 were named"),
+        (["a", "x.zip", "--bioimageio", "--author", "Ada", "--license", "MIT"], "another ending"),
+        (["a", "x.bioimageio.zip", "--author", "Ada"], "has a licence; give --license"),
+    ],
+)
+def test_wrong_words_of_the_command_line(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["export", *words])
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_run_of_another_program_is_refused(store, tmp_path):

@@ -243,6 +243,11 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
             "What can be known of a network from elsewhere, and what cannot",
             "cellrepro export theirs.pth theirs.intoto.jsonl",
         ),
+        Example(
+            "The network as a package of bioimage.io, with a tolerance that was measured",
+            'cellrepro export 0a1b2c3d nuclei.bioimageio.zip --author "Ada Lovelace" '
+            "--license CC-BY-4.0",
+        ),
     ),
     "demo": (
         Example(

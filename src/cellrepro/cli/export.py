@@ -14,12 +14,17 @@ from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, refuse_idle, verb
 from cellrepro.cli.shared_options import StoreOption, overrides
 from cellrepro.errors import BadInput
-from cellrepro.exchange.endings import PASSPORTS
+from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE, PASSPORTS
+from cellrepro.show.answers.bioimageio import measured_elsewhere_answer, package_answer
 from cellrepro.show.answers.exported import exported_passports_answer, exported_runs_answer
 from cellrepro.show.answers.exported_models import exported_model_answer, model_passport_answer
 
 _RUNS = ".zip"
 _CELLPOSE = ".pth"
+
+_OF_OTHERS = ("where", "weights", "images", "passport", "sign")
+_OF_PACKAGES = ("author", "license", "cite", "name", "measured", "tolerance_factor")
+_OF_MEASURING = ("image", "profile", "repeats")
 
 
 @verb()
@@ -37,7 +42,7 @@ def export(
         str,
         Argument(
             help="a new file: NAME.cellrepro.zip holds runs, NAME.intoto.jsonl passports, NAME.pth "
-            "the network of a run as Cellpose loads it"
+            "the network of a run as Cellpose loads it, NAME.bioimageio.zip a package of it"
         ),
     ],
     where: Annotated[list[str] | None, Option(help="NAME=VALUE: only runs that have it")] = None,
@@ -49,10 +54,61 @@ def export(
     sign: Annotated[
         str | None, Option(help="KEY.pub of OpenSSH: by ssh-agent, else the key file beside it")
     ] = None,
+    bioimageio: Annotated[
+        bool, Option("--bioimageio", help="a package of bioimage.io, with a measured tolerance")
+    ] = False,
+    author: Annotated[
+        list[str] | None, Option(help="of a package: NAME or NAME (GITHUB_USER)")
+    ] = None,
+    license: Annotated[
+        str | None, Option(help="of a package: an identifier of SPDX, as CC-BY-4.0")
+    ] = None,
+    cite: Annotated[
+        list[str] | None, Option(help="in a package: words, then a DOI or an address")
+    ] = None,
+    name: Annotated[str | None, Option(help="of a package")] = None,
+    image: Annotated[
+        str | None, Option(help="whose part is the test input; default with most objects")
+    ] = None,
+    profile: Annotated[
+        list[str] | None, Option(help="to measure under; default all in float32 that are here")
+    ] = None,
+    repeats: Annotated[int, Option(help="processes that measure under each profile")] = 2,
+    measured: Annotated[
+        list[str] | None, Option(help="NAME.measured.safetensors of another machine")
+    ] = None,
+    tolerance_factor: Annotated[
+        float, Option(help="the tolerance, in largest measured differences")
+    ] = 10.0,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Put runs into one file for someone else, who needs nothing of yours to check it."""
     references = runs or []
+    if bioimageio or file.endswith((PACKAGE, MEASUREMENTS)):
+        refuse_idle(context, _OF_OTHERS, "in a package of bioimage.io")
+        run = _only_one(references, file)
+        if file.endswith(MEASUREMENTS):
+            refuse_idle(context, _OF_PACKAGES, "in a file of measurements for a package")
+            elsewhere = cellrepro.measure_bioimageio(
+                run, file, image=image, profiles=profile, repeats=repeats, store=store
+            )
+            return Reply(measured_elsewhere_answer(elsewhere))
+        package = cellrepro.export_bioimageio(
+            run,
+            file,
+            authors=author or [],
+            license=license,
+            cite=cite or [],
+            name=name,
+            image=image,
+            profiles=profile,
+            repeats=repeats,
+            measured=measured or [],
+            factor=tolerance_factor,
+            store=store,
+        )
+        return Reply(package_answer(package))
+    refuse_idle(context, (*_OF_PACKAGES, *_OF_MEASURING), f"but for NAME{PACKAGE}")
     wanted = overrides(where, "--where")
     if file.endswith(_CELLPOSE):
         refuse_idle(context, ("where", "weights", "images", "passport"), "in a file for Cellpose")
@@ -83,7 +139,8 @@ def export(
         return Reply(exported_runs_answer(exported))
     raise BadInput(
         f"{file} has no ending that says what it is to hold; expected NAME.cellrepro{_RUNS} for "
-        f"runs, NAME{PASSPORTS} for passports, NAME{_CELLPOSE} for a network as Cellpose loads it"
+        f"runs, NAME{PASSPORTS} for passports, NAME{_CELLPOSE} for a network as Cellpose loads "
+        f"it, NAME{PACKAGE} for a package of bioimage.io"
     )
 
 

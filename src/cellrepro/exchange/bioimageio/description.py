@@ -4,13 +4,16 @@ The values are of version 0.5.14 of the specification; ``bioimageio.spec`` reads
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
 
 import yaml
+from pydantic import ValidationError
 
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput
@@ -31,6 +34,8 @@ PASSPORT = "passport.intoto.jsonl"
 
 OUTPUT = "flows"
 OUTPUT_CHANNELS = ("flow_y", "flow_x", "cell_probability")
+
+_MOST_LETTERS = 400  # of what the specification says about one field
 
 Plain = Mapping[str, object]
 
@@ -204,6 +209,34 @@ def write_description(values: Plain, path: Path) -> None:
 # -- the check -----------------------------------------------------------------------------
 
 
+def refuse_unknown_license(license_id: str) -> None:
+    """Refuse a licence that the specification does not know.
+
+    Parameters
+    ----------
+    license_id : str
+        Of SPDX's list.
+
+    Raises
+    ------
+    BadInput
+        With those that it resembles.
+    """
+    from bioimageio.spec.generic.v0_3 import LicenseId
+
+    try:
+        LicenseId(license_id)
+    except ValidationError as error:
+        listed = str(error.errors()[0].get("ctx", {}).get("expected", ""))
+        known = re.findall(r"'([^']+)'", listed)
+        near = get_close_matches(license_id, known, 3)
+        proposal = f"; do you mean {' or '.join(near)}?" if near else ""
+        raise BadInput(
+            f"--license {license_id!r} is none that the specification of bioimage.io knows; "
+            f"expected an identifier of https://spdx.org/licenses, as CC-BY-4.0{proposal}"
+        ) from error
+
+
 def refuse_invalid(values: Plain, folder: Path) -> None:
     """Have the specification check a description with all its files; nothing is fetched.
 
@@ -241,7 +274,7 @@ def refuse_invalid(values: Plain, folder: Path) -> None:
             summary = build_description(content, context=context).validation_summary
         if summary.status == "failed":
             problems = [
-                f"{'.'.join(map(str, error.loc))}: {error.msg}"
+                f"{'.'.join(map(str, error.loc))}: {error.msg[:_MOST_LETTERS]}"
                 for detail in summary.details
                 for error in detail.errors
             ]

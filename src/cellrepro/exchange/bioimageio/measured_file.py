@@ -18,13 +18,11 @@ from cellrepro.asked.spec import Digest
 from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.bioimageio.measuring import Circumstances, MeasuredOutput, PackagedTest
+from cellrepro.exchange.endings import MEASUREMENTS
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.store.manifest import MachineRecord
 from cellrepro.store.whole_files import whole_file
 from cellrepro.wrong_fields import wrong_fields
-
-ENDING = ".measured.safetensors"
-"""Of the name of such a file."""
 
 _MOST_BYTES = 256 * 2**20
 _MOST_OUTPUTS = 10_000
@@ -150,7 +148,7 @@ def read_measured(
         If there is no such file, it is not one of these, or it is of another network or input.
     """
     if not path.is_file():
-        raise no_such_file(path, expected=f"a file of measurements, NAME{ENDING}")
+        raise no_such_file(path, expected=f"a file of measurements, NAME{MEASUREMENTS}")
     n_bytes = path.stat().st_size
     if n_bytes > _MOST_BYTES:
         raise _no_measurements(path, f"it has {n_bytes} bytes, and at most {_MOST_BYTES} are read")
@@ -201,5 +199,5 @@ def _parts(path: Path) -> tuple[_FileRecord, Mapping[str, NDArray[np.float32]]]:
 def _no_measurements(path: Path, why: str) -> BadInput:
     return BadInput(
         f"{path} holds no measurements of a package ({' '.join(why.split())}); expected a file "
-        f"that `cellrepro export KEY NAME{ENDING} --bioimageio` has written"
+        f"that `cellrepro export KEY NAME{MEASUREMENTS} --bioimageio` has written"
     )

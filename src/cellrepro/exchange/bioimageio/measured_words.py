@@ -23,24 +23,27 @@ def tolerance_text(tolerance: Tolerance) -> str:
 
 
 def machines_text(measured: MeasuredTolerance) -> str:
-    """On which machines a tolerance was measured, in a sentence."""
-    by_device: dict[str, list[Place]] = {}
+    """On which machines a tolerance was measured, in words that go on a sentence."""
+    by_machine: dict[tuple[str, str], list[Place]] = {}
     for place in measured.places:
-        by_device.setdefault(_device_text(place), []).append(place)
-    devices = [
-        f"{device} (profiles {joined([_profile_text(place) for place in places])})"
-        for device, places in by_device.items()
+        machine = place.measured[0].circumstances.machine
+        by_machine.setdefault((machine.identity, _device_text(place)), []).append(place)
+    described = [
+        f"{places[0].measured[0].circumstances.machine.label} ({device}; profiles "
+        f"{joined([_profile_text(place) for place in places])})"
+        for (_, device), places in by_machine.items()
     ]
+    n_machines = len({identity for identity, _ in by_machine})
     has_gpu = any(place.measured[0].circumstances.machine.cuda for place in measured.places)
     without = "" if has_gpu else "; no NVIDIA GPU was among them"
     return (
         f"taken from {amount(measured.n_outputs, 'measurement')}, each in a process of its own, on "
-        f"{amount(len(by_device), 'machine')}: {'; '.join(devices)}{without}"
+        f"{amount(n_machines, 'machine')}: {'; '.join(described)}{without}"
     )
 
 
 def _device_text(place: Place) -> str:
-    """A device with the PyTorch on it: what a reader knows a machine by."""
+    """A device with the PyTorch on it."""
     machine = place.measured[0].circumstances.machine
     cuda = "" if machine.cuda is None else f", CUDA {machine.cuda}"
     return f"{machine.device}, PyTorch {machine.versions.get('torch', 'unknown')}{cuda}"
@@ -85,6 +88,17 @@ def objects_text(measured: MeasuredTolerance) -> str:
         Verdict.VACUOUS: "no object at all, which proves nothing",
     }
     return words.get(measured.verdict, "masks that differ")
+
+
+def factor_text(measured: MeasuredTolerance) -> str:
+    """How large the factor would have to be for a place that had not been measured."""
+    needed = measured.factor_needed
+    if needed is None:
+        return "Too few places differ to say how far another one may lie."
+    return (
+        "Had any one of the places not been measured, what the others say would have to be "
+        f"multiplied by at most {needed:.1f} to hold it."
+    )
 
 
 def default_text(measured: MeasuredTolerance) -> str:

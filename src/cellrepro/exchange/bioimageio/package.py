@@ -25,11 +25,11 @@ from cellrepro.exchange.bioimageio.description import (
     PackageContent,
     describe_package,
     refuse_invalid,
+    refuse_unknown_license,
     write_description,
 )
 from cellrepro.exchange.bioimageio.input_tile import InputTile, Scaling, choose_tile
 from cellrepro.exchange.bioimageio.measured_file import (
-    ENDING,
     MeasuredSubject,
     read_measured,
     write_measured,
@@ -53,15 +53,14 @@ from cellrepro.exchange.bioimageio.packaged_weights import (
 from cellrepro.exchange.bioimageio.readme import ReadmeFacts, readme_text
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR
 from cellrepro.exchange.bundle import bundle_text
+from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE
 from cellrepro.exchange.kept_passports import attestations_of
 from cellrepro.extras import absent, needs
 from cellrepro.results import Result, Row
 from cellrepro.same.verdicts import judge
 from cellrepro.store.store import Repeat, Store
 from cellrepro.store.whole_files import whole_file
-
-PACKAGE_ENDING = ".bioimageio.zip"
-"""Of the name of a package."""
+from cellrepro.words import amount
 
 USUAL_REPEATS = 2
 """Processes under each profile."""
@@ -132,8 +131,8 @@ class MeasuredElsewhere(Result):
     def sentence(self) -> str:
         """Say how many measurements there are, and what to do with the file."""
         return (
-            f"{self.file.name}: {self.n_outputs} outputs of the network of {self.run}; where the "
-            f"package is made, give --measured {self.file.name}"
+            f"{self.file.name}: {amount(self.n_outputs, 'output')} of the network of {self.run}; "
+            f"where the package is made, give --measured {self.file.name}"
         )
 
 
@@ -161,7 +160,7 @@ def export_bioimageio(
     file: str | Path,
     *,
     authors: Sequence[str],
-    license: str,
+    license: str | None,
     cite: Sequence[str] = (),
     name: str | None = None,
     image: str | None = None,
@@ -182,8 +181,8 @@ def export_bioimageio(
         ``NAME.bioimageio.zip``, not there yet.
     authors : sequence of str
         Each ``NAME`` or ``NAME (GITHUB_USER)``.
-    license : str
-        An identifier of SPDX's list, as ``CC-BY-4.0``.
+    license : str or None
+        An identifier of SPDX's list, as ``CC-BY-4.0``; None is refused.
     cite : sequence of str
         What to cite beside the papers of Cellpose: words that end with a DOI or an address.
     name : str, optional
@@ -207,6 +206,7 @@ def export_bioimageio(
     Returns
     -------
     BioimageioPackage
+        The file, its tolerance, on what that rests and what it could hide.
 
     Raises
     ------
@@ -216,9 +216,10 @@ def export_bioimageio(
     NotPossibleHere
         If a library is not installed, or this machine has none of the profiles.
     """
-    target = _target(file, PACKAGE_ENDING)
+    target = _target(file, PACKAGE)
     credits = Credits.parse(authors, license, cite)
     _refuse_without_libraries()
+    refuse_unknown_license(credits.license)
     opened_store = Store(store)
     repeat = opened_store.find(run)
     title = _checked_name(name or _usual_name(repeat))
@@ -290,6 +291,7 @@ def measure_bioimageio(
     Returns
     -------
     MeasuredElsewhere
+        The file, and how many outputs are in it.
 
     Raises
     ------
@@ -298,7 +300,7 @@ def measure_bioimageio(
     NotPossibleHere
         If a library is not installed, or this machine has none of the profiles.
     """
-    target = _target(file, ENDING)
+    target = _target(file, MEASUREMENTS)
     _refuse_without_libraries(with_specification=False)
     opened_store = Store(store)
     repeat = opened_store.find(run)

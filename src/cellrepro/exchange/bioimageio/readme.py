@@ -12,6 +12,7 @@ from cellrepro.exchange.bioimageio.input_tile import InputTile, Scaling
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance
 from cellrepro.exchange.bioimageio.measured_words import (
     default_text,
+    factor_text,
     hiding_text,
     machines_text,
     objects_text,
@@ -80,11 +81,16 @@ def readme_text(facts: ReadmeFacts) -> str:
 
 def _what_it_is(facts: ReadmeFacts) -> str:
     manifest = facts.repeat.manifest
-    made = "trained" if manifest.weights is not None else "used"
+    if manifest.weights is not None:
+        images = amount(manifest.data.n_train, "image")
+        made = f"trained with cellrepro on {images}"
+    else:
+        images = amount(len(manifest.masks), "image")
+        made = f"as cellrepro was given it to segment {images}"
     return (
-        f"A network of Cellpose, {made} with cellrepro on {amount(manifest.data.n_train, 'image')} "
-        f"({_code(manifest.data.path.rsplit('/', 1)[-1])}). For each pixel it gives the flow "
-        "towards the centre of its cell and the logit of being cell; Cellpose makes masks of them."
+        f"A network of Cellpose, {made} ({_code(facts.repeat.spec.data)}). For each pixel it gives "
+        "the flow towards the centre of its cell and the logit of being cell; Cellpose makes masks "
+        "of them."
     )
 
 
@@ -124,18 +130,11 @@ def _use(facts: ReadmeFacts) -> str:
 
 def _tolerance(facts: ReadmeFacts) -> str:
     measured = facts.measured
-    needed = measured.factor_needed
-    by_place = (
-        "Too few places differ to say how far another one may lie."
-        if needed is None
-        else "Had any one of the places not been measured, what the others say would have to be "
-        f"multiplied by {needed:.2g} at most to hold it."
-    )
     paragraphs = [
         f"`reproducibility_tolerance` is {tolerance_text(measured.tolerance)}.",
         f"It was {_plain(machines_text(measured))}. Of any two outputs the largest difference was "
         f"{measured.difference:.1e} of (the largest element plus the element); the tolerance is "
-        f"{measured.factor:g} times that. {by_place} {default_text(measured)}",
+        f"{measured.factor:g} times that. {factor_text(measured)} {default_text(measured)}",
         _table(place_rows(measured.places)),
         f"From all of these outputs Cellpose makes {objects_text(measured)}.",
         hiding_text(measured, smallest_object=facts.smallest_object),
