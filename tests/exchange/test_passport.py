@@ -348,6 +348,14 @@ CONTRADICTIONS = {
         {"name": "weights.safetensors", "digest": {}},
         "2 resources named",
     ),
+    "a number as text": ("subject.1.annotations.n_objects", "2", "n_objects"),
+    "a package twice": (
+        f"{_DEPENDENCIES}.1",
+        {"name": "torch", "uri": "pkg:pypi/torch@9"},
+        "'torch' stands in it twice",
+    ),
+    "a file twice": (f"{_DETAILS}.byproducts.1.name", "manifest.json", "stands in it twice"),
+    "masks in two ways": ("subject.1.name", "masks", "both each by itself and all together"),
     "an image twice": ("subject.2.annotations.image", "img_a", "masks twice"),
     "a verdict of its own": (f"{_DETAILS}.byproducts.2.annotations.verdict", "perfect", "verdict"),
     "no metadata": (f"{_DETAILS}.metadata", ..., "invocationId is 'None'"),
@@ -591,6 +599,9 @@ def test_describe_says_whose_it_is(store, run, tmp_path, invoke, monkeypatch):
     assert [each["machine"] for each in described["receipts"]] == ["kyoto-01234567"]
     lines = invoke("describe", file).out.splitlines()
     assert lines[0] == "passports of 1 repeat, 2 receipts and 1 line of other kinds"
-    assert "    replayed on kyoto-01234567/0: identical, 2026-11-26T12:00:00Z; unsigned" in lines
+    assert (
+        "    replayed on kyoto-01234567, repeat 0: identical, 2026-11-26T12:00:00Z; unsigned"
+        in lines
+    )
     refused = invoke("describe", file, "--command")
     assert (refused.code, "--command would do nothing" in refused.err) == (2, True)

@@ -197,7 +197,8 @@ def _attestation(line: bytes, *, where: str) -> Attestation | None:
         envelope = read_envelope(document, where=where)
         if not is_in_toto(envelope):
             return None
-        attestation = read_payload(envelope.payload, where=where, envelope=envelope)
+        inside = f"{where}, in its envelope"
+        attestation = read_payload(envelope.payload, where=inside, envelope=envelope)
     elif isinstance(document, dict) and document.get("_type") == STATEMENT:
         attestation = read_payload(line, where=where)
     else:

@@ -545,12 +545,12 @@ def _read(attestation: Attestation) -> Passport:
     spec = read_spec(canonical_json(definition.external_parameters))
     key, machine, repeat = _run_name(details.metadata.invocation_id)
     _refuse_contradictions(provenance, spec, key=key, machine=machine)
-    images = dict(_images_read(definition.resolved_dependencies))
+    images = _each_once(_images_read(definition.resolved_dependencies))
     _refuse_other_images(definition.resolved_dependencies, images, spec)
     masks = _masks_read(statement.subject)
     result = _one_named(RESULT, details.byproducts)
     told = read_record(_Result, result.annotations)
-    packages = dict(_packages_read(definition.resolved_dependencies))
+    packages = _each_once(_packages_read(definition.resolved_dependencies))
     internal = definition.internal_parameters
     environment: JsonObject = {name: internal.get(name) for name in ENVIRONMENT_FIELDS}
     environment[VERSIONS] = dict(packages)
@@ -564,12 +564,12 @@ def _read(attestation: Attestation) -> Passport:
         repeat=repeat,
         weights=None if weights is None else _sha256(weights),
         masks=masks,
-        all_masks=_together(masks) if masks else _all_masks_read(statement.subject),
+        all_masks=_all_masks_read(statement.subject, masks),
         starting_weights=None if starting_weights is None else _sha256(starting_weights),
         images=images,
         packages=packages,
         environment=environment,
-        files=dict(_files_read(details.byproducts)),
+        files=_each_once(_files_read(details.byproducts)),
         started=details.metadata.started_on,
         vacuous=told.vacuous,
         verdict=told.verdict,
@@ -617,6 +617,15 @@ def _refuse_other_images(
         raise ValueError("the digests of its images are not that of its spec")
 
 
+def _each_once(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    record: dict[str, str] = {}
+    for name, value in pairs:
+        if name in record:
+            raise ValueError(f"{name[:80]!r} stands in it twice")
+        record[name] = value
+    return record
+
+
 def _named(name: str, resources: Iterable[ResourceDescriptor]) -> ResourceDescriptor | None:
     found = [resource for resource in resources if resource.name == name]
     if len(found) > 1:
@@ -659,8 +668,14 @@ def _masks_read(subjects: Iterable[ResourceDescriptor]) -> dict[str, MaskDigests
     return masks
 
 
-def _all_masks_read(subjects: Iterable[ResourceDescriptor]) -> AllMasksDigests | None:
+def _all_masks_read(
+    subjects: Iterable[ResourceDescriptor], masks: Mapping[str, MaskDigests]
+) -> AllMasksDigests | None:
     subject = _named(MASKS, subjects)
+    if masks:
+        if subject is not None:
+            raise ValueError("it names masks both each by itself and all together")
+        return _together(masks)
     if subject is None:
         return None
     return read_record(

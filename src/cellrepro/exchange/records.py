@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import ClassVar, TypeVar
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter
@@ -22,9 +23,7 @@ class JsonRecord:
 class CamelCaseRecord:
     """The same with names in camelCase, as in-toto and SLSA have them."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
-        extra="ignore", alias_generator=to_camel, populate_by_name=True
-    )
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore", alias_generator=to_camel)
 
 
 def read_record(kind: type[Kind], document: object) -> Kind:
@@ -46,7 +45,8 @@ def read_record(kind: type[Kind], document: object) -> Kind:
     ValueError
         pydantic's, with every field that is missing or of another type.
     """
-    return TypeAdapter(kind).validate_python(document)
+    # As JSON, whose strict rules know lists and texts alone: a "3" is no 3, but a list is a tuple.
+    return TypeAdapter(kind).validate_json(json.dumps(document), strict=True)
 
 
 def as_json(record: object) -> JsonObject:

@@ -137,5 +137,5 @@ def _passport_lines(repeat: VerifiedRepeat) -> Iterator[str]:
 
 def _receipt_line(verified: VerifiedReceipt) -> str:
     receipt = verified.receipt
-    where = f"{receipt.machine}/{receipt.repeat}"
+    where = f"{receipt.machine}, repeat {receipt.repeat}"
     return f"    replayed on {where}: {receipt.verdict}, {receipt.time}; {verified.signature}"
