@@ -98,7 +98,7 @@ RECORDS: Mapping[str, Record] = {
     "CellposeCheck": Record("cellrepro.exchange.cellpose_check", "What was loaded back"),
     "ExportedModelDocument": Record(f"{ANSWERS}.exported_models", "export to .pth"),
     "ModelPassportDocument": Record(f"{ANSWERS}.exported_models", "export of a network's file"),
-    "VerifiedModelDocument": Record(f"{ANSWERS}.verification", "verify"),
+    "VerifiedModelDocument": Record(f"{ANSWERS}.verification", "A file with a network"),
     "ExportedRunsDocument": Record(f"{ANSWERS}.exported", "export"),
     "PackageDocument": Record(f"{ANSWERS}.bioimageio", "export --bioimageio"),
     "ToleranceDocument": Record(f"{ANSWERS}.bioimageio", "The tolerance of a package"),

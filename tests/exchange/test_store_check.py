@@ -108,6 +108,10 @@ def test_damage_is_repaired_from_equal_content(store, separate):
     write(separate[0] / WEIGHTS, whole[:-1] + b"?")
     write(separate[1] / "masks" / "img_a.tif", b"")
     assert kinds(store) == ["damaged", "damaged"]
+    source = (separate[1] / WEIGHTS).relative_to(store.root).as_posix()
+    assert (
+        f"--repair` brings its content back from {source}" in check_store(store).problems[0].remedy
+    )
     check = repaired(store)
     assert (check.problems, len(check.repaired)) == ([], 2)
     assert (separate[0] / WEIGHTS).read_bytes() == whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cellrepro.asked import defaults
@@ -24,8 +24,8 @@ from cellrepro.exchange.folder_check import (
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import PASSPORTS, kept_attestations
 from cellrepro.exchange.passport_check import contradictions
-from cellrepro.exchange.problem import Contents, Problem, Restore, Write
-from cellrepro.exchange.store_repair import Repair, carry_out
+from cellrepro.exchange.problem import Contents, Move, Problem, PutAside, Restore, Write
+from cellrepro.exchange.store_repair import ASIDE, Repair, carry_out
 from cellrepro.images.folder import folder_digest
 from cellrepro.progress import progress
 from cellrepro.results import Result, Row
@@ -179,7 +179,25 @@ def _looked_at(root: Path) -> _Check:
     check.problems += _wrong_inputs(root, check.look)
     check.problems += _links(root, check.look)
     check.problems += _leftovers(root, check.look)
+    check.problems = [_with_way_out(problem, check.look) for problem in check.problems]
     return check
+
+
+def _with_way_out(problem: Problem, look: Look) -> Problem:
+    """The problem with what `--repair` would do about it, where it can do anything."""
+    match problem.mending:
+        case Restore(digest=digest) if look.contents.files_with(digest):
+            source = look.where(look.contents.files_with(digest)[0])
+            what = f"brings its content back from {source}"
+        case Write():
+            what = "writes it, as all else is right"
+        case Move(target=target):
+            what = f"renames it to {look.where(target)}"
+        case PutAside():
+            what = f"moves it to {ASIDE}/"
+        case _:
+            return problem
+    return replace(problem, remedy=f"`cellrepro fsck --repair` {what}")
 
 
 def _check_run(folder: Path, check: _Check) -> None:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from cellrepro.exchange.store_check import StoreCheck
 
 
+_MOST_PROBLEMS = 50
+"""That are shown in lines."""
+
+
 @dataclass(frozen=True)
 class ProblemDocument:
     """One thing that is wrong.
@@ -108,6 +112,8 @@ def _lines(check: StoreCheck) -> Iterator[str]:
 
 def problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
     """Two lines for each problem: what it is, and what to do."""
-    for problem in problems:
+    for problem in problems[:_MOST_PROBLEMS]:
         yield f"  {problem.kind} {problem.where}: {problem.what}"
         yield f"    {problem.remedy}"
+    if len(problems) > _MOST_PROBLEMS:
+        yield f"  and {len(problems) - _MOST_PROBLEMS} more; --json has all"
