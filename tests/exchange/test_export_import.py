@@ -254,6 +254,25 @@ def test_a_selection(planted_store):
     assert {name[:16] for name in names(machine=run.repeats[0].machine)} > {key}
 
 
+def test_a_grid_file_means_all_its_specs(tmp_path, small_data):
+    """One of two specs is stored: it is taken, and the other one is named."""
+    grid = tmp_path / "two.yaml"
+    grid.write_text(
+        f"notebook: 01_seeded_training\nfixed: {{data: {small_data}, model: tiny, epochs: 2}}\n"
+        "vary: {seed: [0, 1]}\n"
+    )
+    store = Store(tmp_path / "store")
+    with pytest.raises(BadInput, match="run them first"):
+        select_repeats(store, [str(grid)])
+    first, second = (point.plan.spec for point in cellrepro.read_grid(grid).points)
+    add_run(store, [(1.0, three())] * 2, **first.model_dump())
+    selection = select_repeats(store, [str(grid)])
+    assert [repeat.spec.key for repeat in selection.repeats] == [first.key] * 2
+    (note,) = selection.notes
+    assert "1 of the 2 specs" in note
+    assert second.key in note
+
+
 @pytest.mark.parametrize(
     ("references", "where", "message"),
     [
@@ -477,6 +496,7 @@ def test_the_command_line(store, file, tmp_path, invoke):
         ("export", key, tmp_path / "x.intoto.jsonl", "--weights", "--store", store.root),
         ("import", tmp_path / "none.zip"),
         ("import", store.runs()[0].repeats[0].weights),
+        ("import", tmp_path),
     ):
         answer = invoke(*wrong)
         assert answer.code == 2

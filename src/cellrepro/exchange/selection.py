@@ -137,8 +137,8 @@ def _of_grid(store: Store, file: str) -> Selection:
     notes = []
     if missing:
         notes.append(
-            f"{len(missing)} of the {amount(len(keys), 'spec')} of {file} are not in the store, "
-            f"and so not in the file: {some(missing, 4)}"
+            f"not in the store, and so not in the file: {len(missing)} of the "
+            f"{amount(len(keys), 'spec')} of {file} ({some(missing, 4)})"
         )
     return Selection(tuple(repeat for run in present for repeat in run.repeats), tuple(notes))
 

@@ -216,8 +216,10 @@ def opened_export(path: Path) -> Iterator[ExportedFile]:
     BadInput
         If it is no file as `cellrepro export` writes it.
     """
-    if not path.is_file():
+    if not path.exists():
         raise no_such_file(path, expected="a file that `cellrepro export` wrote")
+    if not path.is_file():
+        raise BadInput(f"{path} is a folder or a device; {_ADVICE}")
     with path.open("rb") as stream:
         n_bytes = stream.seek(0, os.SEEK_END)
         directory = _Directory.of(path, stream, n_bytes)
