@@ -18,6 +18,8 @@ from cellrepro.exchange.kept_passports import kept_attestations
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.images.folder import folder_digest, read_folder
 from cellrepro.store import manifest as records
+from cellrepro.store.ledger import LedgerRow, write_rows
+from cellrepro.store.seal import seal_repeat
 from cellrepro.store.store import Store
 from conftest import listing, wholeness
 from stores import add_run, planted, some_machine, three
@@ -214,6 +216,64 @@ def test_the_network_it_started_from_comes_along(store, file, tmp_path):
     shutil.rmtree(tmp_path / "ours" / "runs" / first.spec.key)
     again = exported(ours, tmp_path / "again.zip", lone, weights=True)
     assert not any("started from" in note for note in again.notes)
+
+
+def add_files(repeat, contents):
+    """More files in a stored repeat, sealed as if they had always been there."""
+    folder = repeat.folder
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+    digests = {name: file_digest(folder / name) for name in contents}
+    manifest = repeat.manifest.model_copy(update={"files": {**repeat.manifest.files, **digests}})
+    path = folder / "manifest.json"
+    path.chmod(0o644)
+    path.write_text(manifest.model_dump_json())
+    seal_repeat(folder, manifest.files, manifest="manifest.json")
+    repeat.__dict__.clear()
+    repeat.__dict__["folder"] = folder
+
+
+NOTEBOOK = b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}'
+
+
+def test_every_kind_of_file_travels(store, file, tmp_path):
+    (repeat, _) = store.runs()[0].repeats
+    ledger = tmp_path / "ledger.parquet"
+    write_rows(ledger, [LedgerRow(0, 0, "loss", "loss", "0" * 64, 0.5)], LedgerRow)
+    contents = {
+        "notebook.ipynb": NOTEBOOK,
+        "ledger.parquet": ledger.read_bytes(),
+        "logs/img_a.txt": b"100 %\n",
+    }
+    never = {"checkpoints/epoch-00003/state.json": b"{}"}
+    (repeat.folder / "checkpoints").mkdir()
+    add_files(repeat, contents | never)
+    made = exported(store, file, weights=True)
+    assert "checkpoints of 1 repeat are never exported" in made.sentence()
+    imported(file, tmp_path / "ours")
+    came = Store(tmp_path / "ours").find(f"{repeat.spec.key}/0").folder
+    for name, content in contents.items():
+        assert (came / name).read_bytes() == content
+    assert not (came / "checkpoints").exists()
+    assert not cellrepro.check_store(tmp_path / "ours").problems
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("notebook.ipynb", b'{"nbformat": 4}', "0/notebook[.]ipynb: a notebook without"),
+        ("ledger.parquet", b"PAR1", "0/ledger[.]parquet: no ledger"),
+        ("logs/con.txt", b"", "device on Windows"),
+        ("virus.exe", b"MZ", "no file of an exported run"),
+    ],
+)
+def test_files_that_would_do_harm_are_refused(store, file, tmp_path, name, content, message):
+    """Sealed and named by their manifest, as only a sender who means it can do."""
+    add_files(store.runs()[0].repeats[0], {name: content})
+    with pytest.raises(BadInput, match=message):
+        imported(exported(store, file).file, tmp_path / "ours")
+    assert listing(tmp_path / "ours") is None
 
 
 # -- passports -------------------------------------------------------------------------------------
@@ -430,6 +490,8 @@ def test_contents_that_do_not_fit_are_refused(store, file, tmp_path, change, mes
 _IMPORT = """
 import os, sys
 from cellrepro.exchange import importing
+from cellrepro.store.ledger import LedgerRow, write_rows
+from cellrepro.store.seal import seal_repeat
 from cellrepro.store.store import Store
 n_left = int(sys.argv[3])
 kept = importing._Import._keep
