@@ -10,11 +10,10 @@ import cellrepro
 from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, code_for, verb
 from cellrepro.cli.shared_options import MODEL_HELP, StoreOption
+from cellrepro.exchange.endings import PASSPORTS
 from cellrepro.show.answers.imported import imported_answer, imported_passports_answer
 from cellrepro.show.answers.store_check import store_check_answer
 from cellrepro.show.answers.verification import verification_answer
-
-_PASSPORTS = ".intoto.jsonl"
 
 
 @verb()
@@ -74,7 +73,7 @@ def import_file(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Check a file that was exported, and merge it into a store; nothing is overwritten."""
-    if file.endswith(_PASSPORTS):
+    if file.endswith(PASSPORTS):
         return Reply(imported_passports_answer(cellrepro.import_passports(file, store=store)))
     return Reply(imported_answer(cellrepro.import_runs(file, store=store)))
 

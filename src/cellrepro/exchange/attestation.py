@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import ValidationError
 
@@ -44,7 +45,7 @@ class Attestation:
         envelope = None if signer is None else signed(payload, signer)
         return cls(statement, payload, envelope)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the payload, signed or not: by it a receipt names its passport."""
         return hashlib.sha256(self.payload).hexdigest()

@@ -6,8 +6,9 @@ in-toto asks for; one that is no JSON at all is damage, and refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from cellrepro.errors import BadInput, no_such_file
@@ -102,9 +103,28 @@ class Bundle(Result):
             *(model.attestation for model in self.models),
         )
 
+    def passports_of(self, run: str) -> tuple[Passport, ...]:
+        """Its passports of one run, ``KEY/MACHINE/REPEAT``, in their order."""
+        return self._passports_by_run.get(run, ())
+
     def receipts_of(self, passport: Passport) -> tuple[BundledReceipt, ...]:
         """The receipts of one of its passports."""
-        return tuple(each for each in self.receipts if each.receipt.passport == passport.digest)
+        return self._receipts_by_passport.get(passport.digest, ())
+
+    @cached_property
+    def _passports_by_run(self) -> Mapping[str, tuple[Passport, ...]]:
+        """Sorted once: a bundle may hold thousands of runs."""
+        by_run: dict[str, list[Passport]] = {}
+        for passport in self.passports:
+            by_run.setdefault(passport.name, []).append(passport)
+        return {run: tuple(passports) for run, passports in by_run.items()}
+
+    @cached_property
+    def _receipts_by_passport(self) -> Mapping[str, tuple[BundledReceipt, ...]]:
+        by_passport: dict[str, list[BundledReceipt]] = {}
+        for each in self.receipts:
+            by_passport.setdefault(each.receipt.passport, []).append(each)
+        return {digest: tuple(receipts) for digest, receipts in by_passport.items()}
 
     @property
     def receipts_without_passport(self) -> tuple[BundledReceipt, ...]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from cellrepro.asked.spec import KEY_LENGTH
@@ -162,9 +163,15 @@ class _Description:
             "description": f"{n_train} for training, {n_test} for tests",
             "sha256": digest,
         }
-        if any(name.startswith(folder) for name in self.parts):
+        if folder in self._image_folders:
             return self._folder(folder, properties)
         return self._context(f"urn:sha256:{digest}", "CreativeWork", properties)
+
+    @cached_property
+    def _image_folders(self) -> frozenset[str]:
+        """The folders of images that are in the archive."""
+        inside = [name for name in self.parts if name.startswith(f"{INPUTS}/")]
+        return frozenset(f"{INPUTS}/{name.split('/')[1]}/" for name in inside)
 
     def _masks(self, folder: str, manifest: Manifest) -> DataEntity:
         properties: Properties = {

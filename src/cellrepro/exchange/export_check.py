@@ -8,6 +8,7 @@ from pathlib import Path
 from cellrepro.asked.spec import KEY_LENGTH
 from cellrepro.errors import Damaged
 from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
+from cellrepro.exchange.archive.names import PASSPORTS
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.passport_check import contradictions, wrong_masks
 from cellrepro.exchange.problem import Problem
@@ -99,9 +100,8 @@ def _check_one(
     if sent.manifest.vacuous:
         findings.vacuous[sent.name] = tuple(sent.manifest.vacuous)
     bundle = contents.passports
-    for passport in bundle.passports:
-        if passport.name == sent.name:
-            findings.problems += contradictions(passport, unpacked, where="passports.intoto.jsonl")
+    for passport in bundle.passports_of(sent.name):
+        findings.problems += contradictions(passport, unpacked, where=PASSPORTS)
     not_here = [*what_is_missing(sent.manifest, sent.missing)]
     has_images = sent.spec.data_digest[:KEY_LENGTH] in contents.image_folders
     if not has_images:

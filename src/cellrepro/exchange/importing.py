@@ -364,11 +364,10 @@ class _Import:
     def _attestations_of(self, name: str) -> Iterator[Attestation]:
         """The passport of a repeat, and the receipts of it."""
         bundle = self.contents.passports
-        for passport in bundle.passports:
-            if passport.name == name:
-                yield passport.attestation
-                for receipt in bundle.receipts_of(passport):
-                    yield receipt.attestation
+        for passport in bundle.passports_of(name):
+            yield passport.attestation
+            for receipt in bundle.receipts_of(passport):
+                yield receipt.attestation
 
     def _commit(self, repeat: ReceivedRepeat, staged: Path, staged_run: Path) -> ImportedRepeat:
         """Let a repeat appear, or give one that is there the files that it lacks."""

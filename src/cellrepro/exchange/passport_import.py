@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +109,7 @@ def import_passports(file: str | Path, *, store: str | Path = defaults.STORE) ->
 
 def _with_known_passports(bundle: Bundle, store: Store, path: Path) -> Bundle:
     """The bundle with the passports that the store keeps of receipts that came without theirs."""
-    known = list(bundle.passports)
+    known = {passport.digest: passport for passport in bundle.passports}
     for each in bundle.receipts_without_passport:
         kept = [
             passport
@@ -121,8 +122,8 @@ def _with_known_passports(bundle: Bundle, store: Store, path: Path) -> Bundle:
                 f"{store.root} keeps none of the digest {each.receipt.passport[:12]}…; expected "
                 "both in one file: ask the sender for the passport, or import it first"
             )
-        known += kept
-    return Bundle(tuple(known), bundle.receipts, bundle.n_passed_over)
+        known |= {passport.digest: passport for passport in kept}
+    return dataclasses.replace(bundle, passports=tuple(known.values()))
 
 
 def _is_of_stored_run(passport: Passport, store: Store, path: Path) -> bool:

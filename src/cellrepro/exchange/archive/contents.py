@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.exchange.archive.names import CRATE, PASSPORTS, SUMS, Kind, place_of
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.bundle import Bundle, parse_bundle
+from cellrepro.exchange.passport import files_digest
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, read_seal
@@ -120,8 +120,9 @@ def read_contents(archive: ExportedFile) -> Contents:
         raise archive.refusal("it holds no run")
     for key in specs.keys() - {name.partition("/")[0] for name in repeats}:
         raise archive.refusal(f"of run {key} it holds no repeat")
+    segmented = _segmented(repeats.values())
     for digits, files in groups["kept"].items():
-        _refuse_strange_images(archive, digits, files, repeats.values())
+        _refuse_strange_images(archive, digits, files, segmented.get(digits, set()))
     for digits, files in groups["input"].items():
         _refuse_strange_folder(archive, digits, files, specs)
     for digest, files in groups["network"].items():
@@ -257,20 +258,19 @@ def _passports(archive: ExportedFile, repeats: Mapping[str, ReceivedRepeat]) -> 
 # -- what lies beside the runs ---------------------------------------------------------------------
 
 
+def _segmented(repeats: Iterable[ReceivedRepeat]) -> Mapping[str, set[str]]:
+    """The images that the repeats segmented, by the first digits of `images_digest`."""
+    images: dict[str, set[str]] = defaultdict(set)
+    for repeat in repeats:
+        images[repeat.spec.images_digest[:KEY_LENGTH]] |= repeat.manifest.masks.keys()
+    return images
+
+
 def _refuse_strange_images(
-    archive: ExportedFile,
-    digits: str,
-    files: Mapping[str, str],
-    repeats: Iterable[ReceivedRepeat],
+    archive: ExportedFile, digits: str, files: Mapping[str, str], images: Collection[str]
 ) -> None:
     """Refuse kept images that no run segmented, and those that their seal does not name."""
     folder = f"data/{digits}"
-    images = {
-        image
-        for repeat in repeats
-        if repeat.spec.images_digest[:KEY_LENGTH] == digits
-        for image in repeat.manifest.masks
-    }
     known = {f"{image}{ending}" for image in images for ending in (".tif", "_masks.tif")}
     for name in files.keys() - {SUMS} - known:
         raise archive.refusal(f"{folder}/{name} is no image that one of its runs segmented")
@@ -285,8 +285,7 @@ def _refuse_strange_folder(
     archive: ExportedFile, digits: str, files: Mapping[str, str], specs: Mapping[str, Spec]
 ) -> None:
     """Refuse a folder of images that is not, to the last file, that of a run."""
-    lines = sorted(f"{digest}  {name}\n" for name, digest in files.items())
-    digest = hashlib.sha256("".join(lines).encode()).hexdigest()
+    digest = files_digest(files)
     wanted = {spec.data_digest for spec in specs.values()}
     if digest not in wanted or digest[:KEY_LENGTH] != digits:
         raise archive.refusal(f"inputs/{digits} is no folder of images of one of its runs")
