@@ -180,6 +180,7 @@ def test_a_passport_after_the_fact_is_verified(small_cellpose, tmp_path, invoke)
     found = invoke("verify", passport, *store)
     assert found.code == 1
     assert re.search(r"different: .* 1 problem .*\n.*theirs\.pth", found.out)
+    assert "theirs.pth is not the file that is meant" in found.out
 
 
 def test_no_model_has_no_passport(tmp_path):
@@ -231,7 +232,7 @@ def test_a_network_of_cellposes_own_size(tmp_path):
     file = tmp_path / "mine.pth"
     exported = cellrepro.export_cellpose_file(repeat.name, file, store=tmp_path / "store")
     assert exported.check.n_parameters > 300_000_000
-    assert exported.check.peak_memory < 6 * 2**30
+    assert exported.check.peak_memory < 4 * 2**30
     assert file_digest(file) == exported.digest
     bundle = read_bundle(tmp_path / "mine.intoto.jsonl")
     assert [passport.name for passport in bundle.passports] == [repeat.name]

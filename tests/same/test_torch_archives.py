@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+import cellrepro
 from cellrepro.errors import BadInput
 from cellrepro.same.torch_archives import content_of
 from cellrepro.same.torch_names import Namespace, StoredArray
@@ -172,6 +173,15 @@ def test_code_is_refused_and_not_executed(tmp_path, capsys):
     with pytest.raises(BadInput, match=r"it holds __builtin__\.print, which is no tensor"):
         open_weights(path)
     assert capsys.readouterr().out == ""
+
+
+def test_pytorchs_own_loader_meets_no_file_that_is_refused_here(small_data, tmp_path, no_child):
+    """A network to start from is looked at before any process, and so any unpickling, begins."""
+    path = archive(tmp_path / "trap.pth", pickle.dumps({"W2": Trap()}, 2))
+    for function in (cellrepro.train, cellrepro.segment):
+        with pytest.raises(BadInput, match=r"trap\.pth .*it holds __builtin__\.print"):
+            function(small_data, model=path, store=tmp_path / "store")
+    assert not (tmp_path / "store").exists()
 
 
 def tensor_pickle(shape=(2,), strides=(1,), offset=0, n=2, n_tensors=1):

@@ -312,6 +312,7 @@ def _check_model(
 ) -> None:
     """Hold a file with a network to what is attested of it, where it lies beside."""
     problems = list(check_model_file(model, beside=Path(where)))
+    is_meant = not problems
     is_here = Path(where).with_name(model.file).is_file()
     signature = check_signature(model.attestation, checking.allowed)
     if signature.state == "bad":
@@ -320,7 +321,7 @@ def _check_model(
         problems.append(Problem("signature", what, where, remedy))
     findings.n_files += is_here
     findings.problems += problems
-    findings.models.append(VerifiedModel(model, signature, is_here))
+    findings.models.append(VerifiedModel(model, signature, is_here, is_here and is_meant))
 
 
 # -- a whole store -------------------------------------------------------------------------

@@ -110,17 +110,22 @@ class VerifiedModel:
         Of that.
     is_here : bool
         Whether the file lies beside what is attested of it, and so was looked at.
+    is_meant : bool
+        Whether it is the one that is meant, by its digest.
     """
 
     model: ModelStatement
     signature: SignatureCheck
     is_here: bool
+    is_meant: bool
 
     @property
     def note(self) -> str:
         """What a reader has to know of it."""
         file = self.model.file
-        seen = f"{file} is the file that is meant" if self.is_here else f"{file} is not beside it"
+        seen = f"{file} is not beside it"
+        if self.is_here:
+            seen = f"{file} is {'the' if self.is_meant else 'not the'} file that is meant"
         if self.model.build_type == AFTER_THE_FACT:
             return f"{seen}; how its network was trained is unknown, only what lies in it is said"
         return f"{seen}; its network was loaded back through Cellpose when it was written"

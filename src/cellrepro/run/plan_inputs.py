@@ -17,6 +17,7 @@ from cellrepro.model.encoders import ENCODERS, PRETRAINED
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.cellpose_versions import is_installed
 from cellrepro.run.inputs import segmented_part
+from cellrepro.same.weight_reading import open_file
 from cellrepro.store.store import Store
 
 
@@ -142,4 +143,8 @@ def _model(reference: str, store: Store, version: str | None) -> ModelSource:
         return ModelSource(reference, PRETRAINED)
     if source.architecture in ENCODERS:
         refuse_own_network(source.architecture, version)
+    elif source.path is not None:
+        # PyTorch's loader meets no file that was not taken apart before: below 2.10 it is not safe
+        # with a file that was made to do harm (CVE-2026-24747).
+        open_file(source.path)
     return source
