@@ -9,12 +9,11 @@ from functools import cached_property
 from pydantic import ValidationError
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.records import read_record
+from cellrepro.exchange.records import read_record, why_not_read
 from cellrepro.exchange.signed.envelope import IN_TOTO, Envelope, signed
 from cellrepro.exchange.signed.signer import Signer
 from cellrepro.exchange.statement import Statement
 from cellrepro.exchange.strict_json import read_json
-from cellrepro.wrong_fields import wrong_fields
 
 MOST_BYTES = 2**22
 """Of one statement from outside; those of cellrepro stay below 1 MB."""
@@ -96,7 +95,7 @@ def read_payload(payload: bytes, *, where: str, envelope: Envelope | None = None
         statement = read_record(Statement, document)
     except ValidationError as error:
         raise BadInput(
-            f"{where}: no in-toto Statement v1 ({wrong_fields(error)}); ask the sender for the "
+            f"{where}: no in-toto Statement v1 ({why_not_read(error)}); ask the sender for the "
             "file as it was exported"
         ) from error
     return Attestation(statement, payload, envelope)

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter
 
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import file_digest, value_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation, read_payload
 from cellrepro.exchange.package_urls import package_of, package_url
-from cellrepro.exchange.records import JsonObject, JsonRecord, as_json, read_record
+from cellrepro.exchange.records import JsonObject, JsonRecord, as_json, read_record, why_not_read
 from cellrepro.exchange.statement import (
     FILES_DIGEST,
     LABELS_DIGEST,
@@ -42,7 +42,6 @@ from cellrepro.same.verdicts import Verdict, judge
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Inside, Manifest, WarningRecord
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat, Run
 from cellrepro.store.stored_spec import read_spec
-from cellrepro.wrong_fields import wrong_fields
 
 BUILD_TYPES = {
     "train": "urn:cellrepro:buildtype:train:v1",
@@ -528,10 +527,9 @@ def read_passport(attestation: Attestation, *, where: str) -> Passport:
     try:
         return _read(attestation)
     except (ValueError, RecursionError) as error:
-        why = wrong_fields(error) if isinstance(error, ValidationError) else error
         raise BadInput(
-            f"{where}: no passport that this version of cellrepro reads ({why}); update cellrepro, "
-            "or ask the sender for the file as it was exported"
+            f"{where}: no passport that this version of cellrepro reads ({why_not_read(error)}); "
+            "update cellrepro, or ask the sender for the file as it was exported"
         ) from error
 
 

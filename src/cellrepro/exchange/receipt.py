@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.passport import MACHINE, RUN_NAME, TIME, TIME_EXAMPLE, Passport
-from cellrepro.exchange.records import JsonRecord, as_json, read_record
+from cellrepro.exchange.records import JsonRecord, as_json, read_record, why_not_read
 from cellrepro.exchange.statement import (
     VERIFICATION_RESULT,
     ResourceDescriptor,
@@ -22,7 +22,6 @@ from cellrepro.exchange.statement import (
     Verifier,
 )
 from cellrepro.same.verdicts import Verdict
-from cellrepro.wrong_fields import wrong_fields
 
 PROPERTIES = {
     Verdict.IDENTICAL: "CELLREPRO_IDENTICAL",
@@ -174,10 +173,9 @@ def read_receipt(statement: Statement, *, where: str) -> Receipt:
         receipt = read_record(Receipt, result.cellrepro)
         _refuse_contradictions(result, receipt)
     except ValueError as error:
-        why = wrong_fields(error) if isinstance(error, ValidationError) else error
         raise BadInput(
-            f"{where}: no receipt that this version of cellrepro reads ({why}); update cellrepro, "
-            "or ask the sender for the file as it was made"
+            f"{where}: no receipt that this version of cellrepro reads ({why_not_read(error)}); "
+            "update cellrepro, or ask the sender for the file as it was made"
         ) from error
     return receipt
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from typing import ClassVar, TypeVar
 
-from pydantic import ConfigDict, JsonValue, TypeAdapter
+from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
+
+from cellrepro.wrong_fields import wrong_fields
 
 JsonObject = dict[str, JsonValue]
 """A JSON object."""
 
 Kind = TypeVar("Kind")
+
+_LONGEST_REASON = 400  # characters
 
 
 class JsonRecord:
@@ -47,6 +51,22 @@ def read_record(kind: type[Kind], document: object) -> Kind:
     """
     # As JSON, whose strict rules know lists and texts alone: a "3" is no 3, but a list is a tuple.
     return TypeAdapter(kind).validate_json(json.dumps(document), strict=True)
+
+
+def why_not_read(error: Exception) -> str:
+    """Say why a document was not read, short enough for a message whatever is in it.
+
+    Parameters
+    ----------
+    error : Exception
+        Of `read_record`, or any `ValueError` with a sentence.
+
+    Returns
+    -------
+    str
+    """
+    why = wrong_fields(error) if isinstance(error, ValidationError) else str(error)
+    return why if len(why) <= _LONGEST_REASON else f"{why[: _LONGEST_REASON - 1]}…"
 
 
 def as_json(record: object) -> JsonObject:
