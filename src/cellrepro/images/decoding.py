@@ -23,6 +23,7 @@ import tifffile
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, no_such_file
 from cellrepro.images.codecs import jpeg_pixels, png_pixels, refuse_compression
 from cellrepro.images.file_endings import FORMATS, OTHER_ENDINGS
+from cellrepro.store.tiff_pages import refuse_endless
 from cellrepro.words import some
 
 _SIGNATURES = {
@@ -225,6 +226,10 @@ def _tifffile_errors() -> Iterator[list[str]]:
 
 def _decode_tiff(file: Path, data: bytes) -> Decoded:
     """Decode a TIFF of one image."""
+    try:
+        refuse_endless(data)
+    except ValueError as error:
+        raise _damaged(file, str(error)) from error
     with _tifffile_errors() as errors, tifffile.TiffFile(io.BytesIO(data)) as tiff:
         if not tiff.series:
             raise _damaged(file, "it holds no image")
