@@ -258,12 +258,10 @@ def test_citations():
 @pytest.mark.parametrize(
     ("options", "name", "message"),
     [
-        ({"authors": []}, "a.bioimageio.zip", "names its authors; give --author"),
-        ({"license": ""}, "a.bioimageio.zip", "has a licence; give --license"),
         ({"license": "MY-OWN"}, "a.bioimageio.zip", "--license 'MY-OWN' is none .* as CC-BY-4.0"),
         ({"license": "CC-BY"}, "a.bioimageio.zip", "do you mean CC-BY-"),
-        ({}, "a.zip", "expected a name as NAME.bioimageio.zip"),
-        ({}, ".bioimageio.zip", "expected a name as NAME.bioimageio.zip"),
+        ({}, "a.txt", "expected a name that ends with .zip"),
+        ({}, ".zip", "expected a name that ends with .zip"),
         ({}, "there.bioimageio.zip", "exists; nothing is overwritten"),
         ({}, "nowhere/a.bioimageio.zip", "a folder that does not exist"),
         ({"name": "Zellen für"}, "a.bioimageio.zip", "--name 'Zellen für' is no name"),
@@ -295,8 +293,7 @@ def test_wrong_input_is_refused_before_anything_is_measured(
             "--cite would do nothing in a file of measurements",
         ),
         (["a", "b", "x.bioimageio.zip"], "holds the network of one run, and 2 were named"),
-        (["a", "x.zip", "--bioimageio", "--author", "Ada", "--license", "MIT"], "another ending"),
-        (["a", "x.bioimageio.zip", "--author", "Ada"], "has a licence; give --license"),
+        (["a", "x.tar", "--bioimageio", "--author", "Ada", "--license", "MIT"], "another ending"),
     ],
 )
 def test_wrong_words_of_the_command_line(words, message, tmp_path, monkeypatch):
@@ -391,6 +388,16 @@ def test_the_specification_accepts_a_description_without_the_network(files, monk
         "10.1038/s41592-020-01018-x",
         "10.1101/2025.04.28.651001",
     ]
+
+
+def test_a_package_for_oneself_names_nobody(files):
+    """The specification accepts that; what the collection asks for beyond it is said."""
+    credits = Credits.parse([], None)
+    refuse_invalid(describe_package(content(credits=credits), files), files)
+    no_author, no_licence = credits.missing
+    assert "--author" in no_author
+    assert "--license" in no_licence
+    assert Credits.parse(["Ada"], "CC-BY-4.0").missing == ()
 
 
 @pytest.mark.parametrize(

@@ -117,14 +117,15 @@ class Credits:
     Attributes
     ----------
     authors : tuple of Author
-    license : str
-        An identifier of SPDX's list.
+        None of them where nobody was named.
+    license : str or None
+        An identifier of SPDX's list; None where none was given.
     citations : tuple of Citation
         Beside `CELLPOSE_PAPERS`.
     """
 
     authors: tuple[Author, ...]
-    license: str
+    license: str | None
     citations: tuple[Citation, ...] = ()
 
     @classmethod
@@ -136,20 +137,24 @@ class Credits:
         Raises
         ------
         BadInput
-            If nobody is named, no licence is given, or one of the texts is not as expected.
+            If one of the texts is not as expected.
         """
-        if not authors:
-            raise BadInput(
-                "a package of bioimage.io names its authors; give --author NAME, once for each"
-            )
-        if not license_id:
-            raise BadInput(
-                "a package of bioimage.io has a licence; give --license with an identifier of "
-                "https://spdx.org/licenses, as CC-BY-4.0. A network that was trained further from "
-                "another one is bound by the licence of that one, too"
-            )
         return cls(
             authors=tuple(Author.parse(text) for text in authors),
-            license=license_id,
+            license=license_id or None,
             citations=tuple(Citation.parse(text) for text in cite),
         )
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the collection of bioimage.io asks for and is not there, a sentence each."""
+        sentences = []
+        if not self.authors:
+            sentences.append("it names no author: give --author NAME, once for each")
+        if self.license is None:
+            sentences.append(
+                "it has no licence, so that nobody else may use it: give --license with an "
+                "identifier of https://spdx.org/licenses, as CC-BY-4.0; a network that was trained "
+                "further from another one is bound by the licence of that one, too"
+            )
+        return tuple(sentences)

@@ -83,6 +83,8 @@ class BioimageioPackage(Result):
         Pixels of the smallest object in the masks of the run; None where it found none.
     not_possible : mapping of str to str
         Profiles that this machine does not have, and why.
+    missing : tuple of str
+        What the collection of bioimage.io asks for beyond its specification, a sentence each.
     """
 
     file: Path
@@ -91,6 +93,7 @@ class BioimageioPackage(Result):
     measured: MeasuredTolerance
     smallest_object: int | None
     not_possible: Mapping[str, str]
+    missing: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """Say the tolerance, on which machines it was measured, and what it could hide."""
@@ -159,8 +162,8 @@ def export_bioimageio(
     run: str,
     file: str | Path,
     *,
-    authors: Sequence[str],
-    license: str | None,
+    authors: Sequence[str] = (),
+    license: str | None = None,
     cite: Sequence[str] = (),
     name: str | None = None,
     image: str | None = None,
@@ -180,9 +183,10 @@ def export_bioimageio(
     file : str or Path
         ``NAME.bioimageio.zip``, not there yet.
     authors : sequence of str
-        Each ``NAME`` or ``NAME (GITHUB_USER)``.
-    license : str or None
-        An identifier of SPDX's list, as ``CC-BY-4.0``; None is refused.
+        Each ``NAME`` or ``NAME (GITHUB_USER)``; the specification does without, the collection of
+        bioimage.io does not.
+    license : str, optional
+        An identifier of SPDX's list, as ``CC-BY-4.0``; likewise.
     cite : sequence of str
         What to cite beside the papers of Cellpose: words that end with a DOI or an address.
     name : str, optional
@@ -216,10 +220,11 @@ def export_bioimageio(
     NotPossibleHere
         If a library is not installed, or this machine has none of the profiles.
     """
-    target = _target(file, PACKAGE)
+    target = _target(file, Path(PACKAGE).suffix)
     credits = Credits.parse(authors, license, cite)
     _refuse_without_libraries()
-    refuse_unknown_license(credits.license)
+    if credits.license is not None:
+        refuse_unknown_license(credits.license)
     opened_store = Store(store)
     repeat = opened_store.find(run)
     title = _checked_name(name or _usual_name(repeat))
@@ -256,6 +261,7 @@ def export_bioimageio(
         measured=judged,
         smallest_object=package.smallest_object,
         not_possible=measurements.not_possible,
+        missing=credits.missing,
     )
 
 
@@ -325,7 +331,7 @@ def _target(file: str | Path, ending: str) -> Path:
     """Where a file is written, once it is known that it can be."""
     path = Path(file)
     if not path.name.endswith(ending) or path.name == ending:
-        raise BadInput(f"{path} has another ending; expected a name as NAME{ending}")
+        raise BadInput(f"{path} has another ending; expected a name that ends with {ending}")
     if path.exists():
         raise BadInput(f"{path} exists; nothing is overwritten: remove it, or give another name")
     if not path.parent.is_dir():

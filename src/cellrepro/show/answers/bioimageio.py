@@ -119,6 +119,8 @@ class PackageDocument:
         What the tolerance could hide.
     not_possible : mapping of str to str
         Profiles that this machine does not have, and why.
+    missing : sequence of str
+        What the collection of bioimage.io asks for beyond its specification: authors, a licence.
     """
 
     file: str | Path
@@ -131,6 +133,7 @@ class PackageDocument:
     measured: Sequence[PlaceDocument]
     hidden: HiddenByToleranceDocument
     not_possible: Mapping[str, str]
+    missing: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -202,6 +205,7 @@ def package_answer(package: BioimageioPackage) -> Answer[PackageDocument]:
             smallest_object=package.smallest_object,
         ),
         not_possible=package.not_possible,
+        missing=package.missing,
     )
     lines = [
         f"{package.file}: network of {package.run}",
@@ -217,6 +221,7 @@ def package_answer(package: BioimageioPackage) -> Answer[PackageDocument]:
         f"  {default_text(measured)}",
         hiding_text(measured, smallest_object=package.smallest_object),
         *_not_possible_lines(package.not_possible),
+        *package.missing,
     ]
     return Answer(document, lines)
 
