@@ -245,8 +245,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         ),
         Example(
             "The network as a package of bioimage.io, with a tolerance that was measured",
-            'cellrepro export 0a1b2c3d nuclei.bioimageio.zip --author "Ada Lovelace" '
-            "--license CC-BY-4.0",
+            'cellrepro export 0a1b2c3d my.bioimageio.zip --author "Ada L." --license MIT',
         ),
     ),
     "demo": (
