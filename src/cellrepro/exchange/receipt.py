@@ -44,6 +44,7 @@ class FirstDivergence(JsonRecord):
     op: str | None = None
     """The operation, where it is known; so are the next two."""
     module: str | None = None
+    """The part of the network that called it."""
     source: str | None = None
     """File and line."""
     judgement: str | None = None
