@@ -32,3 +32,26 @@ def flattened(value: object, name: str = "") -> Iterator[tuple[str, object]]:
         return
     for key, item in value.items():
         yield from flattened(item, f"{name}.{key}" if name else str(key))
+
+
+def each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Make a JSON object of its pairs, for ``json.loads``; a name may stand in it once.
+
+    Parameters
+    ----------
+    pairs : list of tuple
+        As ``object_pairs_hook`` is given them.
+
+    Returns
+    -------
+    dict of str to object
+
+    Raises
+    ------
+    ValueError
+        If a name stands there twice: readers differ in which of the two they take.
+    """
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return record

@@ -150,7 +150,7 @@ def check_baseline(
         If a limit is no number of at least 0, or no image of the baseline can be compared.
     """
     baseline = baseline_file.read(Path(file))
-    limits = _limits_from(max_ppm, max_changed, max_lost) or baseline.record["limits"]
+    limits = _limits_from(max_ppm, max_changed, max_lost) or baseline.record.get("limits", {})
     for name, value in limits.items():
         if not 0 <= value < math.inf:
             raise BadInput(f"{name} is {value}; expected a number of at least 0")

@@ -23,6 +23,9 @@ VARIABLE = re.compile(r"environment\.([A-Za-z_]\w*)")
 SETTING = "settings."
 """What the name of a parameter begins with that is one setting of a segmentation."""
 
+_MOST_VALUES = 200_000
+"""Of a grid file, each alias counted as what it stands for."""
+
 _SET_BY_GRID = {"repeats", "store"}
 """Parameters of every notebook that the grid gives it."""
 
@@ -96,13 +99,30 @@ def read_file(path: Path) -> GridFile:
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        _refuse_endless(content)
         if isinstance(content, dict) and True in content:  # as YAML reads ``on``
             content["on"] = content.pop(True)
         return GridFile.model_validate(content)
     except ValidationError as error:
         raise _no_grid_file(path, wrong_fields(error)) from None
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise _no_grid_file(path, str(error)) from None
+        raise _no_grid_file(path, " ".join(str(error).split())) from None
+    except RecursionError:
+        raise _no_grid_file(path, "its lists and tables lie too deep in each other") from None
+
+
+def _refuse_endless(content: object) -> None:
+    """Refuse values of which a few lines make millions: aliases of YAML can stand in each other."""
+    left: list[object] = [content]
+    for _ in range(_MOST_VALUES):
+        if not left:
+            return
+        value = left.pop()
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+    raise ValueError(f"it has more than {_MOST_VALUES} values, or one that holds itself")
 
 
 def _no_grid_file(path: Path, reason: str) -> BadInput:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ from cellrepro.words import amount
 Machines = Literal["all"] | tuple[str, ...] | None
 """The machines that each point is carried out on: all, those of some Dask workers by their names
 or resources, or none in particular, which is one."""
+
+
+_MOST_POINTS = 100_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,7 +155,19 @@ def combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
     Yields
     ------
     dict of str to value
+
+    Raises
+    ------
+    BadInput
+        If they are more than anybody could run.
     """
+    n_points = math.prod(map(len, file.vary.values()))
+    if n_points > _MOST_POINTS:
+        sizes = " × ".join(f"{len(values)} of {name}" for name, values in file.vary.items())
+        raise BadInput(
+            f"`vary` has {n_points} points ({sizes}); expected {_MOST_POINTS} at most: vary less, "
+            "or in several grid files"
+        )
     for values in itertools.product(*file.vary.values()):
         varied = dict(zip(file.vary, values, strict=True))
         if not any(_has_all(varied, entry) for entry in file.exclude):

@@ -13,6 +13,7 @@ from typing import TypeGuard
 
 import numpy as np
 
+from cellrepro.bits.nested_values import each_once
 from cellrepro.determinism.generator_states import ENTRY
 from cellrepro.errors import BadInput
 from cellrepro.same.file_content import FileContent, content_beside, is_optimizer
@@ -153,7 +154,7 @@ def _open_safetensors(path: Path) -> dict[str, Tensor]:
         pass  # the library checks the header, every range in it and the file's length
     with path.open("rb") as stream:
         n_header = int.from_bytes(stream.read(8), "little")
-        header = json.loads(stream.read(n_header))
+        header = json.loads(stream.read(n_header), object_pairs_hook=each_once)
     header.pop("__metadata__", None)
     tensors = {}
     for name, entry in header.items():

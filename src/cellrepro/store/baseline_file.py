@@ -17,6 +17,7 @@ import numpy as np
 import psutil
 
 from cellrepro.bits.digests import array_digest
+from cellrepro.bits.nested_values import each_once
 from cellrepro.errors import BadInput, no_such_file, whole_number
 from cellrepro.store.whole_files import whole_file
 
@@ -124,12 +125,21 @@ def read(path: Path) -> BaselineFile:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            record = json.loads(_content(archive, _RECORD, most_bytes=_MOST_BYTES_OF_RECORD))
+            record = json.loads(
+                _content(archive, _RECORD, most_bytes=_MOST_BYTES_OF_RECORD),
+                object_pairs_hook=each_once,
+            )
         if record["format"] != _FORMAT:
             raise ValueError(f"its format is {record['format']!r}, this version reads {_FORMAT}")
         for name, image in record["images"].items():
             if not isinstance(image["digest"], str) or whole_number(image["n_objects"]) is None:
                 raise ValueError(f"of the image {name!r} it tells neither digest nor cells")
+        limits = record.get("limits", {})
+        if not isinstance(limits, dict):
+            raise ValueError("its limits are no table")
+        for name, limit in limits.items():
+            if isinstance(limit, bool) or not isinstance(limit, int | float):
+                raise ValueError(f"its limit {name!r} is no number")
         return BaselineFile(path, record)
     except FileNotFoundError as error:
         raise no_such_file(path, expected="a file of `cellrepro baseline save`") from error

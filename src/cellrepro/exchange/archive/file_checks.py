@@ -19,6 +19,7 @@ from cellrepro.store.manifest import MaskRecord
 _MOST_NOTEBOOK_BYTES = 2**26
 _MOST_NOTEBOOK_DEPTH = 64
 _MOST_TENSORS = 100_000
+_MOST_HEADER_BYTES = 2**26
 _DTYPES = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"}
 """Of the tensors of networks, as safetensors names them."""
 _TYPES_OF_COLUMNS = {"int32", "int64", "double", "bool", "string"}
@@ -91,8 +92,12 @@ def check_network(path: Path) -> None:
         with safe_open(path, framework="numpy") as file:
             names = list(file.keys())
             dtypes = {str(file.get_slice(name).get_dtype()) for name in names[:_MOST_TENSORS]}
+        with path.open("rb") as stream:
+            header = stream.read(int.from_bytes(stream.read(8), "little"))
     except (SafetensorError, OSError, ValueError) as error:
         raise BadInput(f"{path}: no whole safetensors file ({error})") from error
+    # The library takes the last of two tensors of one name, and other readers may take the first.
+    read_json(header, where=str(path), most_bytes=_MOST_HEADER_BYTES)
     if not names or len(names) > _MOST_TENSORS:
         raise BadInput(f"{path}: {len(names)} tensors, expected those of a network")
     if not dtypes <= _DTYPES:
@@ -160,7 +165,8 @@ def check_ledger(path: Path) -> None:
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
         n_bytes = sum(group.total_byte_size for group in groups)
     except (OSError, ValueError, pyarrow.ArrowException) as error:
-        raise BadInput(f"{path}: no ledger that can be read ({error})") from error
+        why = " ".join(str(error).split())  # PyArrow's reasons take several lines
+        raise BadInput(f"{path}: no ledger that can be read ({why})") from error
     if not types <= _TYPES_OF_COLUMNS:
         strange = ", ".join(sorted(types - _TYPES_OF_COLUMNS))
         raise BadInput(f"{path}: columns of type {strange[:80]}, which no ledger has")
