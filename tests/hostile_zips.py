@@ -306,12 +306,12 @@ ARCHIVES = {
         lambda whole: zip64_lies(1, 0, len(whole) - 22)(whole),
         "add up|end is not|no SHA256SUMS",
     ),
-    "a million files": (many_records(2**20), "more than 500000 files"),
+    "a million files": (many_records(600_000), "more than 500000 files"),
     "no digests": (without_sums, "holds no SHA256SUMS"),
     "digests of fewer": (with_sums(lambda _: b""), "differ in"),
     "digests of more": (
         with_sums(lambda sums: seal_text({**sums, "../x": "0" * 64}).encode()),
-        "differ in '../x'",
+        "'../x' leads out",
     ),
     "digests not sorted": (
         with_sums(lambda s: b"".join(seal_text(s).encode().splitlines(True)[::-1])),
