@@ -538,6 +538,29 @@ def test_what_a_killed_import_left_is_swept(store, file, tmp_path):
         assert [*area.parent.glob("*resumable*")] == []
 
 
+def test_stored_files_stay_read_only_when_leftovers_go(store, file, tmp_path):
+    """What a killed import left shares its content, and so its mode, with what is stored."""
+    ours = tmp_path / "ours"
+    exported(store, file)
+    command = [sys.executable, "-c", _IMPORT, file, ours, "1", "committing"]
+    assert subprocess.run(command, check=False).returncode == -9
+    assert cellrepro.check_store(ours, repair=True).repaired
+    stored = [path for path in (ours / "runs").rglob("*") if path.is_file()]
+    assert stored
+    assert not [path for path in stored if path.stat().st_mode & 0o222]
+
+
+def test_a_file_that_its_reader_would_refuse_is_not_written(store, file, monkeypatch):
+    """What is too much for one file is refused where it is exported, in words about the runs."""
+    monkeypatch.setattr("cellrepro.exchange.export.MOST_CRATE_BYTES", 1000)
+    with pytest.raises(BadInput, match="fewer runs at a time"):
+        exported(store, file)
+    monkeypatch.setattr("cellrepro.exchange.export.MOST_PASSPORT_BYTES", 1000)
+    with pytest.raises(BadInput, match="fewer runs at a time"):
+        exported(store, file)
+    assert not file.exists()
+
+
 def test_the_command_line(store, file, tmp_path, invoke):
     key = store.runs()[0].key
     made = invoke("export", key[:4], file, "--store", store.root, "--images", "--json")

@@ -26,11 +26,12 @@ from cellrepro.exchange.statement import STATEMENT
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.results import Result, Row
 from cellrepro.same.verdicts import Verdict
-from cellrepro.words import amount, joined
+from cellrepro.words import amount, grouped, joined
 
 ENDING = PASSPORTS
 """Of a bundle's file."""
-_MOST_BYTES_OF_FILE = 2**28
+MOST_BYTES_OF_FILE = 2**28
+"""That are read of one."""
 _MOST_LINES = 10_000
 _MOST_BYTES_OF_LINE = 2 * MOST_BYTES  # base64 takes four bytes for three
 
@@ -158,10 +159,10 @@ def read_bundle(path: str | Path) -> Bundle:
     file = Path(path)
     expected = f"a passport, NAME{ENDING}"
     try:
-        if file.stat().st_size > _MOST_BYTES_OF_FILE:
+        if file.stat().st_size > MOST_BYTES_OF_FILE:
             raise _too_large(str(file))
         with file.open("rb") as stream:
-            text = stream.read(_MOST_BYTES_OF_FILE + 1)  # it may grow, or be no file on a disk
+            text = stream.read(MOST_BYTES_OF_FILE + 1)  # it may grow, or be no file on a disk
     except FileNotFoundError as error:
         raise no_such_file(file, expected=expected) from error
     except OSError as error:
@@ -190,7 +191,7 @@ def parse_bundle(text: bytes, *, where: str) -> Bundle:
         If a line is no JSON, a damaged statement or one of a later version, if there are too many
         or too long ones, or if none is of cellrepro.
     """
-    if len(text) > _MOST_BYTES_OF_FILE:
+    if len(text) > MOST_BYTES_OF_FILE:
         raise _too_large(where)
     lines = text.split(b"\n")
     if len(lines) > _MOST_LINES:
@@ -294,8 +295,39 @@ def bundle_text(attestations: Iterable[Attestation]) -> str:
     return "\n".join(attestation.line() for attestation in by_digest.values())
 
 
+def bundle_to_hand_on(bundle: Bundle, *, most_bytes: int = MOST_BYTES_OF_FILE) -> bytes:
+    """Write a bundle as a whole file, one that whoever gets it can read.
+
+    Parameters
+    ----------
+    bundle : Bundle
+    most_bytes : int
+        That its reader takes.
+
+    Returns
+    -------
+    bytes
+        Each line ended by a line feed.
+
+    Raises
+    ------
+    BadInput
+        If it would be refused there, as it holds too much.
+    """
+    text = f"{bundle_text(bundle.attestations)}\n".encode()
+    n_lines = text.count(b"\n")
+    if n_lines >= _MOST_LINES or len(text) > most_bytes:
+        raise BadInput(
+            f"the passports and receipts of these runs are {amount(n_lines, 'line')} and "
+            f"{grouped(len(text) / 1e6)} MB, more than one file takes ({_MOST_LINES - 1} lines, "
+            f"{grouped(most_bytes / 1e6)} MB); export fewer runs at a time: name them, or give "
+            "--where"
+        )
+    return text
+
+
 def _too_large(where: str) -> BadInput:
-    return _no_bundle(where, f"it is larger than {_MOST_BYTES_OF_FILE} bytes")
+    return _no_bundle(where, f"it is larger than {MOST_BYTES_OF_FILE} bytes")
 
 
 def _no_bundle(where: str, why: str) -> BadInput:

@@ -12,9 +12,10 @@ from cellrepro.asked import defaults
 from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
+from cellrepro.exchange.archive.contents import MOST_CRATE_BYTES, MOST_PASSPORT_BYTES
 from cellrepro.exchange.archive.names import CRATE, PASSPORTS
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
-from cellrepro.exchange.bundle import bundle_text, parse_bundle
+from cellrepro.exchange.bundle import bundle_to_hand_on, parse_bundle
 from cellrepro.exchange.crate import CratePart, crate_json
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS, find_images, find_network
 from cellrepro.exchange.kept_passports import passports_of
@@ -138,7 +139,7 @@ def export_runs(
         files += [*gathering.image_folders(), *gathering.kept_images()]
     files.append(Outgoing.of_bytes(PASSPORTS, gathering.passports(signer)))
     parts = [CratePart(each.name, each.size, each.digest) for each in files]
-    files.append(Outgoing.of_bytes(CRATE, crate_json(selection.repeats, parts)))
+    files.append(Outgoing.of_bytes(CRATE, _described(selection.repeats, parts)))
     digest = write_archive(path, files, quiet=quiet)
     return Exported(
         file=path,
@@ -148,6 +149,18 @@ def export_runs(
         labels=tuple(repeat.spec.label for repeat in selection.repeats),
         notes=(*selection.notes, *gathering.notes),
     )
+
+
+def _described(repeats: Sequence[Repeat], parts: Sequence[CratePart]) -> bytes:
+    """What other programs read about the archive, as long as its reader takes it."""
+    crate = crate_json(repeats, parts)
+    if len(crate) > MOST_CRATE_BYTES:
+        raise BadInput(
+            f"the description of {amount(len(repeats), 'repeat')} has {grouped(len(crate) / 1e6)} "
+            f"MB, more than one file takes ({grouped(MOST_CRATE_BYTES / 1e6)} MB); export fewer "
+            "runs at a time: name them, or give --where"
+        )
+    return crate
 
 
 def _refuse_file(path: Path) -> None:
@@ -231,7 +244,7 @@ class _Gathering:
     def passports(self, signer: Signer | None) -> bytes:
         """The passports of all repeats, signed where there is a signer, then their receipts."""
         bundle = passports_of(self._repeats, store=self._store, signer=signer)
-        text = f"{bundle_text(bundle.attestations)}\n".encode()
+        text = bundle_to_hand_on(bundle, most_bytes=MOST_PASSPORT_BYTES)
         parse_bundle(text, where=f"{PASSPORTS} of {amount(len(self._repeats), 'repeat')}")
         return text
 
@@ -241,10 +254,12 @@ class _Gathering:
         """The folders of images, as far as they are still where they were and as they were."""
         missing: dict[str, str] = {}
         done: set[str] = set()
+        looked_at: set[tuple[str, str]] = set()
         for repeat in self._repeats:
             data = repeat.manifest.data
-            if data.digest in done:
+            if data.digest in done or (data.digest, data.path) in looked_at:
                 continue
+            looked_at.add((data.digest, data.path))
             folder = find_images(repeat.spec, self._store, recorded=data.path)
             if folder is None or not data.files:
                 missing[data.digest] = data.path

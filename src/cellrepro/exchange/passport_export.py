@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cellrepro.asked import defaults
 from cellrepro.errors import BadInput, CellreproError
-from cellrepro.exchange.bundle import ENDING, Bundle, bundle_text
+from cellrepro.exchange.bundle import ENDING, Bundle, bundle_to_hand_on
 from cellrepro.exchange.kept_passports import keep_passports, passports_of
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.selection import select_repeats
@@ -17,7 +17,7 @@ from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row
 from cellrepro.store.store import Store
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.whole_files import whole_file
 from cellrepro.words import amount
 
 
@@ -117,12 +117,13 @@ def export_passports(
     for repeat in selection.repeats:
         repeat.refuse_damage()
     bundle = passports_of(selection.repeats, store=opened_store, signer=signer)
-    text = bundle_text(bundle.attestations)
-    write_whole(path, text)
+    content = bundle_to_hand_on(bundle)
+    with whole_file(path) as scratch:
+        scratch.write_bytes(content)
     _keep(opened_store, bundle)
     return ExportedPassports(
         file=path,
-        digest=hashlib.sha256(f"{text}\n".encode()).hexdigest(),
+        digest=hashlib.sha256(content).hexdigest(),
         bundle=bundle,
         signed_by=None if signer is None else signer.public_key.fingerprint,
     )

@@ -217,8 +217,9 @@ class _Upload:
 
 
 def _tags(repeat: Repeat, store: Store) -> dict[str, str]:
-    run = store.find_run(repeat.spec.key)
-    same_machine = run.machines[repeat.folder.parent.name].values()
+    run = store.run(repeat.spec.key)
+    machines = {} if run is None else run.machines
+    same_machine = machines.get(repeat.folder.parent.name, {}).values()
     verdict = judge([other.outcome for other in same_machine]).overall
     manifest = repeat.manifest
     tags: dict[str, str | None] = {

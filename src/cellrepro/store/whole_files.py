@@ -180,10 +180,15 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder and all that is in it, read-only files, too, which Windows refuses."""
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink() and not path.stat().st_mode & 0o200:
-            path.chmod(0o644)
+    """Remove a folder and all that is in it, read-only files, too, which Windows refuses.
+
+    A file in it may share its content, and so its mode, with a stored one, which stays read-only
+    where that can be.
+    """
+    if os.name == "nt":
+        for path in folder.rglob("*"):
+            if path.is_file() and not path.is_symlink() and not path.stat().st_mode & 0o200:
+                path.chmod(0o644)
     shutil.rmtree(folder)
 
 

@@ -26,8 +26,10 @@ _MOST_SUMS_BYTES = 2**26
 _MOST_MANIFEST_BYTES = 2**24
 _MOST_MANIFEST_BYTES_A_FILE = 2**11
 """A manifest may be so much larger for each file of its repeat."""
-_MOST_CRATE_BYTES = 2**24
-_MOST_PASSPORT_BYTES = 2**26
+MOST_CRATE_BYTES = 2**24
+"""Of the description for other programs."""
+MOST_PASSPORT_BYTES = 2**26
+"""Of all passports and receipts."""
 
 Record = TypeVar("Record")
 
@@ -241,7 +243,7 @@ def _passports(archive: ExportedFile, repeats: Mapping[str, ReceivedRepeat]) -> 
     """The passports, which must be those of the repeats, and the receipts of these passports."""
     if PASSPORTS not in archive.digests:
         raise archive.refusal(f"it has no {PASSPORTS}")
-    text = archive.content(PASSPORTS, most_bytes=_MOST_PASSPORT_BYTES)
+    text = archive.content(PASSPORTS, most_bytes=MOST_PASSPORT_BYTES)
     bundle = parse_bundle(text, where=f"{archive.path}, {PASSPORTS}")
     for passport in bundle.passports:
         repeat = repeats.get(passport.name)
@@ -304,7 +306,7 @@ def _refuse_no_crate(archive: ExportedFile) -> None:
     """Refuse metadata for other programs that are no JSON-LD; nothing here ever reads them."""
     if CRATE not in archive.digests:
         raise archive.refusal(f"it has no {CRATE}")
-    text = archive.content(CRATE, most_bytes=_MOST_CRATE_BYTES)
-    document = read_json(text, where=f"{archive.path}, {CRATE}", most_bytes=_MOST_CRATE_BYTES)
+    text = archive.content(CRATE, most_bytes=MOST_CRATE_BYTES)
+    document = read_json(text, where=f"{archive.path}, {CRATE}", most_bytes=MOST_CRATE_BYTES)
     if not isinstance(document, dict) or document.keys() != {"@context", "@graph"}:
         raise archive.refusal(f"{CRATE} is no RO-Crate")
