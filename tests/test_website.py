@@ -45,8 +45,14 @@ def test_a_page_shows_what_its_command_prints(block, monkeypatch, capsys):
     assert website.run_block(block, run) == block.text
 
 
+GUIDES = {"model_to_bioimageio", "model_to_cellpose"}
+"""Pages about no symptom, whose commands need a network of Cellpose's size."""
+
+
 def test_every_symptom_shows_a_command_and_its_output():
     for page in sorted((website.DOCS / "how").glob("*.md")):
+        if page.stem in GUIDES:
+            continue
         text = page.read_text(encoding="utf-8")
         for part in ("**What you ", "**What to do.**", "cellrepro "):
             assert part in text or page.stem == "methods_sentence", f"{page.name}: {part}"

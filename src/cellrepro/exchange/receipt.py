@@ -42,7 +42,7 @@ class FirstDivergence(JsonRecord):
     step: int | None = None
     """Of the training, from 0; none outside of it."""
     op: str | None = None
-    """The operation, where it is known; so are the next two."""
+    """The operation, where it is known."""
     module: str | None = None
     """The part of the network that called it."""
     source: str | None = None
