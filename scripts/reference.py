@@ -104,7 +104,7 @@ RECORDS: Mapping[str, Record] = {
     "ToleranceDocument": Record(f"{ANSWERS}.bioimageio", "The tolerance of a package"),
     "PlaceDocument": Record(f"{ANSWERS}.bioimageio", "A machine under a profile"),
     "HiddenByToleranceDocument": Record(f"{ANSWERS}.bioimageio", "What a tolerance could hide"),
-    "MeasuredElsewhereDocument": Record(f"{ANSWERS}.bioimageio", "Measurements for a package"),
+    "MeasuredElsewhereDocument": Record(f"{ANSWERS}.bioimageio", "export"),
     "ExplorerDocument": Record(f"{ANSWERS}.explorer", "explore"),
     "FilesDocument": Record(f"{ANSWERS}.comparison", "Two weights files as bytes"),
     "Finding": Record("cellrepro.audits.finding", "A finding"),
