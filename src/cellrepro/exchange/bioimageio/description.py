@@ -5,6 +5,7 @@ The values are of version 0.5.14 of the specification; ``bioimageio.spec`` reads
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -293,8 +294,6 @@ def _without_users(authors: object) -> list[dict[str, object]]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without the warnings of libraries, which are not about what the user gave."""
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import re
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -562,8 +563,6 @@ def _write_zip(path: Path, folder: Path) -> str:
 
 
 def _entry(file: Path) -> Entry:
-    import zlib
-
     crc = 0
 
     def add(block: bytes) -> None:
