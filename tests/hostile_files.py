@@ -365,3 +365,17 @@ GRIDS = {
     "a number of 10^6 digits": (fixed(b"repeats: " + b"9" * 10**6), "not a grid file"),
     "a date that is none": (fixed(b"fixed: {data: 9999-99-99}\n"), "not a grid file"),
 }
+
+# -- the record beside a label image ---------------------------------------------------------------
+
+SIDECARS = {
+    "deep": (nested(100_000), "no record of settings"),
+    "a list": (b"[1]", "no record of settings"),
+    "settings of text": (b'{"settings": "all"}', "settings is no table"),
+    "versions of text": (b'{"settings": {}, "versions": "x"}', "versions is no table"),
+    "versions of a list": (b'{"settings": {}, "versions": [1]}', "versions is no table"),
+    "an unknown setting": (b'{"settings": {"\\u001b[2J": 1}}', "expected"),
+    "a setting of a table": (b'{"settings": {"diameter": {"a": [1]}}}', "diameter"),
+    "NaN": (b'{"settings": {"diameter": NaN}}', "diameter is nan"),
+    "10^5 digits": (b'{"settings": {"diameter": ' + b"9" * 10**5 + b"}}", "digits"),
+}

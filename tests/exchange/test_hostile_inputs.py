@@ -22,7 +22,7 @@ from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.passport import passport_of
 from cellrepro.store.store import Store
 from conftest import listing
-from hostile_files import BASELINES, GRIDS, MASKS, SEGS, WEIGHTS, safetensors, tensor
+from hostile_files import BASELINES, GRIDS, MASKS, SEGS, SIDECARS, WEIGHTS, safetensors, tensor
 from hostile_images import good_tiff
 from hostile_statements import BUNDLES, CONTENTS, FILES_OF_REPEATS
 from hostile_stores import STORES
@@ -374,6 +374,12 @@ def test_seg_files_at_other_doors(ground, refused, good_masks):
     refused("explain", path, good_masks, message=message)
     refused("compare", good_masks, path, message=message)
     refused("describe", good_masks.rename(path.with_name("a_masks.tif")), message=message)
+
+
+@pytest.mark.parametrize(("content", "message"), SIDECARS.values(), ids=SIDECARS)
+def test_records_beside_masks(ground, refused, good_masks, content, message):
+    good_masks.with_suffix(".json").write_bytes(content)
+    refused("describe", good_masks, message=message)
 
 
 @pytest.mark.parametrize(("make", "message"), some_quick(BASELINES))

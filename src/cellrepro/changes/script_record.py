@@ -24,6 +24,7 @@ from cellrepro.changes.recorded_settings import (
 from cellrepro.errors import BadInput
 from cellrepro.images.integer_images import Integers
 from cellrepro.record import FORMAT, masks_digest
+from cellrepro.store.whole_files import regular_bytes
 
 Fields = Mapping[str, object]
 """A table of the JSON."""
@@ -32,6 +33,7 @@ _NEITHER_SETTING_NOR_CAUSE = frozenset(
     {"normalize", "invert", "rescale", "progress", "compute_masks", "model_loaded", "loop_run"}
 )
 """Arguments that stand elsewhere in a record, or change no mask."""
+_MOST_BYTES = 2**26
 _ANOTHER_FORMAT = FORMAT.rpartition(" ")[0]
 
 
@@ -71,8 +73,8 @@ def script_record(path: Path, masks: Integers) -> RecordedSettings | None:
 def _read(path: Path) -> Fields | None:
     """A record; None for a file of a different kind."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError):
+        found = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
+    except (ValueError, OSError, RecursionError):
         return None
     kind = found.get("format") if isinstance(found, dict) else None
     if not isinstance(kind, str) or not kind.startswith(_ANOTHER_FORMAT):

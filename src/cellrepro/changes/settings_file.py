@@ -12,7 +12,9 @@ from cellrepro.changes.conditions import MODEL, PRECISION, VERSION
 from cellrepro.changes.recorded_settings import RecordedSettings, generation_of, of_file
 from cellrepro.errors import BadInput
 from cellrepro.store.store import Repeat
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.whole_files import regular_bytes, write_whole
+
+_MOST_BYTES = 2**24
 
 
 def sidecar_of(masks: Path) -> Path:
@@ -46,10 +48,12 @@ def read_sidecar(masks: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
         if not isinstance(record["settings"], dict):
             raise TypeError("settings is no table")
-    except (ValueError, KeyError, TypeError) as error:
+        if not isinstance(record.get("versions") or {}, dict):
+            raise TypeError("versions is no table")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"{path}: no record of settings ({error}); expected JSON with `settings`, as cellrepro "
             "writes it next to masks; remove or mend the file"
