@@ -166,17 +166,21 @@ def _run(python: Path, name: str, options: Sequence[object], *, log: object) -> 
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
-    subprocess.run(
-        [str(word) for word in command],
-        env={**os.environ, **variables},
-        stdout=log,  # type: ignore[arg-type]
-        stderr=subprocess.STDOUT,
-    )
+    with _scratch() as scratch:
+        subprocess.run(
+            [str(word) for word in command],
+            env={**os.environ, **variables, "TMPDIR": str(scratch)},
+            stdout=log,  # type: ignore[arg-type]
+            stderr=subprocess.STDOUT,
+        )
 
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
+    """In memory where there is such a place: a file is written for each input."""
+    memory = Path("/dev/shm")
+    place = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="cellrepro-fuzz-", dir=place) as folder:
         yield Path(folder)
 
 

@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import logging
-import os
 import shlex
 import sys
 import tempfile
@@ -351,7 +350,8 @@ def main(arguments: list[str]) -> None:
     import atheris
 
     name, *options = arguments
-    with atheris.instrument_imports(include=["cellrepro"]), _private_folder() as folder:
+    with atheris.instrument_imports(include=["cellrepro"]):
+        folder = Path(tempfile.mkdtemp())  # whoever started this removes it: Atheris ends hard
         look(name, b"", folder)  # imports what it needs, so that it is instrumented
 
         def one(data: bytes) -> None:
@@ -360,15 +360,6 @@ def main(arguments: list[str]) -> None:
         again = shlex.join([sys.executable, __file__, name])  # libFuzzer's merge starts itself
         atheris.Setup([again, *options], one)
         atheris.Fuzz()
-
-
-@contextlib.contextmanager
-def _private_folder() -> Iterator[Path]:
-    """In memory where there is such a place: a file is written for each input."""
-    memory = Path("/dev/shm")
-    place = memory if os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="cellrepro-fuzz-", dir=place) as folder:
-        yield Path(folder)
 
 
 if __name__ == "__main__":

@@ -190,7 +190,8 @@ def server(python, tmp_path):
     words = [python, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", port]
     words += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--workers", 1]
     words += ["--artifacts-destination", folder / "artifacts"]
-    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    without = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment = {**os.environ, **without}
     environment.pop("PYTHONPATH", None)
     with (
         (folder / "log").open("wb") as log,
