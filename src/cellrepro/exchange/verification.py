@@ -84,13 +84,16 @@ class Verification(Result):
         """``different`` where a problem was found; else that of the replay.
 
         Without a replay it is ``identical``: all is as it was made. It is ``vacuous`` where that
-        proves nothing, as nothing was trained or found in any of the repeats, or there is none.
+        proves nothing: nothing was trained or found in any of the repeats, or there is none, or no
+        file of them is here that could have been held to a digest.
         """
         if self.problems:
             return Verdict.DIFFERENT
         if self.replay is not None:
             return self.replay.verdict
-        if len(self.vacuous) == self.n_repeats and not self._is_of_models_alone:
+        if self._is_of_models_alone:
+            return Verdict.IDENTICAL
+        if len(self.vacuous) == self.n_repeats or not self.n_files:
             return Verdict.VACUOUS
         return Verdict.IDENTICAL
 
@@ -117,14 +120,14 @@ class Verification(Result):
             return f"identical: {files} is the file of which {self.target} speaks"
         if not self.n_repeats:
             return f"vacuous: {self.target} holds no run, so nothing is proven"
+        if not self.n_files:
+            return (
+                f"vacuous: {self.target} does not contradict itself, and none of its runs is here, "
+                "so no file was compared: --replay computes one again"
+            )
         if self.verdict == Verdict.VACUOUS:
             why = next(iter(self.vacuous.values()))
             return f"vacuous: {self.target} is as it was made, and proves nothing: {joined(why)}"
-        if not self.n_files:
-            return (
-                f"identical: {self.target} does not contradict itself; none of its runs is here, "
-                "so no file was compared"
-            )
         return f"identical: {over} in {self.target} are as they were made"
 
     def rows(self) -> Sequence[Row]:
