@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, cast
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
@@ -50,7 +50,7 @@ def read_record(kind: type[Kind], document: object) -> Kind:
         pydantic's, with every field that is missing or of another type.
     """
     # As JSON, whose strict rules know lists and texts alone: a "3" is no 3, but a list is a tuple.
-    return TypeAdapter(kind).validate_json(json.dumps(document), strict=True)
+    return _adapter(kind).validate_json(json.dumps(document), strict=True)
 
 
 def why_not_read(error: Exception) -> str:
@@ -80,7 +80,17 @@ def as_json(record: object) -> JsonObject:
     -------
     dict of str to JSON value
     """
-    document: JsonObject = TypeAdapter(type(record)).dump_python(
+    document: JsonObject = _adapter(type(record)).dump_python(
         record, mode="json", by_alias=True, exclude_defaults=True
     )
     return document
+
+
+def _adapter(kind: type[Kind]) -> TypeAdapter[Kind]:
+    """What reads and writes records of a type: to make one takes longer than to use it."""
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return cast("TypeAdapter[Kind]", _adapters[kind])
+
+
+_adapters: dict[type, TypeAdapter[object]] = {}
