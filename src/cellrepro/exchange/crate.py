@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -92,14 +92,15 @@ class _Description:
 
     def describe(self, repeats: Sequence[Repeat]) -> None:
         """Write all of it."""
-        ends = [_times(repeat.manifest)[1] for repeat in repeats]
+        last_end = max(repeat.manifest.ended for repeat in repeats)
         root = self.crate.root_dataset
         root["name"] = f"{amount(len(repeats), 'run')} of cellrepro"
         root["description"] = (
             "Trainings and segmentations with Cellpose, with all that it takes to check them and "
             "to carry them out again: cellrepro verify FILE"
         )
-        root["datePublished"] = max(ends)  # of the runs: the day of the export is nobody's business
+        # The day of the export is nobody's business.
+        root["datePublished"] = _time(last_end)
         root["conformsTo"] = self._context(
             PROFILE, "CreativeWork", {"name": "Process Run Crate", "version": "0.5"}
         )
@@ -112,7 +113,6 @@ class _Description:
         """What was done in one repeat."""
         manifest = repeat.manifest
         folder = f"runs/{repeat.name}"
-        start, end = _times(manifest)
         used = [
             self._file(f"runs/{repeat.spec.key}/{SPEC}", "What was asked for"),
             self._images(manifest),
@@ -127,8 +127,8 @@ class _Description:
             "instrument": self._software(manifest),
             "object": used,
             "result": made,
-            "startTime": start,
-            "endTime": end,
+            "startTime": _time(manifest.began),
+            "endTime": _time(manifest.ended),
             "actionStatus": "http://schema.org/CompletedActionStatus",
         }
         return self._context(f"#{repeat.name}", "CreateAction", properties)
@@ -226,12 +226,6 @@ _DESCRIBED = {
 """Files of a repeat that are described beside its masks, as far as they are in the archive."""
 
 
-def _times(manifest: Manifest) -> tuple[str, str]:
-    """When a repeat began and ended, as the validator of the profile takes a time."""
-    started = datetime.fromisoformat(manifest.started.replace("Z", "+00:00"))
-    taken = timedelta(seconds=round(sum(manifest.seconds.values())))
-    return _in_utc(started), _in_utc(started + taken)
-
-
-def _in_utc(moment: datetime) -> str:
-    return moment.astimezone(timezone.utc).isoformat(timespec="seconds")
+def _time(moment: datetime) -> str:
+    """A time in UTC as the validator of the profile takes one."""
+    return moment.isoformat(timespec="seconds")

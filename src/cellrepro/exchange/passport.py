@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from functools import cached_property
 
 from pydantic import JsonValue, TypeAdapter
@@ -410,13 +410,10 @@ def _libraries(manifest: Manifest) -> Iterator[ResourceDescriptor]:
 
 
 def _metadata(repeat: Repeat) -> BuildMetadata:
-    manifest = repeat.manifest
-    started = datetime.fromisoformat(manifest.started.replace("Z", "+00:00"))
-    taken = timedelta(seconds=round(sum(manifest.seconds.values())))
     return BuildMetadata(
         invocation_id=repeat.name,
-        started_on=utc_time(started),
-        finished_on=utc_time(started + taken),
+        started_on=utc_time(repeat.manifest.began),
+        finished_on=utc_time(repeat.manifest.ended),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from cellrepro.asked.spec import Spec
 from cellrepro.asked.spec_fields import OF_SEGMENTATION, OF_TRAINING, OF_WRAPPING
@@ -67,8 +66,7 @@ def tracked_record(spec: Spec, manifest: Manifest) -> TrackedRecord:
     -------
     TrackedRecord
     """
-    started = datetime.fromisoformat(manifest.started)
-    milliseconds = round(started.timestamp() * 1000)
+    milliseconds = round(manifest.began.timestamp() * 1000)
     return TrackedRecord(
         parameters=dict(_parameters(spec)),
         points=(*_curves(manifest), *_figures(manifest)),

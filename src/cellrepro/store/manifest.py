@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
@@ -57,6 +58,29 @@ def stays_inside(name: str) -> str:
 
 Inside = Annotated[str, AfterValidator(stays_inside)]
 """A name or relative path. Stores come from others, too, and paths are made of what they say."""
+
+
+_MOST_SECONDS = 1e9
+"""Of a repeat: thirty years."""
+
+
+def _a_moment(text: str) -> str:
+    """Refuse what is no time of a run: manifests of others are read, too, and computed with."""
+    moment = _moment(text)
+    if moment.tzinfo is None or not 1970 <= moment.year < 9000:
+        raise ValueError("no time after 1970 with its distance from UTC")
+    return text
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 takes no Z
+
+
+def _a_while(seconds: dict[str, float]) -> dict[str, float]:
+    total = sum(seconds.values())
+    if not 0 <= total < _MOST_SECONDS:  # nor NaN
+        raise ValueError(f"{total} seconds in all")
+    return seconds
 
 
 class _Record(BaseModel):
@@ -277,9 +301,9 @@ class Manifest(_Record, ResultSummary):
 
     machine: MachineRecord
     """Where it was computed."""
-    started: str
+    started: Annotated[str, AfterValidator(_a_moment)]
     """Date and time, ISO 8601, UTC."""
-    seconds: dict[str, float]
+    seconds: Annotated[dict[str, float], AfterValidator(_a_while)]
     """Time that each phase took: ``import``, ``data``, ``model``, ``train``, ``segment``."""
     peak_memory: dict[str, int | None]
     """Bytes: of the process, and of PyTorch on the GPU."""
@@ -318,6 +342,16 @@ class Manifest(_Record, ResultSummary):
     """
     warnings: list[WarningRecord]
     """Warnings of Python during the repeat."""
+
+    @property
+    def began(self) -> datetime:
+        """When it began, in UTC."""
+        return _moment(self.started).astimezone(timezone.utc)
+
+    @property
+    def ended(self) -> datetime:
+        """When it ended, to the second: its beginning and the time of all phases."""
+        return self.began + timedelta(seconds=round(sum(self.seconds.values())))
 
     @property
     def masks_digest(self) -> str:
