@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cellrepro.exchange.passport_export import export_passports
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store.locks import Owner
 from cellrepro.store.manifest import Manifest
@@ -178,6 +179,27 @@ def test_what_was_not_stored_is_put_aside(store, twins):
     check = repaired(store)
     assert (check.problems, len(check.repaired)) == ([], 6)
     assert len(list((store.root / "aside").rglob("notes.txt"))) == 5
+
+
+def test_what_lies_beside_passports_and_networks_is_put_aside(store, twins):
+    """What the lab has not put there, and what it was writing when it was stopped."""
+    repeat = twins[0].relative_to(store.root / "runs")
+    key = repeat.parts[0]
+    export_passports(key, store.root.with_name("a.intoto.jsonl"), store=store.root)
+    kept = store.root / "passports" / repeat
+    note = store.root / "received" / repeat
+    network = store.root / "networks" / "0.safetensors"
+    note.parent.mkdir(parents=True)
+    network.parent.mkdir()
+    for path in (kept.with_name("notes.txt"), note.with_name("0.csv"), network):
+        path.write_text("mine")
+    kept.with_name(".0.intoto.jsonl.part").touch()
+    note.with_name(".0.txt.part").touch()
+    network.with_name(".0.safetensors.part").touch()
+    assert sorted(kinds(store)) == ["extra"] * 3 + ["leftover"] * 3
+    check = repaired(store)
+    assert (check.problems, len(check.repaired)) == ([], 6)
+    assert sorted(path.read_text() for path in store.root.glob("aside/**/*.*")) == ["mine"] * 3
 
 
 def test_renamed_folders_get_their_names_back(store):

@@ -461,3 +461,14 @@ def test_receipts_of_others_are_shown_with_who_signed_them(tmp_path, monkeypatch
     assert second["not the same there"] == "versions.torch"
     assert "2 receipts from 2 machines" in page.text
     assert "<b>encoder" not in page.html
+
+
+def test_a_damaged_passport_does_not_stop_the_report(tmp_path):
+    """The page says which one could not be read."""
+    store = Store(tmp_path / "store")
+    (repeat,) = add_run(store, [(1.0, three())]).repeats
+    kept = keep_attestations(store, repeat.name, [passport_of(repeat).attestation])
+    kept.write_text("{")
+    page = written_page(store.root)
+    assert "1 file of passports and receipts could not be read" in page.text
+    assert kept.name in page.text

@@ -6,7 +6,7 @@ what is kept later is added to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cellrepro.errors import BadInput
@@ -83,8 +83,8 @@ def kept_bundle(store: Store, name: str) -> Bundle:
     return bundle
 
 
-def kept_bundles(store: Store) -> Mapping[str, Bundle]:
-    """Everything that a store keeps of passports and receipts.
+def names_of_kept(store: Store) -> list[str]:
+    """The repeats of which a store keeps passports and receipts.
 
     Parameters
     ----------
@@ -92,18 +92,12 @@ def kept_bundles(store: Store) -> Mapping[str, Bundle]:
 
     Returns
     -------
-    mapping of str to Bundle
-        By ``KEY/MACHINE/REPEAT``, sorted; empty where nothing is kept.
-
-    Raises
-    ------
-    BadInput
-        If one of the files cannot be read.
+    list of str
+        ``KEY/MACHINE/REPEAT`` of each, sorted.
     """
     folder = store.root / PASSPORTS
-    files = sorted(folder.glob(f"*/*/*{ENDING}"))
-    names = [file.relative_to(folder).as_posix().removesuffix(ENDING) for file in files]
-    return {name: kept_bundle(store, name) for name in names}
+    files = sorted(folder.glob(f"*/*/[!.]*{ENDING}"))
+    return [file.relative_to(folder).as_posix().removesuffix(ENDING) for file in files]
 
 
 def kept_attestations(store: Store, name: str) -> tuple[Attestation, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from cellrepro.asked import defaults
 from cellrepro.asked.spec import KEY_LENGTH
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.exchange.bundle import ENDING, bundle_of
+from cellrepro.exchange.bundle import ENDING
 from cellrepro.exchange.folder_check import (
     NOT_OURS,
     Findings,
@@ -22,7 +22,7 @@ from cellrepro.exchange.folder_check import (
     stray,
 )
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS
-from cellrepro.exchange.kept_passports import PASSPORTS, kept_attestations
+from cellrepro.exchange.kept_passports import PASSPORTS, kept_bundle, names_of_kept
 from cellrepro.exchange.passport_check import contradictions
 from cellrepro.exchange.problem import Contents, Move, Problem, PutAside, Restore, Write
 from cellrepro.exchange.store_repair import ASIDE, Repair, carry_out
@@ -31,7 +31,7 @@ from cellrepro.progress import progress
 from cellrepro.results import Result, Row
 from cellrepro.store import locks
 from cellrepro.store.manifest import ResultSummary
-from cellrepro.store.not_sent import names_not_sent
+from cellrepro.store.not_sent import NOTE_ENDING, RECEIVED, names_not_sent
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS
 from cellrepro.store.store import MANIFEST, SPEC, Repeat, Store
 from cellrepro.store.stored_run import read_record
@@ -39,6 +39,7 @@ from cellrepro.store.whole_files import OWN_FOLDERS
 from cellrepro.words import amount, joined, short_digest
 
 _IMAGES = re.compile(r"[0-9a-f]{16}")
+_NETWORK = re.compile(r"[0-9a-f]{64}\.safetensors")
 _FEW_FOLDERS = 10
 """Of runs and images, below which nobody needs to see how far the look has come."""
 _MOST_ROUNDS = 4
@@ -178,6 +179,7 @@ def _looked_at(root: Path) -> _Check:
     check.problems += _wrong_passports(root, check)
     check.problems += _wrong_inputs(root, check.look)
     check.problems += _links(root, check.look)
+    check.problems += _strays_beside_runs(root, check.look)
     check.problems += _leftovers(root, check.look)
     check.problems = [_with_way_out(problem, check.look) for problem in check.problems]
     return check
@@ -288,18 +290,18 @@ def _wrong_passports(root: Path, check: _Check) -> Iterator[Problem]:
     """Kept passports that cannot be read, or do not fit the repeat that they are of."""
     store = Store(root)
     damaged = {problem.where for problem in check.problems}
-    for path in sorted((root / PASSPORTS).glob(f"*/*/*{ENDING}")):
-        where = check.look.where(path)
-        name = where.removeprefix(f"{PASSPORTS}/").removesuffix(ENDING)
+    damaged_repeats = {"/".join(where.split("/")[:4]) for where in damaged}
+    for name in names_of_kept(store):
+        where = f"{PASSPORTS}/{name}{ENDING}"
         try:
-            bundle = bundle_of(kept_attestations(store, name), where=where)
+            bundle = kept_bundle(store, name)
         except BadInput as error:
             remedy = "remove it, and export or import the run again"
             yield Problem("damaged", str(error), where, remedy)
             continue
         check.n_files += 1
         folder = root / "runs" / name
-        is_whole = not any(place.startswith(f"runs/{name}") for place in damaged)
+        is_whole = f"runs/{name}" not in damaged_repeats
         if folder.is_dir() and is_whole and f"runs/{folder.parents[1].name}/{SPEC}" not in damaged:
             for passport in bundle.passports:
                 yield from contradictions(passport, Repeat(folder), where=where)
@@ -318,6 +320,9 @@ def _wrong_inputs(root: Path, look: Look) -> Iterator[Problem]:
             what = "a file of it has changed, is missing or was added: its digest is another one"
             yield Problem("damaged", what, look.where(folder), remedy)
     for path in _entries(root / NETWORKS):
+        if _NETWORK.fullmatch(path.name) is None:
+            yield stray(path, look)
+            continue
         digest = look.contents.digest(path) if path.is_file() else ""
         if path.name != f"{digest}.safetensors":
             what = f"it has changed: its SHA-256 is {short_digest(digest)}"
@@ -336,6 +341,21 @@ def _links(root: Path, look: Look) -> Iterator[Problem]:
             what = "it is a link, which the lab never makes: what it puts here would lie elsewhere"
             remedy = "remove the link, or put the folder itself there"
             yield Problem("extra", what, look.where(root / name), remedy)
+
+
+def _strays_beside_runs(root: Path, look: Look) -> Iterator[Problem]:
+    """What lies among passports and notes of what was sent, and is none."""
+    for area, ending in ((PASSPORTS, ENDING), (RECEIVED, NOTE_ENDING)):
+        folder = root / area
+        if folder.is_symlink():  # a problem by itself
+            continue
+        for path in sorted(folder.rglob("*")):
+            if path.is_dir() and not path.is_symlink():
+                continue
+            depth = len(path.relative_to(folder).parts)
+            is_ours = depth == 3 and path.name.endswith(ending) and not path.name.startswith(".")
+            if not is_ours or path.is_symlink():
+                yield stray(path, look)
 
 
 def _leftovers(root: Path, look: Look) -> Iterator[Problem]:

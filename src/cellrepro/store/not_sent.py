@@ -12,6 +12,9 @@ from pathlib import Path
 from cellrepro.store.whole_files import inside, regular_bytes, write_whole
 
 RECEIVED = "received"
+"""Folder of a store."""
+NOTE_ENDING = ".txt"
+"""Of the note on a repeat."""
 _MOST_BYTES = 2**24
 
 
@@ -58,4 +61,4 @@ def names_not_sent(root: Path, repeat: str) -> frozenset[str]:
 
 
 def _file_of(root: Path, repeat: str) -> Path:
-    return inside(root / RECEIVED, f"{repeat}.txt")
+    return inside(root / RECEIVED, f"{repeat}{NOTE_ENDING}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import Bundle, BundledReceipt
-from cellrepro.exchange.kept_passports import kept_bundles
+from cellrepro.exchange.kept_passports import kept_bundle, names_of_kept
 from cellrepro.exchange.receipt import FirstDivergence, Receipt
 from cellrepro.exchange.signed.envelope import check_signature
 from cellrepro.exchange.signed.keys import AllowedSigner, read_allowed_signers
@@ -46,6 +47,8 @@ class ReceiptsSection:
         Each passport with its signature.
     receipts : Table
         One row for each receipt.
+    unreadable : sequence of str
+        Why passports that are kept could not be read, a sentence each.
     """
 
     n_passports: int
@@ -54,6 +57,7 @@ class ReceiptsSection:
     verdicts: Sequence[Verdict]
     passports: Table
     receipts: Table
+    unreadable: Sequence[str]
 
 
 def receipts_section(store: Store) -> ReceiptsSection | None:
@@ -71,26 +75,33 @@ def receipts_section(store: Store) -> ReceiptsSection | None:
     Raises
     ------
     BadInput
-        If a passport that is kept, or the reader's list of signers, cannot be read.
+        If the reader's list of signers cannot be read.
     """
-    bundles = kept_bundles(store)
-    if not bundles:
+    bundles: list[Bundle] = []
+    unreadable: list[str] = []
+    for name in names_of_kept(store):
+        try:
+            bundles.append(kept_bundle(store, name))
+        except BadInput as error:
+            unreadable.append(str(error))
+    if not bundles and not unreadable:
         return None
     allowed = read_allowed_signers()
-    receipts = [receipt for bundle in bundles.values() for receipt in bundle.receipts]
+    receipts = [receipt for bundle in bundles for receipt in bundle.receipts]
     return ReceiptsSection(
-        n_passports=sum(len(bundle.passports) for bundle in bundles.values()),
+        n_passports=sum(len(bundle.passports) for bundle in bundles),
         n_receipts=len(receipts),
         n_machines=len({each.receipt.machine for each in receipts}),
         verdicts=list(dict.fromkeys(each.receipt.verdict for each in receipts)),
         passports=table(
-            [row for bundle in bundles.values() for row in _passport_rows(bundle, allowed)],
+            [row for bundle in bundles for row in _passport_rows(bundle, allowed)],
             {"passport": "value", "signature": "value", "receipts": "number"},
             file="passports",
         ),
         receipts=table(
             [_receipt_row(receipt, allowed) for receipt in receipts], _KINDS, file="receipts"
         ),
+        unreadable=unreadable,
     )
 
 
