@@ -185,11 +185,13 @@ def remove_folder(folder: Path) -> None:
     A file in it may share its content, and so its mode, with a stored one, which stays read-only
     where that can be.
     """
-    if os.name == "nt":
+    try:
+        shutil.rmtree(folder)
+    except PermissionError:
         for path in folder.rglob("*"):
             if path.is_file() and not path.is_symlink() and not path.stat().st_mode & 0o200:
                 path.chmod(0o644)
-    shutil.rmtree(folder)
+        shutil.rmtree(folder)
 
 
 def remove_empty(*folders: Path) -> None:
