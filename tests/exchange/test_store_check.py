@@ -293,6 +293,14 @@ def test_weights_that_were_not_sent_are_not_missing(store, twins):
     assert "2 files did not come with runs that were sent" in check.notes[0]
 
 
+def test_a_note_does_not_excuse_missing_masks(store, twins):
+    """Masks always come; a note that says otherwise was written by somebody else."""
+    name = twins[0].relative_to(store.root / "runs").as_posix()
+    (twins[0] / "masks" / "img_a.tif").unlink()
+    note_not_sent(store.root, name, ["masks/img_a.tif"])
+    assert places(store) == [f"runs/{name}/masks/img_a.tif"]
+
+
 def test_masks_without_a_digest_are_a_fault_of_the_manifest(store, twins):
     """Sealed, so that nothing else is wrong: whoever prepares a store can write a seal."""
     path = twins[0] / "manifest.json"

@@ -83,13 +83,18 @@ def import_passports(file: str | Path, *, store: str | Path = defaults.STORE) ->
     Raises
     ------
     BadInput
-        If the file is no such file, a passport contradicts the run of its name that the store
-        holds, or a receipt is of a passport that is neither in the file nor in the store. Nothing
-        is written then.
+        If the file is no such file or holds no passport of a run, a passport contradicts the run
+        of its name that the store holds, or a receipt is of a passport that is neither in the file
+        nor in the store. Nothing is written then.
     """
     path = Path(file)
     target = Store(store)
     bundle = _with_known_passports(read_bundle(path), target, path)
+    if not bundle.passports:
+        raise BadInput(
+            f"{path} holds no passport of a run, so a store has nothing to keep of it; `cellrepro "
+            f"verify {path}` holds the network's file beside it to what is attested"
+        )
     n_runs_here = sum(_is_of_stored_run(passport, target, path) for passport in bundle.passports)
     before = {
         receipt.attestation.digest

@@ -13,6 +13,7 @@ from cellrepro.store.whole_files import inside, regular_bytes, write_whole
 
 RECEIVED = "received"
 """Folder of a store."""
+_MASKS = "masks/"
 NOTE_ENDING = ".txt"
 """Of the note on a repeat."""
 _MOST_BYTES = 2**24
@@ -51,13 +52,15 @@ def names_not_sent(root: Path, repeat: str) -> frozenset[str]:
     Returns
     -------
     frozenset of str
-        Empty for a repeat that was made here, or came whole.
+        Empty for a repeat that was made here, or came whole. Masks are never among them: a run is
+        sent with all of them, so that a note which names some is no excuse.
     """
     try:
         text = regular_bytes(_file_of(root, repeat), most_bytes=_MOST_BYTES)
-        return frozenset(text.decode().splitlines())
+        names = text.decode().splitlines()
     except (OSError, ValueError):
         return frozenset()
+    return frozenset(name for name in names if not name.startswith(_MASKS))
 
 
 def _file_of(root: Path, repeat: str) -> Path:
