@@ -47,7 +47,7 @@ for mode in portable strict; do
 done
 
 # One statement a line, in any order: files of receipts are united by writing one behind the other.
-cat ./laptop_*.intoto.jsonl ./kyoto_*.intoto.jsonl >three_machines.intoto.jsonl
+cat ./laptop_*.intoto.jsonl ./kyoto_*.intoto.jsonl | awk '!seen[$0]++' >three_machines.intoto.jsonl
 for mode in portable strict; do
     cellrepro import "$mode.cellrepro.zip" --store one
 done

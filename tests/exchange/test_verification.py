@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -301,6 +302,22 @@ def test_receipts_are_listed_with_who_signed_them(store, run, key, tmp_path):
     path.write_text(f"{passport.attestation.line()}\n{envelope.line()}\n")
     bad = checked(path, store, allowed_signers=tmp_path / "allowed")
     assert kinds(bad) == ["signature"]
+
+
+def test_three_machines_in_one_file(tmp_path):
+    """As they were recorded, one of them emulated: a later version must still read them so."""
+    evidence = Path(__file__).parents[2] / "evidence"
+    found = checked(
+        evidence / "three_machines.intoto.jsonl",
+        Store(tmp_path / "nothing"),
+        allowed_signers=evidence / "three_machines.allowed_signers",
+    )
+    assert [one.signature.signer for one in found.repeats] == ["basel@lab.example"] * 2
+    receipts = [receipt for one in found.repeats for receipt in one.receipts]
+    signers = [receipt.signature.signer for receipt in receipts]
+    assert signers == ["laptop@lab.example", "kyoto@lab.example"] * 2
+    assert {receipt.receipt.verdict for receipt in receipts} == {"identical"}
+    assert not found.problems
 
 
 # -- the command, and wrong input ----------------------------------------------------------
