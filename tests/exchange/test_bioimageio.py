@@ -262,8 +262,8 @@ def test_citations():
         ({"license": "CC-BY"}, "a.bioimageio.zip", "do you mean CC-BY-"),
         ({}, "a.txt", "expected a name that ends with .zip"),
         ({}, ".zip", "expected a name that ends with .zip"),
-        ({}, "there.bioimageio.zip", "exists; nothing is overwritten"),
-        ({}, "nowhere/a.bioimageio.zip", "a folder that does not exist"),
+        ({}, "there.bioimageio.zip", "exists, and nothing is overwritten"),
+        ({}, "nowhere/a.bioimageio.zip", "is no folder; expected one that is there"),
         ({"name": "Zellen für"}, "a.bioimageio.zip", "--name 'Zellen für' is no name"),
         ({"image": "other"}, "a.bioimageio.zip", "no image 'other'"),
         ({"profiles": ["cpu-bfloat16"]}, "a.bioimageio.zip", "computes in bfloat16"),
@@ -293,7 +293,7 @@ def test_wrong_input_is_refused_before_anything_is_measured(
             "--cite would do nothing in a file of measurements",
         ),
         (["a", "b", "x.bioimageio.zip"], "holds the network of one run, and 2 were named"),
-        (["a", "x.tar", "--bioimageio", "--author", "Ada", "--license", "MIT"], "another ending"),
+        (["a", "x.tar", "--bioimageio", "--author", "Ada", "--license", "MIT"], "is to hold a package"),
     ],
 )
 def test_wrong_words_of_the_command_line(words, message, tmp_path, monkeypatch):

@@ -111,14 +111,14 @@ def test_what_is_refused_leaves_nothing(small_store, tmp_path):
     file.parent.mkdir()
     for name, message in (
         (file, r"is 'tiny', which Cellpose cannot build .* `cellrepro segment FOLDER --model"),
-        (file.with_suffix(".pt"), r"expected NAME\.pth"),
+        (file.with_suffix(".pt"), r"a name that ends with \.pth"),
         (tmp_path / "absent" / "mine.pth", "is no folder"),
     ):
         with pytest.raises(BadInput, match=message):
             cellrepro.export_cellpose_file(key, name, store=small_store.root)
     assert list(file.parent.iterdir()) == []
     (file.parent / "mine.intoto.jsonl").touch()
-    with pytest.raises(BadInput, match=r"mine\.intoto\.jsonl exists; remove it"):
+    with pytest.raises(BadInput, match=r"mine\.intoto\.jsonl exists, and nothing is overwritten"):
         cellrepro.export_cellpose_file(key, file, store=small_store.root)
     store = Store(tmp_path / "segmented")
     (run,) = [add_run(store, [(None, three())], task="segment", epochs=0).repeats]

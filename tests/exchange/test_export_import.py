@@ -356,9 +356,9 @@ def test_a_selection_of_nothing_is_refused(store, references, where, message):
 
 def test_files_are_not_overwritten(store, file, tmp_path):
     file.write_text("mine")
-    with pytest.raises(BadInput, match="not overwritten"):
+    with pytest.raises(BadInput, match="nothing is overwritten"):
         exported(store, file)
-    with pytest.raises(BadInput, match="no name of a zip file"):
+    with pytest.raises(BadInput, match="is to hold runs"):
         exported(store, tmp_path / "runs.tar")
     with pytest.raises(BadInput, match="is no folder"):
         exported(store, tmp_path / "nowhere" / "runs.zip")

@@ -552,7 +552,7 @@ def test_export_refuses_and_writes_nothing(store, run, tmp_path, invoke, listing
     taken.write_text("mine")
     before = listing(tmp_path)
     for arguments, said in [
-        ([run.key, taken], "exists; a passport is not overwritten"),
+        ([run.key, taken], "exists, and nothing is overwritten"),
         ([run.key, tmp_path / "no" / "a.intoto.jsonl"], "no is no folder"),
         ([run.key, tmp_path / "a.jsonl", "--passport"], "expected a name that ends with .intoto"),
         ([run.key, tmp_path / ".intoto.jsonl"], "expected a name that ends with .intoto"),

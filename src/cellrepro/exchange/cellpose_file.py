@@ -24,6 +24,7 @@ from cellrepro.exchange.model_statement import (
     model_statement,
     tensors_digest,
 )
+from cellrepro.exchange.new_file import new_file
 from cellrepro.exchange.package_urls import package_url
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.signed.signer import Signer, find_signer
@@ -181,16 +182,9 @@ def export_cellpose_file(
 
 def _new_files(file: str | Path) -> tuple[Path, Path]:
     """The file and that of its passport, neither of which is there."""
-    path = Path(file)
-    if path.suffix != CELLPOSE_ENDING:
-        raise BadInput(f"{path} is to hold a network for Cellpose; expected NAME{CELLPOSE_ENDING}")
+    path = new_file(file, ending=CELLPOSE_ENDING, holds="a network for Cellpose")
     beside = path.with_name(f"{path.stem}{PASSPORTS}")
-    for each in (path, beside):
-        if each.exists():
-            raise BadInput(f"{each} exists; remove it, or give a different name")
-    if not path.parent.is_dir():
-        raise BadInput(f"{path.parent} is no folder; expected one that is there: make it first")
-    return path, beside
+    return path, new_file(beside, ending=PASSPORTS, holds="its passport")
 
 
 def _refuse_without_cellpose() -> None:

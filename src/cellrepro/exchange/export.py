@@ -19,6 +19,7 @@ from cellrepro.exchange.bundle import bundle_to_hand_on, parse_bundle
 from cellrepro.exchange.crate import CratePart, crate_json
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS, find_images, find_network
 from cellrepro.exchange.kept_passports import passports_of
+from cellrepro.exchange.new_file import new_file
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import Signer, find_signer
 from cellrepro.model.weight_sources import started_from
@@ -125,8 +126,7 @@ def export_runs(
     Damaged
         If a stored file is no longer what was stored; nothing is written.
     """
-    path = Path(file)
-    _refuse_file(path)
+    path = new_file(file, ending=ENDING, holds="runs")
     source = Store(store)
     references = [runs] if isinstance(runs, str) else list(runs)
     selection = select_repeats(source, references, where=where)
@@ -161,18 +161,6 @@ def _described(repeats: Sequence[Repeat], parts: Sequence[CratePart]) -> bytes:
             "runs at a time: name them, or give --where"
         )
     return crate
-
-
-def _refuse_file(path: Path) -> None:
-    if path.suffix.lower() != ENDING:
-        raise BadInput(f"{path} is no name of a zip file; expected NAME.cellrepro{ENDING}")
-    if path.exists():
-        raise BadInput(
-            f"{path} exists; an exported file is not overwritten: remove it, or give a different "
-            "name"
-        )
-    if not path.parent.is_dir():
-        raise BadInput(f"{path.parent} is no folder; make it, or give a different name")
 
 
 class _Gathering:

@@ -216,8 +216,8 @@ class _Import:
         repeats = []
         for name, staged in staged_repeats.items():
             repeat = self.contents.repeats[name]
-            keep_attestations(self.store, name, self._attestations_of(name))
             repeats.append(self._commit(repeat, staged, staged_runs[repeat.spec.key]))
+            keep_attestations(self.store, name, self._attestations_of(name))
         return Imported(
             file=self.archive.path,
             folder=self.store.root,
@@ -378,6 +378,8 @@ class _Import:
         if stored is None:
             self._note_not_sent(repeat, repeat.missing)
             stored = self.store.commit_received(staged, staged_run)
+            # Another process may have been first, with a run of its own.
+            _refuse_conflicts(self.archive.path, self.store, [repeat])
         else:
             completed = self._completed(stored, repeat, staged)
         missing = tuple(name for name in repeat.manifest.files if not stored.has(name))

@@ -18,6 +18,7 @@ from cellrepro.exchange.model_statement import (
     model_statement,
     tensors_digest,
 )
+from cellrepro.exchange.new_file import new_file
 from cellrepro.exchange.records import JsonObject
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.exchange.statement import Builder, ResourceDescriptor
@@ -113,7 +114,7 @@ def export_model_passport(
         If the file holds no network, or the new one exists.
     """
     source = Path(model)
-    path = _new_file(file)
+    path = new_file(file, ending=PASSPORTS, holds="a passport")
     if not source.is_file():
         raise BadInput(f"{source}: no such file; expected a file with a network")
     description = describe(str(source))
@@ -161,14 +162,3 @@ def _known(description: Description) -> JsonObject:
         "dtype": description.dtype,
         "parameters": description.n_parameters,
     }
-
-
-def _new_file(file: str | Path) -> Path:
-    path = Path(file)
-    if not path.name.endswith(PASSPORTS) or path.name == PASSPORTS:
-        raise BadInput(f"{path} is to hold a passport; expected a name that ends with {PASSPORTS}")
-    if path.exists():
-        raise BadInput(f"{path} exists; remove it, or give a different name")
-    if not path.parent.is_dir():
-        raise BadInput(f"{path.parent} is no folder; expected one that is there: make it first")
-    return path

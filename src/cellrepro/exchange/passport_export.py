@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.asked import defaults
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.exchange.bundle import ENDING, Bundle, bundle_to_hand_on
 from cellrepro.exchange.kept_passports import keep_passports, passports_of
+from cellrepro.exchange.new_file import new_file
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import find_signer
@@ -107,7 +108,7 @@ def export_passports(
     Damaged
         If weights or masks of a run are no longer what was stored.
     """
-    path = _new_file(file)
+    path = new_file(file, ending=ENDING, holds="passports")
     opened_store = Store(store)
     signer = None if sign is None else find_signer(sign)
     references = [runs] if isinstance(runs, str) else runs
@@ -127,19 +128,6 @@ def export_passports(
         bundle=bundle,
         signed_by=None if signer is None else signer.public_key.fingerprint,
     )
-
-
-def _new_file(file: str | Path) -> Path:
-    path = Path(file)
-    if not path.name.endswith(ENDING) or path.name == ENDING:
-        raise BadInput(f"{path} is to hold passports; expected a name that ends with {ENDING}")
-    if path.exists():
-        raise BadInput(
-            f"{path} exists; a passport is not overwritten: remove it, or give a different name"
-        )
-    if not path.parent.is_dir():
-        raise BadInput(f"{path.parent} is no folder; expected one that is there: make it first")
-    return path
 
 
 def _keep(store: Store, bundle: Bundle) -> None:

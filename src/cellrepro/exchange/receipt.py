@@ -173,7 +173,7 @@ def read_receipt(statement: Statement, *, where: str) -> Receipt:
             raise ValueError(f"its version is {version!r}, this one reads {VERSION}")
         receipt = read_record(Receipt, result.cellrepro)
         _refuse_contradictions(result, receipt)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(
             f"{where}: no receipt that this version of cellrepro reads ({why_not_read(error)}); "
             "update cellrepro, or ask the sender for the file as it was made"

@@ -33,7 +33,7 @@ _REASONS = {
     _DIRECTORY: "where the entries are, their sizes and checksums",
     ".data/serialization_id": "a checksum of the other entries",
     "header": "names, types, shapes, their order, or metadata",
-    "content": "PyTorch's format before 1.6, which is not taken apart",
+    "content": "PyTorch's format before 1.6, whose bytes are not told apart",
 }
 _DEVICE = re.compile(r"cpu|meta|(cuda|mps|xpu|hpu)(:\d+)?")
 

@@ -56,6 +56,7 @@ from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE
 from cellrepro.exchange.kept_passports import attestations_of
+from cellrepro.exchange.new_file import new_file
 from cellrepro.extras import absent, needs
 from cellrepro.results import Result, Row
 from cellrepro.same.verdicts import judge
@@ -221,7 +222,7 @@ def export_bioimageio(
     NotPossibleHere
         If a library is not installed, or this machine has none of the profiles.
     """
-    target = _target(file, Path(PACKAGE).suffix)
+    target = new_file(file, ending=Path(PACKAGE).suffix, holds="a package of bioimage.io")
     credits = Credits.parse(authors, license, cite)
     _refuse_without_libraries()
     if credits.license is not None:
@@ -307,7 +308,7 @@ def measure_bioimageio(
     NotPossibleHere
         If a library is not installed, or this machine has none of the profiles.
     """
-    target = _target(file, MEASUREMENTS)
+    target = new_file(file, ending=MEASUREMENTS, holds="measurements")
     _refuse_without_libraries(with_specification=False)
     opened_store = Store(store)
     repeat = opened_store.find(run)
@@ -326,20 +327,6 @@ def measure_bioimageio(
 
 
 # -- what is given -------------------------------------------------------------------------
-
-
-def _target(file: str | Path, ending: str) -> Path:
-    """Where a file is written, once it is known that it can be."""
-    path = Path(file)
-    if not path.name.endswith(ending) or path.name == ending:
-        raise BadInput(f"{path} has another ending; expected a name that ends with {ending}")
-    if path.exists():
-        raise BadInput(f"{path} exists; nothing is overwritten: remove it, or give another name")
-    if not path.parent.is_dir():
-        raise BadInput(
-            f"{path} would lie in a folder that does not exist; make {path.parent} first"
-        )
-    return path
 
 
 def _refuse_without_libraries(*, with_specification: bool = True) -> None:
