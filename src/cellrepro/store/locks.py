@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from cellrepro.bits.digests import value_digest
-from cellrepro.store.whole_files import remove_empty
+from cellrepro.store.whole_files import remove_empty, remove_folder
 
 try:
     import fcntl
@@ -168,7 +167,7 @@ def private_folder(area: Path) -> Iterator[Path]:
             folder.mkdir()
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove_if_possible(folder)
 
 
 @contextmanager
@@ -196,10 +195,10 @@ def resumable_folder(area: Path, name: str) -> Iterator[Path]:
         except KeyboardInterrupt:
             raise
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove_if_possible(folder)
             raise
         else:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove_if_possible(folder)
 
 
 def _sweep_others(folder: Path) -> None:
@@ -217,4 +216,10 @@ def _sweep(folder: Path, here: Owner) -> None:
         return
     with contextlib.suppress(OSError), locked(folder) as is_dead:
         if is_dead:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove_if_possible(folder)
+
+
+def _remove_if_possible(folder: Path) -> None:
+    """Remove a private folder; what cannot be removed now is swept away by a later one."""
+    with contextlib.suppress(OSError):
+        remove_folder(folder)
