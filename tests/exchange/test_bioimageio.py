@@ -293,7 +293,7 @@ def test_wrong_input_is_refused_before_anything_is_measured(
             "--cite would do nothing in a file of measurements",
         ),
         (["a", "b", "x.bioimageio.zip"], "holds the network of one run, and 2 were named"),
-        (["a", "x.tar", "--bioimageio", "--author", "Ada", "--license", "MIT"], "is to hold a package"),
+        (["a", "x.tar", "--bioimageio", "--author", "Ada"], "is to hold a package"),
     ],
 )
 def test_wrong_words_of_the_command_line(words, message, tmp_path, monkeypatch):
