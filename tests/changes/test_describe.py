@@ -15,8 +15,10 @@ from cellrepro.changes.compare import compare
 from cellrepro.changes.describe import describe
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import BadInput
+from cellrepro.exchange.export import export_runs
 from cellrepro.model import encoders, known_weights, network
 from cellrepro.store.store import Store
+from stores import add_run, three
 
 MASKS = np.zeros((20, 30), np.uint16)
 MASKS[2:6, 3:9], MASKS[10:14, 20:24] = 4, 9
@@ -222,3 +224,14 @@ def test_a_run_is_compared_with_files(small_store, tmp_path):
     assert compare(str(repeat.weights), repeat.name, **store).verdict == "identical"
     with pytest.raises(BadInput, match="not of one kind"):
         compare(str(repeat.weights), str(folder), **store)
+
+
+@pytest.mark.parametrize("question", [describe, lambda file: compare(file, file)])
+def test_what_is_handed_on_is_sent_to_verify(tmp_path, question):
+    """An exported file holds no weights, whatever zip files else may hold."""
+    store = Store(tmp_path / "store")
+    run = add_run(store, [(1.0, three())])
+    file = tmp_path / "run.zip"
+    export_runs(run.key, file, store=store.root, quiet=True)
+    with pytest.raises(BadInput, match=f"`cellrepro verify {file}` says what is in it"):
+        question(str(file))

@@ -414,9 +414,9 @@ def test_principals_and_keys_as_ssh_keygen_reads_them(keys, tmp_path):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("ada@lab", "names no principals and key"),
-        ("ssh-ed25519 KEY", "names no principals and key"),
-        ("ada@lab ssh-ed25519 !!!!", "names no principals and key"),
+        ("ada@lab", "does not hold an address and a key"),
+        ("ssh-ed25519 KEY", "does not hold an address and a key"),
+        ("ada@lab ssh-ed25519 !!!!", "does not hold an address and a key"),
         ("ada@lab ssh-ed25519 AAAA", "no base64|bytes expected"),
         ("ada@lab ssh-ed25519 AAAAB", "no base64"),
         ("ada@lab ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAAQA=", "no 32 bytes of an Ed25519 key"),

@@ -138,7 +138,8 @@ def export(
         )
         return Reply(exported_runs_answer(exported))
     raise BadInput(
-        f"{file} has no ending that says what it is to hold; expected NAME.cellrepro{_RUNS} for "
+        f"{file} has no ending that says what it is to hold; the new file comes last, after the "
+        f"runs: NAME.cellrepro{_RUNS} for "
         f"runs, NAME{PASSPORTS} for passports, NAME{_CELLPOSE} for a network as Cellpose loads "
         f"it, NAME{PACKAGE} for a package of bioimage.io"
     )

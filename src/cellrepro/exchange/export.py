@@ -51,6 +51,8 @@ class Exported(Result):
         What was asked for, in words, of each.
     notes : tuple of str
         What is not in it though it might be expected, a sentence each.
+    signed_by : str or None
+        Fingerprint of the key that signed the passports in it this time; None where none did.
     """
 
     file: Path
@@ -59,12 +61,14 @@ class Exported(Result):
     runs: tuple[str, ...]
     labels: tuple[str, ...]
     notes: tuple[str, ...]
+    signed_by: str | None
 
     def held(self) -> str:
-        """Count the repeats, and say how large the file is."""
+        """Count the repeats, say how large the file is, and who signed."""
         megabytes = grouped(self.n_bytes / 1e6)
         n_repeats = amount(len(self.runs), "repeat")
-        return f"{self.file} holds {n_repeats}, {megabytes} MB; SHA-256 {self.digest}"
+        by = "not signed" if self.signed_by is None else f"signed with {self.signed_by}"
+        return f"{self.file} holds {n_repeats}, {megabytes} MB, {by}; SHA-256 {self.digest}"
 
     def sentence(self) -> str:
         """Say what is in the file, and what is not."""
@@ -148,6 +152,7 @@ def export_runs(
         runs=tuple(repeat.name for repeat in selection.repeats),
         labels=tuple(repeat.spec.label for repeat in selection.repeats),
         notes=(*selection.notes, *gathering.notes),
+        signed_by=None if signer is None else signer.public_key.fingerprint,
     )
 
 

@@ -61,12 +61,12 @@ class WantedReplay:
         BadInput
         """
         options = {
-            "run": self.run,
-            "model": self.given.model,
-            "profile": self.given.profile,
-            "a command": self.given.command or None,
-            "receipt": self.receipt,
-            "sign": self.signs or None,
+            "--run": self.run,
+            "--model": self.given.model,
+            "--profile": self.given.profile,
+            f"{' '.join(self.given.command)!r} after the target": self.given.command or None,
+            "--receipt": self.receipt,
+            "--sign": self.signs or None,
         }
         idle = [name for name, value in options.items() if value is not None]
         if idle and not replay:

@@ -44,13 +44,11 @@ class ImportedPassports(Result):
 
     def sentence(self) -> str:
         """Count the passports and receipts, and say of how many the run itself is here."""
-        n_passports = len(self.bundle.passports)
-        kept = (
-            f"{amount(n_passports, 'passport')} and {amount(len(self.bundle.receipts), 'receipt')}"
-        )
+        passports = amount(len(self.bundle.passports), "passport")
+        receipts = amount(len(self.bundle.receipts), "receipt")
         return (
-            f"{kept} are kept in {self.folder}; {self.n_new_receipts} of the receipts are new; "
-            f"{self.n_runs_here} of the passports are of runs that it holds"
+            f"{passports} and {receipts} in {self.folder}; new receipts: {self.n_new_receipts}; "
+            f"passports of runs that are here: {self.n_runs_here}"
         )
 
     def rows(self) -> Sequence[Row]:

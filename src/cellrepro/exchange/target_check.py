@@ -162,9 +162,9 @@ def _check_images_of(spec: Spec, look: Look, checking: Checking, findings: Targe
         findings.problems.append(Problem("damaged", what, look.where(sent), remedy))
     given = checking.data
     if given is not None and not holds_images_of(spec, given):
-        what = f"it does not hold the images of run {spec.key} as they were then"
+        what = f"the folder that was given does not hold the images of run {spec.key}"
         remedy = f"give the folder {spec.data} as it was, every file unchanged and under its name"
-        findings.problems.append(Problem("damaged", what, str(given), remedy))
+        findings.problems.append(Problem("contradiction", what, str(given), remedy))
 
 
 def _check_one(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cellrepro.asked import defaults
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.bundle import ENDING, read_bundle
 from cellrepro.exchange.export_check import check_export
@@ -278,7 +278,7 @@ def kind_of(target: str | Path) -> TargetKind:
     Raises
     ------
     BadInput
-        If it is a folder and no store, or a file of another kind.
+        If it is a folder and no store, a file of another kind, or the name of no file.
     """
     path = Path(target)
     if path.name.endswith(ENDING):
@@ -297,4 +297,6 @@ def kind_of(target: str | Path) -> TargetKind:
             f"{target} is a file of another kind; expected an exported file, NAME{_ZIP}, or a "
             f"passport, NAME{ENDING}: `cellrepro describe {target}` says what it is"
         )
+    if path.suffix and path.parent.is_dir():  # a machine's name may have a dot in it, too
+        raise no_such_file(target, expected=f"an exported file, NAME{_ZIP}, or NAME{ENDING}")
     return "run"

@@ -26,6 +26,9 @@ _OTHER_KINDS = re.compile(r"(sk-)?(ssh|ecdsa)-[\w@.-]+")
 _MOST_BYTES = 2**20  # of a key file or a list of signers
 
 
+_PUBLIC_KEY = "a public key of OpenSSH, as `ssh-keygen -t ed25519` makes one"
+
+
 @dataclass(frozen=True)
 class PublicKey:
     """An Ed25519 key of OpenSSH.
@@ -111,7 +114,7 @@ def read_public_key(path: Path) -> PublicKey:
     BadInput
         If it is not there, or holds no Ed25519 key: one of another kind is named.
     """
-    kind, _, rest = small_text(path, expected="a public key of OpenSSH").strip().partition(" ")
+    kind, _, rest = small_text(path, expected=_PUBLIC_KEY).strip().partition(" ")
     encoded, _, comment = rest.partition(" ")
     if kind != ED25519:
         raise not_ed25519(path, kind if _OTHER_KINDS.fullmatch(kind) else None)
@@ -284,8 +287,8 @@ def read_allowed_signers(path: str | Path | None = None) -> tuple[AllowedSigner,
             signer = _signer(line.strip())
         except ValueError as error:
             raise BadInput(
-                f"{file}, line {number}: {error}; expected PRINCIPALS [OPTIONS] KEY, as "
-                "`man ssh-keygen` has it under ALLOWED SIGNERS"
+                f"{file}, line {number}: {error}; expected an address and then the key, as in "
+                "`ada@lab.example ssh-ed25519 AAAA…` (`man ssh-keygen`, ALLOWED SIGNERS)"
             ) from error
         if signer is not None:
             signers.append(signer)
@@ -301,7 +304,7 @@ def _signer(line: str) -> AllowedSigner | None:
     """What one line says; None for a key of another kind, or of an authority for certificates."""
     fields = _FIELDS.fullmatch(line)
     if fields is None:
-        raise ValueError(f"{line[:60]!r} names no principals and key")
+        raise ValueError(f"{line[:60]!r} does not hold an address and a key")
     principals, options_text, kind, encoded, comment = fields.groups()
     options = _options(options_text or "")
     if kind != ED25519:

@@ -59,6 +59,8 @@ class ExportedRunsDocument:
         Its size.
     notes : sequence of str
         What is not in it though it might be expected, a sentence each.
+    signed_by : str or None
+        Fingerprint of the key that signed the passports in it; null where none was given.
     """
 
     file: Path
@@ -66,6 +68,7 @@ class ExportedRunsDocument:
     runs: Sequence[str]
     bytes: int
     notes: Sequence[str]
+    signed_by: str | None
 
 
 def exported_runs_answer(exported: Exported) -> Answer[ExportedRunsDocument]:
@@ -76,6 +79,7 @@ def exported_runs_answer(exported: Exported) -> Answer[ExportedRunsDocument]:
         runs=exported.runs,
         bytes=exported.n_bytes,
         notes=exported.notes,
+        signed_by=exported.signed_by,
     )
     lines = [
         f"  {name}  {label}" for name, label in zip(exported.runs, exported.labels, strict=True)
