@@ -207,7 +207,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         ),
         Example(
             "Compute it again here, and add what came of it to the passport",
-            "cellrepro verify basel.intoto.jsonl --replay --data nuclei --receipt us.intoto.jsonl",
+            "cellrepro verify basel.cellrepro.zip --replay --receipt us.intoto.jsonl",
         ),
     ),
     "fsck": (
