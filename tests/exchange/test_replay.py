@@ -293,3 +293,8 @@ def test_only_a_replay_tells_a_made_up_passport(sent, small_data, tmp_path):
     found = cellrepro.verify(passport, replay=True, data=small_data, **options)
     assert (found.verdict, found.replay.digests.weights_equal) == ("different", False)
     assert "only its passport" in " ".join(found.replay.reasons)
+    document["subject"] = document["subject"][1:]  # of a training, and it names no weights
+    passport.write_text(json.dumps(document) + "\n")
+    options["store"] = tmp_path / "new"
+    found = cellrepro.verify(passport, replay=True, data=small_data, **options)
+    assert (found.verdict, found.replay.digests.weights_equal) == ("different", False)

@@ -62,7 +62,8 @@ class Digests:
     @classmethod
     def of(cls, original: Passport, again: Passport) -> Digests:
         """Hold the results of a replay to those of the original."""
-        weights_equal = None if original.weights is None else original.weights == again.weights
+        nothing_trained = original.weights is None and again.weights is None
+        weights_equal = None if nothing_trained else original.weights == again.weights
         if original.masks and again.masks:
             images = sorted(original.masks.keys() & again.masks.keys())
             pairs = [(original.masks[image], again.masks[image]) for image in images]
@@ -77,7 +78,8 @@ class Digests:
                 labels_equal=same_images and n_labels == len(images),
                 outlines_equal=same_images and n_outlines == len(images),
             )
-        a, b = original.all_masks, again.all_masks
+        a = original.all_masks
+        b = again.all_masks
         labels_equal = a is b or (a is not None and b is not None and a.labels == b.labels)
         outlines_equal = a is b or (a is not None and b is not None and a.outlines == b.outlines)
         n_images = 0 if a is None else a.n_images
@@ -292,8 +294,13 @@ def _compared(
 ) -> Replay:
     again = passport_of(repeat)
     digests = Digests.of(original, again)
-    comparison = None if stored is None else compare_repeats(stored, repeat, store=store)
-    verdict = _verdict(original, again, digests, comparison, stored, repeat, store)
+    comparison = None
+    verdict = digests.verdict
+    if stored is not None:
+        comparison = compare_repeats(stored, repeat, store=store)
+        verdict = _verdict_by_pixels(digests, comparison, _TwoRepeats(stored, repeat), store)
+    if original.vacuous or again.vacuous:
+        verdict = Verdict.VACUOUS
     replayed = Replay(
         original=original,
         repeat=repeat,
@@ -315,28 +322,33 @@ def _compared(
     return _with_divergence(replayed, stored, plan, store, quiet=quiet)
 
 
-def _verdict(
-    original: Passport,
-    again: Passport,
-    digests: Digests,
-    comparison: Comparison | None,
-    stored: Repeat | None,
-    repeat: Repeat,
-    store: Store,
+@dataclass(frozen=True)
+class _TwoRepeats:
+    """A run that was sent, and its replay.
+
+    Attributes
+    ----------
+    original, again : Repeat
+    """
+
+    original: Repeat
+    again: Repeat
+
+
+def _verdict_by_pixels(
+    digests: Digests, comparison: Comparison, repeats: _TwoRepeats, store: Store
 ) -> Verdict:
     """The honest step: never more than digests allow, and no more than pixels show."""
-    if original.vacuous or again.vacuous:
-        return Verdict.VACUOUS
-    if comparison is None or stored is None or digests.verdict == Verdict.IDENTICAL:
+    if digests.verdict == Verdict.IDENTICAL:
         return digests.verdict
     if comparison.weights is not None or digests.weights_equal is not False:
         return comparison.verdict
     # Weights that were not sent are known to differ; masks say by how much.
     verdict = combine([comparison.verdict, Verdict.DIFFERENT])
-    if verdict == Verdict.DIFFERENT:
-        spread = decide_between(stored, repeat, store.runs(), results=comparison.masks)
-        return Verdict.WITHIN_SPREAD if spread.within else verdict
-    return verdict
+    if verdict != Verdict.DIFFERENT:
+        return verdict
+    spread = decide_between(repeats.original, repeats.again, store.runs(), results=comparison.masks)
+    return Verdict.WITHIN_SPREAD if spread.within else verdict
 
 
 def _reasons(
