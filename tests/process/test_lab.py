@@ -301,7 +301,7 @@ def test_versions_that_are_not_to_be_had(tmp_path, passport, own_config, monkeyp
 def test_what_names_no_versions_makes_no_lab(tmp_path, passport, own_config):
     text = passport.read_text()
     forged = tmp_path / "forged.intoto.jsonl"
-    forged.write_text(text.replace("pkg:pypi/torch@", "pkg:pypi/torch@2%20--index-url%20x"))
+    forged.write_text(text.replace("pkg:pypi/torch@", "pkg:pypi/torch@2%20--no-deps%20x"))
     with pytest.raises(BadInput, match="names the version"):
         make_lab_like(forged, tmp_path / "lab")
     forged.write_text(text.replace("pkg:pypi/", "https://pypi.example/"))

@@ -141,7 +141,8 @@ def power(base: float, exponent: int) -> float:
     numerator, denominator = base.as_integer_ratio()
     factor = abs(numerator)
     scale = 1 - denominator.bit_length()  # the denominator is a power of two
-    result, result_scale = 1, 0
+    result = 1
+    result_scale = 0
     for bit in bin(int(exponent))[2:]:
         result, result_scale = _shortened(result * result, 2 * result_scale)
         if bit == "1":

@@ -55,7 +55,8 @@ def contradictions(passport: Passport, repeat: Repeat, *, where: str) -> Iterato
             expects = {name: one for name, one in expects.items() if not name.startswith(group)}
     wrong = [name for name in {**expects, **says} if says.get(name) != expects.get(name)]
     for name in wrong[:_MOST_SAID]:
-        said, expected_value = _in_words(says.get(name)), _in_words(expects.get(name))
+        said = _in_words(says.get(name))
+        expected_value = _in_words(expects.get(name))
         what = f"of {name} the passport says {said}, and the run has {expected_value}"
         yield Problem("contradiction", what, where, _ASK)
     if len(wrong) > _MOST_SAID:

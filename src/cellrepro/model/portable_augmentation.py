@@ -97,7 +97,8 @@ class Turn:
         list of ndarray of float32, shape (crop Y, crop X)
             Along Y and along X of the image, in pixels.
         """
-        along, across = self.cosine / self.scale, self.sine / self.scale
+        along = self.cosine / self.scale
+        across = self.sine / self.scale
         x = np.arange(crop[1]) - (crop[1] - 1) / 2
         y = (np.arange(crop[0]) - (crop[0] - 1) / 2)[:, None]
         moved_x, moved_y = self.moved
@@ -213,8 +214,10 @@ def _sampled(
     """
     height, width = framed.shape[-2:]
     flat = framed.reshape(len(framed), -1)
-    upper, left = np.floor(rows), np.floor(columns)
-    share_below, share_right = rows - upper, columns - left
+    upper = np.floor(rows)
+    left = np.floor(columns)
+    share_below = rows - upper
+    share_right = columns - left
     one = np.float32(1)
     total: NDArray[np.float32] | None = None
     for row, of_row in ((upper, one - share_below), (upper + one, share_below)):
@@ -233,6 +236,7 @@ def _turn_flows(flows: NDArray[np.float32], turn: Turn) -> None:
     flow_y, flow_x = flows.copy()
     if turn.is_flipped:
         flow_x = -flow_x
-    sine, cosine = np.float32(turn.sine), np.float32(turn.cosine)
+    sine = np.float32(turn.sine)
+    cosine = np.float32(turn.cosine)
     flows[0] = flow_x * sine + flow_y * cosine
     flows[1] = flow_x * cosine - flow_y * sine

@@ -50,7 +50,8 @@ def resize(
     NotPossibleHere
         For any other interpolation.
     """
-    width, height = int(size[0]), int(size[1])
+    width = int(size[0])
+    height = int(size[1])
     if interpolation == NEAREST:
         rows = _nearest(image.shape[0], height)
         columns = _nearest(image.shape[1], width)

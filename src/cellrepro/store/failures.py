@@ -60,7 +60,8 @@ def _read(path: Path) -> KeptFailure:
     )
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         record = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
-        reason, spec = record.get("reason"), record.get("spec")
+        reason = record.get("reason")
+        spec = record.get("spec")
         # Key, machine and repeat are those of the folder, whatever a copied file says.
         if isinstance(reason, str) and (spec is None or isinstance(spec, dict)):
             return replace(failure, reason=reason, spec=spec)

@@ -11,7 +11,8 @@ from cellrepro.arithmetic.sums import pairwise_mean, pairwise_sum
 FORMS = PortableForms()
 
 
-_MEAN, _SUM = 1, 2
+_MEAN = 1
+_SUM = 2
 """How PyTorch writes the ways to make one number of a loss; 0 leaves it as it is."""
 
 

@@ -59,7 +59,8 @@ def _affine_grid_generator(
     return affine_grid(theta, tuple(size[2:]), align_corners=align_corners)
 
 
-_BILINEAR, _ZEROS = 0, 0
+_BILINEAR = 0
+_ZEROS = 0
 
 
 @FORMS.of("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")

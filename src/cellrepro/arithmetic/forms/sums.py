@@ -39,7 +39,8 @@ def _var(
     if correction is None:
         correction = 1 if unbiased else 0
     if isinstance(dim, bool):  # var(a, unbiased)
-        correction, dim = int(dim), None
+        correction = int(dim)
+        dim = None
     centred = a - pairwise_mean(a, axes_of(dim), keepdim=True)
     squares = pairwise_sum(centred * centred, axes_of(dim), keepdim=keepdim)
     n_averaged = a.numel() // max(1, squares.numel())

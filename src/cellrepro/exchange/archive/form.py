@@ -146,7 +146,9 @@ def _record(entry: Entry, offset: int) -> bytes:
         large.append(offset)
     extra = _zip64_field(*large)
     size = min(entry.size, FULL_32)
-    n_comment, disk, internal_attributes = 0, 0, 0
+    n_comment = 0
+    disk = 0
+    internal_attributes = 0
     record = DIRECTORY_RECORD.pack(
         DIRECTORY_SIGNATURE,
         _UNIX | _version(extra),

@@ -249,7 +249,9 @@ class _Directory:
         if len(last) < END.size or last[-END.size :][:4] != END_SIGNATURE:
             raise _not_ours(path, _what_it_is(_read_at(stream, 0, 600)))
         fields = END.unpack(last[-END.size :])
-        n_files, size, offset = fields[4], fields[5], fields[6]
+        n_files = fields[4]
+        size = fields[5]
+        offset = fields[6]
         n_after = END.size
         if n_files == FULL_16 or FULL_32 in (size, offset):
             place = zip64_directory_place(last[: -END.size])

@@ -137,7 +137,8 @@ def choose_tile(repeat: Repeat, store: Store, *, image: str | None = None) -> In
     labelled = repeat.masks(image) > 0
     if labelled.ndim == 3:
         plane = int(labelled.sum(axis=(1, 2)).argmax())
-        labelled, pixels = labelled[plane], pixels[plane]
+        labelled = labelled[plane]
+        pixels = pixels[plane]
     channels = np.moveaxis(np.atleast_3d(pixels), 2, 0)[:MOST_CHANNELS].astype(np.float32)
     y, x = _corner_of_most(labelled)
     part = _padded(channels[:, y : y + TILE_SIZE, x : x + TILE_SIZE])
