@@ -281,6 +281,11 @@ def kind_of(target: str | Path) -> TargetKind:
         If it is a folder and no store, a file of another kind, or the name of no file.
     """
     path = Path(target)
+    if not str(target):  # which a path takes for this folder
+        raise BadInput(
+            f"nothing was named; expected KEY/REPEAT, an exported file, NAME{_ZIP}, a passport, "
+            f"NAME{ENDING}, or the folder of a store"
+        )
     if path.name.endswith(ENDING):
         return "passport"
     if path.suffix.lower() == _ZIP:
