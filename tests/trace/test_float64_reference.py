@@ -9,6 +9,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.bits.site import Site
+from cellrepro.trace import float64_reference
 from cellrepro.trace.float64_reference import Reference
 from cellrepro.trace.observer import Call
 from cellrepro.trace.operation_ledger import OperationLedger
@@ -201,3 +202,24 @@ def test_nothing_is_said_where_float64_would_not_know_better(generators_free):
 def test_correct_results_at_the_edges_are_no_fault(func, args):
     error = error_of(func, *args)
     assert error.ulp <= error.limit
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+@pytest.mark.parametrize("asked_for", [False, True], ids=["float32", "TF32"])
+def test_convolutions_of_a_gpu_are_left_alone_and_tf32_in_secret_is_found(asked_for, monkeypatch):
+    """Transforms round more than sums do; TF32 is a fault only where it was forbidden."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", asked_for)
+    images = torch.randn(2, 256, 32, 32, generator=torch.Generator().manual_seed(0)).cuda()
+    weight = torch.randn(256, 256, 3, 3, generator=torch.Generator().manual_seed(1)).cuda() / 48
+    leaves = images.requires_grad_(), weight.requires_grad_()
+
+    def step():
+        functional.conv2d(*leaves, padding=1).square().mean().backward()
+
+    faults, judged = faults_of(step)
+    assert faults == []
+    assert "aten.convolution_backward.default" in judged
+    if asked_for:
+        monkeypatch.setattr(float64_reference, "_rounds_to_tf32", lambda base: False)
+        assert "aten.convolution_backward.default" in faults_of(step)[0]

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from cellrepro.determinism.seeds import seed_everything
+from cellrepro.same.operation_alignment import agreement
 from cellrepro.store.ledger import read_rows, write_rows
 from cellrepro.trace import remembered_digests
 from cellrepro.trace.operation_ledger import OperationLedger, OperationRow, OperationWatch
@@ -100,6 +101,40 @@ def test_shapes_dtypes_norms_and_views():
 
 
 # -- digests -------------------------------------------------------------------------------
+
+
+def test_digests_across_devices_are_of_values_alone():
+    """As cuDNN and a processor lay out the same numbers in other orders."""
+    images = noise(2, 3, 40, 40)
+    sides = images, images.contiguous(memory_format=torch.channels_last)
+    a, b = (logged(lambda x=x: x * 2, across_devices=True).rows for x in sides)
+    assert [(row.inputs, row.outputs) for row in a] == [(row.inputs, row.outputs) for row in b]
+    other = logged(lambda: (images + 1) * 2, across_devices=True).rows
+    assert other[-1].outputs != a[-1].outputs
+    a, b = (logged(lambda x=x: x * 2).rows for x in sides)
+    assert a[0].outputs != b[0].outputs
+
+
+def test_a_digest_says_that_something_lay_elsewhere():
+    """Only digests of one kind are compared; a GPU's are made in another way."""
+    elsewhere = last(lambda: torch.ones(4, device="meta") * 1)
+    here = last(lambda: torch.ones(4) * 1)
+    assert agreement(elsewhere.outputs, here.outputs) == "unknown"
+    assert agreement(elsewhere.outputs, elsewhere.outputs) == "agree"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+def test_a_gpu_that_computes_the_same_has_the_same_digests():
+    x = noise(2, 3, 40, 40)
+    sides = [
+        logged(lambda y=y: y.t_().abs(), across_devices=True).rows
+        for y in (x[0, 0], x[0, 0].cuda())
+    ]
+    assert [row.outputs for row in sides[0]] == [row.outputs for row in sides[1]]
+    stored = [last(lambda y=y: y.abs()) for y in (x, x.cuda())]
+    assert agreement(stored[0].outputs, stored[1].outputs) == "unknown"
+
 
 LAYOUTS = {
     "small": lambda x: x[:30],

@@ -177,7 +177,6 @@ def witness(*, profile: str | Path = defaults.PROFILE, quiet: bool = False) -> P
 def compute_stages(child: Child) -> dict[str, str]:
     """Inside the child: the digest of every stage, in the order in which they are computed."""
     from cellrepro.bits.digests import array_digest
-    from cellrepro.bits.tensor_digests import tensors_digest
     from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.encoders import TINY
     from cellrepro.model.network import build
@@ -191,7 +190,7 @@ def compute_stages(child: Child) -> dict[str, str]:
         for image in images:
             digests[f"{image.name} pixels"] = array_digest(image.image)
         network = build(ModelSource(TINY, TINY), seed=_SEED, device=device, dtype="float32")
-        digests["initial weights"] = tensors_digest(network.state_dict())
+        digests["initial weights"] = _digest_of_weights(network)
         loop = TrainingLoop(
             network,
             images,
@@ -207,10 +206,17 @@ def compute_stages(child: Child) -> dict[str, str]:
         while not loop.finished:
             loop.step()
             step = loop.training.n_steps
-            digests[f"weights after step {step}"] = tensors_digest(network.state_dict())
+            digests[f"weights after step {step}"] = _digest_of_weights(network)
             child.phase(f"step {step}")
         digests.update(_stages_of_segmentation(network, images[0]))
     return digests
+
+
+def _digest_of_weights(network: nn.Module) -> str:
+    """The digest of a network's tensors, made in the processor's memory on every device."""
+    from cellrepro.bits.tensor_digests import tensors_digest
+
+    return tensors_digest({name: value.cpu() for name, value in network.state_dict().items()})
 
 
 def _stages_of_segmentation(network: nn.Module, image: LabelledImage) -> dict[str, str]:

@@ -254,7 +254,7 @@ def segmented_again(
         child.setup.seed_all()
         seen = _stages_of(network, image, request)
         if operations:
-            with OperationLedger(network, step=0, reference=True) as ledger:
+            with OperationLedger(network, step=0, reference=True, across_devices=True) as ledger:
                 _stages_of(network, image, request)
             seen.rows = ledger.rows
         while seen.diverged is None and seen.n_repetitions < repetitions:

@@ -231,7 +231,7 @@ def step_in_child(
 
     with child.prepared() as device, child.loosened():
         stepper = Stepper(request, device, child)
-        seen, before = _first_pass(child, stepper, repeat, step, reference=False)
+        seen, before = _first_pass(child, stepper, repeat, step)
         expected = [row.outputs for row in seen.rows]
         while seen.diverged is None and seen.n_repetitions < repetitions:
             stepper.go_back(before)
@@ -254,7 +254,7 @@ def step_beside_another(
 
     with child.prepared() as device, child.loosened():
         stepper = Stepper(request, device, child)
-        seen, before = _first_pass(child, stepper, repeats[meeting.side], step, reference=True)
+        seen, before = _first_pass(child, stepper, repeats[meeting.side], step, beside_another=True)
         meeting.leave(seen.rows)
         pairs = pairs_to_compare(repeats, meeting.rows_of(0), meeting.rows_of(1))
         wanted = frozenset(pair[meeting.side].index for pair in pairs)
@@ -267,9 +267,10 @@ def step_beside_another(
 
 
 def _first_pass(
-    child: Child, stepper: Stepper, repeat: Repeat, step: int, *, reference: bool
+    child: Child, stepper: Stepper, repeat: Repeat, step: int, *, beside_another: bool = False
 ) -> tuple[StepAgain, Snapshot]:
-    """What the step does, and the state before it; with ``reference`` errors against float64."""
+    """What the step does, and the state before it; beside another run with errors against float64,
+    and with digests that can be compared with those of any device."""
     from cellrepro.trace.operation_ledger import OperationLedger
 
     stored = by_place(read_rows(repeat.file(LEDGER), LedgerRow))
@@ -279,7 +280,9 @@ def _first_pass(
     stepper.loop.step()  # tables that are made once and kept are there from now on
     stepper.ledger.entries.clear()
     stepper.go_back(before)
-    with OperationLedger(stepper.network, step=step, reference=reference) as first:
+    with OperationLedger(
+        stepper.network, step=step, reference=beside_another, across_devices=beside_another
+    ) as first:
         stepper.loop.step()
     seen = StepAgain(arrival, list(stepper.ledger.entries), first.rows, first.draws)
     return seen, before

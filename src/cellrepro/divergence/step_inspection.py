@@ -218,7 +218,11 @@ class StepInspection(Inspection):
             arrival=(a.arrival, b.arrival),
             draws=None if draws is None else draws.sentence(),
         )
-        return Cause(difference, of_round_off(verdict), evidence, operations=alignment)
+        judgement = of_round_off(verdict)
+        drew_first = parting is not None and parting.inputs == "agree" and parting.a.draws
+        if drew_first and judgement != "fault":  # as of dropout, drawn on two devices
+            judgement = "draws"
+        return Cause(difference, judgement, evidence, operations=alignment)
 
     # -- what a replay needs
 

@@ -32,7 +32,7 @@ class OperationRow:
     op, module, source, phase : str or None
         As in `cellrepro.bits.site.Site`.
     inputs : str
-        Digest of all but devices, 32 hex digits.
+        Digest of all but devices, see `cellrepro.trace.remembered_digests.Digested`.
     outputs : str
         Digest of all that it computed and wrote; empty for views and where nothing came.
     shapes, dtypes : str
@@ -81,6 +81,9 @@ class OperationLedger(DrawLog):
         Whether every operation is replayed in float64 on its own inputs, which is slow.
     wanted : collection of int
         The operations, by their index, whose outputs are copied into `outputs`.
+    across_devices : bool
+        Whether the digests are compared with those of another device: see
+        `cellrepro.trace.remembered_digests.RememberedDigests`.
 
     Attributes
     ----------
@@ -98,6 +101,7 @@ class OperationLedger(DrawLog):
         norms: bool = True,
         reference: bool = False,
         wanted: Collection[int] = (),
+        across_devices: bool = False,
     ) -> None:
         super().__init__(model, step=step)
         self.rows: list[OperationRow] = []
@@ -105,7 +109,7 @@ class OperationLedger(DrawLog):
         self._norms = norms
         self._reference = reference
         self._wanted = wanted
-        self._digests = RememberedDigests()
+        self._digests = RememberedDigests(across_devices=across_devices)
 
     def observe(self, call: Call) -> object:
         """Run one operation and write it down."""

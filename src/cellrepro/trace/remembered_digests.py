@@ -16,6 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from cellrepro.bits.same import in_one_stretch
 from cellrepro.bits.tensor_digests import memory_digest, tensor_digest
+from cellrepro.torch_internals import hidden_from_modes
 from cellrepro.trace.replay_plan import is_plain
 
 MOST_REMEMBERED = 4096  # storages, before those that are gone are forgotten
@@ -42,7 +43,8 @@ class Digested(NamedTuple):
     Attributes
     ----------
     digest : str
-        Of all but devices, in order: 32 hex digits.
+        Of all but devices, in order; as of single tensors, its length tells its kind: 48 hex
+        digits where something lies on another device than the processor, else 32.
     shapes, dtypes : str
         Of the tensors among them: ``2x3, 4``.
     """
@@ -77,9 +79,17 @@ class _Unwritten:
 
 
 class RememberedDigests:
-    """Digests of the values of one step, each made once while its memory is unchanged."""
+    """Digests of the values of one step, each made once while its memory is unchanged.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    across_devices : bool
+        Whether values are copied to the processor and digested in C order there: slower, but a
+        GPU's digests can then be compared with a processor's, and strides do not count.
+    """
+
+    def __init__(self, *, across_devices: bool = False) -> None:
+        self._across_devices = across_devices
         self._storages: dict[int, _Storage] = {}  # by the number of the storage
         self._unwritten: dict[int, _Unwritten] = {}  # likewise
 
@@ -136,6 +146,7 @@ class RememberedDigests:
         parts: list[bytes] = []
         shapes: list[str] = []
         dtypes: list[str] = []
+        all_of_processor = True
         for value in values:
             if not isinstance(value, torch.Tensor):
                 if not isinstance(value, torch.device):  # where it runs is no input
@@ -146,14 +157,20 @@ class RememberedDigests:
             kind = _kind_of(value)
             shapes.append(kind.shape)
             dtypes.append(kind.dtype)
-            parts.append(kind.header)
+            is_dense = kind.dense and not self._across_devices
+            if not self._across_devices:
+                parts.append(kind.header)
+                all_of_processor = all_of_processor and value.is_cpu
             if self._unwritten and not computed and self._is_unwritten(value):
                 parts.append(b"unwritten")
             elif not value.is_meta:
-                parts.append(self._content(value, kind.dense))
-        return Digested(
-            xxhash.xxh3_128_hexdigest(b";".join(parts)), ", ".join(shapes), ", ".join(dtypes)
-        )
+                parts.append(self._content(value, is_dense))
+        row = b";".join(parts)
+        if all_of_processor:
+            digest = xxhash.xxh3_128_hexdigest(row)
+        else:
+            digest = "".join(xxhash.xxh3_64_hexdigest(row, seed) for seed in (1, 2, 3))
+        return Digested(digest, ", ".join(shapes), ", ".join(dtypes))
 
     def _is_unwritten(self, tensor: torch.Tensor) -> bool:
         return is_plain(tensor) and tensor.untyped_storage()._cdata in self._unwritten
@@ -161,18 +178,26 @@ class RememberedDigests:
     def _content(self, tensor: torch.Tensor, dense: bool) -> bytes:
         """Digest of the memory of a tensor, or of its values where there are gaps in it."""
         if not (dense or is_plain(tensor)):  # in parts, which have no size together
-            return _digest(tensor, dense)
+            return self._digest(tensor, dense)
         n_bytes = tensor.nbytes
         if n_bytes <= _SMALL:
-            return _digest(tensor, dense)
+            return self._digest(tensor, dense)
         storage = tensor.untyped_storage()
         view: tuple[Hashable, ...] = (tensor.data_ptr() - storage.data_ptr(), n_bytes)
         if not dense:
             view += tensor.shape, tensor.stride(), tensor.dtype, tensor.is_neg(), tensor.is_conj()
         digests = self._remembered(storage).digests
         if view not in digests:
-            digests[view] = _digest(tensor, dense)
+            digests[view] = self._digest(tensor, dense)
         return digests[view]
+
+    def _digest(self, tensor: torch.Tensor, dense: bool) -> bytes:
+        if dense:
+            return memory_digest(tensor.data_ptr(), tensor.nbytes)
+        if is_plain(tensor) and self._across_devices:
+            with torch.no_grad(), hidden_from_modes():
+                tensor = tensor.cpu()
+        return tensor_digest(tensor).encode()
 
     def _remembered(self, storage: torch.UntypedStorage) -> _Storage:
         """What is remembered of a storage; where there are many, those that are gone go first."""
@@ -186,12 +211,6 @@ class RememberedDigests:
                 }
             remembered = self._storages[storage._cdata] = _Storage(StorageWeakRef(storage))
         return remembered
-
-
-def _digest(tensor: torch.Tensor, dense: bool) -> bytes:
-    if not dense:
-        return tensor_digest(tensor).encode()
-    return memory_digest(tensor.data_ptr(), tensor.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
