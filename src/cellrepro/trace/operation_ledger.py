@@ -32,7 +32,7 @@ class OperationRow:
     op, module, source, phase : str or None
         As in `cellrepro.bits.site.Site`.
     inputs : str
-        Digest of all but devices, see `cellrepro.trace.remembered_digests.Digested`.
+        Digest of all but devices: 32 hex digits, or 48 where something lay on a GPU.
     outputs : str
         Digest of all that it computed and wrote; empty for views and where nothing came.
     shapes, dtypes : str
