@@ -2,7 +2,9 @@
 
 `check_wheel.py [--pythons 3.10 3.13]` builds the wheel, makes an environment of each Python that is
 installed (on the PATH, or by pyenv), installs the wheel without an extra, and runs what reads
-files. Then it resolves core and lab for the systems that are not here. Exit code 1 where one fails.
+files. Then it resolves core and lab for the systems that are not here. `--lowest` tries one
+environment alone: the oldest Python with the lowest versions of what the package says it needs.
+Exit code 1 where one fails.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ for label, (y, x) in enumerate([(4, 4), (4, 40), (40, 4), (40, 40)], start=1):
     masks[y : y + 8, x : x + 8] = label
 tifffile.imwrite("a.tif", masks)
 tifffile.imwrite("b.tif", np.where(masks == 3, 0, masks))
+tifffile.imwrite("moved.tif", np.roll(masks, 5, axis=0))
 import pathlib
 pathlib.Path("data").mkdir()
 tifffile.imwrite("data/one.tif", 100 + 100 * (masks > 0).astype(np.uint16))
@@ -67,6 +70,7 @@ class Use:
 USES = (
     Use(("--version",), 0, "cellrepro"),
     Use(("compare", "a.tif", "b.tif"), 1, "1 lost"),
+    Use(("compare", "a.tif", "moved.tif"), 1, "100 % of the cells"),
     Use(("compare", "a.tif", "b.tif", "--image", "data/one.tif", "--html", "p.html"), 1, "page: p"),
     Use(("explore", "data/one.tif", "a.tif", "b.tif", "--html", "e.html"), 0, "pixels differ"),
     Use(("describe", "a.tif"), 0, "n objects: 4"),
@@ -74,6 +78,11 @@ USES = (
     Use(("baseline", "save", "a.tif", "base.json"), 0, "4 cells"),
     Use(("baseline", "check", "base.json", "b.tif"), 1, "broken"),
     Use(("wrap", "data", "--", "PYTHON", "segment.py", "{image}", "{masks}"), 0, "identical"),
+    Use(("list",), 0, "data"),
+    Use(("fsck",), 0, "whole"),
+    Use(("export", "--where", "data=data", "sent.cellrepro.zip"), 0, "sent.cellrepro.zip"),
+    Use(("import", "sent.cellrepro.zip", "--store", "elsewhere"), 0, "elsewhere"),
+    Use(("verify", "sent.cellrepro.zip"), 0, "identical"),
 )
 
 
@@ -81,11 +90,16 @@ def main() -> int:
     """Try every Python and every platform; 1 where one failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pythons", nargs="*", default=VERSIONS, help="versions that are tried")
+    parser.add_argument("--lowest", action="store_true", help="the lowest versions, nothing else")
     arguments = parser.parse_args()
     uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
     problems = []
     with tempfile.TemporaryDirectory(prefix="cellrepro-wheel-") as scratch:
         wheel = build_wheel(uv, Path(scratch))
+        if arguments.lowest:
+            python = next(filter(None, map(python_of, VERSIONS)), sys.executable)
+            problems += try_wheel(uv, wheel, python, Path(scratch) / "lowest", lowest=True)
+            arguments.pythons = ()
         for version in arguments.pythons:
             python = python_of(version)
             if python is None:
@@ -124,14 +138,20 @@ def python_of(version: str) -> str | None:
     return None
 
 
-def try_wheel(uv: str, wheel: Path, python: str, folder: Path) -> list[str]:
+def try_wheel(
+    uv: str, wheel: Path, python: str, folder: Path, *, lowest: bool = False
+) -> list[str]:
     """Install the wheel into an environment of one Python and use it; what went wrong."""
     began = time.perf_counter()
     environment = folder / "environment"
     subprocess.run([uv, "venv", "--quiet", "--python", python, str(environment)], check=True)
     python_there = environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     install = [uv, "pip", "install", "--quiet", "--only-binary", ":all:", "--link-mode", "copy"]
-    subprocess.run([*install, "--python", str(python_there), str(wheel)], check=True)
+    install += ["--python", str(python_there)]
+    if lowest:  # of what pyproject.toml names: a wheel's needs do not count as direct
+        needs = ["--resolution", "lowest-direct", "--requirement", str(PROJECT / "pyproject.toml")]
+        subprocess.run([*install, *needs], check=True)
+    subprocess.run([*install, str(wheel)], check=True)
     seconds = time.perf_counter() - began
     n_bytes = sum(file.lstat().st_size for file in environment.rglob("*") if file.is_file())
     megabytes = n_bytes / 1e6

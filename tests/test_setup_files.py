@@ -59,7 +59,7 @@ def test_other_files_say_the_same():
 
 def run(command, *, code=0, **options):
     """What it says, once it ended as expected."""
-    options |= {"capture_output": True, "text": True, "timeout": 120}
+    options = {"capture_output": True, "text": True, "timeout": 120} | options
     done = subprocess.run(list(map(str, command)), **options)
     said = done.stdout + done.stderr
     assert done.returncode == code, said
@@ -104,6 +104,12 @@ def test_an_installed_package_brings_notebooks_and_grids(tmp_path):
     said = lab("notebooks", "lab", code=2)
     assert "lab holds notebooks/07_explorer.ipynb, which is yours or has been changed" in said
     assert changed.read_text() == "mine"
+
+
+@pytest.mark.slow
+def test_the_lowest_versions_that_are_declared_do():
+    """On the oldest Python that is here."""
+    run([sys.executable, PROJECT / "scripts" / "check_wheel.py", "--lowest"], timeout=600)
 
 
 def repack(name, folder):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from typing import Literal
 
 from cellrepro.errors import NotPossibleHere
@@ -43,6 +45,10 @@ IN_THE_LAB: frozenset[Extra] = frozenset({"lab", "notebook", "formats", "cluster
 
 _BESIDE_THE_LAB: frozenset[Extra] = frozenset({"notebook", "formats", "mlflow", "bioimageio"})
 """Those that pip adds to any environment; the lab may have one of its own."""
+
+
+_OLDEST_CELLPOSE = (3, 1)
+"""Which the extra ``lab`` leaves as it is; pip replaces an older one."""
 
 
 class NeedsExtra(NotPossibleHere):
@@ -100,7 +106,17 @@ def _remedy(modules: Sequence[str]) -> str:
     if extra in _BESIDE_THE_LAB:
         return into_this
     return (
-        f"{into_this} brings the lab into this environment; `cellrepro setup FOLDER` makes it in "
-        "an environment of its own, changes nothing that is installed here, and commands that "
-        "need the lab then run there"
+        "`cellrepro setup FOLDER` makes the lab in an environment of its own, changes nothing that "
+        f"is installed here, and commands that need the lab then run there; {into_this} brings it "
+        f"into this environment{_what_it_replaces()}"
     )
+
+
+def _what_it_replaces() -> str:
+    """What pip would replace, where Cellpose is older than the lab can use."""
+    if not has_library("cellpose"):
+        return ""
+    version = metadata.version("cellpose")
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) >= _OLDEST_CELLPOSE:
+        return ""
+    return f", and replaces Cellpose {version} there, with the NumPy and PyTorch that it uses"

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import cellrepro
+from cellrepro import extras
 from cellrepro.cli.lab import handed_to
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.bundle import read_bundle
@@ -184,6 +185,18 @@ def test_their_cellpose_is_not_swapped(speaking_lab, own_config):
     version = metadata.version("cellpose")
     assert "needs pyarrow" in done.stderr
     assert f"Then Cellpose {version} of this environment is used" in done.stderr
+    done = core("train", "DATA", kept=("torch", "torchvision", "cellpose"), variables=variables)
+    assert done.stdout == f"{speaking_lab.folder} train DATA\n"
+
+
+@pytest.mark.parametrize(("version", "is_replaced"), [("2.3.2", True), ("3.1.1.2", False)])
+def test_pip_is_not_advised_in_silence_where_it_would_replace_cellpose(
+    version, is_replaced, monkeypatch
+):
+    monkeypatch.setattr(extras.metadata, "version", lambda _: version)
+    said = str(extras.needs(["pyarrow"], what="this"))
+    assert said.index("cellrepro setup FOLDER") < said.index("pip install")
+    assert (f"replaces Cellpose {version}" in said) is is_replaced
 
 
 def test_where_no_process_takes_the_place_of_another(speaking_lab, tmp_path, monkeypatch):

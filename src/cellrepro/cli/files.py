@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
 import cellrepro
 from cellrepro.cli.command import Reply, given_options, verb
+from cellrepro.cli.lab import ABOUT_THIS_CELLPOSE
 from cellrepro.cli.shared_options import FolderArgument
 from cellrepro.errors import BadInput
+from cellrepro.extras import absent
 from cellrepro.show.answers.answer import Answer
+from cellrepro.words import joined
+
+if TYPE_CHECKING:
+    from cellrepro.process.lab import Lab
 
 
 @verb()
@@ -82,6 +89,19 @@ def set_up_lab(
     lines = [
         f"the lab is in {lab.folder}, and nothing that was installed has changed",
         "commands that need it now run there: cellrepro doctor",
+        *_kept_to_this_cellpose(lab),
         f"its notebooks: {lab.command} notebooks FOLDER, then {lab.program('jupyter')} lab FOLDER",
     ]
     return Reply(Answer(document, lines))
+
+
+def _kept_to_this_cellpose(lab: Lab) -> list[str]:
+    """What is not handed to the lab, where a Cellpose is installed that is asked about."""
+    if absent(["torch", "cellpose"]):
+        return []
+    version = metadata.version("cellpose")
+    names = joined(ABOUT_THIS_CELLPOSE)
+    return [
+        f"but {names} keep to Cellpose {version} of this environment; with the lab's own: "
+        f"{lab.command} segment …"
+    ]

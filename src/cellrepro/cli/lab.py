@@ -45,6 +45,8 @@ _OF_COMMANDS: Mapping[str, tuple[str, ...]] = {
 """What a command needs beside the core; one that is not here may still find that it does."""
 _WITHOUT = {"explain": "image", "tiles": "data", "verify": "replay"}
 """Commands that read files alone where this option or argument is not given."""
+ABOUT_THIS_CELLPOSE = ("audit", "explain", "segment", "sensitivity", "tiles")
+"""Commands whose answer is about the Cellpose that is installed: the lab has one of its own."""
 
 
 def needed_by(command: str, options: Mapping[str, object]) -> Sequence[str]:
@@ -113,8 +115,7 @@ def _in_lab(refusal: NeedsExtra, command: str) -> int:
         raise refusal
     if any(EXTRA_OF[module] not in IN_THE_LAB for module in refusal.modules):
         raise refusal  # the lab would say the same
-    runs_cellpose = "cellpose" in _OF_COMMANDS.get(command, ())
-    if runs_cellpose and not absent(["torch", "cellpose"]):  # that Cellpose is asked about
+    if command in ABOUT_THIS_CELLPOSE and not absent(["torch", "cellpose"]):
         version = metadata.version("cellpose")
         raise NeedsExtra(
             f"{refusal}. Then Cellpose {version} of this environment is used; the lab in "

@@ -42,6 +42,7 @@ def defaults(kind: type[BaseModel]) -> dict[str, object]:
     dict of str to object
     """
     return {
-        name: field.get_default(call_default_factory=True)
+        # pydantic 2.10.0 calls a factory only where it is given data that have been validated.
+        name: field.get_default(call_default_factory=True, validated_data={})
         for name, field in kind.model_fields.items()
     }

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.same.labels import renumbered
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 BLOCK = 2**21
 """Pixels that are read at a time."""
@@ -333,12 +336,21 @@ def matches(table: Overlap, threshold: float) -> NDArray[np.intp]:
         return eligible[_first_of_each(rows) & _first_of_each(columns)]
     if not len(eligible):
         return eligible
-    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    graph = csr_array((np.ones(len(eligible)), (rows, columns)), shape=(table.n_a, table.n_b))
+    graph = _graph(np.ones(len(eligible)), rows, columns, shape=(table.n_a, table.n_b))
     column_of_row = maximum_bipartite_matching(graph, perm_type="column")
     return eligible[column_of_row[rows] == columns]
+
+
+def _graph(
+    weights: NDArray[np.float64], rows: Integers, columns: Integers, *, shape: tuple[int, int]
+) -> csr_array:
+    """A bipartite graph with indices of 32 bits: scipy's matchings take no others up to 1.14."""
+    from scipy.sparse import csr_array
+
+    edges = rows.astype(np.int32), columns.astype(np.int32)
+    return csr_array((weights, edges), shape=shape)
 
 
 def _first_of_each(values: Integers) -> NDArray[np.bool_]:
@@ -397,7 +409,6 @@ def _heaviest_assignment(
     """Positions of the pairs of a heaviest one-to-one assignment on a sparse graph."""
     if not len(rows):
         return np.zeros(0, np.intp)
-    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
     # linear_sum_assignment (scipy 1.17) wants a dense table, and scipy's sparse solver only knows
@@ -417,7 +428,7 @@ def _heaviest_assignment(
     edge_weights = np.ones(len(edges_from))
     edge_weights[: len(weights)] += weights
     n = n_rows + n_columns
-    graph = csr_array((edge_weights, (edges_from, edges_to)), shape=(n, n))
+    graph = _graph(edge_weights, edges_from, edges_to, shape=(n, n))
     chosen_rows, chosen_columns = min_weight_full_bipartite_matching(graph, maximize=True)
     column_of_row = np.empty(n, np.int64)
     column_of_row[chosen_rows] = chosen_columns
