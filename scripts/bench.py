@@ -122,11 +122,8 @@ class Lines:
         """Print one figure, and write all there are so far."""
         marks = {True: "met", False: "MISSED", None: "-"}
         self._add(figure.name, figure.value, figure.target, figure.met, figure.how)
-        shown = f"{figure.value:.3f}"
-        mark = marks[figure.met]
-        print(
-            f"{figure.name:58} {shown:>8}  {figure.target:>10}  {mark:6} {figure.how}", flush=True
-        )
+        shown = f"{figure.value:.4g}"
+        self._show(figure.name, shown, figure.target, marks[figure.met], figure.how)
 
     def add_failure(self, group: str, error: Exception) -> None:
         """Print that a group failed and why, and write it, too."""

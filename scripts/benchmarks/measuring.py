@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import statistics
 import time
@@ -21,16 +22,30 @@ class Figure:
     ----------
     name : str
     value : float
+        Above 0: a time, a size or a ratio that is 0 or less was not measured, and would meet every
+        upper bound.
     target : str
         ``<= 1.05`` or the like; empty for none.
     how : str
         How it was measured.
+
+    Raises
+    ------
+    ValueError
+        If the value is none that can be measured.
     """
 
     name: str
     value: float
     target: str
     how: str
+
+    def __post_init__(self) -> None:
+        if not 0 < self.value < math.inf:
+            raise ValueError(
+                f"{self.name} is {self.value:.3g}, which measures nothing: expected a number above "
+                f"0 ({self.how})"
+            )
 
     @property
     def met(self) -> bool | None:
