@@ -183,6 +183,23 @@ def test_list_of_nothing(invoke, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_words_of_another_program_are_not_touched(tmp_path, invoke):
+    """An option of the lab's own that may stand alone is an option of others, too."""
+    images = tmp_path / "images"
+    images.mkdir()
+    tifffile.imwrite(images / "one.tif", np.ones((16, 16), np.uint8))
+    program = tmp_path / "segment.py"
+    program.write_text(
+        "import sys, numpy, tifffile\n"
+        "tifffile.imwrite(sys.argv[3], numpy.full((16, 16), len(sys.argv[1]), 'uint16'))\n"
+    )
+    words = [sys.executable, program, "--keep-checkpoints", "{image}", "{masks}"]
+    answer = invoke("wrap", images, *options(store=tmp_path / "outputs"), "--", *words)
+    assert answer.code == 0, answer.err
+    (masks,) = tmp_path.glob("outputs/runs/*/*/0/masks/one.tif")
+    assert tifffile.imread(masks).max() == len("--keep-checkpoints")
+
+
 @pytest.mark.parametrize("closed", ["", ">&-"], ids=["ascii", "no output"])
 def test_where_the_answer_cannot_be_written_the_code_still_tells(tmp_path, closed):
     """A file name that the terminal has no letters for, or no terminal at all."""
@@ -242,6 +259,14 @@ BAD = {
     "negative seed": (train("--seed", -1), "seed is -1"),
     "data seed in words": (train("--data-seed", "other"), "'other'"),
     "steps in words": (train("--operation-steps", "3-"), "'3-'"),
+    "steps backwards": (train("--operation-steps", "9-0"), "'9-0'"),
+    "steps without end": (train("--operation-steps", "0-99999999999"), "0-99999999999"),
+    "a grid of no workers": (lambda g: ["grid", g.image, "--dry-run", "--workers", 0], "workers"),
+    "a grid of no time": (lambda g: ["grid", g.image, "--dry-run", "--time-limit", -3], "-3"),
+    "a plan for others": (
+        lambda g: ["grid", g.image, "--dry-run", "--scheduler", "tcp://nowhere:1"],
+        "--scheduler would do nothing",
+    ),
     "unknown option": (train("--epoch-s", 2), "--epoch-s"),
     "unknown keys": (lambda g: ["compare", "abcdef", "fedcba/1"], "'abcdef'"),
     "two kinds": (lambda g: ["compare", g.tmp / "my.yaml", g.data], "not of one kind"),

@@ -24,6 +24,7 @@ GROUND = [
     "own_scripts",
     "words",
     "wrong_fields",
+    "yaml_values",
     "progress",
     "record",
     "results",

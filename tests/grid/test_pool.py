@@ -15,6 +15,7 @@ import psutil
 import pytest
 import yaml
 
+from cellrepro.errors import BadInput
 from cellrepro.grid import local_pool, repeats, slots, this_host
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.job import Job
@@ -109,6 +110,76 @@ def test_slots_are_devices_and_cores(write, store, at_work, vary, workers, at_on
     assert len(begun) == len(keys)
     if len(set(at_once)) == 1:
         assert [key for key, _, _ in found] == keys[: len(found)]  # the order is fixed
+
+
+def test_a_thread_that_cannot_start_fails_its_job_alone(write, store, at_work, monkeypatch):
+    """The system may have none left; neither the grid nor its end waits for that job."""
+    _, go = at_work
+    start = threading.Thread.start
+    names = []
+
+    def start_all_but_the_first(thread):
+        names.append(thread.name)
+        if "_carry" in thread.name and sum("_carry" in name for name in names) == 1:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_all_but_the_first)
+    go.set()
+    grid = read_grid(write(vary={"seed": [0, 1, 2]}), store=store)
+    statuses = [run.status for run in run_grid(grid, quiet=True).runs]
+    assert statuses == ["failed", "done", "done"]
+
+
+def test_what_never_began_is_not_waited_for(write, store, at_work, monkeypatch):
+    """Ctrl-C between taking a job and starting its thread."""
+    grid = read_grid(write(vary={"seed": [0, 1]}), store=store)
+    monkeypatch.setattr(threading.Thread, "start", interrupt_the_pool(threading.Thread.start))
+    with pytest.raises(KeyboardInterrupt):
+        run_grid(grid)
+
+
+def interrupt_the_pool(start):
+    def interrupted(thread):
+        if "_carry" in thread.name:
+            raise KeyboardInterrupt
+        start(thread)
+
+    return interrupted
+
+
+TWO_KINDS = [{"name": "A100", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]
+ONE_KIND = [{"name": "T4", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]
+
+
+@pytest.mark.parametrize(
+    ("present", "variables", "expected"),
+    [
+        (ONE_KIND, {}, ["GPU-a", "GPU-b"]),
+        (ONE_KIND, {"CUDA_VISIBLE_DEVICES": "0, 1"}, ["GPU-a", "GPU-b"]),
+        (ONE_KIND, {"CUDA_VISIBLE_DEVICES": "0,-1,1"}, ["GPU-a"]),
+        (ONE_KIND, {"CUDA_VISIBLE_DEVICES": ""}, []),
+        (TWO_KINDS, {}, ["GPU-a", "GPU-b"]),
+        (TWO_KINDS, {"CUDA_VISIBLE_DEVICES": "GPU-b"}, ["GPU-b"]),
+        (
+            TWO_KINDS,
+            {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+            ["GPU-b"],
+        ),
+        (TWO_KINDS, {"CUDA_VISIBLE_DEVICES": "1"}, "CUDA_DEVICE_ORDER=PCI_BUS_ID"),
+    ],
+)
+def test_the_gpus_are_those_that_cuda_would_take(present, variables, expected, monkeypatch):
+    monkeypatch.setattr(this_host, "gpus", lambda: present)
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if isinstance(expected, list):
+        assert this_host.visible_gpus() == expected
+    else:
+        with pytest.raises(BadInput, match=expected):
+            this_host.visible_gpus()
 
 
 def test_every_job_of_every_grid_begins(small_data, store):

@@ -60,11 +60,13 @@ class _Commands(typer.core.TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         GIVEN.set(tuple(args))
         bare = "--keep-checkpoints"
+        end = args.index("--") if "--" in args else len(args)
+        own = args[:end]  # what follows are the words of another program
         completed = [
             f"{word}=all" if word == bare and next_word not in STORED_CHECKPOINTS else word
-            for word, next_word in zip_longest(args, args[1:])
+            for word, next_word in zip_longest(own, own[1:])
         ]
-        return super().parse_args(ctx, completed)
+        return super().parse_args(ctx, completed + args[end:])
 
 
 app = typer.Typer(

@@ -12,7 +12,7 @@ from typer import Argument, Option
 import cellrepro
 from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, refuse_idle, verb
-from cellrepro.cli.shared_options import StoreOption, overrides
+from cellrepro.cli.shared_options import StoreOption, pairs_in
 from cellrepro.errors import BadInput
 from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE, PASSPORTS
 from cellrepro.show.answers.bioimageio import measured_elsewhere_answer, package_answer
@@ -109,7 +109,7 @@ def export(
         )
         return Reply(package_answer(package))
     refuse_idle(context, (*_OF_PACKAGES, *_OF_MEASURING), f"but for NAME{PACKAGE}")
-    wanted = overrides(where, "--where")
+    wanted = pairs_in(where, "--where")
     if file.endswith(_CELLPOSE):
         refuse_idle(context, ("where", "weights", "images", "passport"), "in a file for Cellpose")
         exported_model = cellrepro.export_cellpose_file(

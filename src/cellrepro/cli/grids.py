@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import typer
 from typer import Argument, Option
 
 import cellrepro
 from cellrepro.asked import defaults
-from cellrepro.cli.command import Reply, code_for, verb
-from cellrepro.cli.shared_options import DataArgument, ModelOption, StoreOption, overrides
+from cellrepro.cli.command import Reply, code_for, refuse_idle, verb
+from cellrepro.cli.shared_options import DataArgument, ModelOption, StoreOption, overrides, pairs_in
 from cellrepro.errors import Damaged
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.grid import grid_answer
@@ -18,6 +19,7 @@ from cellrepro.show.answers.stored_runs import stored_runs_answer
 
 @verb()
 def grid(
+    context: typer.Context,
     file: Annotated[str, Argument(help="a grid file, YAML")],
     workers: Annotated[
         int | None, Option(help="runs at once; default one per GPU, or as the cores allow")
@@ -34,9 +36,12 @@ def grid(
 ) -> Reply:
     """Run every combination of a grid file as a notebook; what is finished is not run again."""
     from cellrepro.grid.cost_estimate import with_estimates
-    from cellrepro.grid.grid import planned
+    from cellrepro.grid.grid import planned, refuse_wrong_limits
     from cellrepro.show.live import live_table
 
+    refuse_wrong_limits(workers=workers, minutes=time_limit)
+    if dry_run:
+        refuse_idle(context, ("scheduler", "slurm"), "with --dry-run, which asks no other machine")
     checked = cellrepro.read_grid(file, store=store, overrides=overrides(override), repeats=repeats)
     if dry_run:
         return Reply(grid_answer(with_estimates(checked, planned(checked))))
@@ -80,7 +85,7 @@ def list_runs(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """List what the store holds: all of it, or what has certain values."""
-    answer = stored_runs_answer(cellrepro.Store(store), overrides(where, "--where"))
+    answer = stored_runs_answer(cellrepro.Store(store), pairs_in(where, "--where"))
     is_damaged = any(run.damage for run in answer.document.runs)
     return Reply(answer, Damaged.exit_code if is_damaged else 0)
 

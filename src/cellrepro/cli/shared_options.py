@@ -13,6 +13,7 @@ from cellrepro.asked.choices import LEDGERS, LedgerKind
 from cellrepro.determinism.choices import MODES, Mode, profile_names
 from cellrepro.errors import BadInput
 from cellrepro.model.encoders import ENCODERS
+from cellrepro.words import grouped
 
 _PROFILES = ["auto", *profile_names()]
 _MODELS = tuple(ENCODERS)
@@ -121,10 +122,20 @@ def steps_in(text: str) -> list[int]:
     try:
         for part in text.split(","):
             first, dash, last = part.partition("-")
-            steps += range(int(first), int(last if dash else first) + 1)
+            range_of_steps = range(int(first), int(last if dash else first) + 1)
+            if not 0 < len(range_of_steps) <= _MOST_STEPS - len(steps):
+                raise ValueError
+            steps += range_of_steps
     except ValueError:
-        raise BadInput(f"--operation-steps is {text!r}; expected steps: 0,17 or 0-9") from None
+        raise BadInput(
+            f"--operation-steps is {text!r}; expected steps, the smaller one first and at most "
+            f"{grouped(_MOST_STEPS)} in all: 0,17 or 0-9"
+        ) from None
     return steps
+
+
+_MOST_STEPS = 100_000
+"""Of which the operations are written down: some 100 GB."""
 
 
 def in_yaml(option: str, text: str) -> Any:
@@ -137,8 +148,10 @@ def in_yaml(option: str, text: str) -> Any:
     """
     import yaml
 
+    from cellrepro.yaml_values import read_yaml
+
     try:
-        return yaml.safe_load(text)
+        return read_yaml(text)
     except yaml.YAMLError:
         raise BadInput(f"{option} is {text!r}; expected a value in YAML") from None
 
@@ -164,13 +177,25 @@ def overrides(pairs: Sequence[str] | None, option: str = "--set") -> dict[str, A
 
     Examples
     --------
-    >>> overrides(["diameter=30", "normalize=false"])
-    {'diameter': 30, 'normalize': False}
+    >>> overrides(["diameter=30", "learning_rate=1e-3", "normalize=false"])
+    {'diameter': 30, 'learning_rate': 0.001, 'normalize': False}
+    """
+    values = pairs_in(pairs, option)
+    return {name: in_yaml(f"{option} {name}", value) for name, value in values.items()}
+
+
+def pairs_in(pairs: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Read ``NAME=VALUE`` pairs, the values as they were written.
+
+    Raises
+    ------
+    BadInput
+        If a pair has no name or no ``=``.
     """
     chosen = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise BadInput(f"{option} is {pair!r}; expected NAME=VALUE, with a value in YAML")
-        chosen[name] = in_yaml(f"{option} {name}", value)
+            raise BadInput(f"{option} is {pair!r}; expected NAME=VALUE")
+        chosen[name] = value
     return chosen

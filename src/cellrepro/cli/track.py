@@ -9,7 +9,7 @@ from typer import Argument, Option
 import cellrepro
 from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, verb
-from cellrepro.cli.shared_options import StoreOption, overrides
+from cellrepro.cli.shared_options import StoreOption, pairs_in
 from cellrepro.show.answers.tracking import tracking_answer
 
 
@@ -35,7 +35,7 @@ def track(
     """Log finished runs in MLflow: what was asked for, losses, scores, files, the verdict."""
     tracking = cellrepro.track(
         runs or [],
-        where=overrides(where, "--where"),
+        where=pairs_in(where, "--where"),
         store=store,
         tracking_uri=tracking_uri,
         experiment=experiment,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
+import os
 import subprocess
 import sys
 import time
@@ -82,7 +82,7 @@ class SlurmQueue:
     def n_queued(self) -> int | None:
         """By ``squeue``."""
         command = ["squeue", "--noheader", "--states=PENDING", "--format=%i"]
-        command += ["--user", getpass.getuser()]
+        command += ["--user", str(os.getuid())]  # in a container it may have no name
         try:
             answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         except (OSError, subprocess.SubprocessError):

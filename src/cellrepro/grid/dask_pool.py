@@ -17,7 +17,7 @@ from typing import Any
 
 from distributed import Client
 
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.grid.arrival import JobQueue, wait_for_workers
 from cellrepro.grid.board import Board
 from cellrepro.grid.dask_worker import (
@@ -108,7 +108,13 @@ class DaskPool:
 
     def _workers(self) -> list[WorkerRecord]:
         """What all workers say of themselves."""
-        answers = self._client.run(describe_worker, self._area, on_error="ignore")
+        answers = self._client.run(describe_worker, self._area, on_error="return")
+        for address, answer in answers.items():
+            if isinstance(answer, BaseException):
+                raise BadInput(
+                    f"the worker at {address} cannot say what it is ({answer!r}); expected "
+                    f"cellrepro {__version__} there, as here: install it, or end that worker"
+                )
         workers: list[WorkerRecord] = list(answers.values())
         if not workers or any(worker.version != __version__ for worker in workers):
             versions = ", ".join(sorted({worker.version for worker in workers})) or "none"
@@ -199,8 +205,11 @@ class DaskPool:
             raise NotPossibleHere(_SCHEDULER_LOST) from None
         except Exception as error:  # of Dask: a worker lost again and again, another version of it
             return job.grid_run("failed", reason=f"its worker was lost: {error}")
-        if returned.files is not None:
-            returned.files.store(job, self._area)
+        try:
+            if returned.files is not None:
+                returned.files.store(job, self._area)
+        except (CellreproError, OSError) as error:  # other bytes than are stored, or a full disk
+            return job.grid_run("failed", reason=f"it cannot be stored: {error}")
         return replace(returned.run, folder=job.grid.store.root / returned.run.folder)
 
     def _end(self, number: int, run: GridRun) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellrepro.errors import BadInput
 from cellrepro.wrong_fields import wrong_fields
+from cellrepro.yaml_values import read_yaml
 
 Scalar = str | int | float | bool | dict[str, Any] | list[Any] | None
 """A value of one parameter; a table or a list where the notebook takes one."""
@@ -43,13 +44,6 @@ class GridFile(BaseModel):
     on: Literal["all"] | list[str] | None = None
     repeats: int = Field(default=1, ge=1)
 
-    @field_validator("fixed", "vary", "exclude", "add", mode="before")
-    @classmethod
-    def _mode_off(cls, value: Any) -> Any:
-        if isinstance(value, list):
-            return [_with_mode_off(entry) for entry in value]
-        return _with_mode_off(value)
-
     @property
     def parameters(self) -> set[str]:
         """The names of all parameters that the file gives a value."""
@@ -67,7 +61,7 @@ class GridFile(BaseModel):
         """
         fixed = dict(self.fixed)
         vary = dict(self.vary)
-        for name, value in _with_mode_off(dict(overrides)).items():
+        for name, value in overrides.items():
             if isinstance(value, list):
                 vary[name] = value
                 fixed.pop(name, None)
@@ -79,16 +73,6 @@ class GridFile(BaseModel):
         return self.model_copy(update={"fixed": fixed, "vary": vary})
 
 
-def _with_mode_off(parameters: Any) -> Any:
-    """The same parameters, with the mode ``off``, which YAML reads as false, by its name."""
-    if not isinstance(parameters, dict) or "mode" not in parameters:
-        return parameters
-    mode = parameters["mode"]
-    if isinstance(mode, list):
-        return {**parameters, "mode": ["off" if value is False else value for value in mode]}
-    return {**parameters, "mode": "off" if mode is False else mode}
-
-
 def read_file(path: Path) -> GridFile:
     """Read a grid file, and check its keys and the types of their values.
 
@@ -98,10 +82,8 @@ def read_file(path: Path) -> GridFile:
         If the file cannot be read, is no YAML, or has other keys or values.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path.read_text(encoding="utf-8"))
         _refuse_endless(content)
-        if isinstance(content, dict) and True in content:  # as YAML reads ``on``
-            content["on"] = content.pop(True)
         return GridFile.model_validate(content)
     except ValidationError as error:
         raise _no_grid_file(path, wrong_fields(error)) from None

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
 from cellrepro.grid.board import board_of
 from cellrepro.grid.grid_runs import GridRun, GridRuns
 from cellrepro.grid.job import Job
@@ -96,10 +96,22 @@ def run_grid(
         Without Dask or Slurm where they are asked for; if no worker comes, or the scheduler is
         lost.
     """
-    if minutes is not None and not minutes > 0:
-        raise BadInput(f"minutes (--time-limit) is {minutes:g}; expected a number above 0")
+    refuse_wrong_limits(workers=workers, minutes=minutes)
     with _pool(grid, workers=workers, scheduler=scheduler, slurm=slurm) as pool:
         return _run_in(pool, grid, minutes, quiet=quiet)
+
+
+def refuse_wrong_limits(*, workers: int | None, minutes: float | None) -> None:
+    """Refuse a number of workers or a time limit with which nothing could be run.
+
+    Raises
+    ------
+    BadInput
+    """
+    if workers is not None:
+        whole("workers", workers, least=1)
+    if minutes is not None and not minutes > 0:
+        raise BadInput(f"minutes (--time-limit) is {minutes:g}; expected a number above 0")
 
 
 @contextmanager

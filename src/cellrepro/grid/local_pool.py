@@ -47,6 +47,7 @@ class LocalPool:
         """The numbers of jobs whose slots are to be given back."""
         self._jobs: Sequence[Job] = ()
         self._futures: list[Future[GridRun]] = []
+        self._threads: dict[int, threading.Thread] = {}
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
         """Give a job for each point; with ``on: all``, for each point on each GPU.
@@ -95,12 +96,19 @@ class LocalPool:
             job = self._jobs[number]
             if len(self._queues.needs[number].slots) > 1:
                 job = replace(job, gpu=",".join(taken))
-            threading.Thread(target=self._carry, args=(number, job), daemon=True).start()
+            thread = threading.Thread(target=self._carry, args=(number, job), daemon=True)
+            self._threads[number] = thread
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system has no thread left
+                self._end(number, job.grid_run("failed", reason=str(error)))
 
     def stop(self) -> None:
         """End the processes of all jobs, and wait until their threads have seen it."""
-        for number in self._queues.waiting():
-            self._futures[number].cancel()
+        for number, future in enumerate(self._futures):
+            thread = self._threads.get(number)
+            if thread is None or thread.ident is None:  # it never began: nobody else will end it
+                future.cancel()
         while not all(future.done() for future in self._futures):
             self._board.children.end()
             time.sleep(_STOP_SECONDS)
@@ -111,6 +119,9 @@ class LocalPool:
             run = run_job(job, self._board.listener(number))
         except BaseException as error:  # SystemExit: else the grid would wait for it for ever
             run = job.grid_run("failed", reason=repr(error))
+        self._end(number, run)
+
+    def _end(self, number: int, run: GridRun) -> None:
         with suppress(Exception):  # the board may be what has failed
             self._board.ended(number, run)
         self._ended.put(number)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from yaml import YAMLError
+
 from cellrepro.errors import BadInput
+from cellrepro.yaml_values import read_yaml
 
 if TYPE_CHECKING:
     from cellrepro.store.stored_run import Run
@@ -22,8 +26,8 @@ def has_values(run: Run, machine: str, wanted: Mapping[str, object]) -> bool:
         Its whole name.
     wanted : mapping of str to object
         Values by the name of a field: of a spec, of one of its parameters, of one of its settings
-        with a dot (``settings.diameter``), ``key``, ``label`` or ``machine``. A value counts as
-        equal if it is written in the same way: ``0.2`` and ``"0.2"``.
+        with a dot (``settings.diameter``), ``key``, ``label`` or ``machine``. Text is read as the
+        field's type has it: ``"2e-1"`` is 0.2.
 
     Raises
     ------
@@ -40,10 +44,16 @@ def has_values(run: Run, machine: str, wanted: Mapping[str, object]) -> bool:
         "machine": machine,
     }
     for name, wanted_value in wanted.items():
-        value = _field(fields, name)
-        if value != wanted_value and str(value) != str(wanted_value):
+        if not _is_equal(_field(fields, name), wanted_value):
             return False
     return True
+
+
+def _is_equal(value: object, wanted: object) -> bool:
+    if isinstance(wanted, str) and not isinstance(value, str):
+        with suppress(YAMLError):
+            return value == read_yaml(wanted)
+    return value == wanted
 
 
 def _field(fields: Mapping[str, object], name: str) -> object:

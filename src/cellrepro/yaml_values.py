@@ -1,0 +1,63 @@
+"""Values as people write them, in options and in grid files: YAML without its surprises.
+
+YAML 1.1, which PyYAML reads, takes ``1e-3`` for text, and ``on``, ``off``, ``yes`` and ``no`` for
+true and false. Here numbers are numbers and words are words, as in YAML 1.2.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+_BOOL = "tag:yaml.org,2002:bool"
+_FLOAT = "tag:yaml.org,2002:float"
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 with the truth values and the numbers of YAML 1.2; dates stay text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, rule) for tag, rule in rules if tag not in (_BOOL, _FLOAT, _TIMESTAMP)]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF")
+_Loader.add_implicit_resolver(
+    _FLOAT,
+    re.compile(
+        r"""^(?:[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?
+        |[-+]?[0-9]+[eE][-+]?[0-9]+
+        |[-+]?\.(?:inf|Inf|INF)
+        |\.(?:nan|NaN|NAN))$""",
+        re.VERBOSE,
+    ),
+    "-+0123456789.",
+)
+
+
+def read_yaml(text: str) -> Any:
+    """Read a value, or a whole file.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    value
+        Numbers, text, true, false, None, lists and dictionaries of them.
+
+    Raises
+    ------
+    yaml.YAMLError
+        If it is no YAML.
+
+    Examples
+    --------
+    >>> read_yaml("[1e-3, 0.5, 12, off, true]")
+    [0.001, 0.5, 12, 'off', True]
+    """
+    return yaml.load(text, Loader=_Loader)  # made of the safe one
