@@ -12,15 +12,20 @@ function coloured(values, { shape, low, high }, channels) {
     const number = parseInt(hex.slice(1), 16);
     return [number >> 16, (number >> 8) & 255, number & 255];
   });
+  const share = (i, c) => Math.min(1, Math.max(0, (values[i + c] - low[c]) / (high[c] - low[c])));
   for (let p = 0, i = 0; p < pixels.length; p++, i += nChannels) {
+    if (nChannels === 1) {
+      pixels[p] = 0xff000000 | (Math.floor(share(p, 0) * 255 + 0.5) * 0x010101); // half the time
+      continue;
+    }
     let red = 0.5;
     let green = 0.5;
     let blue = 0.5;
     for (let c = 0; c < colours.length; c++) {
-      const share = Math.min(1, Math.max(0, (values[i + c] - low[c]) / (high[c] - low[c])));
-      red += share * colours[c][0];
-      green += share * colours[c][1];
-      blue += share * colours[c][2];
+      const part = share(i, c);
+      red += part * colours[c][0];
+      green += part * colours[c][1];
+      blue += part * colours[c][2];
     }
     pixels[p] =
       0xff000000 | (Math.min(255, blue) << 16) | (Math.min(255, green) << 8) | Math.min(255, red);
