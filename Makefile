@@ -10,7 +10,7 @@ BIN := .venv/bin
 help:
 	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html;"
 	@echo "          [MODEL=name]   from a Cellpose name, a weights file or KEY/0 of a run"
-	@echo "make lab                 JupyterLab on the notebooks"
+	@echo "make lab [IP=0.0.0.0]    JupyterLab on the notebooks; IP in a container"
 	@echo "make explore [STORE=dir] the explorer alone, in the browser, on the runs of a store"
 	@echo "make test                the tests that CI runs: pytest and the notebooks"
 	@echo "make test-all            the long ones, too, and the notebooks as they are committed"
@@ -51,9 +51,12 @@ SECONDS ?= 3600
 fuzz: setup
 	$(BIN)/python scripts/fuzz.py --seconds $(SECONDS)
 
-# Both listen on this computer alone, and ask for a token.
+# Both listen on this computer alone, and ask for a token. In a container, whose user is root and has
+# no screen, that would be the container: there IP=0.0.0.0, and Docker says who may reach the port.
+IP ?= 127.0.0.1
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root --no-browser)
 lab: setup data
-	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --notebook-dir=. notebooks/00_setup.ipynb
+	$(BIN)/jupyter lab --ServerApp.ip=$(IP) $(AS_ROOT) --notebook-dir=. notebooks/00_setup.ipynb
 
 explore: setup data
 	$(BIN)/python scripts/explore.py "$(STORE)"

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import nbformat
 from papermill.iorw import load_notebook_node, write_ipynb
 from papermill.parameterize import parameterize_notebook
 
@@ -124,8 +125,18 @@ def _update(notebooks: list[Path]) -> int:
             ],
             check=True,
         )
+        _drop_live_widgets(path)
         shutil.copy(path, PROJECT / "notebooks" / path.name)
     return 0
+
+
+def _drop_live_widgets(path: Path) -> None:
+    """Keep the still picture alone: where such a notebook is trusted, a widget is an error."""
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+    nbformat.write(notebook, path)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ COMMANDS = DOCS / "commands.md"
 PICTURES = DOCS / "images" / "how"
 PICTURE_SOURCES = PICTURES / "sources.json"
 SITE = PROJECT / "site"
+SERVE = "python3 -m http.server --bind 127.0.0.1 --directory site 8000"
 STAGED = PROJECT / "outputs" / "website" / "docs"
 """The pages as the site generator reads them."""
 
@@ -410,11 +411,14 @@ def _on_site(match: re.Match[str], source: Path) -> str:
 
 
 def build() -> int:
-    """Build ``site/``; a warning is an error."""
+    """Build ``site/``; a warning is an error. Browsers run its search from a server only."""
     stage(STAGED)
     shutil.rmtree(SITE, ignore_errors=True)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
-    return subprocess.run([*command, "-f", "mkdocs.yml"], cwd=PROJECT, check=False).returncode
+    code = subprocess.run([*command, "-f", "mkdocs.yml"], cwd=PROJECT, check=False).returncode
+    if code == 0:
+        print(f"To read it with its search: {SERVE}, then open http://127.0.0.1:8000")
+    return code
 
 
 if __name__ == "__main__":

@@ -408,7 +408,11 @@ def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option,
 
 def test_alone_it_shows_its_commands_and_says_its_version(invoke):
     alone = invoke()
-    assert "Commands:" in alone.out + alone.err
+    said = alone.out + alone.err
+    for words, _ in commands_of(get_command(app)):
+        assert f"\n  {words[0]} " in said
+    assert "Two files:" in said
+    assert "Others:" not in said  # every command is in a group that says what it is for
     assert "Traceback" not in alone.err
     assert invoke("--version").out == f"cellrepro {cellrepro.__version__}\n"
 

@@ -3,6 +3,7 @@
 import math
 import re
 import shlex
+import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 
@@ -20,6 +21,36 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(_escaped(letter) if _is_hidden(letter) else letter for letter in text)
+
+
+def wrapped(text: str, width: int) -> str:
+    """A text in lines of at most that width, broken between words, the next line as far in.
+
+    A line with options stays whole: it may be a command to copy, which a terminal breaks only on
+    the screen.
+
+    >>> print(wrapped("  two masks differ in 12 pixels", 20))
+      two masks differ
+      in 12 pixels
+    """
+    return "".join(_wrapped_line(line, width) for line in text.splitlines(keepends=True))
+
+
+def _wrapped_line(line: str, width: int) -> str:
+    content = line.rstrip("\n")
+    if len(content) <= width or " -" in content:
+        return line
+    indent = content[: len(content) - len(content.lstrip())]
+    lines = textwrap.wrap(
+        content,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        expand_tabs=False,
+        replace_whitespace=False,
+    )
+    return "\n".join(lines) + line[len(content) :]
 
 
 def _is_hidden(letter: str) -> bool:

@@ -1,5 +1,7 @@
 """The page about two results of one image: what stands first, what it shows, what it refuses."""
 
+import base64
+import io
 import json
 import re
 from html import unescape
@@ -8,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
+from PIL import Image
 
 from cellrepro import compare
 from cellrepro.errors import BadInput
 from cellrepro.same.metrics import compare_masks
+from cellrepro.show.figures.pixels import COLOURS, rgb
 from cellrepro.show.pages.cell_tiles import cell_tiles, changed_cells
+from cellrepro.show.report.mask_pictures import compared_masks
 from cellrepro.store.store import Store
 from lab_server import browsing
 from stores import SIZE as SIDE
@@ -135,7 +140,7 @@ def test_the_page_is_whole_in_a_browser(files, browser):
         page.locator('.cellrepro-explorer[data-ready="1"]').wait_for()
         assert page.locator("#picture .panel").count() == 3
         tiles = page.locator(".tiles .tile-kind").all_inner_texts()
-        assert tiles == ["1:2 split", "− lost", "− lost", "→ moved"]
+        assert tiles == ["1→n split", "− lost", "− lost", "≈ moved"]
         assert page.locator("#changes tbody tr").count() == 4
         for width in (1400, 700, 390):
             page.set_viewport_size({"width": width, "height": 900})
@@ -150,10 +155,29 @@ def test_the_cells_that_matter_most_come_first_and_are_seen_whole():
     assert [change.labels_a for change in changes] == [(2,), (4,), (3,), (5,)]
     for tile, change in zip(cell_tiles(changes, IMAGE, A, B), changes, strict=True):
         assert (tile.panel.width, tile.panel.height) == (264, 264)
-        assert tile.facts[0].startswith(f"cell {change.labels_a[0]} → ")
-    stack_a, stack_b = np.stack([A] * 3), np.stack([A, A, B])
+        assert tile.facts[0].startswith("only in A: ") == (change.kind == "lost")
+        assert f"cell {change.labels_a[0]}" in tile.facts[0]
+    nothing = np.zeros_like(A)
+    stack_a, stack_b = np.stack([nothing, A]), np.stack([nothing, B])
     of_stack = changed_cells(compare_masks(stack_a, stack_b))
-    assert len(cell_tiles(of_stack, None, stack_a, stack_b)) == len(of_stack)
+    tiles = cell_tiles(of_stack, None, stack_a, stack_b)
+    assert len(tiles) == len(of_stack)
+    assert all("plane 2, " in tile.facts[2] for tile in tiles)
+
+
+def test_every_one_of_many_changed_cells_has_a_dot():
+    """Wherever it lies: the largest, which have signs where they are few, are all at the top."""
+    a = np.zeros((1000, 1000), np.uint16)
+    for n in range(100):
+        y, x = 100 * (n // 10) + 40, 100 * (n % 10) + 40
+        a[y : y + (20 if n < 50 else 10), x : x + 10] = n + 1
+    figure = compared_masks("many", None, a, np.zeros_like(a), "cells").figure
+    drawn = next(panel for panel in figure.panels if panel.heading.startswith("What differs"))
+    assert "100 changed cells" in drawn.heading
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(drawn.png))).convert("RGB"))
+    dots = (pixels == rgb(COLOURS["only_a"])).all(axis=2)
+    for row in np.array_split(dots, 10):
+        assert all(part.any() for part in np.array_split(row, 10, axis=1))
 
 
 def test_of_several_images_the_one_is_shown_on_which_most_cells_differ(tmp_path):

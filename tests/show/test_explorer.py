@@ -362,17 +362,19 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     shown.locator(CANVAS).press_sequentially("..")
     wait_for(shown, image="stack", loading="0")
     assert {state(shown, "a"), state(shown, "b")} == {"A", "B"}
+    assert state(shown, "z") == "1"  # on which most pixels differ, counted from 0
     shown.locator('[data-sort="kind"]').click()
     shown.locator(".cre-window").press("Home")
-    wait_for(shown, z="1", loading="0")
-    assert "cut between planes z 1 and 2" in text(shown, ".cre-story")
+    wait_for(shown, chosen="split 3", loading="0")
+    assert "cut between planes 2 and 3" in text(shown, ".cre-story")
     shown.locator(".cre-window").press("ArrowDown")  # to the plane of the cell
     wait_for(shown, z="2", loading="0")
     assert "cell 2, 64 voxels" in text(shown, ".cre-story")
     # Planes come before the kernel has said what is in them; steps that outrun it all count.
     shown.locator(CANVAS).press("0")
-    for z in ("1", "0", "1"):
+    for z in ("1", "0"):
         shown.locator("input.cre-z").fill(z)
+    shown.locator(CANVAS).press("PageDown")
     wait_for(shown, z="1", loading="0", zoom="1.0000")
     to_pixel(shown, 43, 27)
     wait_for(
@@ -381,7 +383,63 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     )
     shown.locator("input.cre-z").fill("2")
     wait_for(shown, z="2", loading="0")
-    assert "2.0, 43.5, 27.5" in text(shown, ".cre-story")
+    assert "plane 3, y 43.5, x 27.5" in text(shown, ".cre-story")
+    assert "plane 3 of 3" in text(shown, ".cre-sliders")
+
+
+@pytest.mark.browser
+def test_another_image_of_the_same_size_is_seen_whole(generators_free, browser):
+    """The canvas keeps its size, and every pixel of it shows the image."""
+    image = np.arange(48 * 48).reshape(48, 48)
+    views = [View(str(n), [squares()] * 2, image + n) for n in range(2)]
+    with browsing(browser) as page:
+        page.goto("about:blank")
+        show_widget(page, Explorer(views, ["A", "B"]))
+        page.locator(READY).wait_for()
+        before = painted(page)
+        page.locator(CANVAS).press("+")
+        wait_for(page, zoom="1.2500")
+        page.locator(CANVAS).press(".")
+        wait_for(page, image="1", loading="0", zoom="1.0000")
+        np.testing.assert_array_equal(painted(page), before)
+
+
+@pytest.mark.browser
+def test_channels_have_colours_and_their_contrast_is_said(generators_free, browser):
+    image = np.zeros((SIZE, SIZE, 2), np.uint16)
+    image[:32, :, 0] = 40
+    image[:, :32, 1] = 900
+    masks = np.zeros((SIZE, SIZE), int)
+    with browsing(browser) as page:
+        page.goto("about:blank")
+        show_widget(page, explore(image, masks, masks))
+        page.locator(READY).wait_for()
+        quarters = painted(page)[::511, ::511].tolist()
+        assert quarters == [[[255] * 3, [0, 255, 0]], [[255, 0, 255], [0] * 3]]
+        said = text(page, ".cre-contrast")
+        assert (
+            said == "channel 1 green, 0 to 40; channel 2 magenta, 0 to 900 (percentiles 1 and 99)"
+        )
+
+
+@pytest.mark.browser
+def test_a_kernel_that_has_ended_is_said_and_asked_again(generators_free, browser):
+    with browsing(browser) as page:
+        page.goto("about:blank")
+        page.clock.install()
+        show_widget(page, three_runs())
+        page.locator(READY).wait_for()
+        page.evaluate(
+            "() => { window.alive = kernel; window.kernel = () => new Promise(() => {}); }"
+        )
+        page.locator(CANVAS).press(".")
+        wait_for(page, loading="1", image="large")
+        page.clock.fast_forward(20_000)
+        wait_for(page, loading="0", image="large")
+        assert "kernel has not answered" in text(page, ".cre-message")
+        page.evaluate("() => { window.kernel = window.alive; }")
+        page.locator(CANVAS).press(".")
+        wait_for(page, loading="0", image="small one", problem="")
 
 
 @pytest.mark.browser
@@ -460,6 +518,31 @@ def test_keys_never_reach_jupyterlab(browser, tmp_path):
 
 @pytest.mark.browser
 @pytest.mark.slow
+def test_a_notebook_that_is_opened_again_has_a_still_picture(browser, tmp_path):
+    """JupyterLab has no model of the widget then; beside the live one the picture is hidden."""
+    paths = [str(ROOT / "tests"), str(ROOT / "tests/show")]
+    code = f"import sys; sys.path[:0] = {paths}\nimport test_explorer\ntest_explorer.three_runs()"
+    write_notebook(tmp_path / "compare.ipynb", parameters="", body=code)
+    still = ".jp-RenderedImage img"
+    with jupyterlab(tmp_path) as address, browsing(browser) as page:
+        page.goto(address.format(notebook="compare.ipynb"))
+        page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=120_000)
+        page.get_by_role("menuitem", name="Run", exact=True).click()
+        page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        page.locator(READY).wait_for(timeout=120_000)
+        page.locator(still).wait_for(state="attached")
+        assert not page.locator(still).is_visible()
+        with page.expect_response(lambda answer: answer.request.method == "PUT"):
+            page.keyboard.press("Control+s")
+    with jupyterlab(tmp_path) as address, browsing(browser) as page:
+        page.goto(address.format(notebook="compare.ipynb"))
+        page.locator(still).wait_for(timeout=120_000)
+        page.get_by_text("model not found").wait_for(timeout=120_000)
+        assert page.locator(still).is_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.slow
 def test_voila_shows_what_a_run_lost(browser, tmp_path):
     """Notebook 07 as `make explore` serves it; the lost cell has 16 pixels."""
     store = Store(tmp_path / "store")
@@ -476,3 +559,4 @@ def test_voila_shows_what_a_run_lost(browser, tmp_path):
         page.locator('.cellrepro-explorer[data-chosen$=" 2"]').wait_for(timeout=5_000)
         assert "stable in 2 of 3 runs (67 %)" in text(page, ".cre-story")
         assert page.locator(".jp-CodeCell .jp-InputArea").count() == 0  # no code is shown
+        assert not page.locator(".jp-RenderedImage").is_visible()  # the still picture

@@ -12,7 +12,8 @@ from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.same.consensus import agree
 from cellrepro.show.figures import masks, style, training
 from cellrepro.show.figures.agreement import agreement_map, least_stable
-from cellrepro.show.figures.pixels import AGREED, AGREEMENT, COLOURS, DARKER, grey_image, rgb
+from cellrepro.show.figures.pixels import AGREED, AGREEMENT, COLOURS, DARKER, flat, rgb, shown_image
+from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.store.store import Store
 from drawn import is_coloured, pixels, texts
 from stores import SIZE, TRUTH, add_run, squares, three
@@ -98,8 +99,34 @@ def test_difference_with_truth_and_votes():
     assert "The two outline the same objects" in texts(picture)
 
 
-def test_an_image_with_values_that_are_not_finite_becomes_grey():
-    assert grey_image([[np.nan, 1], [np.inf, 2]]).dtype == np.uint8
+def test_an_image_with_values_that_are_not_finite_is_shown():
+    assert shown_image([[np.nan, 1], [np.inf, 2]]).dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    ("n_channels", "expected"),
+    [
+        (1, [[255, 255, 255]]),
+        (2, [[0, 255, 0], [255, 0, 255]]),
+        (3, [[255, 0, 0], [0, 255, 0], [0, 0, 255]]),
+        (5, [[255, 0, 0], [0, 255, 0], [0, 0, 255], [0, 0, 0], [0, 0, 0]]),
+    ],
+)
+def test_each_channel_has_a_colour(n_channels, expected):
+    """Pixel c of the only row is bright in channel c alone; what is not shown adds nothing."""
+    image = np.eye(n_channels)[np.newaxis].repeat(2, axis=0)
+    image = np.concatenate([image, np.zeros_like(image)])
+    assert shown_image(image)[0].tolist() == expected
+
+
+def test_of_a_stack_the_plane_is_shown_on_which_cells_differ_not_their_numbers():
+    a = np.zeros((4, 12, 12), int)
+    a[0, 1:10, 1:10] = 1
+    a[2, 2:6, 2:6] = 2
+    b = np.where(a == 1, 7, a)  # renumbered on the fullest plane,
+    b[2, 2, 2] = 0  # and one pixel less on the third
+    assert flat(None, a, b).name == "plane 3 of 4"
+    assert flat(None, a, np.where(a, a + 1, 0)).name == "plane 1 of 4"  # equal: the fullest
 
 
 def test_equal_curves_share_a_line(store):
@@ -193,3 +220,16 @@ def test_masks_of_another_image_are_refused():
         agreement_map(IMAGE[1:], agree(runs))
     with pytest.raises(BadInput, match="the same masks in the same order"):
         least_stable(IMAGE, agree(runs), runs[::-1])
+
+
+def test_a_long_text_behind_a_bar_is_seen_whole():
+    figure = Picture(WIDTH, 2)
+    axes = figure.subplots()
+    bars = axes.barh([0, 1], [62, 3])
+    style.rows(axes, ["diameter 60", "augment on"])
+    text = "84 of 136, 29 moved, 46 lost, 1 gained, 6 merged, AP@0.5 0.31"
+    style.texts_beside(axes, bars, [text, text], [92, 4])
+    figure.draw_without_rendering()
+    right = axes.get_window_extent().x1
+    assert all(label.get_window_extent().x1 <= right for label in axes.texts)
+    assert max(axes.get_xticks()) <= 92

@@ -109,18 +109,27 @@ def test_a_store_that_one_may_only_read_can_be_watched(standing):
 
 
 def test_in_a_notebook_the_table_follows(standing, tmp_path):
-    """Beside other work of the kernel; the saved notebook holds what was seen last."""
+    """Beside other work of the kernel; the saved notebook holds what was seen last. No thread is
+    there without a grid, after a grid, of a cell that was run again, or after stop()."""
     store, path = standing
-    code = [
-        f"import cellrepro; cellrepro.watch({str(store)!r})",
-        f"import time; time.sleep(2); open({str(path)!r}, 'w').write(later); time.sleep(2)",
-    ]
     later = GridStatus(name="demo", started=NOW, updated=NOW, ended=True, rows=ROWS[1:2])
-    code[1] = f"later = {later.model_dump_json()!r}; {code[1]}"
+    watch = f"cellrepro.watch({str(store)!r})"
+    n_threads = "print(len([t for t in threading.enumerate() if t.name == 'cellrepro watch']))"
+    code = [
+        f"import cellrepro, threading, time; {watch}",
+        f"cellrepro.watch({str(store.parent / 'none')!r}); {n_threads}",
+        f"watching = {watch}; time.sleep(1.5); {n_threads}",
+        f"watching.stop(); time.sleep(1.5); {n_threads}",
+        watch,
+        f"later = {later.model_dump_json()!r}; open({str(path)!r}, 'w').write(later); "
+        f"time.sleep(2.5); {n_threads}",
+    ]
     notebook = new_notebook(cells=[new_code_cell(one) for one in code])
     with locked(path):
         NotebookClient(notebook, timeout=60).execute()
-    (output,) = notebook.cells[0].outputs
+    printed = [cell.outputs[-1].get("text") for cell in notebook.cells]
+    assert printed == [None, "1\n", "1\n", "0\n", None, "0\n"]
+    (output,) = notebook.cells[4].outputs
     page = output.data["text/html"]
     assert "1 spec, 1 done" in page
     assert "seed 1" in page

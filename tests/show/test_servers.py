@@ -46,19 +46,28 @@ def test_a_server_for_everybody_would_be_noticed():
         assert listens_elsewhere(open_to_all.getsockname()[1])
 
 
+def options_of_make_lab(*words):
+    """What `make lab` gives JupyterLab, without the notebook that the browser opens."""
+    planned = subprocess.run(
+        ["make", "--dry-run", "lab", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return shlex.split(planned.stdout.partition("/jupyter lab ")[2].splitlines()[0])[:-1]
+
+
 @pytest.mark.slow
-def test_make_lab_asks_for_a_token_on_this_computer_alone(tmp_path):
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (line,) = re.findall(r"^\t\$\(BIN\)/jupyter lab (.*)$", makefile, re.MULTILINE)
+@pytest.mark.parametrize(
+    ("words", "is_open"), [((), False), (("IP=0.0.0.0",), True)], ids=["usual", "container"]
+)
+def test_make_lab_asks_for_a_token(tmp_path, words, is_open):
+    """On this computer alone, unless an address is named. As root, who a container has, it runs."""
     port = free_port()
-    options = shlex.split(line)[:-1]  # the last one is the notebook that the browser opens
-    command = [sys.executable, "-m", "jupyterlab", *options, "--no-browser", "--allow-root"]
+    command = [sys.executable, "-m", "jupyterlab", *options_of_make_lab(*words), "--no-browser"]
     command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     with serving(command, port, tmp_path):
         for path in ("/lab", "/api/contents", "/api/kernels", "/files/README.md"):
             assert is_turned_away(port, path), path
         assert is_turned_away(port, "/api/kernels", "POST")
-        assert not listens_elsewhere(port)
+        assert listens_elsewhere(port) == is_open
         said = (tmp_path / "server.log").read_text(encoding="utf-8")
         token = re.search(r"token=([0-9a-f]{32,})", said)[1]
         assert asked(port, f"/api/contents?token={token}")[0] == 200

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import functools
 import inspect
+import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -21,7 +22,7 @@ from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.runs import run_answer
 from cellrepro.version import __version__
-from cellrepro.words import visible
+from cellrepro.words import visible, wrapped
 
 if TYPE_CHECKING:
     from cellrepro.run.outcome import Outcome
@@ -54,8 +55,31 @@ def code_for(differs: bool) -> int:
     return DIFFERS if differs else 0
 
 
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Two files": ("compare", "explore", "describe", "baseline"),
+    "Segment and train": ("segment", "train", "wrap", "wrap-python", "grid", "watch"),
+    "Find the cause": ("explain", "sensitivity", "tiles", "diverge", "growth", "audit", "doctor"),
+    "Hand on": ("export", "import", "verify", "track"),
+    "The store": ("list", "report", "fsck"),
+    "Set up": ("setup", "data", "notebooks", "demo"),
+}
+"""Commands by what they are for, as ``--help`` lists them."""
+
+
 class _Commands(typer.core.TyperGroup):
-    """Its ``--keep-checkpoints`` alone means ``all``."""
+    """Its ``--keep-checkpoints`` alone means ``all``; its help lists commands in groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        in_groups = {name for names in _GROUPS.values() for name in names}
+        others = tuple(name for name in self.list_commands(ctx) if name not in in_groups)
+        for title, names in {**_GROUPS, "Others": others}.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [
+                (name, command.get_short_help_str(200)) for name, command in commands if command
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         GIVEN.set(tuple(args))
@@ -165,15 +189,21 @@ def verb(
 def _said(reply: Reply, *, as_json: bool) -> int:
     """Print a reply, and return the exit code that it ends with."""
     answer = reply.answer
-    sys.stdout.write(answer.as_json() if as_json else answer.as_text())
+    text = answer.as_json() if as_json else answer.as_text()
+    sys.stdout.write(text if as_json else _fitting(text, sys.stdout))
     sys.stdout.flush()
     return reply.exit_code
 
 
 def complain(message: str, code: int) -> int:
     """Say a message on standard error, and return the exit code."""
-    sys.stderr.write(f"cellrepro: {visible(message)}\n")
+    sys.stderr.write(_fitting(f"cellrepro: {visible(message)}\n", sys.stderr))
     return code
+
+
+def _fitting(text: str, stream: TextIO) -> str:
+    """A text that no terminal has to break inside a word; a file gets it as it is."""
+    return wrapped(text, shutil.get_terminal_size().columns) if stream.isatty() else text
 
 
 def reply_of_runs(outcome: Outcome) -> Reply:

@@ -40,32 +40,68 @@ Link = Callable[[Path], str]
 """Writes the address by which a file is opened."""
 
 
-def watch(store: str | Path = defaults.STORE) -> None:
+class Watching:
+    """A table in a notebook that is kept up to date until its grids have ended."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Keep the table as it is from now on."""
+        self._stopped.set()
+
+    def _ipython_display_(self) -> None:
+        """Nothing: the table is shown already."""
+
+
+_watching: dict[Path, Watching] = {}
+"""The last table of each store; a cell that is run again has a new one."""
+
+
+def watch(store: str | Path = defaults.STORE) -> Watching:
     """Show how the grids of a store stand, kept up to date; in a notebook beside other work.
 
     It reads what the command that carries a grid out writes, so any process that may read the
-    store can watch it, and goes on until the kernel ends: a grid that is carried out later, or
-    once more, is shown, too.
+    store can watch it. It goes on until these grids have ended, or the store is watched once more.
 
     Parameters
     ----------
     store : str or Path
         Folder of finished runs.
+
+    Returns
+    -------
+    Watching
+        Its ``stop()`` ends it earlier.
     """
     from IPython.display import HTML, display
 
     root = Store(store).root
-    handle = display(HTML(_page([], root)), display_id=True)
+    current = states(root)
+    first = next(current)
+    handle = display(HTML(_page(first, root)), display_id=True)
+    watching = Watching()
+    before = _watching.pop(root, None)
+    if before is not None:
+        before.stop()
+    if handle is None or _is_over(first):  # outside of IPython nothing can be kept up to date
+        return watching
+    _watching[root] = watching
 
     def keep_up() -> None:
         shown = ""
-        for statuses in states(root):
+        for statuses in current:
             page = _page(statuses, root)
+            if watching._stopped.is_set():
+                return
             if page != shown:
                 handle.update(HTML(page))
                 shown = page
+            if _is_over(statuses):
+                return
 
-    threading.Thread(target=keep_up, daemon=True).start()
+    threading.Thread(target=keep_up, name="cellrepro watch", daemon=True).start()
+    return watching
 
 
 def follow(store: str | Path) -> list[GridStatus]:
@@ -74,11 +110,12 @@ def follow(store: str | Path) -> list[GridStatus]:
     if not sys.stderr.isatty():
         return standing(Store(root))
     with live_table(root):
-        return next(
-            statuses
-            for statuses in states(root)
-            if all(status.ended or status.lost for status in statuses)
-        )
+        return next(statuses for statuses in states(root) if _is_over(statuses))
+
+
+def _is_over(statuses: Sequence[GridStatus]) -> bool:
+    """Whether no grid is being carried out."""
+    return all(status.ended or status.lost for status in statuses)
 
 
 @contextmanager

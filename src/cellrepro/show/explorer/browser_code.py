@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from cellrepro.show.figures import pixels
@@ -21,6 +22,7 @@ _MODULES = (
 
 DRAWING: dict[str, object] = {
     "colours": pixels.COLOURS,
+    "channels": pixels.CHANNELS,
     "dashes": pixels.DASHES,
     "agree_share": pixels.AGREE_SHARE,
     "dimmed": pixels.DIMMED,
@@ -36,7 +38,8 @@ HELD_BYTES = 64 * 2**20
 
 def module_text() -> str:
     """Give the module, whose default export makes a widget."""
-    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in _MODULES)
+    files = [(STATIC / name).read_text(encoding="utf-8") for name in _MODULES]
+    return "\n".join([f"const SIGNS = {json.dumps(pixels.SIGNS)};", *files])
 
 
 def style_text() -> str:

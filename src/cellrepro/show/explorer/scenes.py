@@ -136,15 +136,16 @@ class Scenes:
             b = next(side for side in sides if side != a)
         return a, b
 
-    def scene(self, view: int, a: int, b: int, z: int = 0) -> Scene:
+    def scene(self, view: int, a: int, b: int, z: int | None = None) -> Scene:
         """Describe two sides of a view.
 
         Parameters
         ----------
         view, a, b : int
             Numbers of the view and of two sides that have masks of it.
-        z : int
-            The plane of a stack; the last one if there are fewer.
+        z : int, optional
+            The plane of a stack, the last one if there are fewer; by default that on which the two
+            sides differ most.
 
         Returns
         -------
@@ -156,7 +157,7 @@ class Scenes:
             If image and masks do not fit together.
         """
         open_view = self.open(view)
-        z = min(z, open_view.n_planes - 1)
+        z = open_view.first_plane(a, b) if z is None else min(z, open_view.n_planes - 1)
         counts = open_view.counts(a, b)
         changes = open_view.changes(a, b)
         name_a = self.names[a]

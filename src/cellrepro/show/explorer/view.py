@@ -20,7 +20,7 @@ from cellrepro.same.matching import overlap
 from cellrepro.same.metrics import categories as category_map
 from cellrepro.same.object_changes import ObjectChange, ObjectKind, object_changes
 from cellrepro.show.explorer.planes import NarrowImage, PackedPlane, packed_array, packed_json
-from cellrepro.show.figures.pixels import CATEGORIES
+from cellrepro.show.figures.pixels import CATEGORIES, telling_plane
 
 T = TypeVar("T")
 
@@ -130,6 +130,10 @@ class OpenView:
     def n_planes(self) -> int:
         """Planes of a stack; 1 for a flat image."""
         return self.shape[0] if len(self.shape) == 3 else 1
+
+    def first_plane(self, a: int, b: int) -> int:
+        """Choose the plane that is shown first: that on which two sides differ most."""
+        return telling_plane(self.categories(a, b)) if self.n_planes > 1 else 0
 
     def is_truth(self, side: int) -> bool:
         """Whether a side is the truth and no run."""

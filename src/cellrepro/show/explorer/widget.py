@@ -22,6 +22,7 @@ from cellrepro.show.explorer.read_view import read_view
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.show.explorer.view import View
 from cellrepro.show.figures import masks
+from cellrepro.show.figures.pixels import channels_text, plane_name
 from cellrepro.show.figures.style import heading
 from cellrepro.words import some
 
@@ -121,6 +122,20 @@ class Explorer(anywidget.AnyWidget):
         png = base64.b64encode(self.to_png()).decode()
         return {**data, "image/png": png, "text/plain": self.scene["line"]}, metadata
 
+    def _ipython_display_(self) -> None:
+        """The live widget, and below it the still picture as an output of its own.
+
+        A notebook that is opened again has no model of the widget, and JupyterLab then shows an
+        error in place of that output, whatever else it holds. Beside a live widget the style sheet
+        hides the picture.
+        """
+        from IPython.display import display
+
+        data, metadata = self._repr_mimebundle_()
+        still = {"image/png": data.pop("image/png"), "text/plain": self.scene["line"]}
+        display(data, metadata=metadata, raw=True)
+        display(still, raw=True)
+
     def to_png(self) -> bytes:
         """Draw what is shown now as a still picture.
 
@@ -148,6 +163,11 @@ class Explorer(anywidget.AnyWidget):
             heading(picture, self.title)
         kinds = ", ".join(f"{n} {kind}" for kind, n in scene["kinds"].items() if n)
         picture.caption = f"cells: {kinds or 'none'}. {scene['line']}"
+        if view.n_planes > 1:
+            picture.caption += f". Shown: {plane_name(scene['z'], view.n_planes)}"
+        channels = channels_text(view.image.stored, view.shape)
+        if channels:
+            picture.caption += f". Image: {channels}"
         if self.note:
             picture.caption += f". {self.note}"
         return picture.png(dpi=100, caption=True)
@@ -159,7 +179,9 @@ class Explorer(anywidget.AnyWidget):
             self.problem = ""  # so that the same refusal twice is two changes
             try:
                 a, b = self._scenes.pair(choice["view"], choice["a"], choice["b"])
-                scene = self._scenes.scene(choice["view"], a, b, choice["z"])
+                is_other_image = choice["view"] != self.scene["view"]
+                z = None if is_other_image else choice["z"]
+                scene = self._scenes.scene(choice["view"], a, b, z)
             except CellreproError as error:
                 self.problem = str(error)
             else:

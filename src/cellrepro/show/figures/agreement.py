@@ -180,7 +180,7 @@ def least_stable(
     figure = Picture(height=0.9 + n_rows * (WIDTH / _COLUMNS + 0.4))
     panels = figure.subplots(n_rows, _COLUMNS, squeeze=False).ravel()
     for position, item in enumerate(shown):
-        crop = _crop(item, background.shape)
+        crop = _crop(item, background.shape[:2])
         others = np.where(agreement.consensus == item.label, 0, agreement.consensus)
         pieces = [_piece(result, position, crop) for result in results]
         style.image_panel(panels[position], _crop_picture(background[crop], others[crop], pieces))

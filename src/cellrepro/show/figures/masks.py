@@ -16,7 +16,7 @@ from cellrepro.show.figures.pixels import (
     background_of,
     category_picture,
     flat,
-    grey_image,
+    shown_image,
     vote_picture,
     with_outlines,
 )
@@ -92,7 +92,7 @@ def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
         name = style.clipped(item.name, _NAME_LETTERS)
         panel = _Panel(
             f"{split}: {name}\n{width} × {height} pixels, {objects}",
-            with_outlines(grey_image(item.image), outlines, solid=True),
+            with_outlines(shown_image(item.image), outlines, solid=True),
         )
         panel.draw(figure.add_subplot(n_rows, n_columns, i))
     n_images = len(folder.train) + len(folder.test)

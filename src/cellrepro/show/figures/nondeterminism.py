@@ -64,9 +64,8 @@ def flips_by_place(audit: TrainingAudit) -> Picture:
         height=0.6,
         edgecolor=_EDGE,
     )
-    axes.bar_label(bars, texts, padding=4, fontsize=9)
     style.rows(axes, names, size=9)
-    axes.set_xlim(0, max(3.0, *shares, 0) * 1.6)
+    style.texts_beside(axes, bars, texts, [*shares, 0])
     style.label_axes(axes, x="replays on equal inputs that gave different bits (%)")
     operations = ", ".join(dict.fromkeys(base_name(row.op) for row in audit.ops))
     text = f"Equal inputs, different bits: {operations or 'in no operation'}"
@@ -283,12 +282,11 @@ def cost_bars(cost: Cost) -> Picture:
         edgecolor=_EDGE,
     )
     texts = {row.name: f"{_ratio_text(row)}, {row.seconds:.2g} s" for row in cost.table}
-    axes.bar_label(bars, list(texts.values()), padding=6, fontsize=9)
     axes.axvline(1, color=GREY, linewidth=1, linestyle=(0, (4, 2)))
     names = [f"{row.name}\n{textwrap.fill(row.what, 44)}" for row in cost.table]
     axes.set_yticks(positions, names, parse_math=False)
     axes.invert_yaxis()
-    axes.set_xlim(0, max(row.highest for row in cost.table) * 1.45)
+    style.texts_beside(axes, bars, list(texts.values()), [row.highest for row in cost.table])
     style.label_axes(axes, x="time of a training step; plain Cellpose is 1")
     caption = (
         f"Medians over {amount(cost.rounds, 'round')} of {amount(cost.steps, 'step')}, "

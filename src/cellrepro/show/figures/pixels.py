@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.errors import BadInput
+from cellrepro.same.metrics import categories as category_map
 
 CATEGORIES = ("background", "agree", "only_a", "only_b", "other_object")
 """What each value of a categories map means, in order: 0, 1, 2, 3, 4."""
@@ -22,6 +23,23 @@ COLOURS = {
     "other_object": "#CC79A7",
 }
 """Okabe-Ito colours (white is faint), the same in the browser and in the static picture."""
+
+SIGNS = {
+    "lost": "−",
+    "gained": "+",
+    "split": "1→n",
+    "merged": "n→1",
+    "moved": "≈",
+    "kept": "=",
+}
+"""What became of a cell, by the names in `ObjectKind`, for those who see no colours."""
+
+CHANNELS: tuple[dict[str, str], ...] = (
+    {"grey": "#FFFFFF"},
+    {"green": "#00FF00", "magenta": "#FF00FF"},
+    {"red": "#FF0000", "green": "#00FF00", "blue": "#0000FF"},
+)
+"""How the channels of an image are shown: of one, of two, of three; of more, the first three."""
 
 DASHES: dict[str, tuple[int, int] | None] = {"a": None, "b": (6, 4), "truth": (2, 4)}
 """How outlines differ in style: pixels on and off along the line; None is solid."""
@@ -80,15 +98,40 @@ def flat(image: np.ndarray | None, *labels: np.ndarray | None) -> Plane:
     first, *others = [each for each in labels if each is not None]
     if first.ndim == 2:
         return Plane("", image, labels)
-    marked = first != others[0] if others else first > 0
-    plane = int(marked.sum(axis=(1, 2)).argmax())
-    image_plane = None if image is None else image[plane]
-    label_planes = tuple(None if each is None else each[plane] for each in labels)
-    return Plane(f"plane {plane}", image_plane, label_planes)
+    z = telling_plane(category_map(first, others[0] if others else first))
+    image_plane = None if image is None else image[z]
+    label_planes = tuple(None if each is None else each[z] for each in labels)
+    return Plane(plane_name(z, len(first)), image_plane, label_planes)
+
+
+def telling_plane(categories: np.ndarray) -> int:
+    """Choose the plane of a stack on which two label images differ most; else the fullest.
+
+    Parameters
+    ----------
+    categories : ndarray of uint8, shape (Z, Y, X)
+        Positions in `CATEGORIES`, from `cellrepro.same.metrics.categories`.
+
+    Returns
+    -------
+    int
+    """
+    differs = categories >= 2
+    marked = differs if differs.any() else categories > 0
+    return int(marked.sum(axis=(1, 2)).argmax())
+
+
+def plane_name(z: int, n_planes: int) -> str:
+    """Name a plane of a stack: people count from 1, arrays from 0.
+
+    >>> plane_name(3, 7)
+    'plane 4 of 7'
+    """
+    return f"plane {z + 1} of {n_planes}"
 
 
 def background_of(image: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
-    """Get what outlines of masks stand on: the image in grey, or black.
+    """Get what outlines of masks stand on: the image, or black.
 
     Parameters
     ----------
@@ -98,7 +141,7 @@ def background_of(image: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarra
 
     Returns
     -------
-    ndarray of uint8, shape (Y, X)
+    ndarray of uint8, shape (Y, X, 3)
 
     Raises
     ------
@@ -111,11 +154,13 @@ def background_of(image: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarra
             f"{of_image}the masks have shape {shape}; expected masks of shape (Y, X), such as "
             "masks[z] of every run, and the image of shape (Y, X) or (Y, X, C)"
         )
-    return np.zeros(shape, np.uint8) if image is None else grey_image(image)
+    return np.zeros((*shape, 3), np.uint8) if image is None else shown_image(image)
 
 
-def grey_image(image: np.ndarray) -> np.ndarray:
-    """Get an image in 8 bits of grey: the mean of its channels, each stretched.
+def shown_image(image: np.ndarray) -> np.ndarray:
+    """Get an image as it is shown: its channels, each stretched and in its colour, added up.
+
+    The browser's `coloured` is the same rule.
 
     Parameters
     ----------
@@ -124,19 +169,56 @@ def grey_image(image: np.ndarray) -> np.ndarray:
 
     Returns
     -------
-    ndarray of uint8, shape (Y, X)
-        Each channel from percentile 1 to 99; from least to most where these are equal.
+    ndarray of uint8, shape (Y, X, 3)
+        Each channel from percentile 1 to 99, from least to most where these are equal, in its
+        colour of `CHANNELS`.
     """
     values = np.asarray(image, dtype=np.float64)
     if values.ndim == 2:
         values = values[..., None]
+    colours = _channel_colours(values.shape[2])
+    values = values[..., : len(colours)]
     values = np.where(np.isfinite(values), values, 0.0)
     low, high = np.percentile(values, (1, 99), axis=(0, 1))
     is_flat = low == high
     low = np.where(is_flat, values.min((0, 1)), low)
     high = np.where(is_flat, values.max((0, 1)), high)
     stretched = np.clip((values - low) / np.where(low == high, 1, high - low), 0, 1)
-    return np.rint(stretched.mean(axis=2) * 255).astype(np.uint8)
+    mixed = stretched @ np.array([rgb(colour) for colour in colours.values()], float)
+    return np.rint(np.minimum(mixed, 255)).astype(np.uint8)
+
+
+def channels_text(image: np.ndarray | None, shape: tuple[int, ...]) -> str:
+    """Say which channel has which colour in a picture; nothing of an image with one channel.
+
+    Parameters
+    ----------
+    image : ndarray or None
+        In the shape of the masks, with or without channels last.
+    shape : tuple of int
+        Of the masks.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> channels_text(np.zeros((8, 8, 2)), (8, 8)), channels_text(np.zeros((8, 8)), (8, 8))
+    ('channel 1 green, channel 2 magenta', '')
+    >>> channels_text(np.zeros((8, 8, 5)), (8, 8))
+    'channel 1 red, channel 2 green, channel 3 blue; the other 2 are not shown'
+    """
+    if image is None or image.ndim == len(shape) or image.shape[-1] == 1:
+        return ""
+    colours = _channel_colours(image.shape[-1])
+    named = ", ".join(f"channel {n} {name}" for n, name in enumerate(colours, start=1))
+    n_more = image.shape[-1] - len(colours)
+    return f"{named}; the other {n_more} are not shown" if n_more else named
+
+
+def _channel_colours(n_channels: int) -> dict[str, str]:
+    return CHANNELS[min(n_channels, len(CHANNELS)) - 1]
 
 
 def with_outlines(
@@ -150,7 +232,7 @@ def with_outlines(
 
     Parameters
     ----------
-    background : ndarray of uint8, shape (Y, X)
+    background : ndarray of uint8, shape (Y, X, 3)
     outlines : mapping of str to ndarray of int, shape (Y, X)
         Label images by the keys of `DASHES`.
     solid : bool
@@ -163,7 +245,7 @@ def with_outlines(
     ndarray of uint8, shape (Y', X', 3)
     """
     shape = panel_shape(background.shape, side)
-    picture = np.repeat(enlarged(background, shape)[..., None], 3, axis=2)
+    picture = enlarged(background, shape)
     thickness = 1 if shape[0] < background.shape[0] else 2
     panels = {key: enlarged(labels, shape) for key, labels in outlines.items()}
     for key, labels in panels.items():
@@ -183,7 +265,7 @@ def category_picture(
 
     Parameters
     ----------
-    background : ndarray of uint8, shape (Y, X)
+    background : ndarray of uint8, shape (Y, X, 3)
     categories : ndarray of uint8, shape (Y, X)
         Positions in `CATEGORIES`, from `cellrepro.same.metrics.categories`.
     side : int
@@ -215,7 +297,7 @@ def vote_picture(
 
     Parameters
     ----------
-    background : ndarray of uint8, shape (Y, X)
+    background : ndarray of uint8, shape (Y, X, 3)
     votes : ndarray of int, shape (Y, X)
         0 is what no run calls cell.
     n_runs : int
@@ -333,7 +415,7 @@ def enlarged(array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
     Parameters
     ----------
-    array : ndarray, shape (Y, X)
+    array : ndarray, shape (Y, X) or (Y, X, 3)
     shape : pair of int
         Rows and columns of the panel.
 
@@ -349,7 +431,7 @@ def enlarged(array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """
     rows, columns = (
         ((np.arange(n_new) + 0.5) * n_old / n_new).astype(int)
-        for n_new, n_old in zip(shape, array.shape, strict=True)
+        for n_new, n_old in zip(shape, array.shape[:2], strict=True)
     )
     return array[np.ix_(rows, columns)]
 
@@ -383,11 +465,11 @@ def all_seen(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def dimmed(background: np.ndarray, shape: tuple[int, int], share: float = DIMMED) -> np.ndarray:
-    """Make a darker panel of a grey image.
+    """Make a darker panel of an image.
 
     Parameters
     ----------
-    background : ndarray of uint8, shape (Y, X)
+    background : ndarray of uint8, shape (Y, X, 3)
     shape : pair of int
         Rows and columns of the panel.
     share : float
@@ -397,8 +479,7 @@ def dimmed(background: np.ndarray, shape: tuple[int, int], share: float = DIMMED
     -------
     ndarray of uint8, shape (Y', X', 3)
     """
-    grey = np.rint(enlarged(background, shape) * share).astype(np.uint8)
-    return np.repeat(grey[..., None], 3, axis=2)
+    return np.rint(enlarged(background, shape) * share).astype(np.uint8)
 
 
 def painted(

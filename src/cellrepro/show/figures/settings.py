@@ -65,12 +65,9 @@ def _draw_bars(axes: Axes, variants: Sequence[Variant], usual_ap50: float | None
         color=SERIES[3],
         edgecolor="black",
     )
-    texts = [_beside(variant, usual_ap50) for variant in variants]
-    axes.bar_label(bars, texts, padding=6, fontsize=9)
     style.rows(axes, [_setting(variant) for variant in variants], size=9)
-    end = float(highs.max())
-    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= max(end, 1)])
-    axes.set_xlim(0, 2.2 * end)
+    texts = [_beside(variant, usual_ap50) for variant in variants]
+    style.texts_beside(axes, bars, texts, highs)
     style.label_axes(axes, x="cells that change, %")
 
 

@@ -24,6 +24,8 @@ from cellrepro.same.verdicts import Verdict
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
+    from numpy.typing import ArrayLike
 
 SERIES = ("#0072B2", "#E69F00", "#CC79A7", "#56B4E9", "#000000", "#D55E00")
 """Colours for lines and bars on white; no green, so that nothing is red against green."""
@@ -32,6 +34,11 @@ MARKERS = "osD^v<>"
 
 GREY = "#444444"
 """For what explains."""
+
+_TEXT_GAP = 0.03
+"""Between a bar, the text behind it and the edge of the picture, share of the width."""
+_LEAST_BAR = 0.15
+"""Of the width that the longest bar keeps, however long its text is."""
 
 PALE = "#DDDDDD"
 """For grids."""
@@ -168,7 +175,7 @@ def labels_of(labels: Sequence[str] | None, default: Iterable[str]) -> list[str]
 
 
 def clipped(text: str, most: int = _TICK_LETTERS) -> str:
-    """Take the middle out of a text where it would crowd out the drawing.
+    """Take the middle out of a text where it would crowd out the drawing, words if it has any.
 
     Parameters
     ----------
@@ -183,11 +190,48 @@ def clipped(text: str, most: int = _TICK_LETTERS) -> str:
 
     Examples
     --------
-    >>> clipped("a text that is far too long", 16)
-    'a text  … o long'
+    >>> clipped("a text that is far too long", 16), clipped("0123456789abcdef", 8)
+    ('a text … long', '012 … ef')
     """
     text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most // 2 - 1]} … {text[2 - most // 2 :]}"
+    if len(text) <= most:
+        return text
+    n_first = most // 2 - 1
+    n_last = most // 2 - 2
+    words_first = text[: n_first + 1].rpartition(" ")[0]
+    words_last = text[-n_last - 1 :].partition(" ")[2]
+    begins = words_first if len(words_first) > n_first // 2 else text[:n_first]
+    ends = words_last if len(words_last) > n_last // 2 else text[-n_last:]
+    return f"{begins} … {ends}"
+
+
+def texts_beside(axes: Axes, bars: BarContainer, texts: Sequence[str], ends: ArrayLike) -> None:
+    """Write a text behind each lying bar, and make the axis so long that every text is whole.
+
+    Parameters
+    ----------
+    axes : Axes
+        With the names of its rows, which take their room first.
+    bars : BarContainer
+    texts : sequence of str
+    ends : array-like of float
+        Where each bar ends, or the line that shows its spread. Ticks go no farther.
+    """
+    background = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    labels = axes.bar_label(bars, texts, padding=6, fontsize=9, bbox=background)
+    for label in labels:
+        label.set_in_layout(False)  # else the axes shrink, to make room beside them
+    positions = np.asarray(ends, float)
+    longest = positions.max() or 1.0
+    axes.set_xlim(0, longest)
+    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest])
+    figure = axes.get_figure()
+    assert isinstance(figure, Figure)
+    figure.draw_without_rendering()  # lays it out
+    width = axes.get_window_extent().width
+    taken = np.array([label.get_window_extent().width for label in labels]) / width
+    shares = np.clip(1 - taken - _TEXT_GAP, _LEAST_BAR, 1)  # of the width that a bar may take
+    axes.set_xlim(0, max(longest, (positions / shares).max()))
 
 
 def heading(figure: Picture, text: str) -> None:

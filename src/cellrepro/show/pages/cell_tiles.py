@@ -10,12 +10,12 @@ import numpy as np
 
 from cellrepro.same.metrics import MaskComparison
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
-from cellrepro.show.figures.pixels import background_of, with_outlines
-from cellrepro.show.report.mask_pictures import CHANGES
+from cellrepro.show.figures.pixels import DIMMED, SIGNS, background_of, enlarged, with_outlines
 from cellrepro.show.report.page import Panel, panel
-from cellrepro.words import grouped
+from cellrepro.words import grouped, joined
 
 _SIDE = 264  # of a tile, pixels
+_MARGIN = 6  # around the cell that is not dimmed, pixels of the tile
 _LEAST_SIDE = 24  # of the part that it shows, pixels of the image
 _ROUND_A_CELL = 2.6  # how much wider than the cell that part is
 
@@ -112,11 +112,20 @@ def cell_tiles(
             for name, side in (("a", a), ("b", b))
         }
         pixels = with_outlines(background(z)[rows, columns], labels, side=_SIDE)
-        sign, _ = CHANGES[change.kind]
+        own = np.isin(labels["a"], change.labels_a) | np.isin(labels["b"], change.labels_b)
+        _dim_around(pixels, own)
         facts = _facts(change)
         alt = f"{change.kind}: {'; '.join(facts)}"
-        tiles.append(CellTile(sign, str(change.kind), facts, panel(pixels, "", alt)))
+        tiles.append(CellTile(SIGNS[change.kind], str(change.kind), facts, panel(pixels, "", alt)))
     return tuple(tiles)
+
+
+def _dim_around(pixels: np.ndarray, own: np.ndarray) -> None:
+    """Dim what is not of the cell, in place."""
+    from scipy import ndimage
+
+    is_near = ndimage.binary_dilation(enlarged(own, pixels.shape[:2]), iterations=_MARGIN)
+    pixels[~is_near] = np.rint(pixels[~is_near] * DIMMED)
 
 
 def _window(change: ObjectChange, shape: tuple[int, ...], *, is_stack: bool) -> tuple[slice, slice]:
@@ -133,18 +142,22 @@ def _window(change: ObjectChange, shape: tuple[int, ...], *, is_stack: bool) -> 
 
 
 def _facts(change: ObjectChange) -> tuple[str, ...]:
-    labels_a = ", ".join(map(str, change.labels_a)) or "none"
-    labels_b = ", ".join(map(str, change.labels_b)) or "none"
-    letters = "zyx"[-len(change.position) :]
-    place = ", ".join(
-        f"{letter} {coordinate:.0f}"
-        for letter, coordinate in zip(letters, change.position, strict=True)
-    )
-    facts = [
-        f"cell {labels_a} → {labels_b}",
-        f"{grouped(change.area_a)} → {grouped(change.area_b)} px",
+    *planes, y, x = change.position
+    place = "".join(f"plane {round(z) + 1}, " for z in planes) + f"y {y:.0f}, x {x:.0f}"
+    in_a = _cells(change.labels_a)
+    in_b = _cells(change.labels_b)
+    if not change.labels_b:
+        return (f"only in A: {in_a}", f"{grouped(change.area_a)} px", place)
+    if not change.labels_a:
+        return (f"only in B: {in_b}", f"{grouped(change.area_b)} px", place)
+    return (
+        f"{in_a} in both" if in_a == in_b else f"{in_a} in A, {in_b} in B",
+        f"{grouped(change.area_a)} px in A, {grouped(change.area_b)} px in B",
         place,
-    ]
-    if change.labels_a and change.labels_b:
-        facts.append(f"IoU {change.iou:.2f}")
-    return tuple(facts)
+        f"IoU {change.iou:.2f}",
+    )
+
+
+def _cells(labels: Sequence[int]) -> str:
+    """Their numbers, as a sentence has them: "cell 4", "cells 4 and 5"."""
+    return f"cell {labels[0]}" if len(labels) == 1 else f"cells {joined([*map(str, labels)])}"

@@ -18,10 +18,11 @@ from cellrepro.same.metrics import MaskComparison
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
+from cellrepro.show.figures.pixels import SIGNS
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
 from cellrepro.show.pages.page_file import write_page
 from cellrepro.show.pages.setting_words import difference_text, setting_meaning, setting_text
-from cellrepro.show.report.mask_pictures import CHANGES, compared_masks
+from cellrepro.show.report.mask_pictures import compared_masks
 from cellrepro.show.report.page import MOST_ROWS, Figure, Table, table
 from cellrepro.words import amount, joined
 
@@ -150,6 +151,7 @@ def write_comparison_page(target: Path, pair: ShownPair) -> None:
         images=_table_of_images(pair.by_image),
         part=_explorer(view, pair),
         kinds=_KINDS,
+        cell_signs=SIGNS,
         cells_text=cells_text(pair.comparison),
         most=MOST_ROWS,
     )
@@ -240,7 +242,7 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
         return None
     rows = [
         {
-            "what": f"{CHANGES[change.kind][0]} {change.kind}",
+            "what": f"{SIGNS[change.kind]} {change.kind}",
             "cell in A": " ".join(map(str, change.labels_a)) or "–",
             "cell in B": " ".join(map(str, change.labels_b)) or "–",
             **_place(change),
@@ -251,11 +253,13 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
         for change in changes[:MOST_ROWS]
     ]
     kinds = {"IoU": "{:.2f}", "pixels in A": "count", "pixels in B": "count"}
-    return table(rows, kinds | dict.fromkeys("zyx", "{:.0f}"))
+    return table(rows, kinds | dict.fromkeys(("plane", "y", "x"), "{:.0f}"))
 
 
 def _place(change: ObjectChange) -> dict[str, float]:
-    return dict(zip("zyx"[-len(change.position) :], change.position, strict=True))
+    place = dict(zip("zyx"[-len(change.position) :], change.position, strict=True))
+    # People count planes from 1.
+    return {"plane": round(place.pop("z")) + 1, **place} if "z" in place else place
 
 
 def _scores(comparison: MaskComparison) -> list[ScoreRow]:

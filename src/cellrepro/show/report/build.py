@@ -17,6 +17,7 @@ from pathlib import Path
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.same.five_steps import GRID, Step, protocol
+from cellrepro.show.figures.pixels import SIGNS
 from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
 from cellrepro.show.report import (
     section_cells,
@@ -209,6 +210,7 @@ def _page(
         signs=VERDICT_SIGNS,
         colours=VERDICT_COLOURS,
         changes=CHANGES,
+        cell_signs=SIGNS,
         counts_text=counts_text,
         axis_verdict=section_spread.axis_verdict,
         places=PLACES,

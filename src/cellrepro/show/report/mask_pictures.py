@@ -13,26 +13,40 @@ import numpy as np
 from cellrepro.same.metrics import MaskComparison, categories, compare_masks
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.pixels import (
+    COLOURS,
+    SIGNS,
     background_of,
     category_picture,
+    channels_text,
     flat,
+    painted,
     panel_shape,
     with_outlines,
 )
 from cellrepro.show.report.page import Figure, Mark, Panel, panel, table_file
 from cellrepro.words import amount, grouped, joined, ppm_text
 
-CHANGES: dict[str, tuple[str, str]] = {
-    ObjectKind.KEPT: ("", "as before: a counterpart that covers it, less than 1 pixel away"),
-    ObjectKind.MOVED: ("→", "a counterpart that went farther or overlaps less"),
-    ObjectKind.LOST: ("−", "only in the first"),
-    ObjectKind.GAINED: ("+", "only in the second"),
-    ObjectKind.SPLIT: ("1:2", "one in the first, several in the second"),
-    ObjectKind.MERGED: ("2:1", "several in the first, one in the second"),
+CHANGES: dict[str, str] = {
+    ObjectKind.KEPT: "as before: a counterpart that covers it, less than 1 pixel away",
+    ObjectKind.MOVED: "a counterpart that went farther or overlaps less",
+    ObjectKind.LOST: "only in the first",
+    ObjectKind.GAINED: "only in the second",
+    ObjectKind.SPLIT: "one in the first, several in the second",
+    ObjectKind.MERGED: "several in the first, one in the second",
 }
-"""What became of cells: the sign in pictures, and what it means."""
+"""What it means that a cell is of a kind."""
 
-_MOST_MARKS = 40
+_MOST_MARKS = 40  # with a sign; of more, each has a dot
+_DOTS = {
+    ObjectKind.MOVED: "agree",
+    ObjectKind.SPLIT: "other_object",
+    ObjectKind.MERGED: "other_object",
+    ObjectKind.LOST: "only_a",
+    ObjectKind.GAINED: "only_b",
+}
+"""The colour of a dot, by the names in `COLOURS`; where two meet, the last one is seen."""
+_MOST_LARGE_DOTS = 2500  # of four pixels; of more each has one
+_UNDER_DOTS = 0.5  # of its brightness that the picture keeps
 _SMALLEST_WINDOW = 40  # that is shown closer, pixels
 _LARGEST_WINDOW = 160
 _LEAST_RADIUS = 0.014  # of a ring, share of the longer side
@@ -90,12 +104,11 @@ def _rows_of_cells(name: str, comparison: MaskComparison) -> list[dict[str, obje
 
 
 def _row_of_cell(name: str, change: ObjectChange) -> dict[str, object]:
-    y, x = change.position[-2:]
+    place = zip("zyx"[-len(change.position) :], change.position, strict=True)
     return {
         "image": name,
         "what": str(change.kind),
-        "y": round(y, 1),
-        "x": round(x, 1),
+        **{axis: round(coordinate, 1) for axis, coordinate in place},
         "iou": change.iou,
         "area_a": change.area_a,
         "labels_a": " ".join(map(str, change.labels_a)),
@@ -131,12 +144,21 @@ def _difference_panels(
     )
     map_picture = category_picture(background, category_map)[0]
     map_heading = f"What differs, {plane}" if plane else "What differs"
+    changed = _changed(comparison)
+    marks = []
+    if len(changed) <= _MOST_MARKS:
+        marks = _marks(changed, a.shape)
+    else:
+        _dot(map_picture, changed, a.shape)
+        map_heading += f": a dot on each of {grouped(len(changed))} changed cells"
     panels = []
     if image is not None:
-        panels.append(panel(with_outlines(background, {}), "Image", "The image alone."))
+        channels = channels_text(image, a.shape)
+        heading = f"Image: {channels}" if channels else "Image"
+        panels.append(panel(with_outlines(background, {}), heading, "The image alone."))
     both = with_outlines(background, {"a": a, "b": b})
     panels.append(panel(both, "Outlines of both", outlines))
-    panels.append(panel(map_picture, map_heading, differing, _marks(comparison, a.shape)))
+    panels.append(panel(map_picture, map_heading, differing, marks))
     window = _window(category_map >= 2)
     if window is not None:
         rows, columns = (f"{side.start}–{side.stop}" for side in window)
@@ -146,18 +168,38 @@ def _difference_panels(
     return tuple(panels)
 
 
-def _marks(comparison: MaskComparison, shape: Sequence[int]) -> list[Mark]:
-    """Mark the largest changes; the panel is an image of that shape, enlarged or shrunk."""
+def _marks(changed: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:
+    """Mark changed cells; the panel is an image of that shape, enlarged or shrunk."""
     longer = max(panel_shape(shape))
     scale = longer / max(shape)
     marks = []
-    for change in _changed(comparison)[:_MOST_MARKS]:
+    for change in changed:
         y, x = ((coordinate + 0.5) * scale for coordinate in change.position)
         area = max(change.area_a, change.area_b)
         radius = max(_LEAST_RADIUS * longer, 1.25 * scale * (area / np.pi) ** 0.5)
-        sign, _ = CHANGES[change.kind]
+        sign = SIGNS[change.kind]
         marks.append(Mark(sign, x=round(x, 1), y=round(y, 1), radius=round(radius, 1)))
     return marks
+
+
+def _dot(picture: np.ndarray, changed: Sequence[ObjectChange], shape: Sequence[int]) -> None:
+    """Put a dot on every changed cell, in place: so many signs would hide each other."""
+    from scipy import ndimage
+
+    rows, columns = picture.shape[:2]
+    numbers = {kind: number for number, kind in enumerate(_DOTS, start=1)}
+    dots = np.zeros((rows, columns), np.uint8)
+    for change in changed:
+        y, x = change.position
+        row = min(rows - 1, int((y + 0.5) * rows / shape[0]))
+        column = min(columns - 1, int((x + 0.5) * columns / shape[1]))
+        dots[row, column] = max(dots[row, column], numbers[change.kind])
+    if len(changed) <= _MOST_LARGE_DOTS:
+        dots = ndimage.grey_dilation(dots, size=(4, 4))
+    picture[:] = np.rint(picture * _UNDER_DOTS)
+    picture[ndimage.binary_dilation(dots > 0, np.ones((3, 3)))] = 0
+    for kind, colour in _DOTS.items():
+        painted(picture, dots == numbers[kind], COLOURS[colour])
 
 
 def _window(differs: np.ndarray) -> tuple[slice, slice] | None:

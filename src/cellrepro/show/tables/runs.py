@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
     """List the repeats of a run: digests, objects, agreement with the ground truth, time.
 
+    What none of them has, such as the weights of a segmentation, has no column.
+
     Raises
     ------
     Damaged
@@ -33,7 +35,7 @@ def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
             {
                 "repeat": manifest.repeat,
                 "machine": repeat.machine,
-                "weights": manifest.weights.digest[:12] if manifest.weights else "-",
+                "weights": manifest.weights.digest[:12] if manifest.weights else None,
                 "masks": manifest.masks_digest[:12],
                 "objects": manifest.n_objects,
                 "AP@0.5": manifest.ap50,
@@ -42,7 +44,7 @@ def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
                 "vacuous": "; ".join(manifest.vacuous) or "no",
             }
         )
-    return frame(rows, "repeat").round(3)
+    return frame(rows, "repeat").dropna(axis="columns", how="all").round(3)
 
 
 def result_table(runs: Sequence[Run]) -> pd.DataFrame:

@@ -61,7 +61,10 @@ class Explorer {
     };
     this.onProblem = () => this.showMessage(this.model.get("problem"));
     this.onAnswer = () => {
-      if (this.model.get("answered") >= this.planes.lastRequest) this.wanted = undefined;
+      if (this.model.get("answered") >= this.planes.lastRequest) {
+        this.wanted = undefined;
+        clearTimeout(this.patience);
+      }
       this.showLoading();
     };
     this.model.on("change:scene", this.onScene);
@@ -75,6 +78,7 @@ class Explorer {
     this.resizing?.disconnect();
     this.drawing.close();
     clearTimeout(this.blinkTimer);
+    clearTimeout(this.patience);
     this.model.off("change:scene", this.onScene);
     this.model.off("change:answered", this.onAnswer);
     this.model.off("change:problem", this.onProblem);
@@ -122,9 +126,15 @@ class Explorer {
     this.rows = rows;
     this.columns = columns;
     this.imagePlane = planes.image;
-    if (!isSameImage) this.levels = halved(grey(this.data.image, planes.image), rows, columns);
+    if (!isSameImage) this.levels = halved(coloured(this.data.image, planes.image, this.channels()));
     this.differs = differing(this.data.categories);
     this.showScene();
+  }
+
+  // The colours of the image's channels by name; of more than three the first three are shown.
+  channels() {
+    const { channels } = this.style;
+    return channels[Math.min(this.imagePlane.shape[2], channels.length) - 1];
   }
 
   async reload() {
@@ -135,14 +145,16 @@ class Explorer {
       await this.load();
       const { scene } = this;
       if (scene.planes.story !== before.planes.story) this.chooseChange(-1);
-      if (scene.view !== before.view) this.view = WHOLE_IMAGE;
+      const isOtherImage = scene.view !== before.view;
+      if (isOtherImage) this.view = WHOLE_IMAGE;
       if (this.mode === "agreement" && !this.data[this.vote]) this.chooseMode("outlines");
       this.showMessage("");
-      if (this.fitted) this.redraw(...LAYERS);
-      else this.fitCanvas();
+      if (!this.fitted) this.fitCanvas();
+      else if (isOtherImage) this.moveView(1, 0, 0);
+      else this.redraw(...LAYERS);
       this.fetchNext(scene.z - before.z);
     } catch (error) {
-      this.showMessage(String(error.message ?? error));
+      this.giveUp(String(error.message ?? error));
     } finally {
       this.loads -= 1;
       this.showLoading();
@@ -173,7 +185,9 @@ class Explorer {
     this.parts.message.textContent = text;
     this.parts.message.hidden = !text;
     this.parts.root.dataset.problem = text;
-    if (text) this.showChoice(); // what could not be shown is not chosen
+    if (!text || !this.scene) return;
+    this.showChoice(); // what could not be shown is not chosen
+    this.showPlaneSlider();
   }
 
   // Put names, numbers and switches of the scene where they belong.
@@ -185,6 +199,7 @@ class Explorer {
     this.showTruthRow();
     this.showAgreementButton();
     this.showPlaneSlider();
+    this.parts.contrast.textContent = contrastText(this.imagePlane, Object.keys(this.channels()));
     this.describeCanvas();
     this.showChoice();
     if (this.storyShown === scene.planes.story) return; // another plane of the same stack
@@ -252,7 +267,7 @@ class Explorer {
       "aria-label",
       `Masks of ${names.a} and ${names.b} on ${names.image}. ${scene.line}. Arrow keys move, plus ` +
         "and minus zoom, 0 shows everything, shift with arrows reads pixels, enter tells the " +
-        "story of a cell, n and p go through the changed cells.",
+        "story of a cell, n and p go through the changed cells, page up and page down through planes.",
     );
   }
 
@@ -292,7 +307,17 @@ class Explorer {
     this.planes.lastRequest += 1;
     this.model.set("choice", { ...this.wanted, asked: this.planes.lastRequest });
     this.model.save_changes();
+    clearTimeout(this.patience);
+    this.patience = setTimeout(() => this.giveUp(NO_ANSWER), PATIENCE_MS);
     this.showAhead();
+  }
+
+  // What was asked for did not come: what is shown stays chosen, and can be left again.
+  giveUp(reason) {
+    this.wanted = undefined;
+    this.ahead = undefined;
+    this.showMessage(reason);
+    this.showLoading();
   }
 
   // Another plane of the same stack is shown without waiting for the kernel to say what is in it.
@@ -314,6 +339,11 @@ class Explorer {
     if (view >= 0 && view < this.model.get("images").length) this.request({ view });
   }
 
+  stepPlane(by) {
+    const z = this.choice().z + by;
+    if (z >= 0 && z < this.scene.n_planes) this.request({ z });
+  }
+
   // ---- cells and their stories -----------------------------------------------------------------
 
   // Know the row of the story by the label of a cell.
@@ -333,11 +363,11 @@ class Explorer {
     const focused = kinds.contains(document.activeElement) && document.activeElement.dataset.kind;
     kinds.replaceChildren();
     const { words } = this.data.story;
-    for (const [kind, { sign, says }] of Object.entries(KINDS)) {
+    for (const [kind, says] of Object.entries(KINDS)) {
       const title = TRUTH_WORDS[words[kind]] ?? says;
       const chip = button(`cre-chip cre-chip-${kind}`, "", { "data-kind": kind, title });
       chip.append(
-        make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, sign),
+        make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, SIGNS[kind]),
         `${words[kind]} `,
         make("b", "", {}, grouped(this.scene.kinds[kind] ?? 0)),
       );

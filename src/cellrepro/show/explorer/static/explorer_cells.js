@@ -2,14 +2,14 @@
 //
 // A story `s` is a table by columns, see `OpenView.story` in view.py; each of its rows is a change.
 
-// Each kind of change: its sign for those who see no colours, its colour, and what it says.
+// What each kind of change says; its sign for those who see no colours stands in SIGNS.
 const KINDS = {
-  lost: { sign: "\u2212", colour: "only_a", says: "a cell of A that B does not have" },
-  gained: { sign: "+", colour: "only_b", says: "a cell of B that A does not have" },
-  split: { sign: "1\u2192n", colour: "other_object", says: "one cell of A is several of B" },
-  merged: { sign: "n\u21921", colour: "other_object", says: "several cells of A are one of B" },
-  moved: { sign: "\u2248", colour: "", says: "in both, but its place or outline changed" },
-  kept: { sign: "=", colour: "", says: "the same cell in both" },
+  lost: "a cell of A that B does not have",
+  gained: "a cell of B that A does not have",
+  split: "one cell of A is several of B",
+  merged: "several cells of A are one of B",
+  moved: "in both, but its place or outline changed",
+  kept: "the same cell in both",
 };
 
 // What the words for lost and gained say where A or B is the ground truth.
@@ -102,6 +102,11 @@ function storyElements(story, row, short) {
   return [title, facts];
 }
 
+// People count planes from 1, arrays from 0.
+function planeText(z) {
+  return `plane ${Math.round(z) + 1}`;
+}
+
 // Pairs of name and text.
 function storyFacts(story, row, { a, b }) {
   const facts = [];
@@ -120,10 +125,10 @@ function storyFacts(story, row, { a, b }) {
     facts.push(["area", `${signed(areaB - areaA)} ${unit} (${relative})`]);
     facts.push(["IoU", story.iou[row].toFixed(3)]);
   }
-  const coordinates = position.map((value) => value.toFixed(1)).join(", ");
-  facts.push([`centre (${isStack ? "z, y, x" : "y, x"})`, coordinates]);
-  const cuts = story.cut_between[row].map((planes) => planes.join(" and "));
-  if (cuts.length) facts.push(["cut between", `planes z ${cuts.join("; ")}`]);
+  const [y, x] = position.slice(-2).map((value) => value.toFixed(1));
+  facts.push(["centre", `${isStack ? `${planeText(position[0])}, ` : ""}y ${y}, x ${x}`]);
+  const cuts = story.cut_between[row].map(([above, below]) => `${above + 1} and ${below + 1}`);
+  if (cuts.length) facts.push(["cut between", `planes ${cuts.join("; ")}`]);
   if (story.moved[row] !== null) facts.push(["moved by", `${story.moved[row].toFixed(2)} px`]);
   if (story.runs && story.runs[row] !== null) {
     const n = story.runs[row];
@@ -269,6 +274,6 @@ function cellNumbers(story, row) {
 }
 
 function badge(kind, word) {
-  const sign = make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, KINDS[kind].sign);
+  const sign = make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, SIGNS[kind]);
   return make("span", "cre-badge", {}, sign, word);
 }

@@ -158,8 +158,14 @@ function keys(explorer) {
     () => explorer.chooseMode(mode),
   ]);
   const zoomBy = (factor) => explorer.zoomTo(explorer.view.zoom * factor);
+  // Of a flat image these keys scroll the page, as everywhere.
+  const ofPlanes = {
+    PageUp: () => explorer.stepPlane(-1),
+    PageDown: () => explorer.stepPlane(1),
+  };
   return {
     ...Object.fromEntries(modes),
+    ...(explorer.scene.n_planes > 1 ? ofPlanes : {}),
     ArrowLeft: () => explorer.panBy(stepX, 0),
     ArrowRight: () => explorer.panBy(-stepX, 0),
     ArrowUp: () => explorer.panBy(0, stepY),

@@ -124,7 +124,8 @@ function legend(parts) {
   const opacity = make("label", "cre-opacity-row", {}, "opacity", parts.opacity);
   const image = box("image", area("image"), "image");
   const patterns = box("patterns", area("patterns"), "patterns");
-  const picture = make("div", "cre-picture", {}, image, patterns, opacity);
+  parts.contrast = make("p", "cre-hint cre-contrast");
+  const picture = make("div", "cre-picture", {}, image, patterns, opacity, parts.contrast);
   return make("div", "cre-legend", {}, outlines, pixels, picture, parts.votes);
 }
 
@@ -198,6 +199,7 @@ const HELP = [
   ["T H", "truth, patterns"],
   ["X", "exchange A and B"],
   [", .", "image"],
+  ["Page \u2191 \u2193", "plane of a stack"],
   ["Esc", "nothing chosen"],
 ];
 

@@ -2,18 +2,50 @@
 
 const CATEGORIES = ["background", "agree", "only_a", "only_b", "other_object"];
 
-// Same rule as `grey_image` in figures/pixels.py.
-function grey(values, { shape, low, high }) {
-  const channels = shape[2];
-  const result = new Uint8Array(shape[0] * shape[1]);
-  for (let p = 0, i = 0; p < result.length; p++) {
-    let sum = 0;
-    for (let c = 0; c < channels; c++, i++) {
-      sum += Math.min(1, Math.max(0, (values[i] - low[c]) / (high[c] - low[c])));
+// The picture of an image: its channels, each stretched and in its colour, added up. Same rule as
+// `shown_image` in figures/pixels.py.
+function coloured(values, { shape, low, high }, channels) {
+  const [rows, columns, nChannels] = shape;
+  const layer = new Layer();
+  const pixels = layer.cleared(columns, rows);
+  const colours = Object.values(channels).map((hex) => {
+    const number = parseInt(hex.slice(1), 16);
+    return [number >> 16, (number >> 8) & 255, number & 255];
+  });
+  const share = (i, c) => Math.min(1, Math.max(0, (values[i + c] - low[c]) / (high[c] - low[c])));
+  for (let p = 0, i = 0; p < pixels.length; p++, i += nChannels) {
+    if (nChannels === 1) {
+      pixels[p] = 0xff000000 | (Math.floor(share(p, 0) * 255 + 0.5) * 0x010101); // half the time
+      continue;
     }
-    result[p] = Math.floor((sum / channels) * 255 + 0.5);
+    let red = 0.5;
+    let green = 0.5;
+    let blue = 0.5;
+    for (let c = 0; c < colours.length; c++) {
+      const part = share(i, c);
+      red += part * colours[c][0];
+      green += part * colours[c][1];
+      blue += part * colours[c][2];
+    }
+    pixels[p] =
+      0xff000000 | (Math.min(255, blue) << 16) | (Math.min(255, green) << 8) | Math.min(255, red);
   }
-  return result;
+  layer.finish();
+  return layer;
+}
+
+// Between which values the channels are stretched, and in which colour each is shown.
+function contrastText({ shape, low, high, offset, step, exact }, names) {
+  const value = (stored) => {
+    const number = offset + stored * step;
+    return grouped(exact ? Math.round(number) : Number(number.toPrecision(3)));
+  };
+  const span = (c) => `${value(low[c])} to ${value(high[c])}`;
+  const said = "(percentiles 1 and 99)";
+  if (shape[2] === 1) return `contrast ${span(0)} ${said}`;
+  const channels = names.map((name, c) => `channel ${c + 1} ${name}, ${span(c)}`).join("; ");
+  const rest = shape[2] > names.length ? `; the other ${shape[2] - names.length} are not shown` : "";
+  return `${channels} ${said}${rest}`;
 }
 
 // A colour as ImageData stores it, read as one little-endian 32-bit number.
@@ -204,18 +236,17 @@ function paintNumbers(layer, values, { view, columns, width, height, colours }) 
 
 // Smaller copies of a picture, each half as large, until a side would fall below 256 pixels:
 // shrinking four million pixels anew at every step of a slider would take too long.
-function halved(values, rows, columns) {
-  const levels = [{ layer: wholePicture(values, rows, columns), share: 1 }];
-  while (Math.min(rows, columns) >= 512) {
-    const [smallRows, smallColumns] = [rows >> 1, columns >> 1];
-    const small = new Uint8Array(smallRows * smallColumns);
-    for (let y = 0, p = 0; y < smallRows; y++) {
-      for (let x = 0, q = 2 * y * columns; x < smallColumns; x++, p++, q += 2) {
-        small[p] = (values[q] + values[q + 1] + values[q + columns] + values[q + columns + 1]) / 4;
-      }
-    }
-    [values, rows, columns] = [small, smallRows, smallColumns];
-    levels.push({ layer: wholePicture(values, rows, columns) });
+function halved(whole) {
+  const levels = [whole];
+  let { width, height } = whole.canvas;
+  while (Math.min(width, height) >= 512) {
+    const larger = levels.at(-1).canvas;
+    const small = new Layer();
+    width >>= 1;
+    height >>= 1;
+    Object.assign(small.canvas, { width, height });
+    small.context.drawImage(larger, 0, 0, width, height); // smoothed: the mean of four pixels
+    levels.push(small);
   }
   return levels;
 }
@@ -228,7 +259,7 @@ function paintPicture(layer, levels, { view, columns, rows, width, height }) {
     layer.context.imageSmoothingEnabled = true;
     layer.context.imageSmoothingQuality = "medium";
     layer.context.drawImage(
-      levels[wanted].layer.canvas,
+      levels[wanted].canvas,
       view.offsetX,
       view.offsetY,
       columns * view.scale,
@@ -236,7 +267,7 @@ function paintPicture(layer, levels, { view, columns, rows, width, height }) {
     );
     return;
   }
-  const whole = levels[0].layer.pixels;
+  const whole = levels[0].pixels;
   const xs = sampling(width, 0, view.offsetX, view.scale, columns);
   const ys = sampling(height, 0, view.offsetY, view.scale, rows);
   const pixels = layer.cleared(width, height);
@@ -251,14 +282,6 @@ function paintPicture(layer, levels, { view, columns, rows, width, height }) {
     }
   }
   layer.finish();
-}
-
-function wholePicture(values, rows, columns) {
-  const layer = new Layer();
-  const pixels = layer.cleared(columns, rows);
-  for (let p = 0; p < values.length; p++) pixels[p] = 0xff000000 | (values[p] * 0x010101);
-  layer.finish();
-  return layer;
 }
 
 // The image value as it was given: exact for integers, four digits for quantised numbers.

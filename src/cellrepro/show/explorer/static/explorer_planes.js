@@ -3,6 +3,10 @@
 
 const ARRAYS = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array };
 const UNPACKED_PLANES = 30; // in memory at a time; others are unpacked again, not sent again
+const PATIENCE_MS = 15_000; // with a kernel that does not answer
+const NO_ANSWER =
+  "The kernel has not answered for 15 seconds: it is busy with another cell, or it has ended. What " +
+  "you chose is shown when it answers; after a restart, run this cell again.";
 
 // The planes of one model, shared by all its views on the page. Those that came with the model
 // stay, as a saved page has no kernel to ask; of those that were asked for, the last ones used stay,
@@ -42,6 +46,7 @@ class Planes {
     const plane = await this.packedPlane(name);
     const values = this.unpacked.get(name) ?? unpacked(plane);
     useLast(this.unpacked, name, values);
+    values.catch(() => this.unpacked.delete(name)); // what failed is tried anew
     const oldNames = [...this.unpacked.keys()].slice(0, -UNPACKED_PLANES);
     for (const oldName of oldNames) this.unpacked.delete(oldName);
     return { ...plane, values: await values };
@@ -57,10 +62,12 @@ class Planes {
       return received;
     }
     if (!this.waiting.has(name)) this.ask(name);
+    const waiting = this.waiting.get(name);
     try {
-      return await this.waiting.get(name).promise;
+      return await waiting.promise;
     } finally {
-      this.waiting.delete(name);
+      clearTimeout(waiting.patience);
+      if (this.waiting.get(name) === waiting) this.waiting.delete(name);
     }
   }
 
@@ -69,6 +76,7 @@ class Planes {
     const waiting = {};
     waiting.promise = new Promise((resolve, reject) => Object.assign(waiting, { resolve, reject }));
     this.waiting.set(name, waiting);
+    waiting.patience = setTimeout(() => waiting.reject(new Error(NO_ANSWER)), PATIENCE_MS);
     if (this.asked === undefined) {
       this.asked = [];
       queueMicrotask(() => {
