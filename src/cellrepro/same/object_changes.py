@@ -291,11 +291,12 @@ def _wholes_with_parts(
     n_parts = np.bincount(wholes.objects[pairs], minlength=n_wholes)
     n_covered = np.bincount(wholes.objects[pairs], pixels[pairs], minlength=n_wholes)
     is_cut = (n_parts >= 2) & (n_covered >= _LEAST_COVERED * wholes.areas)
+    by_whole = pairs[np.argsort(wholes.objects[pairs], kind="stable")]
+    pairs_of_each = np.split(by_whole, np.cumsum(n_parts)[:-1])
     for whole in np.flatnonzero(is_cut):
-        of_whole = pairs[wholes.objects[pairs] == whole]
         yield _CutObject(
             whole=np.array([whole]),
-            parts=np.sort(parts.objects[of_whole]),
+            parts=np.sort(parts.objects[pairs_of_each[whole]]),
             n_covered=int(n_covered[whole]),
         )
 
