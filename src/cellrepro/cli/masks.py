@@ -259,7 +259,7 @@ def check_baseline(
         float | None, Option(help="differing pixels per million, in any image")
     ] = None,
     max_changed: Annotated[
-        float | None, Option(help="share of cells without a match, 0 to 1")
+        str | None, Option(metavar="SHARE", help="share of cells without a match: 0.05 or 5%")
     ] = None,
     max_lost: Annotated[int | None, Option(help="cells of the baseline that are gone")] = None,
     store: StoreOption = defaults.STORE,

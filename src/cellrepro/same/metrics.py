@@ -33,6 +33,7 @@ from cellrepro.same.scores import (
     shared_pixels,
 )
 from cellrepro.same.verdicts import Verdict
+from cellrepro.words import place_text
 
 # Written out: arange(0.5, 1, 0.05) holds 0.6000000000000001, which an IoU of 3/5 fails.
 THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
@@ -69,6 +70,9 @@ class MaskComparison(Result):
         Differing pixels per million.
     verdict : Verdict
         Never ``within-spread``, which takes more than two images to know.
+    same_numbering : bool
+        Whether what is one number on one side is one number on the other; else the verdict is
+        ``different``, even where all outlines are equal.
     by_plane : bool
         Whether every plane was compared by itself, as numbers of one side begin anew in each.
     numbering_a, numbering_b : {"apart", "through", "anew"}
@@ -76,7 +80,7 @@ class MaskComparison(Result):
         they begin anew.
     n_shared_a, n_shared_b : int
         Numbers of each side that name several objects which do not touch. These count by
-        themselves, and the verdict is ``different``.
+        themselves.
     objects : tuple of ObjectChange
         What became of every object; each is in exactly one change.
     kinds : Counter of str
@@ -143,6 +147,7 @@ class MaskComparison(Result):
     n_differing: int
     ppm: float
     verdict: Verdict
+    same_numbering: bool
     by_plane: bool
     numbering_a: Numbering
     numbering_b: Numbering
@@ -182,8 +187,8 @@ class MaskComparison(Result):
         """A row for every object that is not kept."""
         return [
             {
-                "what": str(change.kind),
-                "centre (px)": ", ".join(f"{position:.0f}" for position in change.position),
+                "what": change.kind.in_words,
+                "centre (px)": place_text(change.position, self.shape),
                 "IoU": f"{change.iou:.3f}",
                 "area A (px)": change.area_a,
                 "area B (px)": change.area_b,
@@ -272,6 +277,7 @@ def compare_masks(a: ArrayLike, b: ArrayLike) -> MaskComparison:
         n_differing=n_differing,
         ppm=1e6 * ratio(n_differing, pair.a.image.size),
         verdict=_verdict(pair, n_differing),
+        same_numbering=pair.numbers_mean_the_same,
         by_plane=pair.by_plane,
         numbering_a=pair.a.numbering,
         numbering_b=pair.b.numbering,

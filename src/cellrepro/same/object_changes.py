@@ -48,6 +48,11 @@ class ObjectKind(StrEnum):
     SPLIT = "split"
     MERGED = "merged"
 
+    @property
+    def in_words(self) -> str:
+        """The word for people: what counts as moved mostly overlaps less, and did not move."""
+        return "shifted or reshaped" if self is ObjectKind.MOVED else str(self)
+
 
 class ObjectChange(NamedTuple):
     """What became of one object, or of the objects that one split into or was merged from.
@@ -91,8 +96,8 @@ class ObjectChange(NamedTuple):
 
     @property
     def cuts(self) -> str:
-        """The planes between which it is cut, as text: "z 3 | 4"; empty if none."""
-        return ", ".join(f"z {z} | {after}" for z, after in self.cut_between)
+        """The planes between which it is cut, from 1, as text: "planes 4 | 5"; empty if none."""
+        return ", ".join(f"planes {z + 1} | {after + 1}" for z, after in self.cut_between)
 
 
 def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
