@@ -232,9 +232,8 @@ def _straight_cuts(masks: str) -> Reply:
     labels = read_labels(masks)
     borders = straight_borders(labels)
     n_objects = int(canonical(labels).max(initial=0))
-    return Reply(
-        cuts_answer(masks, borders, n_objects=n_objects), code_for(bool(borders) or not n_objects)
-    )
+    answer = cuts_answer(masks, borders, n_objects=n_objects, is_stack=labels.ndim == 3)
+    return Reply(answer, code_for(bool(borders) or not n_objects))
 
 
 @verb("save", group=baseline)
