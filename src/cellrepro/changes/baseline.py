@@ -320,13 +320,15 @@ class _Measure(NamedTuple):
 
     def beyond(self, limit: float) -> str:
         """Say that it is beyond a limit, with as many decimals as that takes."""
-        words = self.in_words
-        if limit < self.value < 1.01 * limit:
-            value = self.value * self.factor
+        number, _, rest = self.in_words.partition(self.unit)
+        value = self.value * self.factor
+        rounded = number.replace(" ", "")
+        shown_limit = limit * self.factor
+        if not (rounded.replace(".", "").isdigit() and float(rounded) > shown_limit):
             decimals = (f"{value:.{n}f}" for n in range(16))
-            number = next((text for text in decimals if float(text) > limit * self.factor), value)
-            words = f"{number} {self.unit}{words.partition(self.unit)[2]}"
-        return f"{words}, at most {limit:.15g}"
+            number = next((text for text in decimals if float(text) > shown_limit), repr(value))
+            number += " "
+        return f"{number}{self.unit}{rest}, at most {limit:.15g}"
 
 
 def _judged(

@@ -244,8 +244,10 @@ def label_notes(
         yield _reading_note(result, a, b)
     change = None
     if result.verdict != Verdict.IDENTICAL:
-        of_b = number_change(labels_a, labels_b, n_shared=result.n_shared_b)
-        of_a = number_change(labels_b, labels_a, n_shared=result.n_shared_a)
+        n_a = result.n_shared_a
+        n_b = result.n_shared_b
+        of_b = number_change(labels_a, labels_b, n_shared_a=n_a, n_shared_b=n_b)
+        of_a = number_change(labels_b, labels_a, n_shared_a=n_b, n_shared_b=n_a)
         if of_b is not None:
             change = of_b.text(a, b)
         elif of_a is not None:

@@ -109,16 +109,18 @@ class _Partners:
         return n >= _LEAST_NUMBERS and n >= _LEAST_SHARE * len(self.numbers)
 
 
-def number_change(a: _Labels, b: _Labels, *, n_shared: int) -> NumberChange | None:
+def number_change(
+    a: _Labels, b: _Labels, *, n_shared_a: int, n_shared_b: int
+) -> NumberChange | None:
     """Find the rule by which the numbers of one label image became those of another.
 
     Parameters
     ----------
     a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
         Of one shape; 0 is background.
-    n_shared : int
-        Numbers of b that name several objects which do not touch; without them a factor below 1
-        is taken for numbers given anew.
+    n_shared_a, n_shared_b : int
+        Numbers of each that name several objects which do not touch. Without them in b a factor
+        below 1 is taken for numbers given anew; with them in a it was b from which a was made.
 
     Returns
     -------
@@ -132,9 +134,9 @@ def number_change(a: _Labels, b: _Labels, *, n_shared: int) -> NumberChange | No
         return None
     rules = (
         _wrapped(partners, n_bits=8 * b.dtype.itemsize),
-        _cut(partners, largest=int(b.max(initial=0)), n_shared=n_shared),
+        _cut(partners, largest=int(b.max(initial=0)), n_shared=n_shared_b),
         _moved(partners),
-        _scaled(partners, n_shared),
+        _scaled(partners, n_shared_a=n_shared_a, n_shared_b=n_shared_b),
     )
     return next(itertools.chain(*rules), None)
 
@@ -181,8 +183,8 @@ def _wrapped(partners: _Partners, *, n_bits: int) -> Iterator[NumberChange]:
 def _cut(partners: _Partners, *, largest: int, n_shared: int) -> Iterator[NumberChange]:
     numbers = partners.numbers
     stopped = (numbers > largest) & (partners.values == largest)
-    # Without either, cells with the last numbers may have been joined.
-    is_usual = largest in _LIMITS or n_shared > 0
+    # Without either, cells with the last numbers may have been joined, or all of a foreground.
+    is_usual = largest in _LIMITS or (n_shared > 0 and largest > FEW_NUMBERS)
     if is_usual and stopped.any() and partners.follow(np.minimum(numbers, largest)):
         yield NumberChange("stopped", largest)
     for limit in _LIMITS:
@@ -207,9 +209,9 @@ def _moved(partners: _Partners) -> Iterator[NumberChange]:
         yield NumberChange("exchanged", added)
 
 
-def _scaled(partners: _Partners, n_shared: int) -> Iterator[NumberChange]:
+def _scaled(partners: _Partners, *, n_shared_a: int, n_shared_b: int) -> Iterator[NumberChange]:
     numbers = partners.numbers
-    if partners.background or len(numbers) < _LEAST_SCALED:
+    if partners.background or len(np.unique(partners.values)) < _LEAST_SCALED:
         return
     # The median is not moved by cells that changed; values that are 0 may be lost.
     is_there = partners.values > 0
@@ -218,8 +220,8 @@ def _scaled(partners: _Partners, n_shared: int) -> Iterator[NumberChange]:
     upper = numbers >= np.median(numbers[is_there])
     factor = float(np.median(partners.values[is_there & upper] / numbers[is_there & upper]))
     is_near = np.abs(partners.values - factor * numbers) <= 1
-    grows = factor >= 1.5
-    shrinks = factor < 1 and n_shared > 0
+    grows = factor >= 1.5 and not n_shared_a
+    shrinks = factor < 1 and n_shared_b > 0
     if (grows or shrinks) and np.mean(is_near) >= _LEAST_SHARE:
         lost = numbers[~is_there & (factor * numbers < 1)]
         yield NumberChange("scaled", factor, tuple(lost.tolist()))
