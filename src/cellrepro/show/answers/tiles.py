@@ -129,7 +129,7 @@ def tiles_answer(dependence: TileDependence) -> Answer[TilesDocument]:
 
 
 def cuts_answer(
-    name: str, cuts: Sequence[StraightBorder], *, n_objects: int, is_stack: bool
+    name: str, cuts: Sequence[StraightBorder], *, n_objects: int, is_stack: bool = False
 ) -> Answer[CutsDocument]:
     """Answer with the straight cuts in one label image.
 
