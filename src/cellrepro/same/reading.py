@@ -139,19 +139,11 @@ def _told_apart(side: ReadSide, other: ReadSide, suspects: Integers) -> ReadSide
     """
     if not len(suspects):
         return side
-    n_pieces_of_suspects = len(
-        _values_of_pieces(np.where(np.isin(side.image, suspects), side.image, 0))
-    )
+    pieces = pieces_that_touch(np.where(np.isin(side.image, suspects), side.image, 0))
+    n_pieces_of_suspects = int(pieces.max(initial=0))
     if n_pieces_of_suspects == len(suspects):
         return side
     return _with_pieces_as_objects(side, other)
-
-
-def _values_of_pieces(image: NDArray[np.integer]) -> Integers:
-    pieces = pieces_that_touch(image)
-    values = np.zeros(int(pieces.max(initial=0)) + 1, np.int64)
-    values[pieces.ravel()] = image.ravel()
-    return values[1:]
 
 
 class _Outline(NamedTuple):
