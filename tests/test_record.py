@@ -215,3 +215,9 @@ def test_a_copy_works_beside_a_script(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("", "")
     assert read(tmp_path / "a_masks.json")["arguments"]["passed"] == {"diameter": 12}
+
+
+@pytest.mark.parametrize("masks", [np.array([[1.7]]), np.array([[-1]]), np.array([[2**32]])])
+def test_what_is_no_label_image_has_no_digest(masks):
+    with pytest.raises(ValueError, match=r"masks (of dtype|hold numbers)"):
+        masks_digest(masks)

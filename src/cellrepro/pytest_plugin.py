@@ -34,7 +34,7 @@ def cellrepro_baseline() -> Callable[..., BaselineCheck]:
         masks: str | Path | np.ndarray | Mapping[str, np.ndarray],
         *,
         max_ppm: float | None = None,
-        max_changed: float | None = None,
+        max_changed: float | str | None = None,
         max_lost: int | None = None,
         store: str | Path = defaults.STORE,
     ) -> BaselineCheck:

@@ -141,12 +141,24 @@ def masks_digest(masks: Array) -> str:
         64 digits in lower-case hex: of the shape, as Python writes it, and the labels as
         little-endian 32-bit integers in C order.
 
+    Raises
+    ------
+    ValueError
+        If they are no whole numbers from 0 to 4294967295.
+
     Examples
     --------
     >>> a = np.array([[0, 1], [2, 2]])
     >>> masks_digest(a.astype(np.uint16)) == masks_digest(a.astype(np.int64))
     True
     """
+    if masks.dtype.kind not in "iu":
+        raise ValueError(f"masks of dtype {masks.dtype} are no label image; expected integers")
+    lowest, highest = (int(masks.min()), int(masks.max())) if masks.size else (0, 0)
+    if lowest < 0 or highest >= 2**32:
+        raise ValueError(
+            f"masks hold numbers from {lowest} to {highest}; expected 0 to {2**32 - 1}"
+        )
     digest = hashlib.sha256(str(masks.shape).encode())
     digest.update(np.ascontiguousarray(masks, dtype="<u4").data)
     return digest.hexdigest()

@@ -134,6 +134,25 @@ def pixels_text(ppm: float) -> str:
     return f"{share_text(ppm / 1e6)} of the pixels ({ppm_text(ppm)})"
 
 
+def place_text(position: Sequence[float], shape: Sequence[int] = ()) -> str:
+    """Say where a centroid lies, as it is found in a viewer: planes count from 1.
+
+    Parameters
+    ----------
+    position : sequence of float
+        (y, x) or (z, y, x) in pixels, from 0.
+    shape : sequence of int
+        Of the image; of a stack it says how many planes there are.
+
+    >>> place_text((12.2, 31.0)), place_text((3.4, 8.0, 9.0), (7, 64, 64))
+    ('y 12, x 31', 'plane 4 of 7, y 8, x 9')
+    """
+    *planes, y, x = position
+    of_all = f" of {shape[0]}" if len(shape) == 3 else ""
+    parts = [f"plane {round(z) + 1}{of_all}" for z in planes]
+    return ", ".join([*parts, f"y {y:.0f}", f"x {x:.0f}"])
+
+
 def span(low: str, high: str) -> str:
     """Both ends of a range as a sentence has them; the one value where they read alike.
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -230,3 +231,46 @@ def test_quantised_tensors_of_other_scales_differ():
     assert torch.equal(a.int_repr(), b.int_repr())
     assert same_bits(a, a.clone())
     assert not same_bits(a, b)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([0.0], [-0.0], False),
+        ([NAN], [NAN], True),
+        ((1.0, [2.0, NAN]), (1.0, [2.0, NAN]), True),
+        ({"a": 0.0}, {"a": -0.0}, False),
+        (np.array([0.0, 1.0]), np.array([-0.0, 1.0]), False),
+        (np.array([NAN]), np.array([NAN]), True),
+        (np.array([1, 2]), np.array([1, 2], np.int32), False),
+        ([torch.zeros(2)], [-torch.zeros(2)], False),
+        (np.float32(0), np.float32(-0.0), False),
+        ("a", "a", True),
+        (1, 1.0, False),
+    ],
+)
+def test_bits_of_values_that_are_no_tensors(a, b, expected):
+    assert same_bits(a, b) is expected
+
+
+def test_what_has_no_bits_is_refused():
+    class Elements:
+        def __eq__(self, other):
+            return [True]
+
+    with pytest.raises(BadInput, match="the bits of Elements cannot be compared"):
+        same_bits(Elements(), Elements())
+    with pytest.raises(BadInput, match="holds objects, which have no digest"):
+        array_digest(np.array([{}, None]))
+
+
+def test_the_digest_of_an_array_needs_no_copy_of_it():
+    array = np.zeros(20_000_000, np.uint8)
+    tracemalloc.start()
+    array_digest(array)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+    assert len({array_digest(np.zeros(shape)) for shape in ((), (0,), (1,), (2, 0))}) == 4

@@ -15,7 +15,7 @@ from cellrepro.images.image_file import read_masks
 from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.model.inference import evaluator
 from cellrepro.same.straight_borders import seam, straight_borders
-from cellrepro.show.answers.tiles import tiles_answer
+from cellrepro.show.answers.tiles import cuts_answer, tiles_answer
 from conftest import options
 from small_training import tiny
 
@@ -51,6 +51,34 @@ def test_a_planted_cut_is_found_where_it_is_and_no_other(pictured, axis, at):
     assert not seam(masks, [(axis, at)]).stands_out
     stack = np.stack([0 * planted, planted])
     assert [(one.axis, one.at) for one in straight_borders(stack)] == [(axis, at)]
+
+
+def balls(generator, shape=(16, 90, 90), n=40):
+    """Round cells of a stack, the later ones over the earlier."""
+    stack = np.zeros(shape, np.int64)
+    axes = np.indices(shape)
+    for number in range(1, n + 1):
+        centre = generator.uniform(0, shape)
+        stack[sum((a - c) ** 2 for a, c in zip(axes, centre, strict=True)) < 30] = number
+    return stack
+
+
+def test_a_stack_that_was_cut_between_planes():
+    stack = balls(np.random.default_rng(0))
+    assert straight_borders(stack) == ()
+    planted = stack.copy()
+    planted[7:] += 100 * (planted[7:] > 0)
+    (found,) = straight_borders(planted)
+    assert (found.axis, found.at, found.n_objects > 5) == ("z", 7, True)
+    (_, line) = cuts_answer("a.tif", [found], n_objects=40, is_stack=True).lines
+    assert "straight cut between planes 7 and 8" in line  # as viewers count them
+
+
+def test_cells_that_are_rectangles_are_not_cut_at_every_line():
+    wall = np.zeros((200, 200), np.int64)
+    for number, (row, column) in enumerate(np.ndindex(10, 8), 1):
+        wall[20 * row + 1 : 20 * row + 20, 25 * column + 1 : 25 * column + 25] = number
+    assert straight_borders(wall) == ()
 
 
 def test_masks_drawn_by_people_have_no_cuts():

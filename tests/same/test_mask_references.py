@@ -45,7 +45,9 @@ def made_up():
 
 def in_three_dimensions():
     generator = np.random.default_rng(1)
-    a = numbered(np.stack([ellipses(generator, 8, (24, 32)) for _ in range(3)]).repeat(2, axis=0))
+    planes = [ellipses(generator, 8, (24, 32)) for _ in range(3)]
+    objects = [np.where(plane, plane + 8 * z, 0) for z, plane in enumerate(planes)]
+    a = numbered(np.stack(objects).repeat(2, axis=0))
     b = np.roll(a, 1, axis=2)
     b[0] = 0
     return a, numbered(b)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from cellrepro.errors import BadInput
+
 _BLOCK = 2**18  # bytes of a file that are read at a time
 
 
@@ -44,10 +46,21 @@ def file_digest(path: Path) -> str:
 
 
 def array_digest(array: np.ndarray) -> str:
-    """SHA-256 of an array's dtype, shape and values in C order, whatever its layout."""
+    """SHA-256 of an array's dtype, shape and values in C order, whatever its layout.
+
+    Raises
+    ------
+    BadInput
+        If it holds objects, of which an array has the addresses only.
+    """
+    if array.dtype.hasobject:
+        raise BadInput(
+            f"an array of dtype {array.dtype} holds objects, which have no digest; expected numbers"
+        )
     little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
     digest = hashlib.sha256(f"{little_endian.dtype.str}{array.shape}".encode())
-    digest.update(np.ascontiguousarray(little_endian).tobytes())
+    # A view of its bytes: a copy of them would need the memory of the array once more.
+    digest.update(np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

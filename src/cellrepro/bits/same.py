@@ -7,7 +7,10 @@ import os
 import struct
 from typing import Any
 
+import numpy as np
 import torch
+
+from cellrepro.errors import BadInput
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -40,12 +43,16 @@ def in_one_stretch(value: Any) -> bool:
 
 
 def same_bits(a: Any, b: Any) -> bool:
-    """Whether two tensors or plain values hold the same bits: NaN is NaN, 0 and -0 differ."""
+    """Whether two values hold the same bits: NaN is NaN, 0 and -0 differ.
+
+    Tensors, arrays, numbers and other plain values, and lists, tuples and dictionaries of them.
+    What cannot be told, such as an object that compares element by element, is refused.
+    """
     dense = in_one_stretch(a) and in_one_stretch(b)
     if dense and a.dtype is b.dtype and a.shape == b.shape and a.stride() == b.stride():
         return _memcmp(a.data_ptr(), b.data_ptr(), a.nbytes) == 0
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return type(a) is type(b) and _plain_bits(a) == _plain_bits(b)
+        return type(a) is type(b) and _same_plain_bits(a, b)
     if not _same_kind(a, b) or a.device != b.device:
         return False
     x, y = parts(a), parts(b)
@@ -88,11 +95,31 @@ def _same_kind(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.is_nested or a.shape == b.shape  # a nested tensor has no shape of its own
 
 
-def _plain_bits(value: Any) -> Any:
-    """A number's bits, anything else as it is."""
-    if isinstance(value, float | complex):
-        return struct.pack("dd", value.real, value.imag)
-    return value
+def _same_plain_bits(a: Any, b: Any) -> bool:
+    """Whether two values of one type that is no tensor hold the same bits."""
+    if isinstance(a, float | complex):
+        return struct.pack("dd", a.real, a.imag) == struct.pack("dd", b.real, b.imag)
+    if isinstance(a, np.ndarray | np.generic):
+        return _same_array_bits(np.asarray(a), np.asarray(b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same_bits(a[name], b[name]) for name in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same_bits, a, b))
+    equal = a == b
+    if not isinstance(equal, bool):
+        raise BadInput(
+            f"the bits of {type(a).__name__} cannot be compared; expected a tensor, an array, a "
+            "plain value, or a list, tuple or dictionary of these"
+        )
+    return equal
+
+
+def _same_array_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.dtype.hasobject:
+        return all(map(same_bits, a.ravel().tolist(), b.ravel().tolist()))
+    return a.tobytes() == b.tobytes()
 
 
 def parts(tensor: torch.Tensor) -> list[Any] | None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.asked import defaults
+from cellrepro.changes.comparison import label_notes
 from cellrepro.changes.named import MaskReaders, masks_of
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
@@ -79,6 +80,10 @@ class BaselineCheck(Result):
         Those that changed at all, most first.
     hidden : tuple of Cell
         Cells of which any one could vanish within the limits, smallest first.
+    all_hidden : bool
+        Whether all cells together could: masks without any would pass.
+    notes : tuple of str
+        How masks were read, and what was done to their numbers, with the image.
     """
 
     ok: bool
@@ -89,6 +94,8 @@ class BaselineCheck(Result):
     limits: Limits
     cells: tuple[ChangedCell, ...]
     hidden: tuple[Cell, ...]
+    all_hidden: bool
+    notes: tuple[str, ...]
 
     def sentence(self) -> str:
         """Say whether the limits are kept, how far the masks are apart, and what is broken."""
@@ -102,7 +109,7 @@ class BaselineCheck(Result):
         return [
             {
                 "image": image,
-                "became": str(change.kind),
+                "became": change.kind.in_words,
                 "labels in the baseline": ", ".join(map(str, change.labels_a)),
                 "labels now": ", ".join(map(str, change.labels_b)),
                 "IoU": f"{change.iou:.3f}",
@@ -116,7 +123,7 @@ def check_baseline(
     masks: str | Path | np.ndarray | Mapping[str, np.ndarray],
     *,
     max_ppm: float | None = None,
-    max_changed: float | None = None,
+    max_changed: float | str | None = None,
     max_lost: int | None = None,
     store: str | Path = defaults.STORE,
 ) -> BaselineCheck:
@@ -130,9 +137,9 @@ def check_baseline(
         A mask file, a folder, a run, or label images in memory, (Y, X) or (Z, Y, X), by image. One
         image is held to the only one of a baseline, whatever it is called.
     max_ppm : float, optional
-        Differing pixels per million of any one image.
-    max_changed : float, optional
-        Share of the cells of both sides without a match at IoU 0.5.
+        Differing pixels per million of any one image, 0 to 1 000 000.
+    max_changed : float or str, optional
+        Share of the cells of both sides without a match at IoU 0.5, 0 to 1 or as ``"5 %"``.
     max_lost : int, optional
         Cells of the baseline without a counterpart. Without any of the three limits those of the
         baseline count; if one is given, the others are not held to.
@@ -147,13 +154,11 @@ def check_baseline(
     Raises
     ------
     BadInput
-        If a limit is no number of at least 0, or no image of the baseline can be compared.
+        If a limit is no number of its range, or no image of the baseline can be compared.
     """
     baseline = baseline_file.read(Path(file))
     limits = _limits_from(max_ppm, max_changed, max_lost) or baseline.record.get("limits", {})
-    for name, value in limits.items():
-        if not 0 <= value < math.inf:
-            raise BadInput(f"{name} is {value}; expected a number of at least 0")
+    _refuse_no_limits(limits)
     expected_names = list(baseline.record["images"])
     actual = _readers(masks, Store(store))
     if len(actual) == len(expected_names) == 1:  # whatever the file is called
@@ -167,13 +172,47 @@ def check_baseline(
     if not comparison.results:
         raise BadInput("; ".join(comparison.problems))
     broken = [f"no masks of {some(missing)}"] if missing else []
+    added = [name for name in actual if name not in expected_names]
+    if added:
+        broken.append(
+            f"there are masks of {some(added)}, which the baseline does not hold: compare the "
+            "images of the baseline alone, or save a new one"
+        )
     broken += comparison.problems
     return _judged(comparison, broken, limits)
 
 
-def _limits_from(max_ppm: float | None, max_changed: float | None, max_lost: int | None) -> Limits:
-    limits = {"max_ppm": max_ppm, "max_changed": max_changed, "max_lost": max_lost}
+def _limits_from(
+    max_ppm: float | None, max_changed: float | str | None, max_lost: int | None
+) -> Limits:
+    share = _share(max_changed) if isinstance(max_changed, str) else max_changed
+    limits = {"max_ppm": max_ppm, "max_changed": share, "max_lost": max_lost}
     return {name: value for name, value in limits.items() if value is not None}
+
+
+def _share(text: str) -> float:
+    """A share as its user writes it: 0.05, 5 % or 5%."""
+    number = text.strip().removesuffix("%")
+    try:
+        return float(number) / (100 if number != text.strip() else 1)
+    except ValueError as error:
+        raise BadInput(f"max_changed is {text!r}; expected {_RANGES['max_changed'][1]}") from error
+
+
+_RANGES: Mapping[str, tuple[float, str]] = {
+    "max_ppm": (1e6, "differing pixels per million, a number from 0 to 1000000"),
+    "max_changed": (1, "a share of the cells, a number from 0 to 1 or as in '5 %', which is 0.05"),
+    "max_lost": (2**63, "cells, a whole number of at least 0"),
+}
+"""The largest value of each limit, and what it is."""
+
+
+def _refuse_no_limits(limits: Limits) -> None:
+    for name, value in limits.items():
+        most, expected = _RANGES[name]
+        is_whole = name != "max_lost" or value == round(value)
+        if not (0 <= value <= most and is_whole):
+            raise BadInput(f"{name} is {value:.15g}; expected {expected}")
 
 
 def _readers(
@@ -197,13 +236,16 @@ class _ImageOfBaseline:
     result : MaskComparison or None
         None where the image has no other masks, or they cannot be compared.
     problem : str
-        Why they cannot be compared; else empty.
+        Why they cannot be compared, or are no such masks though no pixel differs; else empty.
+    notes : tuple of str
+        How the two were read.
     """
 
     n_pixels: int
     cells: tuple[Cell, ...]
     result: MaskComparison | None = None
     problem: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -245,17 +287,48 @@ def _compare_image(
     if read_actual is None:
         return image
     try:
-        return replace(image, result=compare_masks(expected, read_actual()))
+        actual = read_actual()
+        result = compare_masks(expected, actual)
     except BadInput as error:
         return replace(image, problem=f"the masks of {name} cannot be compared: {error}")
+    notes = tuple(label_notes(expected, actual, result, a="the baseline", b="the masks"))
+    problem = ""
+    if not result.same_numbering:
+        problem = f"one number is not one cell in the baseline and in the masks of {name}"
+    return replace(image, result=result, problem=problem, notes=notes)
 
 
 class _Measure(NamedTuple):
-    """How far masks are from a baseline, as one limit counts it."""
+    """How far masks are from a baseline, as one limit counts it.
+
+    Attributes
+    ----------
+    limit_name : str
+    value : float
+    in_words : str
+    factor : float
+        By which the number in these words is larger than the value.
+    unit : str
+        Behind that number.
+    """
 
     limit_name: str
     value: float
     in_words: str
+    factor: float
+    unit: str
+
+    def beyond(self, limit: float) -> str:
+        """Say that it is beyond a limit, with as many decimals as that takes."""
+        number, _, rest = self.in_words.partition(self.unit)
+        value = self.value * self.factor
+        rounded = number.replace(" ", "")
+        shown_limit = limit * self.factor
+        if not (rounded.replace(".", "").isdigit() and float(rounded) > shown_limit):
+            decimals = (f"{value:.{n}f}" for n in range(16))
+            number = next((text for text in decimals if float(text) > shown_limit), repr(value))
+            number += " "
+        return f"{number}{self.unit}{rest}, at most {limit:.15g}"
 
 
 def _judged(
@@ -269,15 +342,15 @@ def _judged(
     changed = totals.n_unmatched / max(1, totals.n_objects)
     lost = totals.kinds[ObjectKind.LOST]
     measures = (
-        _Measure("max_ppm", ppm, f"{ppm_text(ppm)} of the pixels of {worst}"),
-        _Measure("max_changed", changed, f"{share_text(changed)} of the cells changed"),
-        _Measure("max_lost", lost, f"{amount(lost, 'cell')} lost"),
+        _Measure("max_ppm", ppm, f"{ppm_text(ppm)} of the pixels of {worst}", 1, "ppm"),
+        _Measure("max_changed", changed, f"{share_text(changed)} of the cells changed", 100, "%"),
+        _Measure("max_lost", lost, f"{amount(lost, 'cell')} lost", 1, "cell"),
     )
     broken = list(not_compared)
     for measure in measures:
         limit = limits.get(measure.limit_name, math.inf)
         if measure.value > limit:
-            broken.append(f"{measure.in_words}, at most {limit:g}")
+            broken.append(measure.beyond(limit))
     return BaselineCheck(
         ok=not broken,
         ppm=ppm,
@@ -287,6 +360,10 @@ def _judged(
         limits=limits,
         cells=_changed_cells(results),
         hidden=_hidden_cells(comparison, limits),
+        all_hidden=_passes_empty(comparison, limits),
+        notes=tuple(
+            f"{name}: {note}" for name, image in comparison.images.items() for note in image.notes
+        ),
     )
 
 
@@ -319,4 +396,13 @@ def _passes_without(cell: Cell, n_pixels: int, n_cells: int, limits: Limits) -> 
     """Whether the limits are kept if this cell is lost and nothing else changes."""
     ppm = 1e6 * (cell.area / n_pixels)
     reached = {"max_ppm": ppm, "max_changed": 1 / (2 * n_cells - 1), "max_lost": 1}
+    return all(reached[name] <= limit for name, limit in limits.items())
+
+
+def _passes_empty(comparison: _BaselineComparison, limits: Limits) -> bool:
+    """Whether the limits are kept by masks without any cell."""
+    images = comparison.images.values()
+    ppm = max(1e6 * (sum(cell.area for cell in image.cells) / image.n_pixels) for image in images)
+    n_cells = sum(len(image.cells) for image in images)
+    reached = {"max_ppm": ppm, "max_changed": 1.0, "max_lost": n_cells}
     return all(reached[name] <= limit for name, limit in limits.items())

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from cellrepro.changes.named import MaskReaders
 from cellrepro.changes.recorded_settings import NOT_OF_CELLS, SettingOfBoth
 from cellrepro.errors import BadInput
@@ -14,6 +16,14 @@ from cellrepro.images.size_factor import factor_text
 from cellrepro.results import Result, Row
 from cellrepro.same.mask_totals import MaskTotals, totals_over
 from cellrepro.same.metrics import MaskComparison, compare_masks
+from cellrepro.same.number_changes import (
+    FEW_NUMBERS,
+    background_remarks,
+    may_be_cut,
+    n_numbers,
+    number_change,
+    piece_remarks,
+)
 from cellrepro.same.state_comparison import StateComparison
 from cellrepro.same.verdicts import Verdict
 from cellrepro.same.weight_files import FileComparison
@@ -38,8 +48,6 @@ Differs = Literal[
 ]
 """What two things may differ in; ``weights-init`` is before any training, ``truth`` are scores.
 From ``optimizer`` to ``values``: what checkpoints hold beside their networks."""
-
-_FEW_OBJECTS = 16  # as a foreground map or a map of classes has
 
 
 class TwoValues(NamedTuple):
@@ -203,13 +211,92 @@ def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMas
         except BadInput as error:
             raise BadInput(f"image {name}: {error}") from error
         by_image[name] = result
-        sides = (("A", labels_a, result.n_objects_a), ("B", labels_b, result.n_objects_b))
-        for side, labels, n_objects in sides:
-            doubts = doubt(labels) if 0 < n_objects <= _FEW_OBJECTS else None
-            if doubts:
-                notes.append(f"{name}: {side} has {doubts}")
+        notes += (f"{name}: {note}" for note in label_notes(labels_a, labels_b, result))
     notes += _empty_notes(by_image)
     return ComparedMasks(by_image, tuple(notes))
+
+
+def label_notes(
+    labels_a: np.ndarray,
+    labels_b: np.ndarray,
+    result: MaskComparison,
+    *,
+    a: str = "A",
+    b: str = "B",
+) -> Iterator[str]:
+    """Say how two label images were read, and what was done to their numbers.
+
+    Parameters
+    ----------
+    labels_a, labels_b : ndarray of int, shape (Y, X) or (Z, Y, X)
+        As `cellrepro.compare_masks` took them.
+    result : MaskComparison
+        Of the two.
+    a, b : str
+        What the two are called.
+
+    Yields
+    ------
+    str
+        A sentence each, without the name of the image.
+    """
+    if result.by_plane:
+        yield _reading_note(result, a, b)
+    change = None
+    if result.verdict != Verdict.IDENTICAL:
+        n_a = result.n_shared_a
+        n_b = result.n_shared_b
+        of_b = number_change(labels_a, labels_b, n_shared_a=n_a, n_shared_b=n_b)
+        of_a = number_change(labels_b, labels_a, n_shared_a=n_b, n_shared_b=n_a)
+        if of_b is not None:
+            change = of_b.text(a, b)
+        elif of_a is not None:
+            change = of_a.text(b, a)
+    if change is not None:
+        yield change
+    for side, n_shared in ((a, result.n_shared_a), (b, result.n_shared_b)):
+        if n_shared:
+            verb = "names" if n_shared == 1 else "name"
+            yield (
+                f"{amount(n_shared, 'number')} of {side} {verb} several cells each that do not "
+                "touch; they are counted as the cells that they are on the other side"
+            )
+    if change is None:
+        n_a = n_numbers(labels_a) if result.n_shared_a else result.n_objects_a
+        n_b = n_numbers(labels_b) if result.n_shared_b else result.n_objects_b
+        for side, labels, n in ((a, labels_a, n_a), (b, labels_b, n_b)):
+            remarks = _remarks(labels, n, by_plane=result.by_plane)
+            yield from (f"{side}: {remark}" for remark in remarks)
+
+
+def _remarks(labels: np.ndarray, n: int, *, by_plane: bool) -> list[str]:
+    """What one label image of ``n`` numbers shows by itself."""
+    remarks = [*background_remarks(labels)]
+    if by_plane:
+        return remarks
+    if 0 < n <= FEW_NUMBERS:
+        doubtful = None if remarks else doubt(labels)
+        return remarks if doubtful is None else [f"it has {doubtful}"]
+    return [*remarks, *piece_remarks(labels)] if may_be_cut(labels) else remarks
+
+
+def _reading_note(result: MaskComparison, a: str, b: str) -> str:
+    """Say that planes were compared one by one, and why."""
+    numbering_of = {a: result.numbering_a, b: result.numbering_b}
+    anew = [side for side, numbering in numbering_of.items() if numbering == "anew"]
+    through = [side for side, numbering in numbering_of.items() if numbering == "through"]
+    note = (
+        f"the numbers of {joined(anew)} begin anew in each plane, so every plane was compared by "
+        f"itself: {result.n_objects_a} and {result.n_objects_b} cells in "
+        f"{amount(result.shape[0], 'plane')}"
+    )
+    if through:
+        note += (
+            f". In {through[0]} cells keep their numbers through planes, as in a stack that was "
+            f"stitched or segmented in 3-D: which planes belong to one cell only {through[0]} "
+            "says, a difference that these counts leave out"
+        )
+    return note
 
 
 def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:

@@ -20,7 +20,6 @@ from cellrepro.changes.run_log import is_run_log, log_record
 from cellrepro.changes.run_record import run_record
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.image_file import read_labels
-from cellrepro.images.label_image import doubt
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.known_weights import (
@@ -32,6 +31,7 @@ from cellrepro.model.known_weights import (
 )
 from cellrepro.results import Result, Row
 from cellrepro.same.labels import canonical
+from cellrepro.same.number_changes import number_remarks
 from cellrepro.same.state_comparison import descriptions_of
 from cellrepro.same.weight_reading import open_file
 from cellrepro.same.weight_tensors import Tensor
@@ -232,14 +232,13 @@ def _of_masks(path: Path) -> Description:
         "canonical_digest": array_digest(renumbered),
     }
     if seg is None:
-        doubtful = doubt(masks)
         record = label_image_record(path, masks)
         return Description(
             "label image",
             dtype=str(masks.dtype),
             digest=file_digest(path),
             details=details,
-            note="" if doubtful is None else f"it has {doubtful}",
+            note="; ".join(number_remarks(masks)),
             recorded=record,
             commands=recorded_commands(record),
         )

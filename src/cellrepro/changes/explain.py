@@ -8,11 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.changes.commands import Commands, commands_for
+from cellrepro.changes.comparison import label_notes
 from cellrepro.changes.conditions import CROP, MODEL, PRECISION, Condition
 from cellrepro.changes.crops import Part, in_common, part_shown, placed
 from cellrepro.changes.named import file_or_run, image_name
@@ -81,7 +83,8 @@ class Explanation(Result):
     window : Window or None
         The part of the image that alone was replayed; what was found holds for the cells in it.
     notes : tuple of str
-        What a reader has to know beyond the remarks of either side: a network that nobody recorded.
+        What a reader has to know beyond the remarks of either side: how the masks were read, a
+        network that nobody recorded.
     interrupted : bool
         Whether the user ended the replay: it holds what was found until then, or, where
         `replayed` is None, only what the files record.
@@ -116,7 +119,7 @@ class Explanation(Result):
         if self.result is None:
             return True
         n_missing = 0 if self.part is None else self.part.n_outside + self.part.n_cut
-        return self.result.n_differing + n_missing > 0
+        return self.result.n_differing + n_missing > 0 or not self.result.same_numbering
 
     @property
     def unexplained(self) -> float:
@@ -139,6 +142,10 @@ class Explanation(Result):
             return f"the two cannot be laid on each other; {self._recorded()}"
         if not self.differs:
             return "the two outline the same objects: there is nothing to explain"
+        if not self.result.n_differing and not self.result.same_numbering:
+            return (
+                "the two outline the same objects, but one number is not one object on both sides"
+            )
         n_cells = self.result.n_objects_a + self.result.n_objects_b
         differ = (
             f"{self.result.n_unmatched} of {amount(n_cells, 'cell')} of both sides have no "
@@ -267,7 +274,8 @@ def explain(
     shape = pixels.shape[:2]
     side_a = placed(side_a, side_b, shape)
     side_b = placed(side_b, side_a, shape)
-    result = compare_masks(in_common(side_a, side_b), in_common(side_b, side_a))
+    shown = _compared(in_common(side_a, side_b), in_common(side_b, side_a))
+    result = shown.result
     notes: tuple[str, ...] = ()
     if model is None:
         side_a = side_a.with_recorded_network(opened_store)
@@ -316,7 +324,7 @@ def explain(
         part=part_shown(side_a, side_b),
         why_not_replayed=_INTERRUPTED if interrupted and replayed is None else "",
         window=window,
-        notes=notes,
+        notes=(*shown.notes, *notes),
         interrupted=interrupted,
     )
 
@@ -341,16 +349,16 @@ def _from_files(
     side_a = read_side(a, image=image, store=store, with_network=False).with_log(log_a)
     side_b = read_side(b, image=image, store=store, with_network=False).with_log(log_b)
     why_not_compared = ""
-    result = None
+    shown = None
     try:
         side_a, side_b = _laid_on_each_other(side_a, side_b)
-        result = compare_masks(in_common(side_a, side_b), in_common(side_b, side_a))
+        shown = _compared(in_common(side_a, side_b), in_common(side_b, side_a))
     except BadInput as error:
         why_not_compared = str(error)
     return Explanation(
         a=side_a,
         b=side_b,
-        result=result,
+        result=None if shown is None else shown.result,
         replayed=None,
         settings=_settings(side_a, side_b),
         commands={
@@ -360,7 +368,20 @@ def _from_files(
         part=part_shown(side_a, side_b),
         why_not_replayed=why_not_compared,
         from_files=True,
+        notes=() if shown is None else shown.notes,
     )
+
+
+class _Compared(NamedTuple):
+    """Masks that were compared, and how they were read."""
+
+    result: MaskComparison
+    notes: tuple[str, ...]
+
+
+def _compared(a: np.ndarray, b: np.ndarray) -> _Compared:
+    result = compare_masks(a, b)
+    return _Compared(result, tuple(label_notes(a, b, result)))
 
 
 def _laid_on_each_other(a: Side, b: Side) -> tuple[Side, Side]:
@@ -400,10 +421,12 @@ def _of_stacks(a: Side, b: Side, image: str | Path) -> Explanation:
         raise BadInput(_of_other_shapes(a, b))
     if not Path(image).is_file():
         raise no_such_file(image, expected="the image that both are of")
+    shown = _compared(a.masks, b.masks)
     return Explanation(
         a=a,
         b=b,
-        result=compare_masks(a.masks, b.masks),
+        result=shown.result,
+        notes=shown.notes,
         replayed=None,
         settings=_settings(a, b),
         commands={

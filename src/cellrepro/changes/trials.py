@@ -18,6 +18,7 @@ from cellrepro.errors import CellreproError
 from cellrepro.model.shared_steps import RecentResults
 from cellrepro.model.window import Window
 from cellrepro.process.cellpose_versions import is_installed
+from cellrepro.same.labels import canonical
 from cellrepro.same.matching import matches, overlap, partners
 
 
@@ -86,7 +87,7 @@ def gap_between(a: np.ndarray, b: np.ndarray) -> Gap:
 
 def n_cells_in(masks: np.ndarray) -> int:
     """Count the cells of a label image."""
-    return int(np.count_nonzero(np.unique(masks)))
+    return int(canonical(masks).max(initial=0))
 
 
 @dataclass(frozen=True)

@@ -232,9 +232,8 @@ def _straight_cuts(masks: str) -> Reply:
     labels = read_labels(masks)
     borders = straight_borders(labels)
     n_objects = int(canonical(labels).max(initial=0))
-    return Reply(
-        cuts_answer(masks, borders, n_objects=n_objects), code_for(bool(borders) or not n_objects)
-    )
+    answer = cuts_answer(masks, borders, n_objects=n_objects, is_stack=labels.ndim == 3)
+    return Reply(answer, code_for(bool(borders) or not n_objects))
 
 
 @verb("save", group=baseline)
@@ -259,7 +258,7 @@ def check_baseline(
         float | None, Option(help="differing pixels per million, in any image")
     ] = None,
     max_changed: Annotated[
-        float | None, Option(help="share of cells without a match, 0 to 1")
+        str | None, Option(metavar="SHARE", help="share of cells without a match: 0.05 or 5%")
     ] = None,
     max_lost: Annotated[int | None, Option(help="cells of the baseline that are gone")] = None,
     store: StoreOption = defaults.STORE,

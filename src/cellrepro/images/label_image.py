@@ -197,6 +197,41 @@ def pieces_of(image: NDArray[np.integer]) -> Pieces:
     )
 
 
+def pieces_that_touch(image: NDArray[np.integer]) -> NDArray[np.int32]:
+    """Number the pieces of equal values that touch across an edge or a face, not at a corner.
+
+    Parameters
+    ----------
+    image : ndarray of int, shape (Y, X) or (Z, Y, X)
+        0 is background.
+
+    Returns
+    -------
+    ndarray of int32, same shape
+        From 1; 0 is background.
+
+    Examples
+    --------
+    >>> pieces_that_touch(np.array([[5, 5, 0, 5], [0, 7, 0, 5]])).tolist()
+    [[1, 1, 0, 2], [0, 3, 0, 2]]
+    """
+    begins = np.ones(image.shape, bool)
+    np.not_equal(image[..., 1:], image[..., :-1], out=begins[..., 1:])
+    # Stretches of one value in a row are joined, of which there are far fewer than pixels.
+    stretch = np.cumsum(begins, dtype=np.int32).reshape(image.shape) - 1
+    is_shown = image[begins] != 0
+    edges = [np.zeros((2, 0), np.int32)]
+    for axis in range(image.ndim - 1):
+        ahead = (slice(None),) * axis + (slice(1, None),)
+        behind = (slice(None),) * axis + (slice(None, -1),)
+        first = (begins[ahead] | begins[behind]) & (image[ahead] == image[behind])
+        edges.append(np.stack([stretch[ahead][first], stretch[behind][first]]))
+    _, piece = _joined(len(is_shown), np.concatenate(edges, axis=1))
+    number = np.zeros(len(is_shown), np.int32)
+    number[is_shown] = 1 + np.unique(piece[is_shown], return_inverse=True)[1]
+    return number[stretch]
+
+
 def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
     """Refuse a picture that was given for masks.
 

@@ -29,7 +29,7 @@ from cellrepro.same.distinct_results import (
 from cellrepro.same.matching import Integers
 from cellrepro.same.object_groups import ObjectGroups, group_objects
 from cellrepro.same.object_votes import Outlines, count_votes, mean_iou, most_votes, outline
-from cellrepro.words import amount
+from cellrepro.words import amount, place_text
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Agreement(Result):
         """Give a row for each object that is not in all runs."""
         return [
             {
-                "centre (px)": ", ".join(f"{position:.0f}" for position in stability.position),
+                "centre (px)": place_text(stability.position, self.consensus.shape),
                 "runs with it": f"{stability.n_runs_with} of {self.n_runs}",
                 "mean IoU": f"{stability.mean_iou:.2f}",
             }

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-import fastremap
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
 from cellrepro.images.size_factor import factor_text
+from cellrepro.same.planes import numbered_by_plane, numbering, renumbered
 
 
 def label_images(
@@ -55,7 +53,7 @@ def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
     Parameters
     ----------
     masks : array_like of int, shape (Y, X) or (Z, Y, X)
-        0 is background.
+        0 is background. Where numbers begin anew in each plane, an object is in one plane.
 
     Returns
     -------
@@ -71,22 +69,7 @@ def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
     >>> canonical([[0, 7], [3, 7]]).tolist()
     [[0, 1], [2, 1]]
     """
-    return renumbered(label_image("masks", masks))[0].astype(np.uint32)
-
-
-def renumbered(image: NDArray[np.integer]) -> tuple[NDArray[np.integer], dict[int, int]]:
-    """Give the objects of a label image the numbers of `canonical`.
-
-    Parameters
-    ----------
-    image : ndarray of int, shape (Y, X) or (Z, Y, X)
-        0 is background.
-
-    Returns
-    -------
-    tuple of ndarray of int and dict of int to int
-        The image under these numbers, and the numbers by the labels that it had.
-    """
-    native = np.ascontiguousarray(image, image.dtype.newbyteorder("="))  # what fastremap reads
-    renumbered_image, numbers = fastremap.renumber(native, preserve_zero=True, in_place=False)
-    return renumbered_image, cast("dict[int, int]", numbers)  # floats of arrays of floats alone
+    image = label_image("masks", masks)
+    if numbering(image) == "anew":
+        return numbered_by_plane(image).image.astype(np.uint32)
+    return renumbered(image)[0].astype(np.uint32)

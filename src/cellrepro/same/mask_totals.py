@@ -54,6 +54,10 @@ class CountedImage(ComparedImage, Protocol):
     def n_renumbered(self) -> int:
         """Objects that have different numbers on the two sides."""
 
+    @property
+    def same_numbering(self) -> bool:
+        """Whether what is one number on one side is one number on the other."""
+
 
 def verdict_over(images: Iterable[ComparedImage]) -> Verdict:
     """Get one verdict over several images; those without any object do not count.
@@ -111,6 +115,8 @@ class MaskTotals:
         Objects that have different numbers on the two sides.
     some_renumbered : bool
         Whether an image has equal outlines with different numbers.
+    same_numbering : bool
+        Whether what is one number on one side is one number on the other, in every image.
     kinds : mapping of str to int
         As `kinds_over` gives it.
     """
@@ -124,6 +130,7 @@ class MaskTotals:
     n_matched: int
     n_renumbered: int
     some_renumbered: bool
+    same_numbering: bool
     kinds: Mapping[str, int]
 
     @property
@@ -178,6 +185,8 @@ class MaskTotals:
             )
         if not self.n_differing:
             also = ", some with different numbers" if self.some_renumbered else ""
+            if not self.same_numbering:
+                also = ", but not one number for each"
             cells = amount(self.n_objects_a, "cell")
             return f"{sides} have the same {cells}{also}, pixel for pixel, on {images}."
         changed = "Every cell has a counterpart that overlaps by half"
@@ -186,7 +195,9 @@ class MaskTotals:
                 f"{share_text(self.n_unmatched / self.n_objects)} of the cells changed, that is, "
                 "have no counterpart that overlaps by half"
             )
-        became = ", ".join(f"{n} {kind}" for kind, n in self.kinds.items() if n)
+        became = ", ".join(
+            f"{n} {ObjectKind(kind).in_words}" for kind, n in self.kinds.items() if n
+        )
         return (
             f"{sides} differ: {amount(self.n_objects_a, 'cell')} in {a}, {self.n_objects_b} in "
             f"{b}, over {images} ({became}). {changed}, and {pixels_text(self.ppm)} "
@@ -224,5 +235,6 @@ def totals_over(images: Iterable[CountedImage]) -> MaskTotals:
         n_matched=sum(result.n_matched for result in results),
         n_renumbered=sum(result.n_renumbered for result in results),
         some_renumbered=any(result.verdict == Verdict.SAME_OBJECTS for result in results),
+        same_numbering=all(result.same_numbering for result in results),
         kinds=kinds_over(results),
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.same.labels import renumbered
+from cellrepro.same.planes import renumbered
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

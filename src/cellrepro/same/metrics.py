@@ -17,8 +17,10 @@ from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.same.labels import label_images
 from cellrepro.same.mask_totals import totals_over
-from cellrepro.same.matching import Overlap, matches, overlap, partners, runs
+from cellrepro.same.matching import matches, overlap, partners, runs
 from cellrepro.same.object_changes import ObjectChange, ObjectKind, object_changes
+from cellrepro.same.planes import Numbering
+from cellrepro.same.reading import ReadPair, read_pair
 from cellrepro.same.scores import (
     Scores,
     adapted_rand_error,
@@ -31,6 +33,7 @@ from cellrepro.same.scores import (
     shared_pixels,
 )
 from cellrepro.same.verdicts import Verdict
+from cellrepro.words import place_text
 
 # Written out: arange(0.5, 1, 0.05) holds 0.6000000000000001, which an IoU of 3/5 fails.
 THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
@@ -67,6 +70,17 @@ class MaskComparison(Result):
         Differing pixels per million.
     verdict : Verdict
         Never ``within-spread``, which takes more than two images to know.
+    same_numbering : bool
+        Whether what is one number on one side is one number on the other; else the verdict is
+        ``different``, even where all outlines are equal.
+    by_plane : bool
+        Whether every plane was compared by itself, as numbers of one side begin anew in each.
+    numbering_a, numbering_b : {"apart", "through", "anew"}
+        How the numbers of each side run through planes: none is in two, objects keep theirs, or
+        they begin anew.
+    n_shared_a, n_shared_b : int
+        Numbers of each side that name several objects which do not touch. These count by
+        themselves.
     objects : tuple of ObjectChange
         What became of every object; each is in exactly one change.
     kinds : Counter of str
@@ -133,6 +147,12 @@ class MaskComparison(Result):
     n_differing: int
     ppm: float
     verdict: Verdict
+    same_numbering: bool
+    by_plane: bool
+    numbering_a: Numbering
+    numbering_b: Numbering
+    n_shared_a: int
+    n_shared_b: int
     objects: tuple[ObjectChange, ...]
     kinds: Counter[str]
     n_objects_a: int
@@ -167,8 +187,8 @@ class MaskComparison(Result):
         """A row for every object that is not kept."""
         return [
             {
-                "what": str(change.kind),
-                "centre (px)": ", ".join(f"{position:.0f}" for position in change.position),
+                "what": change.kind.in_words,
+                "centre (px)": place_text(change.position, self.shape),
                 "IoU": f"{change.iou:.3f}",
                 "area A (px)": change.area_a,
                 "area B (px)": change.area_b,
@@ -218,8 +238,8 @@ def compare_masks(a: ArrayLike, b: ArrayLike) -> MaskComparison:
     >>> [(change.kind.value, change.labels_a, change.position) for change in result.objects]
     [('kept', (1,), (0.0, 0.5)), ('lost', (2,), (0.0, 3.0))]
     """
-    image_a, image_b = label_images(("a", a), ("b", b))
-    table = overlap(image_a, image_b)
+    pair = read_pair(*label_images(("a", a), ("b", b)))
+    table = pair.table
     n_objects = table.n_a + table.n_b
 
     # Pixels.
@@ -247,16 +267,22 @@ def compare_masks(a: ArrayLike, b: ArrayLike) -> MaskComparison:
     vi_merge = conditional_entropy(shared.in_b, shared.pixels)
 
     return MaskComparison(
-        shape=image_a.shape,
-        n_pixels=image_a.size,
+        shape=pair.a.image.shape,
+        n_pixels=pair.a.image.size,
         n_background=table.n_background,
         n_agree=n_agree,
         n_only_a=n_only_a,
         n_only_b=n_only_b,
         n_other_object=n_other_object,
         n_differing=n_differing,
-        ppm=1e6 * ratio(n_differing, image_a.size),
-        verdict=_verdict(table, n_differing),
+        ppm=1e6 * ratio(n_differing, pair.a.image.size),
+        verdict=_verdict(pair, n_differing),
+        same_numbering=pair.numbers_mean_the_same,
+        by_plane=pair.by_plane,
+        numbering_a=pair.a.numbering,
+        numbering_b=pair.b.numbering,
+        n_shared_a=pair.a.n_shared,
+        n_shared_b=pair.b.n_shared,
         objects=objects,
         kinds=Counter(change.kind for change in objects),
         n_objects_a=table.n_a,
@@ -277,7 +303,7 @@ def compare_masks(a: ArrayLike, b: ArrayLike) -> MaskComparison:
         pq=ratio(2 * table.iou[table.iou > 0.5].sum(), n_objects),
         aji=aggregated_jaccard_index(table),
         dice=ratio(2 * n_shared, 2 * n_shared + n_only_a + n_only_b),
-        boundary_f1=boundary_f1(image_a, image_b),
+        boundary_f1=boundary_f1(pair.a.image, pair.b.image),
         vi_split=vi_split,
         vi_merge=vi_merge,
         vi=vi_split + vi_merge,
@@ -285,10 +311,11 @@ def compare_masks(a: ArrayLike, b: ArrayLike) -> MaskComparison:
     )
 
 
-def _verdict(table: Overlap, n_differing: int) -> Verdict:
-    if table.equal_labels:
-        return Verdict.IDENTICAL if table.n_a else Verdict.VACUOUS
-    return Verdict.DIFFERENT if n_differing else Verdict.SAME_OBJECTS
+def _verdict(pair: ReadPair, n_differing: int) -> Verdict:
+    if pair.table.equal_labels:
+        return Verdict.IDENTICAL if pair.table.n_a else Verdict.VACUOUS
+    differs = n_differing or not pair.numbers_mean_the_same
+    return Verdict.DIFFERENT if differs else Verdict.SAME_OBJECTS
 
 
 def categories(a: ArrayLike, b: ArrayLike) -> NDArray[np.uint8]:
@@ -312,8 +339,10 @@ def categories(a: ArrayLike, b: ArrayLike) -> NDArray[np.uint8]:
     >>> categories([[1, 1, 1, 0]], [[4, 4, 9, 9]]).tolist()
     [[1, 1, 4, 3]]
     """
-    image_a, image_b = label_images(("a", a), ("b", b))
-    table = overlap(image_a, image_b)
+    pair = read_pair(*label_images(("a", a), ("b", b)))
+    image_a = pair.a.image
+    image_b = pair.b.image
+    table = overlap(image_a, image_b)  # with the numbers of these two
     chosen = partners(table)
     labels = table.labels_a[table.rows[chosen]]
     order = np.argsort(labels)
@@ -371,6 +400,6 @@ def average_precision(
     limits = list(thresholds)
     if not all(0 < limit <= 1 for limit in limits):
         raise BadInput(f"IoU thresholds {limits} are not all above 0 and at most 1; 0.5 is usual")
-    table = overlap(*label_images(("truth", truth), ("predicted", predicted)))
+    table = read_pair(*label_images(("truth", truth), ("predicted", predicted))).table
     n_matched = np.array([len(matches(table, limit)) for limit in limits], np.float64)
     return ratios(n_matched, table.n_a + table.n_b - n_matched)

@@ -48,6 +48,11 @@ class ObjectKind(StrEnum):
     SPLIT = "split"
     MERGED = "merged"
 
+    @property
+    def in_words(self) -> str:
+        """The word for people: what counts as moved mostly overlaps less, and did not move."""
+        return "shifted or reshaped" if self is ObjectKind.MOVED else str(self)
+
 
 class ObjectChange(NamedTuple):
     """What became of one object, or of the objects that one split into or was merged from.
@@ -91,8 +96,8 @@ class ObjectChange(NamedTuple):
 
     @property
     def cuts(self) -> str:
-        """The planes between which it is cut, as text: "z 3 | 4"; empty if none."""
-        return ", ".join(f"z {z} | {after}" for z, after in self.cut_between)
+        """The planes between which it is cut, from 1, as text: "planes 4 | 5"; empty if none."""
+        return ", ".join(f"planes {z + 1} | {after + 1}" for z, after in self.cut_between)
 
 
 def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
@@ -291,11 +296,12 @@ def _wholes_with_parts(
     n_parts = np.bincount(wholes.objects[pairs], minlength=n_wholes)
     n_covered = np.bincount(wholes.objects[pairs], pixels[pairs], minlength=n_wholes)
     is_cut = (n_parts >= 2) & (n_covered >= _LEAST_COVERED * wholes.areas)
+    by_whole = pairs[np.argsort(wholes.objects[pairs], kind="stable")]
+    pairs_of_each = np.split(by_whole, np.cumsum(n_parts)[:-1])
     for whole in np.flatnonzero(is_cut):
-        of_whole = pairs[wholes.objects[pairs] == whole]
         yield _CutObject(
             whole=np.array([whole]),
-            parts=np.sort(parts.objects[of_whole]),
+            parts=np.sort(parts.objects[pairs_of_each[whole]]),
             n_covered=int(n_covered[whole]),
         )
 

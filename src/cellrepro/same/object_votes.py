@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.same.distinct_results import DistinctResult
-from cellrepro.same.labels import canonical
 from cellrepro.same.matching import Integers
 from cellrepro.same.object_groups import ObjectGroups
+from cellrepro.same.planes import renumbered
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ def outline(
     """
     votes = votes.where(2 * votes.n_runs >= groups.n_runs_with[votes.groups])
     winners = _winners(votes, groups, n_runs=n_runs, n_pixels=int(np.prod(shape)))
-    consensus = canonical(winners.reshape(shape))
+    consensus = renumbered(winners.reshape(shape))[0].astype(np.uint32)
     labels = np.zeros(groups.size, np.int64)
     labels[winners] = consensus.ravel()
     labels[0] = 0

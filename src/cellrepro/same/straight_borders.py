@@ -1,4 +1,4 @@
-"""Straight borders in a label image: cells that end along one row or column, as tile seams leave.
+"""Straight borders in a label image: cells that end along one row, column or plane, as seams leave.
 
 A round cell ends along a row over about twice the square root of its diameter, in pixels; a cut one
 ends over its whole width. Where several cells do so at one row, that is no chance.
@@ -7,8 +7,9 @@ ends over its whole width. Where several cells do so at one row, that is no chan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import pi
 
 import numpy as np
@@ -16,27 +17,30 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom, poisson
 
 from cellrepro.images.label_image import label_image
+from cellrepro.same.matching import overlap
 
 _FLAT = 2.0  # times the square root of a cell's diameter: how far a round one is flat, pixels
 _MORE = 1.5  # times as long: a straight end
 _LEAST = 8  # pixels
 _EDGE = 3  # pixels from the image's own edge, where outlines are often drawn along it
 _CERTAIN = 0.01  # chance of a line like it anywhere in the image, at most
+_SAME_OUTLINE = 0.5  # IoU of a cell's last plane and the first of the one that goes on for it
 _AXES = ("y", "x")
 
 
 @dataclass(frozen=True)
 class StraightBorder:
-    """A row or column at which cells end straight.
+    """A row, column or plane at which cells end straight.
 
     Attributes
     ----------
     axis : str
-        ``y`` for a border between two rows, ``x`` for one between two columns.
+        ``y`` for a border between two rows, ``x`` for one between two columns, ``z`` for one
+        between two planes.
     at : int
-        The first row or column behind it, pixels.
+        The first row, column or plane behind it, from 0.
     length : int
-        Pixels along which cells end there.
+        Pixels along which cells end there; between planes those where others go on.
     n_objects : int
         Cells that end there.
     chance : float
@@ -91,7 +95,7 @@ class _End:
 
 
 def straight_borders(masks: ArrayLike) -> tuple[StraightBorder, ...]:
-    """The rows and columns at which more cells end straight than chance would have it.
+    """The rows, columns and planes at which more cells end straight than chance would have it.
 
     Parameters
     ----------
@@ -101,23 +105,48 @@ def straight_borders(masks: ArrayLike) -> tuple[StraightBorder, ...]:
     Returns
     -------
     tuple of StraightBorder
-        Most objects first. A single straight end is none: cells may be straight themselves.
+        Most objects first. A single straight end is none: cells may be straight themselves; and
+        where most are rectangles, no row or column is one.
     """
     image = label_image("the masks", masks)
-    borders = []
     ends = list(_ends(image))
-    for axis in (0, 1):
-        along_axis = [end for end in ends if end.axis == axis]
-        n_lines = image.shape[-2:][axis] - 1
-        # The same cell may end there in several planes.
-        counts = Counter(at for at, _ in {(end.at, end.label) for end in along_axis})
-        for at, n in counts.items():
-            usual = max(counts.total() - n, 1) / max(n_lines - 1, 1)
-            chance = min(1.0, n_lines * float(poisson.sf(n - 1, usual)))
-            if n >= 2 and chance < _CERTAIN:
-                length = sum(end.length for end in along_axis if end.at == at)
-                borders.append(StraightBorder(_AXES[axis], at, length, n, chance))
+    if _are_rectangles(ends):
+        ends = []
+    borders = list(_standing_out([end for end in ends if end.axis == 0], image.shape[-2], "y"))
+    borders += _standing_out([end for end in ends if end.axis == 1], image.shape[-1], "x")
+    if image.ndim == 3:
+        borders += _standing_out(list(_ends_between_planes(image)), len(image), "z")
     return tuple(sorted(borders, key=lambda border: (-border.n_objects, border.axis, border.at)))
+
+
+def _standing_out(ends: Sequence[_End], n: int, axis: str) -> Iterator[StraightBorder]:
+    """The lines of an axis of ``n`` pixels or planes at which more of some ends lie."""
+    n_lines = n - 1
+    # The same cell may end there in several planes.
+    counts = Counter(at for at, _ in {(end.at, end.label) for end in ends})
+    for at, n_ends in counts.items():
+        usual = max(counts.total() - n_ends, 1) / max(n_lines - 1, 1)
+        chance = min(1.0, n_lines * float(poisson.sf(n_ends - 1, usual)))
+        if n_ends >= 2 and chance < _CERTAIN:
+            length = sum(end.length for end in ends if end.at == at)
+            yield StraightBorder(axis, at, length, n_ends, chance)
+
+
+def _are_rectangles(ends: Sequence[_End]) -> bool:
+    """Whether most of the cells with a straight end have one on three sides."""
+    n_sides = Counter(label for _, _, label in {(end.axis, end.at, end.label) for end in ends})
+    return 2 * sum(n >= 3 for n in n_sides.values()) > len(n_sides)
+
+
+def _ends_between_planes(image: np.ndarray) -> Iterator[_End]:
+    """Every object that ends where another begins in the next plane with the same outline."""
+    for z, (plane, next_plane) in enumerate(pairwise(image), 1):
+        table = overlap(plane, next_plane)
+        goes_on = np.isin(table.labels_a, table.labels_b)
+        was_there = np.isin(table.labels_b, table.labels_a)
+        cut = (table.iou >= _SAME_OUTLINE) & ~goes_on[table.rows] & ~was_there[table.columns]
+        for label, n_pixels in zip(table.labels_a[table.rows[cut]], table.pixels[cut], strict=True):
+            yield _End(2, z, int(label), int(n_pixels))
 
 
 def seam(masks: ArrayLike, lines: Collection[tuple[str, int]]) -> Seam:

@@ -1,4 +1,7 @@
-"""How the weights of networks, and their differences, are distributed; files are read in pieces."""
+"""How the weights of networks, and their differences, are distributed.
+
+Of several networks pieces of a tensor are read at a time; of one network each tensor as a whole.
+"""
 
 from __future__ import annotations
 

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.show.answers.answer import Answer
-from cellrepro.show.answers.comparison import change_line
+from cellrepro.show.answers.comparison import ChangedCellLine, change_table
 from cellrepro.words import amount, ppm_text, share_text
 
 if TYPE_CHECKING:
     from cellrepro.changes.baseline import BaselineCheck
-
-_MOST_CELLS = 12
-"""Cells that a terminal names; the JSON document names them all."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +22,15 @@ class HiddenDocument:
     Attributes
     ----------
     n : int
-        How many cells could vanish.
+        Of how many cells any one could vanish.
+    all_at_once : bool
+        Whether all of them together could, so that masks without a cell pass.
     smallest : mapping of str to object or None
         Its ``image``, ``label`` in the baseline and ``area`` in pixels; None where none could.
     """
 
     n: int
+    all_at_once: bool
     smallest: Mapping[str, object] | None
 
 
@@ -56,6 +56,8 @@ class BaselineCheckDocument:
         What became of each cell that changed, with its image.
     hidden : HiddenDocument
         What the limits could hide.
+    notes : sequence of str
+        How masks were read, and what was done to their numbers, a sentence each.
     """
 
     ok: bool
@@ -66,6 +68,7 @@ class BaselineCheckDocument:
     limits: Mapping[str, float]
     cells: Sequence[Mapping[str, object]]
     hidden: HiddenDocument
+    notes: Sequence[str]
 
 
 def saved_baseline_answer(record: Mapping[str, Any], file: str | Path) -> Answer[dict[str, object]]:
@@ -108,7 +111,8 @@ def baseline_check_answer(check: BaselineCheck) -> Answer[BaselineCheckDocument]
         broken=check.broken,
         limits=check.limits,
         cells=[{"image": image, **change._asdict()} for image, change in check.cells],
-        hidden=HiddenDocument(n=len(check.hidden), smallest=smallest),
+        hidden=HiddenDocument(n=len(check.hidden), all_at_once=check.all_hidden, smallest=smallest),
+        notes=check.notes,
     )
     return Answer(document, list(_check_lines(check)))
 
@@ -122,20 +126,22 @@ def _check_lines(check: BaselineCheck) -> Iterator[str]:
     limits = _limits(check.limits)
     within = f"within {limits}" if limits else "without limits"
     yield f"  {_hidden_text(check, within)}"
+    for note in check.notes:
+        yield f"  note: {note}"
 
 
 def _broken_lines(check: BaselineCheck) -> Iterator[str]:
     for sentence in check.broken:
         yield f"  {sentence}"
-    for image, change in check.cells[:_MOST_CELLS]:
-        yield f"{change_line(change, image)}, IoU {change.iou:.3f}"
-    if len(check.cells) > _MOST_CELLS:
-        yield f"    and {len(check.cells) - _MOST_CELLS} more; --json names them all"
+    cells = [ChangedCellLine(image, change) for image, change in check.cells]
+    yield from change_table(cells, a="baseline", b="masks")
 
 
 def _hidden_text(check: BaselineCheck, within: str) -> str:
     """Say which cells could vanish unnoticed within the limits, the smallest first."""
     n_hidden = len(check.hidden)
+    if check.all_hidden:
+        return f"{within} every cell could vanish unnoticed: masks without any cell would pass"
     if not n_hidden:
         return f"no cell could vanish unnoticed {within}"
     smallest = check.hidden[0]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cellrepro.show.answers.answer import Answer
-from cellrepro.words import amount, short_digest, some
+from cellrepro.words import amount, place_text, short_digest, some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cellrepro.same.weights import WeightsComparison
 
 _MOST_CHANGES = 12
-"""Objects that a terminal names; the JSON document names them all."""
+"""Cells that a terminal names; the JSON document names them all."""
 _MOST_NAMES = 4
 """Of tensors."""
 
@@ -265,34 +265,53 @@ def _weights_lines(weights: WeightsComparison) -> Iterator[str]:
 
 def _change_lines(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
     """Say which objects are not where they were."""
-    changes = [pair for pair in _object_changes(masks) if pair[1].kind != "kept"]
-    for image, change in changes[:_MOST_CHANGES]:
-        cuts = f", cut between {change.cuts}" if change.cuts else ""
-        yield change_line(change, image) + cuts
-    if len(changes) > _MOST_CHANGES:
-        yield f"    and {len(changes) - _MOST_CHANGES} more; --json names them all"
+    cells = [
+        ChangedCellLine(name, change, result.shape)
+        for name, result in masks.items()
+        for change in result.objects
+        if change.kind != "kept"
+    ]
+    return change_table(cells, a="A", b="B")
 
 
-def change_line(change: ObjectChange, image: str) -> str:
-    """Say in a line what became of an object.
+class ChangedCellLine(NamedTuple):
+    """What became of a cell, and the image in which it lies, with its shape where it is known."""
+
+    image: str
+    change: ObjectChange
+    shape: tuple[int, ...] = ()
+
+
+def change_table(cells: Sequence[ChangedCellLine], *, a: str, b: str) -> Iterator[str]:
+    """List in a terminal what became of some cells, one a line under its headings.
 
     Parameters
     ----------
-    change : ObjectChange
-    image : str
-        In which it lies.
+    cells : sequence of ChangedCellLine
+    a, b : str
+        What the two sides are called.
 
-    Returns
-    -------
+    Yields
+    ------
     str
+        At most `_MOST_CHANGES` cells; their image where there are several.
     """
-    labels_a = ", ".join(map(str, change.labels_a)) or "nothing"
-    labels_b = ", ".join(map(str, change.labels_b)) or "nothing"
-    axes = "zyx"[-len(change.position) :]
-    centre = ", ".join(
-        f"{axis} {coordinate:.0f}" for axis, coordinate in zip(axes, change.position, strict=True)
-    )
-    return (
-        f"    {change.kind.value:6} {labels_a} -> {labels_b} in {image} at {centre}: "
-        f"{change.area_a} -> {change.area_b} pixels"
-    )
+    if not cells:
+        return
+    with_images = len({cell.image for cell in cells}) > 1
+    head = ["cell", f"in {a}", f"in {b}", "where", f"pixels in {a}", f"in {b}", "IoU"]
+    rows = [["image", *head] if with_images else head]
+    for image, change, shape in cells[:_MOST_CHANGES]:
+        labels = [", ".join(map(str, numbers)) or "–" for numbers in change[1:3]]
+        where = place_text(change.position, shape)
+        areas = [str(area or "–") for area in (change.area_a, change.area_b)]
+        cuts = f", cut between {change.cuts}" if change.cuts else ""
+        iou = f"{change.iou:.3f}" if change.labels_a and change.labels_b else "–"
+        row = [change.kind.in_words, *labels, where + cuts, *areas, iou]
+        rows.append([image, *row] if with_images else row)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells_of_row = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        yield f"    {'  '.join(cells_of_row)}".rstrip()
+    if len(cells) > _MOST_CHANGES:
+        yield f"    and {len(cells) - _MOST_CHANGES} more; --json names them all"

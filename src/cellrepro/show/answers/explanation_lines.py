@@ -38,7 +38,8 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         )
         yield from _empty_lines(result)
     elif result is not None and explanation.part is None and not explanation.vacuous:
-        yield "the two outline the same objects: there is nothing to explain"
+        yield explanation.sentence()
+    yield from explanation.notes
     if explanation.from_files:
         yield from recorded_lines(explanation)
         return
@@ -98,7 +99,6 @@ def _recorded_lines(explanation: Explanation) -> Iterator[str]:
     for letter, side in _sides(explanation):
         for remark in side.record.remarks:
             yield f"{letter}: {remark}"
-    yield from explanation.notes
     for name, a, b in explanation.settings:
         if a != b and _UNKNOWN not in (a, b):
             yield f"recorded: {name} {_value(a)} and {_value(b)}"

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from cellrepro.same.straight_borders import Seam, StraightBorder
 
 
+_LINES = {False: "row or column", True: "row, column or plane"}
+"""What a flat label image and a stack may be cut along."""
+
+
 @dataclass(frozen=True)
 class TiledImageDocument:
     """How an image depends on its tiles.
@@ -33,7 +37,7 @@ class TiledImageDocument:
     seam : Seam
         Straight ends at tile borders, beside everywhere else.
     cuts : sequence of StraightBorder
-        Rows and columns at which cells end straight.
+        Rows, columns and planes at which cells end straight.
     dependent : sequence of int
         Labels of the cells that depend on tiles.
     stands_out : bool
@@ -125,7 +129,7 @@ def tiles_answer(dependence: TileDependence) -> Answer[TilesDocument]:
 
 
 def cuts_answer(
-    name: str, cuts: Sequence[StraightBorder], *, n_objects: int
+    name: str, cuts: Sequence[StraightBorder], *, n_objects: int, is_stack: bool = False
 ) -> Answer[CutsDocument]:
     """Answer with the straight cuts in one label image.
 
@@ -137,6 +141,8 @@ def cuts_answer(
         From `cellrepro.same.straight_borders.straight_borders`.
     n_objects : int
         How many the label image holds; of none, none can be cut.
+    is_stack : bool
+        Whether it has planes between which it could be cut.
 
     Returns
     -------
@@ -145,7 +151,7 @@ def cuts_answer(
     if cuts:
         lines = [f"{name}:", *_cut_lines(cuts)]
     elif n_objects:
-        lines = [f"{name}: no row or column at which several cells end straight"]
+        lines = [f"{name}: no {_LINES[is_stack]} at which more cells end straight than elsewhere"]
     else:
         lines = [f"{name}: vacuous: it holds no object, so none could be cut"]
     return Answer(CutsDocument([CutImageDocument(name, cuts)], vacuous=not n_objects), lines)
@@ -176,9 +182,16 @@ def _image_line(image: Tiled) -> str:
     )
 
 
+def _where(cut: StraightBorder) -> str:
+    """Say where a cut is; planes count from 1, as in viewers."""
+    if cut.axis == "z":
+        return f"between planes {cut.at} and {cut.at + 1}"
+    return f"at {cut.axis} {cut.at}"
+
+
 def _cut_lines(cuts: Iterable[StraightBorder]) -> list[str]:
     return [
-        f"    straight cut at {cut.axis} {cut.at}: {amount(cut.n_objects, 'straight end')} along "
+        f"    straight cut {_where(cut)}: {amount(cut.n_objects, 'straight end')} along "
         f"{amount(cut.length, 'pixel')} (chance {cut.chance:.2g})"
         for cut in cuts
     ]

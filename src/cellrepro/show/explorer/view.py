@@ -16,9 +16,11 @@ from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
 from cellrepro.images.size_factor import factor_text
 from cellrepro.same.consensus import Agreement, agree
-from cellrepro.same.matching import overlap
+from cellrepro.same.labels import canonical
 from cellrepro.same.metrics import categories as category_map
 from cellrepro.same.object_changes import ObjectChange, ObjectKind, object_changes
+from cellrepro.same.planes import numbering
+from cellrepro.same.reading import read_pair
 from cellrepro.show.explorer.planes import NarrowImage, PackedPlane, packed_array, packed_json
 from cellrepro.show.figures.pixels import CATEGORIES, telling_plane
 
@@ -187,7 +189,8 @@ class OpenView:
     def changes(self, a: int, b: int) -> tuple[ObjectChange, ...]:
         """Get what became of every object between two sides."""
         return self._once(
-            f"changes {a} {b}", lambda: object_changes(overlap(self.labels(a), self.labels(b)))
+            f"changes {a} {b}",
+            lambda: object_changes(read_pair(self.labels(a), self.labels(b)).table),
         )
 
     def counts(self, a: int, b: int) -> Counts:
@@ -343,11 +346,15 @@ def _checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _checked_labels(name: str, labels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Refuse what is no label image of that shape; a map of the foreground is one object."""
+    """Refuse what is no label image of that shape; a map of the foreground is one object.
+
+    Of a stack whose numbers begin anew in each plane every object gets a number of its own.
+    """
     if labels.shape != shape:
         raise BadInput(
             f"{name} has shape {labels.shape}; expected {shape}, that of the image. Give the masks "
             "of this very image, neither cropped nor resized"
             + factor_text(name, labels.shape, "the image", shape, b_is_image=True)
         )
-    return label_image(name, labels.astype(np.uint8) if labels.dtype.kind == "b" else labels)
+    image = label_image(name, labels.astype(np.uint8) if labels.dtype.kind == "b" else labels)
+    return canonical(image) if numbering(image) == "anew" else image

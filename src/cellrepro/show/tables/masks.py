@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.tables.frames import frame
-from cellrepro.words import amount, ppm_text
+from cellrepro.words import amount, place_text, ppm_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,7 +141,7 @@ def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
             "image": name,
             "cells A": result.n_objects_a,
             "cells B": result.n_objects_b,
-            **{str(kind): result.kinds[kind] for kind in ObjectKind},
+            **{kind.in_words: result.kinds[kind] for kind in ObjectKind},
             "renumbered": result.n_renumbered,
             "differing": result.n_differing,
             "pixels": result.n_pixels,
@@ -173,17 +173,17 @@ def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.Data
         Positions are centroids, areas of all parts together; ``went`` is from centroid to centroid.
     """
     changes = [
-        (name, change)
+        (name, result.shape, change)
         for name, result in masks.items()
         for change in result.objects
         if change.kind != ObjectKind.KEPT
     ]
-    changes.sort(key=lambda named: _tells_most(named[1]))
+    changes.sort(key=lambda placed: _tells_most(placed[2]))
     rows = [
         {
             "image": name,
-            "what": f"{change.kind}, {change.cuts}" if change.cuts else str(change.kind),
-            "position": _position(change.position),
+            "what": ", ".join(filter(None, (change.kind.in_words, change.cuts))),
+            "position": place_text(change.position, shape),
             "IoU": change.iou,
             "went (px)": change.displacement,
             "area A (px)": change.area_a,
@@ -191,7 +191,7 @@ def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.Data
             "label A": " ".join(map(str, change.labels_a)) or "–",
             "label B": " ".join(map(str, change.labels_b)) or "–",
         }
-        for name, change in changes[:n]
+        for name, shape, change in changes[:n]
     ]
     columns = (
         "image",
@@ -211,13 +211,6 @@ def _tells_most(change: ObjectChange) -> tuple[int, float, int]:
     """To sort by: the kind, of moved cells those that overlap least, then the largest."""
     overlap = change.iou if change.kind == ObjectKind.MOVED else 0.0
     return _MOST_TELLING.index(change.kind), overlap, -max(change.area_a, change.area_b)
-
-
-def _position(position: Sequence[float]) -> str:
-    """A centroid to find in a picture: y 12, x 31."""
-    axes = "zyx"[-len(position) :]
-    parts = [f"{axis} {value:.0f}" for axis, value in zip(axes, position, strict=True)]
-    return ", ".join(parts)
 
 
 def score_table(
@@ -271,7 +264,7 @@ def stability_table(agreement: Agreement, *, n: int = 10) -> pd.DataFrame:
     unstable = [item for item in agreement.objects if item.share < 1 or item.mean_iou < 1]
     rows = [
         {
-            "position": _position(item.position),
+            "position": place_text(item.position, agreement.consensus.shape),
             "in": f"{item.n_runs_with} of {amount(agreement.n_runs, 'run')}",
             # One run is always at one with itself.
             "mean IoU": item.mean_iou if item.n_runs_with > 1 else math.nan,
