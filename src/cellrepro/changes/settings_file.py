@@ -123,6 +123,8 @@ def refuse_masks(folder: Path, data: Path) -> None:
             f"{data}: there they would be taken for masks that you have drawn; expected a "
             "different folder, such as one beside it"
         )
+    if not folder.is_dir():
+        refuse_existing(folder)
     masks = (path for ending in ("tif", "json") for path in folder.glob(f"*_masks.{ending}"))
     refuse_existing(*sorted(masks))
 

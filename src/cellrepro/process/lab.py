@@ -111,10 +111,15 @@ def make_lab(
     interpreter = python or sys.executable
     if Path(sys.prefix).resolve() == target:
         raise BadInput(f"{target} is the environment that runs this; expected another folder")
+    environment = _environment(target)
+    try:
+        environment.refuse_folder_of_others()
+    except FolderTaken as failure:
+        raise BadInput(str(failure)) from failure
     _refuse_intel_mac()
     _refuse_other_pythons(interpreter)
     with locked(beside_of_user(target), wait=True):
-        _bring_up_to_date(_environment(target), interpreter, versions)
+        _bring_up_to_date(environment, interpreter, versions)
     lab = Lab(target, __version__)
     if versions is None:
         _remember(lab)
@@ -172,7 +177,6 @@ def _bring_up_to_date(
     try:
         with tempfile.TemporaryDirectory() as scratch:
             wheel = write_own_wheel(Path(scratch))
-            environment.refuse_folder_of_others()
             made: dict[str, object] = {
                 "version": __version__,
                 "lock": file_digest(LOCK),

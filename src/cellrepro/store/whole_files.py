@@ -193,6 +193,7 @@ def whole_file(path: Path, *, replace: bool = False, read_only: bool = False) ->
     """
     if not replace:
         refuse_existing(path)
+        _remove_left_over(path)
     scratch = scratch_beside(path)
     scratch.open("xb").close()  # with the mode that the umask gives
     try:
@@ -213,8 +214,21 @@ def whole_file(path: Path, *, replace: bool = False, read_only: bool = False) ->
 
 def scratch_beside(path: Path) -> Path:
     """A name beside a file that no other process or thread takes."""
-    # A name has 255 bytes at most, and a letter of it four.
-    return path.with_name(f".{path.name[:50]}.{Owner.here().new_name()}.part")
+    return path.with_name(f"{_lead(path)}{Owner.here().new_name()}.part")
+
+
+def _lead(path: Path) -> str:
+    """How the names of scratch files of a file begin."""
+    return f".{path.name[:50]}."  # a name has 255 bytes at most, and a letter of it four
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove what killed processes had written of a file."""
+    with contextlib.suppress(OSError):
+        for other in path.parent.iterdir():
+            parts = _SCRATCH.fullmatch(other.name) if other.name.startswith(_lead(path)) else None
+            if parts and parts["owner"] and not is_being_written(other.name):
+                other.unlink()
 
 
 _SCRATCH = re.compile(r"\..+?(\.(?P<owner>[0-9a-f]{8}-\d+-[0-9a-f]{16}))?\.(part|link)")

@@ -143,6 +143,8 @@ def refuse_figures(folder: Path) -> None:
     BadInput
         With the first picture in it.
     """
+    if not folder.is_dir():
+        refuse_existing(folder)
     refuse_existing(*sorted(folder.glob("*.png")))
 
 
