@@ -1,6 +1,7 @@
 """No verb and no function writes over what a user has, and one file of the package writes files."""
 
 import ast
+import re
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,13 @@ IN_FOLDERS_OF_THE_LAB = {
     # Files of a temporary folder, or of the store.
     *("divergence/step_again.py", "exchange/bioimageio", "exchange/export_check.py"),
     *("exchange/importing.py", "exchange/store_repair.py", "exchange/cellpose_check.py"),
-    *("grid/dask_worker.py", "grid/repeats.py", "grid/sending.py", "images/public_sets.py"),
+    *(
+        "grid/dask_worker.py",
+        "grid/repeats.py",
+        "grid/sending.py",
+        "images/public_sets.py",
+        "same/weight_files.py",
+    ),
 }
 
 
@@ -46,7 +53,9 @@ def written(call):
     modes = [word.value for word in words if isinstance(word, ast.Constant)]
     if name == "copy" and not ast.unparse(call.func).startswith("shutil."):
         return None  # of an array
-    opens = name == "open" and any(isinstance(m, str) and set(m) & set("wax+") for m in modes)
+    opens = name == "open" and any(
+        isinstance(m, str) and re.fullmatch("[rwaxbt+]*[wax+][rwaxbt+]*", m) for m in modes
+    )
     renames = name == "replace" and len(call.args) == 1 and not call.keywords
     if not (opens or renames or name in WRITE):
         return None
