@@ -262,9 +262,9 @@ def _despite_read_only(path: Path, action: Callable[[], object]) -> None:
     try:
         action()
     except PermissionError:
-        if not path.exists() or os.access(path, os.W_OK):
+        mode = path.stat().st_mode if path.exists() else stat.S_IWUSR
+        if mode & stat.S_IWUSR:
             raise
-        mode = path.stat().st_mode
         path.chmod(mode | stat.S_IWUSR)
         try:
             action()
