@@ -1,9 +1,10 @@
 """Make .venv from requirements.lock, every file held to its digest; `make setup` calls this.
 
 pip fetches uv, held to uv's own entry of the lock, and uv installs the lock in a tenth of pip's
-time; where there is no uv, pip installs everything. ``.venv/.ready`` is written last, so a .venv
-without it is what an interrupted set-up left: it is removed, and made anew. How it is made stands
-in ``src/cellrepro/process/locked_environment.py``, which `cellrepro setup` uses, too.
+time; where there is no uv, pip installs everything. ``.venv/.cellrepro-setup`` is written first
+and ``.venv/.ready`` last, so a .venv with the first alone is what an interrupted set-up left: it is
+removed, and made anew. A .venv with neither is somebody's own, and stays. How it is made stands in
+``src/cellrepro/process/locked_environment.py``, which `cellrepro setup` uses, too.
 """
 
 import os
@@ -27,7 +28,7 @@ def main():
     from locked_environment import LockedEnvironment, SetUpFailed, held
 
     os.chdir(ROOT)
-    environment = LockedEnvironment(VENV, LOCK, mark="pyvenv.cfg", again="make setup")
+    environment = LockedEnvironment(VENV, LOCK, mark=".cellrepro-setup", again="make setup")
     with held(LOCK):  # a second make waits here, and finds all done
         try:
             make_ready(environment)
@@ -41,7 +42,7 @@ def make_ready(environment):
     if ready.exists():
         if ready.stat().st_mtime >= max(LOCK.stat().st_mtime, PROJECT.stat().st_mtime):
             return
-        ready.unlink()  # what is interrupted from here on is begun anew
+        environment.begin_again()  # what is interrupted from here on is begun anew
     else:
         environment.make(sys.executable)
     environment.install()

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 import cellrepro
+from cellrepro.process.locked_environment import FolderTaken, LockedEnvironment
 
 PROJECT = Path(__file__).parents[1]
 SETTINGS = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -193,3 +194,23 @@ def test_set_up_removes_nothing_of_the_users(clone, tmp_path):
     said = run(clone.make, code=2, **clone.options)
     assert ".venv is no virtual environment that this set-up has begun, but a link to" in said
     assert (tmp_path / "shared" / "pyvenv.cfg").read_text() == "mine"
+
+
+def test_setting_up_removes_no_environment_of_a_users(tmp_path):
+    """One that an interrupted set-up left is made anew; a finished one of before is known."""
+    (tmp_path / ".venv").mkdir()
+    for name in ("pyvenv.cfg", "notes.txt"):
+        (tmp_path / ".venv" / name).write_text("mine")
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("")
+    environment = LockedEnvironment(
+        tmp_path / ".venv", lock, mark=".cellrepro-setup", again="make setup"
+    )
+    with pytest.raises(FolderTaken, match="Move it away"):
+        environment.make(sys.executable)
+    assert (tmp_path / ".venv" / "notes.txt").read_text() == "mine"
+    environment.ready.touch()
+    environment.begin_again()
+    environment.make(sys.executable)
+    assert not (tmp_path / ".venv" / "notes.txt").exists()
+    assert environment.python.exists()

@@ -171,7 +171,7 @@ class Lines(Progress):
                 return
             self._written = text
             self._written_at = time.monotonic()
-            scratch = Path(f"{path}.part")
+            scratch = Path(f"{path}.{os.getpid()}.part")
             scratch.write_text(text, encoding="utf-8")
             scratch.replace(path)
 

@@ -14,11 +14,13 @@ The fields of a record are in ``record_schema.json`` of the package, and in ``do
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
 import os
 import platform
+import secrets
 import sys
 import time
 import warnings
@@ -456,9 +458,9 @@ class _Recorder:
         path.parent.mkdir(parents=True, exist_ok=True)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         timed = {**record, "recorded_at": now, "seconds": round(seconds, 3)}
-        scratch = path.with_name(f".{path.name}.part")
-        scratch.write_text(json.dumps(timed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        scratch.replace(path)
+        if not _may_replace(path, record):
+            raise FileExistsError(f"{path} is no record of these pixels, and is kept")
+        _write_whole(path, json.dumps(timed, indent=1, ensure_ascii=False) + "\n")
 
 
 _NETWORKS = (
@@ -733,6 +735,21 @@ def _file_digest(path: Path) -> str:
         while block := stream.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file that others find whole or not at all, also if several write it at once."""
+    scratch = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}.part")
+    try:
+        with scratch.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        raise
 
 
 def _may_replace(path: Path, record: dict[str, object]) -> bool:

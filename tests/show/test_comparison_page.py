@@ -191,7 +191,9 @@ def test_of_several_images_the_one_is_shown_on_which_most_cells_differ(tmp_path)
     compare(*sides, html=html)
     assert "Two results of one image: most" in words_of(html)
     assert "No image was given: masks stand on black" in words_of(html)
-    compare(*sides, image=tmp_path / "few.tif", html=html)
+    with pytest.raises(BadInput, match="or replace it with --overwrite"):
+        compare(*sides, html=html)
+    compare(*sides, image=tmp_path / "few.tif", html=html, overwrite=True)
     assert "Two results of one image: few" in words_of(html)
     assert "The two hold the same cells, pixel for pixel and number for number." in words_of(html)
 

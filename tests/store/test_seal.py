@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.store.seal import SUMS, read_seal, seal_text
+from cellrepro.store.seal import SUMS, read_seal, seal_files, seal_text
 from cellrepro.store.store import Store
 from stores import add_run, three
 
@@ -53,3 +53,13 @@ def test_names_are_written_as_sha256sum_writes_them(tmp_path, name):
 def test_another_form_is_refused(text, message):
     with pytest.raises(BadInput, match=message):
         read_seal(text)
+
+
+def test_an_image_whose_name_a_seal_escapes_is_found(tmp_path):
+    folder = tmp_path / "data" / ("d" * 16)
+    folder.mkdir(parents=True)
+    (folder / "back\\slash.tif").write_bytes(b"pixels")
+    seal_files(folder, "back\\slash.tif")
+    store = Store(tmp_path)
+    assert store.kept_file("d" * 64, "back\\slash.tif") == folder / "back\\slash.tif"
+    assert store.kept_file("d" * 64, "other.tif") is None

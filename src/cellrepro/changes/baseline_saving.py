@@ -17,6 +17,7 @@ from cellrepro.same.labels import canonical
 from cellrepro.same.seed_spread import Pair, measure_spread
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Repeat, Store
+from cellrepro.store.whole_files import refuse_existing
 from cellrepro.words import amount, joined
 
 # ``reproducibility_tolerance`` of model descriptions 0.5, as bioimageio.spec 0.5.14.3 takes it.
@@ -98,10 +99,7 @@ def save_baseline(
         If the file exists, the masks hold no cell, or nothing is stored to propose limits from.
     """
     path = Path(file)
-    if path.exists():
-        raise BadInput(
-            f"{path} exists; a baseline is not overwritten: remove it, or give a different name"
-        )
+    refuse_existing(path)
     opened_store = Store(store)
     masks = {name: canonical(read()) for name, read in masks_of(run, opened_store).items()}
     if not any(labels.any() for labels in masks.values()):

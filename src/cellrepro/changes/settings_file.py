@@ -12,7 +12,12 @@ from cellrepro.changes.conditions import MODEL, PRECISION, VERSION
 from cellrepro.changes.recorded_settings import RecordedSettings, generation_of, of_file
 from cellrepro.errors import BadInput
 from cellrepro.store.store import Repeat
-from cellrepro.store.whole_files import regular_bytes, write_whole
+from cellrepro.store.whole_files import (
+    refuse_existing,
+    regular_bytes,
+    whole_file,
+    write_whole,
+)
 
 _MOST_BYTES = 2**24
 
@@ -97,6 +102,33 @@ def sidecar_record(masks: Path) -> RecordedSettings:
     )
 
 
+def refuse_masks(folder: Path, data: Path) -> None:
+    """Refuse a folder for masks, before anything is segmented for it.
+
+    Parameters
+    ----------
+    folder : Path
+        It need not exist.
+    data : Path
+        The images. ``NAME_masks.tif`` in their folder is what somebody has drawn.
+
+    Raises
+    ------
+    BadInput
+        If it is the folder of the images or lies in it, or holds masks.
+    """
+    if folder.resolve().is_relative_to(data.resolve()):
+        raise BadInput(
+            f"masks are to be written into {folder}, which lies in the folder of the images, "
+            f"{data}: there they would be taken for masks that you have drawn; expected a "
+            "different folder, such as one beside it"
+        )
+    if not folder.is_dir():
+        refuse_existing(folder)
+    masks = (path for ending in ("tif", "json") for path in folder.glob(f"*_masks.{ending}"))
+    refuse_existing(*sorted(masks))
+
+
 def write_masks(repeat: Repeat, folder: Path) -> None:
     """Write the masks of a stored run for people, each with its record beside it.
 
@@ -104,7 +136,13 @@ def write_masks(repeat: Repeat, folder: Path) -> None:
     ----------
     repeat : Repeat
     folder : Path
-        Is made if it is not there; an image ``NAME`` becomes ``NAME_masks.tif``.
+        Is made if it is not there; an image ``NAME`` becomes ``NAME_masks.tif``. See
+        `refuse_masks`.
+
+    Raises
+    ------
+    BadInput
+        If one of the files is there.
     """
     import tifffile
 
@@ -113,13 +151,14 @@ def write_masks(repeat: Repeat, folder: Path) -> None:
     for name in repeat.manifest.masks:
         path = folder / f"{name}_masks.tif"
         labels = repeat.masks(name)
-        tifffile.imwrite(
-            path,
-            labels,
-            photometric="minisblack",  # three or four planes are no colours
-            compression="zlib",
-            metadata={"axes": "ZYX"[-labels.ndim :]},
-        )
+        with whole_file(path) as scratch:
+            tifffile.imwrite(
+                scratch,
+                labels,
+                photometric="minisblack",  # three or four planes are no colours
+                compression="zlib",
+                metadata={"axes": "ZYX"[-labels.ndim :]},
+            )
         write_sidecar(path, record)
 
 

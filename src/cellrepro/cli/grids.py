@@ -10,7 +10,14 @@ from typer import Argument, Option
 import cellrepro
 from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, code_for, refuse_idle, verb
-from cellrepro.cli.shared_options import DataArgument, ModelOption, StoreOption, overrides, pairs_in
+from cellrepro.cli.shared_options import (
+    DataArgument,
+    ModelOption,
+    OverwriteOption,
+    StoreOption,
+    overrides,
+    pairs_in,
+)
 from cellrepro.errors import Damaged
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.grid import grid_answer
@@ -68,13 +75,17 @@ def watch(store: StoreOption = defaults.STORE) -> Reply:
 
 @verb()
 def report(
+    context: typer.Context,
     output: Annotated[
         str | None, Option(help="a .html file or a folder; default STORE/report/index.html")
     ] = None,
+    overwrite: OverwriteOption = False,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Write one page about all runs in the store, across devices and machines."""
-    written = cellrepro.write_report(store, html=output)
+    if output is None:
+        refuse_idle(context, ("overwrite",), "without --output")
+    written = cellrepro.write_report(store, html=output, overwrite=overwrite)
     document = {"html": written.html, "runs": written.runs, "groups": written.groups}
     return Reply(Answer(document, [written.sentence(), f"report: {written.html}"]))
 

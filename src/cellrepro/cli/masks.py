@@ -26,6 +26,7 @@ from cellrepro.cli.shared_options import (
     ModeOption,
     NetworkOption,
     OtherArgument,
+    OverwriteOption,
     ProfileOption,
     SeedOption,
     SettingsOption,
@@ -46,16 +47,20 @@ from cellrepro.show.answers.tiles import cuts_answer, tiles_answer
 
 @verb()
 def compare(
+    context: typer.Context,
     a: Annotated[str, Argument(help="KEY, KEY/REPEAT, masks, _seg.npy, folder, baseline, weights")],
     b: OtherArgument,
     image: Annotated[str | None, Option(help="the image, on which the page shows masks")] = None,
     html: Annotated[
         str | None, Option(help="a page with the picture and every changed cell, one file")
     ] = None,
+    overwrite: OverwriteOption = False,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Compare two runs, masks, folders of masks, baselines or weights files."""
-    comparison = cellrepro.compare(a, b, image=image, html=html, store=store)
+    if html is None:
+        refuse_idle(context, ("overwrite",), "without --html")
+    comparison = cellrepro.compare(a, b, image=image, html=html, overwrite=overwrite, store=store)
     is_same = comparison.verdict == "identical" and not comparison.differs
     page = None if html is None else Path(html)
     return Reply(comparison_answer(comparison, html=page), code_for(not is_same))
@@ -63,6 +68,7 @@ def compare(
 
 @verb()
 def explore(
+    context: typer.Context,
     image: Annotated[str, Argument(help="the image: TIFF, PNG or JPEG")],
     a: Annotated[str, Argument(help="masks of it: TIFF, PNG, .npy or _seg.npy")],
     b: Annotated[str, Argument(help="different masks of it")],
@@ -70,11 +76,14 @@ def explore(
     html: Annotated[
         str | None, Option(help="write the page to this file instead of opening it")
     ] = None,
+    overwrite: OverwriteOption = False,
 ) -> Reply:
     """Look at two masks of an image in the browser: zoom, curtain, blink, every changed cell."""
     from cellrepro.show.pages.explorer_page import explorer_page
 
-    page = explorer_page(image, a, b, truth=truth, html=html)
+    if html is None:
+        refuse_idle(context, ("overwrite",), "without --html")
+    page = explorer_page(image, a, b, truth=truth, html=html, overwrite=overwrite)
     opened = html is None and page.open()
     return Reply(explorer_answer(page, opened=opened))
 
@@ -175,8 +184,10 @@ def sensitivity(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Vary each setting of a segmentation by itself: how many cells does it change?"""
-    from cellrepro.show.figures.settings import setting_figures
+    from cellrepro.show.figures.settings import refuse_figures, setting_figures
 
+    if figures is not None:
+        refuse_figures(Path(figures))
     result = cellrepro.sensitivity(
         data,
         model=model,
@@ -187,7 +198,7 @@ def sensitivity(
         vary=overrides(vary, "--vary") or None,
         store=store,
     )
-    files = setting_figures(result, Path(figures)) if figures else {}
+    files = {} if figures is None else setting_figures(result, Path(figures))
     return Reply(sensitivity_answer(result, files))
 
 

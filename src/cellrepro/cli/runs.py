@@ -160,6 +160,10 @@ def segment(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Segment the same images several times; say whether every mask is the same."""
+    from cellrepro.changes.settings_file import refuse_masks, write_masks
+
+    if masks_into is not None:
+        refuse_masks(Path(masks_into), Path(data))
     outcome = cellrepro.segment(
         data,
         model=model,
@@ -174,8 +178,6 @@ def segment(
         store=store,
     )
     if masks_into is not None:
-        from cellrepro.changes.settings_file import write_masks
-
         write_masks(outcome.repeats[0], Path(masks_into))
     return reply_of_runs(outcome)
 

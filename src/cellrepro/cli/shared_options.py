@@ -58,6 +58,7 @@ DataArgument = Annotated[str, Argument(help="folder of images, named as Cellpose
 OtherArgument = Annotated[str, Argument(help="the second one; KEY KEY means its repeats 0 and 1")]
 FolderArgument = Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")]
 StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
+OverwriteOption = Annotated[bool, Option("--overwrite", help="replace the page if it is there")]
 JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
 ModelOption = Annotated[str, Option(help=MODEL_HELP, autocompletion=lambda: list(_MODELS))]
 NetworkOption = Annotated[

@@ -198,7 +198,9 @@ class Meeting:
     side: int
 
     def leave(self, rows: list[OperationRow]) -> None:
-        """Give the other process the operations of this one, whole."""
+        """Give the other process the operations of this one, whole; what it has already stays."""
+        if self._file(self.side).exists():
+            return
         part = self.folder / f"part {self.side}"
         part.write_bytes(pickle.dumps(rows))
         part.rename(self._file(self.side))

@@ -24,7 +24,6 @@ from cellrepro.exchange.model_statement import (
     model_statement,
     tensors_digest,
 )
-from cellrepro.exchange.new_file import new_file
 from cellrepro.exchange.package_urls import package_url
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.signed.signer import Signer, find_signer
@@ -41,7 +40,7 @@ from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row
 from cellrepro.same.weight_reading import open_weights
 from cellrepro.store.store import Repeat, Store
-from cellrepro.store.whole_files import whole_file, write_whole
+from cellrepro.store.whole_files import new_file, whole_file, write_whole
 from cellrepro.version import __version__
 from cellrepro.words import amount, grouped
 

@@ -19,14 +19,13 @@ from cellrepro.exchange.bundle import bundle_to_hand_on, parse_bundle
 from cellrepro.exchange.crate import CratePart, crate_json
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS, find_images, find_network
 from cellrepro.exchange.kept_passports import passports_of
-from cellrepro.exchange.new_file import new_file
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import Signer, find_signer
 from cellrepro.model.weight_sources import started_from
 from cellrepro.results import Result, Row
 from cellrepro.store.seal import SUMS, read_seal
 from cellrepro.store.store import MANIFEST, SPEC, WEIGHTS, Repeat, Store
-from cellrepro.store.whole_files import inside
+from cellrepro.store.whole_files import inside, new_file
 from cellrepro.words import amount, grouped
 
 ENDING = ".zip"

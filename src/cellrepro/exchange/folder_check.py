@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, read_seal, seal_text
 from cellrepro.store.stored_run import MANIFEST, SPEC, read_record
 from cellrepro.store.stored_spec import read_spec
-from cellrepro.store.whole_files import regular_bytes
+from cellrepro.store.whole_files import is_being_written, is_scratch, regular_bytes
 from cellrepro.words import short_digest
 
 RESTORE_REPEAT = "copy it again from where it came, or remove this repeat's folder and run it again"
@@ -35,7 +34,6 @@ RESTORE_IMAGES = (
 _BY_ITS_KEY = f"{SPEC} asks for the run that its folder is named by"
 _NO_SUCH_NAME = "the lab stores nothing of this name here"
 _MOST_SUMS_BYTES = 2**27
-_SCRATCH = re.compile(r"\..+\.(part|link)")
 NOT_OURS = "the lab has not put it there: move it out of the store"
 
 
@@ -282,6 +280,8 @@ def _files_in(folder: Path, look: Look) -> _Files:
                 what = "it is a link or a device, which the lab never stores"
                 files.strange.append(stray(path, look, what))
                 continue
+            if is_being_written(name):
+                continue
             try:
                 files.digests[path.relative_to(folder).as_posix()] = look.contents.digest(path)
             except OSError as error:
@@ -378,7 +378,7 @@ def stray(
     -------
     Problem
     """
-    if _SCRATCH.fullmatch(path.name):
+    if is_scratch(path.name):
         return leftover(path, look, "it was being written when the work was stopped")
     return Problem("extra", what, look.where(path), NOT_OURS, PutAside(path))
 

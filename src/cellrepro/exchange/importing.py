@@ -28,6 +28,7 @@ from cellrepro.store.whole_files import (
     moved,
     regular_bytes,
     remove_folder,
+    replace_file,
     to_disk,
 )
 from cellrepro.words import amount, joined, some
@@ -274,7 +275,7 @@ class _Import:
                     shown.add(len(block))
             if self.archive.size(name) >= BLOCK:
                 to_disk(scratch)
-            scratch.replace(content)
+            replace_file(scratch, content)
 
     # -- folders, as they will appear
 

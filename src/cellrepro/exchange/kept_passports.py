@@ -221,7 +221,7 @@ def keep_attestations(store: Store, name: str, attestations: Iterable[Attestatio
         text = bundle_text(bundle.attestations)
         if not kept or text != bundle_text(kept):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, text)
+            write_whole(path, text, replace=True)
     return path
 
 

@@ -18,13 +18,12 @@ from cellrepro.exchange.model_statement import (
     model_statement,
     tensors_digest,
 )
-from cellrepro.exchange.new_file import new_file
 from cellrepro.exchange.records import JsonObject
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.exchange.statement import Builder, ResourceDescriptor
 from cellrepro.results import Result, Row
 from cellrepro.same.weight_reading import open_weights
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.whole_files import new_file, write_whole
 from cellrepro.version import __version__
 from cellrepro.words import joined
 

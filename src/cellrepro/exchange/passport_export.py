@@ -11,14 +11,13 @@ from cellrepro.asked import defaults
 from cellrepro.errors import CellreproError
 from cellrepro.exchange.bundle import ENDING, Bundle, bundle_to_hand_on
 from cellrepro.exchange.kept_passports import keep_passports, passports_of
-from cellrepro.exchange.new_file import new_file
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row
 from cellrepro.store.store import Store
-from cellrepro.store.whole_files import whole_file
+from cellrepro.store.whole_files import new_file, whole_file
 from cellrepro.words import amount
 
 

@@ -130,7 +130,7 @@ class Contents:
     """
 
     def __init__(self) -> None:
-        self._digest_of: dict[tuple[int, int], str] = {}
+        self._digest_of: dict[tuple[int, int] | Path, str] = {}
         self._paths: dict[str, list[Path]] = {}
 
     def digest(self, path: Path) -> str:
@@ -144,11 +144,12 @@ class Contents:
         status = path.stat()
         if path.name in _SMALL and status.st_size > MOST_RECORD_BYTES:
             raise OSError(errno.EFBIG, f"it has {status.st_size} bytes, which none has", str(path))
-        inode = (status.st_dev, status.st_ino)
-        digest = self._digest_of.get(inode)
+        # Some network disks number no file.
+        file = (status.st_dev, status.st_ino) if status.st_ino else path
+        digest = self._digest_of.get(file)
         if digest is None:
             digest = file_digest(path)
-            self._digest_of[inode] = digest
+            self._digest_of[file] = digest
         self._paths.setdefault(digest, []).append(path)
         return digest
 

@@ -10,6 +10,7 @@ from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.exchange.receipt import receipt_statement
 from cellrepro.exchange.replay import Replay
 from cellrepro.exchange.signed.signer import Signer
+from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.store import Store
 from cellrepro.store.whole_files import write_whole
 
@@ -44,8 +45,9 @@ def add_receipt(
     receipt = Attestation.of(statement, signer=signer)
     both = (replay.original.attestation, receipt)
     if file is not None:
-        before = read_bundle(file).attestations if file.exists() else ()
-        bundle = bundle_of([*before, *both], where=str(file))
-        write_whole(file, bundle_text(bundle.attestations))
+        with locked(beside_of_user(file), wait=True):
+            before = read_bundle(file).attestations if file.exists() else ()
+            bundle = bundle_of([*before, *both], where=str(file))
+            write_whole(file, bundle_text(bundle.attestations), replace=True)
     keep_attestations(store, replay.original.name, both)
     return receipt

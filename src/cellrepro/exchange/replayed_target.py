@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cellrepro.errors import BadInput
+from cellrepro.exchange.bundle import read_bundle
 from cellrepro.exchange.given import WantedReplay
 from cellrepro.exchange.importing import import_runs
 from cellrepro.exchange.kept_passports import keep_attestations
@@ -55,6 +56,8 @@ def replay_one(
         If this machine or version cannot compute it.
     """
     store = checking.store
+    if wanted.receipt is not None and wanted.receipt.exists():
+        read_bundle(wanted.receipt)  # what is no bundle is refused before the replay
     original, notes = chosen(repeats, wanted.run)
     if file is not None:
         _refuse_before_import(original, repeats, wanted, store)

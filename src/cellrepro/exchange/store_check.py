@@ -32,10 +32,11 @@ from cellrepro.results import Result, Row
 from cellrepro.store import locks
 from cellrepro.store.manifest import ResultSummary
 from cellrepro.store.not_sent import NOTE_ENDING, RECEIVED, names_not_sent
+from cellrepro.store.owner import Owner
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS
 from cellrepro.store.store import MANIFEST, SPEC, Repeat, Store
 from cellrepro.store.stored_run import read_record
-from cellrepro.store.whole_files import OWN_FOLDERS
+from cellrepro.store.whole_files import OWN_FOLDERS, is_being_written
 from cellrepro.words import amount, joined, short_digest
 
 _IMAGES = re.compile(r"[0-9a-f]{16}")
@@ -350,7 +351,7 @@ def _strays_beside_runs(root: Path, look: Look) -> Iterator[Problem]:
         if folder.is_symlink():  # a problem by itself
             continue
         for path in sorted(folder.rglob("*")):
-            if path.is_dir() and not path.is_symlink():
+            if (path.is_dir() and not path.is_symlink()) or is_being_written(path.name):
                 continue
             depth = len(path.relative_to(folder).parts)
             is_ours = depth == 3 and path.name.endswith(ending) and not path.name.startswith(".")
@@ -360,11 +361,11 @@ def _strays_beside_runs(root: Path, look: Look) -> Iterator[Problem]:
 
 def _leftovers(root: Path, look: Look) -> Iterator[Problem]:
     """What stopped processes have left, but for unfinished trainings, which can go on."""
-    here = locks.Owner.here()
+    here = Owner.here()
     staging = root / ".staging"
     for entry in [] if staging.is_symlink() else _entries(staging):
         folder = entry.with_name(entry.name.removesuffix(".lock"))
-        owner = locks.Owner.of(folder.name)
+        owner = Owner.of(folder.name)
         is_alive = owner is not None and owner.may_be_alive(here)
         if not is_alive and not locks.is_locked(folder):
             yield leftover(entry, look, "it is of work that was stopped")
@@ -379,4 +380,7 @@ def _leftovers(root: Path, look: Look) -> Iterator[Problem]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+    """What lies in a folder, but for what a process is just writing."""
+    if not folder.is_dir():
+        return []
+    return sorted(entry for entry in folder.iterdir() if not is_being_written(entry.name))

@@ -11,7 +11,16 @@ from typing import TypeVar
 from cellrepro.bits.digests import file_digest
 from cellrepro.exchange.folder_check import Look
 from cellrepro.exchange.problem import Mending, Move, Problem, PutAside, Remove, Restore, Write
-from cellrepro.store.whole_files import link_or_copy, remove_empty, remove_folder, whole_file
+from cellrepro.store.locks import locked
+from cellrepro.store.whole_files import (
+    link_or_copy,
+    remove_empty,
+    remove_file,
+    remove_folder,
+    replace_file,
+    scratch_beside,
+    whole_file,
+)
 
 ASIDE = "aside"
 """Folder of the store to which is moved what the lab has not put there."""
@@ -102,7 +111,7 @@ def _restore_all(mendings: Iterable[Restore], look: Look) -> list[Repair]:
     for copy in prepared:
         if copy is not None:
             copy.scratch.chmod(0o444)
-            copy.scratch.replace(copy.target)
+            replace_file(copy.scratch, copy.target)
             what = f"it has its content again, from {look.where(copy.source)}"
             repairs.append(Repair(what, look.where(copy.target)))
     return repairs
@@ -119,29 +128,32 @@ class _Prepared:
 
 def _prepared(one: Restore, look: Look) -> _Prepared | None:
     """Prepare a file that was damaged or is missing; none where its content is not to be had."""
-    scratch = one.path.with_name(f".{one.path.name}.part")
     for source in look.contents.files_with(one.digest):
         with contextlib.suppress(OSError):
-            scratch.unlink(missing_ok=True)
+            scratch = scratch_beside(one.path)
             scratch.parent.mkdir(parents=True, exist_ok=True)
             link_or_copy(source, scratch)
             if file_digest(scratch) == one.digest:
                 return _Prepared(one.path, scratch, source)
-            scratch.unlink()
+            remove_file(scratch)
     return None
 
 
 def _write(one: Write) -> str:
-    with whole_file(one.path, read_only=True) as scratch:
+    with whole_file(one.path, replace=True, read_only=True) as scratch:
         scratch.write_bytes(one.text.encode())
     return f"it was written; {one.said}"
 
 
-def _remove(one: Remove) -> str:
+def _remove(one: Remove) -> str | None:
+    if one.path.suffix == ".lock":
+        # Who takes a lock removes it in the end; what another process has taken since stays.
+        with locked(one.path.with_suffix("")) as is_ours:
+            return "it was removed" if is_ours else None
     if one.path.is_dir() and not one.path.is_symlink():
         remove_folder(one.path)
     else:
-        one.path.unlink(missing_ok=True)
+        remove_file(one.path)
     remove_empty(one.path.parent)
     return "it was removed"
 

@@ -212,13 +212,13 @@ def _is_to_be_written(board: Board, path: Path) -> bool:
 
 def _write_until_over(board: Board, path: Path, is_over: threading.Event) -> None:
     """Write the file again and again; none remains of a grid that ended well."""
-    write_whole(path, _as_text(board.written()))
+    write_whole(path, _as_text(board.written()), replace=True)
     while not is_over.wait(_REFRESH_SECONDS):
         with suppress(OSError):  # the disk may be full for a while
-            write_whole(path, _as_text(board.written()))
+            write_whole(path, _as_text(board.written()), replace=True)
     last = board.written(ended=True)
     if last.n("waiting", *BAD_ENDINGS):
-        write_whole(path, _as_text(last))
+        write_whole(path, _as_text(last), replace=True)
     else:
         path.unlink(missing_ok=True)
 

@@ -17,6 +17,7 @@ from cellrepro.process.child import Child
 from cellrepro.process.endings import RunError, read_ending
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.progress import pass_on
+from cellrepro.store.whole_files import whole_file
 
 if TYPE_CHECKING:
     from traitlets.config import Config
@@ -69,8 +70,10 @@ def copy_packaged(target: Path) -> list[Path]:
                 "nothing was written; give a new folder"
             )
     for path, file in originals.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, path)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as scratch:
+                shutil.copyfile(file, scratch)
     return list(originals)
 
 

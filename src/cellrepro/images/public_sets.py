@@ -173,8 +173,17 @@ def _fetch(name: str, target: Path, record: Path, mirror: str | None) -> None:
         files = _convert(Path(scratch, name), _LAYOUTS[name](unpacked))
         # The record first: a crash in between leaves no folder that nothing vouches for.
         known = {"name": name, **public_set.model_dump(), "files": files}
-        write_whole(record, json.dumps(known, indent=2))
+        write_whole(record, json.dumps(known, indent=2), replace=_is_record(record))
         Path(scratch, name).rename(target)  # same file system, so whole or absent
+
+
+def _is_record(path: Path) -> bool:
+    """Whether a file is what the download of a set has left, whose images have gone since."""
+    try:
+        _Files.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return False
+    return True
 
 
 def _verify(target: Path, record: Path) -> None:

@@ -27,7 +27,7 @@ LOCK = "requirements.lock"
 """In the folder of an environment: what is installed there, with hashes; written last."""
 _NEEDED = (
     "fastremap",
-    "filelock",
+    "filelock>=3.20.4",
     "imagecodecs",
     "lazy-loader",
     "natsort",
@@ -137,7 +137,7 @@ def _folder_with_this_package(environment: Path) -> Path:
     text = _LEAD.format(package=str(package))
     if not lead.is_file() or lead.read_text(encoding="utf-8") != text:
         lead.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(lead, text.removesuffix("\n"))
+        write_whole(lead, text.removesuffix("\n"), replace=True)
     return folder
 
 

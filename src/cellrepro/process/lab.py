@@ -24,7 +24,7 @@ from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.process.locked_environment import FolderTaken, LockedEnvironment, SetUpFailed
 from cellrepro.process.own_wheel import write_own_wheel
-from cellrepro.store.locks import locked
+from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.whole_files import write_whole
 from cellrepro.version import __version__
 
@@ -111,10 +111,15 @@ def make_lab(
     interpreter = python or sys.executable
     if Path(sys.prefix).resolve() == target:
         raise BadInput(f"{target} is the environment that runs this; expected another folder")
+    environment = _environment(target)
+    try:
+        environment.refuse_folder_of_others()
+    except FolderTaken as failure:
+        raise BadInput(str(failure)) from failure
     _refuse_intel_mac()
     _refuse_other_pythons(interpreter)
-    with locked(target, wait=True):
-        _bring_up_to_date(_environment(target), interpreter, versions)
+    with locked(beside_of_user(target), wait=True):
+        _bring_up_to_date(environment, interpreter, versions)
     lab = Lab(target, __version__)
     if versions is None:
         _remember(lab)
@@ -184,7 +189,6 @@ def _bring_up_to_date(
                     return
                 environment.ready.unlink()
             else:
-                environment.refuse_folder_of_others()
                 _announce(environment.folder)
                 environment.make(interpreter, uv=uv)
             if versions is None:
@@ -197,7 +201,7 @@ def _bring_up_to_date(
     except SetUpFailed as failure:
         raise NotPossibleHere(str(failure)) from failure
     environment.compile_what_runs()
-    write_whole(environment.ready, json.dumps(made, indent=1))
+    write_whole(environment.ready, json.dumps(made, indent=1), replace=True)
 
 
 def _install_versions(
@@ -289,7 +293,7 @@ def _memory() -> Path:
 def _remember(lab: Lab) -> None:
     file = _memory()
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps({"folder": str(lab.folder)}, indent=1))
+    write_whole(file, json.dumps({"folder": str(lab.folder)}, indent=1), replace=True)
 
 
 def environment_for(lab: Lab, variables: Mapping[str, str]) -> dict[str, str]:

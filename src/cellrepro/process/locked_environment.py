@@ -55,8 +55,8 @@ class LockedEnvironment:
     lock : Path
         Versions with digests, as ``uv pip compile --generate-hashes`` writes them.
     mark : str
-        A file in the folder by which an environment is known that was begun here. It is removed
-        last, so that an interrupted removal is known again.
+        A file in the folder that is written first, and by which an environment is known that was
+        begun here. It is removed last, so that an interrupted removal is known again.
     again : str
         The command that begins a set-up anew, for messages.
     windows : bool
@@ -102,12 +102,16 @@ class LockedEnvironment:
         """
         self._remove_unfinished()
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self.mark != "pyvenv.cfg":
-            (self.folder / self.mark).touch()
+        (self.folder / self.mark).touch()
         of_python = [python, "-m", "venv", str(self.folder)]
         of_uv = [*uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", python]
         if not (succeeds(*of_python) or (uv and succeeds(*of_uv, str(self.folder)))):
             raise self._failed(of_python)
+
+    def begin_again(self) -> None:
+        """Let a finished environment count as begun here, and as unfinished."""
+        (self.folder / self.mark).touch()  # set-ups of before wrote none
+        self.ready.unlink()
 
     def refuse_folder_of_others(self) -> None:
         """Raise `FolderTaken` where the folder holds anything that was not begun here."""

@@ -317,7 +317,11 @@ def _file_address(path: Path) -> str:
 
 def _address_in_jupyter(path: Path) -> str:
     """Relative to the notebook, since JupyterLab opens no other files."""
-    return quote(os.path.relpath(path, Path.cwd()))
+    try:
+        relative = os.path.relpath(path, Path.cwd())
+    except ValueError:  # it lies on another drive
+        return _file_address(path)
+    return quote(relative.replace(os.sep, "/"))
 
 
 def _page(statuses: Sequence[GridStatus], store: Path) -> str:

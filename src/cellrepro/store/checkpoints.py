@@ -18,7 +18,7 @@ from cellrepro.determinism import generator_states
 from cellrepro.errors import BadInput
 from cellrepro.store.numeric_class import differing_probes
 from cellrepro.store.unchanged import digest_once
-from cellrepro.store.whole_files import to_disk
+from cellrepro.store.whole_files import folder_to_disk, remove_if_possible, to_disk
 
 _FORMAT = 1
 STATE = "state.safetensors"
@@ -189,7 +189,7 @@ def save(
     epoch = len(loop["epochs"])
     folder = parent / f"{_FOLDER}{epoch:05d}"
     scratch = parent / f".{folder.name}.part"
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove_if_possible(scratch)
     scratch.mkdir(parents=True)
     save_file(
         {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
@@ -211,8 +211,9 @@ def save(
     (scratch / PLAIN).write_text(text, encoding="utf-8")
     for name in (STATE, PLAIN):
         to_disk(scratch / name)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_if_possible(folder)
     scratch.rename(folder)
+    folder_to_disk(parent)
     return folder
 
 
@@ -233,13 +234,16 @@ def save_copy(checkpoint: Checkpoint, parent: Path) -> Path:
     """
     folder = parent / checkpoint.folder.name
     scratch = parent / f".{folder.name}.part"
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove_if_possible(scratch)
     scratch.mkdir(parents=True)
     shutil.copyfile(checkpoint.folder / STATE, scratch / STATE)
     plain = {"format": _FORMAT, **asdict(checkpoint)}
     del plain["folder"]
     (scratch / PLAIN).write_text(json.dumps(plain), encoding="utf-8")
+    for name in (STATE, PLAIN):
+        to_disk(scratch / name)
     scratch.rename(folder)
+    folder_to_disk(parent)
     return folder
 
 
@@ -322,7 +326,7 @@ def nearest(parent: Path, *, step: int | None = None) -> tuple[Checkpoint | None
 def keep_last(parent: Path) -> None:
     """Remove all checkpoints below a folder but the last."""
     for old in folders(parent)[:-1]:
-        shutil.rmtree(old, ignore_errors=True)
+        remove_if_possible(old)
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

@@ -131,7 +131,8 @@ def _move_with_spec(staged: Path, run: Path, target: Path, spec: Spec) -> None:
     """Let a run appear with its spec and its first repeat."""
     whole = staged.with_name(f"{staged.name}-{spec.key}")
     whole.mkdir(parents=True)
-    write_whole(whole / SPEC, spec.model_dump_json(indent=1), read_only=True)
+    text = spec.model_dump_json(indent=1)
+    write_whole(whole / SPEC, text, replace=True, read_only=True)
     seal_files(whole, SPEC)
     _move_whole_run(whole, staged, run, target)
 
@@ -179,7 +180,8 @@ def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
     _share(root, staged, manifest, files)
     manifest.files = files
     manifest.format = FIRST_SEALED_FORMAT
-    write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
+    text = manifest.model_dump_json(indent=1)
+    write_whole(staged / MANIFEST, text, replace=True, read_only=True)
     seal_repeat(staged, files, manifest=MANIFEST)
 
 

@@ -11,7 +11,13 @@ from typing import Any
 
 from cellrepro.asked.spec import Spec
 from cellrepro.store.stored_run import NOTEBOOK
-from cellrepro.store.whole_files import inside, regular_bytes, remove_empty, write_whole
+from cellrepro.store.whole_files import (
+    inside,
+    regular_bytes,
+    remove_empty,
+    remove_if_possible,
+    write_whole,
+)
 
 _RECORD = "failure.json"
 _MOST_BYTES = 2**24
@@ -89,12 +95,12 @@ def keep_failure(
     folder.mkdir(parents=True)
     if (staged / NOTEBOOK).exists():
         shutil.copy(staged / NOTEBOOK, folder / NOTEBOOK)
-    write_whole(folder / _RECORD, json.dumps(record, indent=1))
+    write_whole(folder / _RECORD, json.dumps(record, indent=1), replace=True)
     return folder
 
 
 def forget_failure(root: Path, key: str, *, machine: str, repeat: int) -> None:
     """Remove the trace of a failure, if there is one."""
     folder = folder_of(root, key, machine, repeat)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_if_possible(folder)
     remove_empty(*list(folder.parents)[:3])

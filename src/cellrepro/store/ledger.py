@@ -232,7 +232,7 @@ class Pieces:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         piece = self.folder / f"{self.n_rows:012d}.parquet"
-        with whole_file(piece) as scratch:
+        with whole_file(piece, replace=True) as scratch:
             write_rows(scratch, rows, self.kind)
         self.n_rows += len(rows)
 

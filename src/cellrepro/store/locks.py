@@ -1,26 +1,22 @@
 """Locks of folders that end with their process, and private folders that go with it.
 
 The lock of a folder lies beside it, so who holds it may remove the folder, then the lock: filelock
-looks whether a lock still lies there once it holds it.
+looks whether the lock that it got still has a name (since 3.20.4; before, two processes could hold
+it).
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
-import re
-import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from filelock import FileLock, Timeout
 
-from cellrepro.bits.digests import value_digest
-from cellrepro.store.whole_files import remove_empty, remove_folder
+from cellrepro.store.owner import Owner
+from cellrepro.store.whole_files import remove_empty, remove_if_possible
 
 try:
     import fcntl
@@ -28,7 +24,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 _TRIES = 100
-"""How often a lock is asked for while others remove the empty folders above it."""
+"""How often a lock is asked for while others look at it, or remove the empty folders above it."""
+_SECONDS_OF_A_LOOK = 0.001
 
 
 @contextmanager
@@ -50,7 +47,7 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     made = [path for path in (folder.parent, *folder.parent.parents) if not path.exists()]
     lock = FileLock(_lock_of(folder))
     try:
-        if not _acquired(lock, wait=wait):
+        if not _acquired(folder, lock, wait=wait):
             yield False
             return
         try:
@@ -63,17 +60,24 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
         remove_empty(folder.parent, *made)
 
 
+def beside_of_user(path: Path) -> Path:
+    """What is locked instead of a user's file or folder: its lock bears no name of a user's."""
+    return path.with_name(f".{path.name}.cellrepro")
+
+
 def _lock_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.lock")
 
 
-def _acquired(lock: FileLock, *, wait: bool) -> bool:
+def _acquired(folder: Path, lock: FileLock, *, wait: bool) -> bool:
     """Take a lock, with the folders above it; false if another process has it."""
     for tries_left in reversed(range(_TRIES)):
         try:
             lock.acquire(blocking=wait)
         except Timeout:
-            return False
+            if fcntl is not None and is_locked(folder):
+                return False
+            time.sleep(_SECONDS_OF_A_LOOK)  # another process only looks
         except (FileNotFoundError, FileExistsError):
             # Another process may remove the empty folders above it at any moment.
             if not tries_left:
@@ -94,6 +98,7 @@ def is_locked(folder: Path) -> bool:
             return not free
     try:
         with _lock_of(folder).open("rb") as file:
+            # Shared, so that who looks at the same time does not take this look for the holder.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -103,54 +108,6 @@ def is_locked(folder: Path) -> bool:
 
 
 # -- private folders -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Owner:
-    """Who made a private folder; its name says so.
-
-    Attributes
-    ----------
-    host : str
-        Eight hex digits of a digest of its name.
-    process : int or None
-        Its number on that host; None where the next process may go on with the same work.
-    """
-
-    host: str
-    process: int | None
-
-    @classmethod
-    def here(cls) -> Owner:
-        """This process."""
-        return cls(value_digest(platform.node())[:8], os.getpid())
-
-    @classmethod
-    def of(cls, name: str) -> Owner | None:
-        """The owner that a folder's name says; none of a different kind of name."""
-        parts = _NAME_OF_PRIVATE.fullmatch(name)
-        if parts is None:
-            return None
-        process = parts["process"]
-        return cls(parts["host"], None if process is None else int(process))
-
-    def may_be_alive(self, here: Owner) -> bool:
-        """Whether a folder whose lock is free may still be worked in, for all that is known here.
-
-        Some file systems lock within one host only: of another host a free lock says nothing.
-        """
-        if self.host != here.host:
-            return True
-        if self.process is None or self.process == here.process:
-            return False
-        return psutil.pid_exists(self.process)
-
-    def new_name(self) -> str:
-        """A name for a private folder of this owner, which no other has."""
-        return f"{self.host}-{self.process}-{secrets.token_hex(8)}"
-
-
-_NAME_OF_PRIVATE = re.compile(r"(?P<host>[0-9a-f]{8})-((?P<process>\d+)-[0-9a-f]{16}|resumable-.+)")
 
 
 @contextmanager
@@ -167,7 +124,7 @@ def private_folder(area: Path) -> Iterator[Path]:
             folder.mkdir()
             yield folder
         finally:
-            _remove_if_possible(folder)
+            remove_if_possible(folder)
 
 
 @contextmanager
@@ -195,10 +152,10 @@ def resumable_folder(area: Path, name: str) -> Iterator[Path]:
         except KeyboardInterrupt:
             raise
         except BaseException:
-            _remove_if_possible(folder)
+            remove_if_possible(folder)
             raise
         else:
-            _remove_if_possible(folder)
+            remove_if_possible(folder)
 
 
 def _sweep_others(folder: Path) -> None:
@@ -216,10 +173,4 @@ def _sweep(folder: Path, here: Owner) -> None:
         return
     with contextlib.suppress(OSError), locked(folder) as is_dead:
         if is_dead:
-            _remove_if_possible(folder)
-
-
-def _remove_if_possible(folder: Path) -> None:
-    """Remove a private folder; what cannot be removed now is swept away by a later one."""
-    with contextlib.suppress(OSError):
-        remove_folder(folder)
+            remove_if_possible(folder)

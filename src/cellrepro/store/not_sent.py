@@ -36,7 +36,7 @@ def note_not_sent(root: Path, repeat: str, names: Collection[str]) -> None:
         path.unlink(missing_ok=True)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, "\n".join(sorted(names)))
+    write_whole(path, "\n".join(sorted(names)), replace=True)
 
 
 def names_not_sent(root: Path, repeat: str) -> frozenset[str]:

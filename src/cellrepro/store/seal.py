@@ -125,5 +125,5 @@ def seal_files(folder: Path, *names: str) -> None:
 
 
 def _write(folder: Path, digests: Mapping[str, str]) -> None:
-    with whole_file(folder / SUMS, read_only=True) as scratch:
+    with whole_file(folder / SUMS, replace=True, read_only=True) as scratch:
         scratch.write_bytes(seal_text(digests).encode())

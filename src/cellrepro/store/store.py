@@ -50,7 +50,7 @@ from cellrepro.store.stored_run import (
 )
 from cellrepro.store.stored_spec import read_spec
 from cellrepro.store.tiff_pages import refuse_endless_file
-from cellrepro.store.unchanged import digest_once
+from cellrepro.store.unchanged import digest_once, sealed_digests
 from cellrepro.words import some, visible
 
 __all__ = ["MANIFEST", "NOTEBOOK", "SPEC", "STAGED_DATA", "WEIGHTS", "Repeat", "Run", "Store"]
@@ -258,10 +258,8 @@ class Store:
             If it is damaged, or what says so is.
         """
         path = self.kept(images_digest, file)
-        sums = path.with_name(SUMS)
         try:
-            lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
-            digest_by_name = {name: digest for digest, name in (i.split("  ", 1) for i in lines)}
+            digest_by_name = sealed_digests(path.with_name(SUMS))
             if file not in digest_by_name and not path.exists():
                 return None
             if digest_once(path) != digest_by_name[file]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import Damaged
+from cellrepro.store.seal import read_seal
 
 
 class _State(NamedTuple):
@@ -17,14 +20,15 @@ class _State(NamedTuple):
     Attributes
     ----------
     device : int
-    inode : int
+    inode : int or str
+        The path where the disk numbers no file, as some network disks.
     size : int
     modified : int
         Nanoseconds.
     """
 
     device: int
-    inode: int
+    inode: int | str
     size: int
     modified: int
 
@@ -63,7 +67,34 @@ def digest_once(path: Path | str) -> str:
 
 def _state_of(path: Path | str) -> _State:
     status = os.stat(path)  # noqa: PTH116  # `list` asks for tens of thousands of files
-    return _State(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    inode = status.st_ino or str(path)
+    return _State(status.st_dev, inode, status.st_size, status.st_mtime_ns)
+
+
+def sealed_digests(sums: Path) -> Mapping[str, str]:
+    """What the seal of a folder says, read once while size and time stay as they are.
+
+    Parameters
+    ----------
+    sums : Path
+        ``SHA256SUMS``.
+
+    Returns
+    -------
+    mapping of str to str
+        SHA-256 as hex by name; empty where there is no seal.
+
+    Raises
+    ------
+    BadInput
+        If it is none.
+    """
+    return _digests_in(sums, _state_of(sums)) if sums.exists() else {}
+
+
+@lru_cache(maxsize=64)
+def _digests_in(sums: Path, state: _State) -> Mapping[str, str]:
+    return read_seal(sums.read_bytes().decode())
 
 
 def refuse_damaged(path: Path | str, expected: str, *, reading: Reading | None = None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,13 @@ from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
 from cellrepro.store.locks import locked
 from cellrepro.store.stored_run import SPEC
-from cellrepro.store.whole_files import inside, regular_bytes, remove_empty, write_whole
+from cellrepro.store.whole_files import (
+    inside,
+    regular_bytes,
+    remove_empty,
+    remove_if_possible,
+    write_whole,
+)
 
 _MOST_BYTES = 2**24
 
@@ -66,11 +71,11 @@ def work_on(root: Path, spec: Spec, machine: str, repeat: int) -> Iterator[Path 
             yield None
             return
         folder.mkdir(exist_ok=True)
-        write_whole(folder / SPEC, spec.model_dump_json())
+        write_whole(folder / SPEC, spec.model_dump_json(), replace=True)
         is_done = False
         try:
             yield folder
             is_done = True
         finally:
             if is_done or not any(item.is_dir() for item in folder.iterdir()):
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_if_possible(folder)

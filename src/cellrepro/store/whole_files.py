@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput
+from cellrepro.store.owner import Owner
 
 OWN_FOLDERS = (
     *(".staging", ".claims", ".digests", "unfinished", "failed", "received"),
@@ -94,54 +96,240 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
+def new_file(file: str | Path, *, ending: str, holds: str, overwrite: bool | None = None) -> Path:
+    """Check that a user's file can be written, before anything is computed for it.
+
+    Parameters
+    ----------
+    file : str or Path
+        As it was given.
+    ending : str
+        That its name must have, in lower case: ``.zip``.
+    holds : str
+        What it is to hold, for the message: "runs", "passports".
+    overwrite : bool, optional
+        Whether a file that is there was named to be replaced; None where that cannot be asked for.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    BadInput
+        If it is named otherwise, is there, or its folder is not.
+
+    Examples
+    --------
+    >>> new_file("run.tar", ending=".zip", holds="runs")
+    Traceback (most recent call last):
+        ...
+    cellrepro.errors.BadInput: run.tar is to hold runs; expected a name that ends with .zip
+    """
+    path = Path(file)
+    name = path.name.lower()
+    if not name.endswith(ending) or name == ending:
+        raise BadInput(f"{path} is to hold {holds}; expected a name that ends with {ending}")
+    if path.is_dir() or not overwrite:
+        refuse_existing(path, can_be_asked_for=overwrite is not None)
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent} is no folder; expected one that is there: make it first")
+    return path
+
+
+def refuse_existing(*paths: Path, can_be_asked_for: bool = False) -> None:
+    """Refuse to write where a user has something.
+
+    Parameters
+    ----------
+    *paths : Path
+    can_be_asked_for : bool
+        Whether there is an option to replace it, for the message.
+
+    Raises
+    ------
+    BadInput
+        With the first that is there.
+    """
+    for path in paths:
+        if os.path.lexists(path):
+            raise _exists(path, can_be_asked_for=can_be_asked_for)
+
+
+def _exists(path: Path, *, can_be_asked_for: bool = False) -> BadInput:
+    way = ", or replace it with --overwrite" if can_be_asked_for and not path.is_dir() else ""
+    return BadInput(
+        f"{path} exists, and nothing is overwritten: remove it, or give a different name{way}"
+    )
+
+
+RENAME_REPLACES = os.name != "nt"
+"""Whether a rename replaces a file that is there: by POSIX, and not on Windows."""
+
+
 @contextmanager
-def whole_file(path: Path, *, read_only: bool = False) -> Iterator[Path]:
+def whole_file(path: Path, *, replace: bool = False, read_only: bool = False) -> Iterator[Path]:
     """A scratch path for the block to write, which then becomes the file.
 
     Parameters
     ----------
     path : Path
-        The file, replaced if it is there; if the block raises, it stays as it was.
+        The file; if the block raises, what was there stays as it was.
+    replace : bool
+        Whether a file that is there is replaced: one of the lab's own, or one that its user has
+        named for it.
     read_only : bool
         Whether the file can be read only, from the moment it appears.
 
     Yields
     ------
     Path
-        Beside the file, on the same file system.
+        An empty file of this process alone beside the file, on the same file system.
+
+    Raises
+    ------
+    BadInput
+        If something is there that is not to be replaced, also if it came during the block.
     """
-    scratch = path.with_name(f".{path.name}.part")
+    if not replace:
+        refuse_existing(path)
+        _remove_left_over(path)
+    scratch = scratch_beside(path)
+    scratch.open("xb").close()  # with the mode that the umask gives
     try:
         yield scratch
+        to_disk(scratch)
         if read_only:
             scratch.chmod(0o444)
-        scratch.replace(path)
+        if replace:
+            replace_file(scratch, path)
+        else:
+            _rename_to_new(scratch, path)
     except BaseException:
         with contextlib.suppress(OSError):
             scratch.unlink(missing_ok=True)
         raise
+    folder_to_disk(path.parent)
 
 
-def write_whole(path: Path, text: str, *, read_only: bool = False) -> None:
+def scratch_beside(path: Path) -> Path:
+    """A name beside a file that no other process or thread takes."""
+    return path.with_name(f"{_lead(path)}{Owner.here().new_name()}.part")
+
+
+def _lead(path: Path) -> str:
+    """How the names of scratch files of a file begin."""
+    return f".{path.name[:50]}."  # a name has 255 bytes at most, and a letter of it four
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove what killed processes had written of a file."""
+    with contextlib.suppress(OSError):
+        for other in path.parent.iterdir():
+            parts = _SCRATCH.fullmatch(other.name) if other.name.startswith(_lead(path)) else None
+            if parts and parts["owner"] and not is_being_written(other.name):
+                other.unlink()
+
+
+_SCRATCH = re.compile(r"\..+?(\.(?P<owner>[0-9a-f]{8}-\d+-[0-9a-f]{16}))?\.(part|link)")
+
+
+def is_scratch(name: str) -> bool:
+    """Whether a file of this name is being written, or was when its process ended."""
+    return _SCRATCH.fullmatch(name) is not None
+
+
+def is_being_written(name: str) -> bool:
+    """Whether a file of this name is the scratch file of a process that may be alive."""
+    parts = _SCRATCH.fullmatch(name)
+    owner = None if parts is None or parts["owner"] is None else Owner.of(parts["owner"])
+    here = Owner.here()
+    return owner is not None and (owner == here or owner.may_be_alive(here))
+
+
+def replace_file(source: Path, target: Path) -> None:
+    """Rename a file over another one, also over a read-only one, which Windows refuses."""
+    _despite_read_only(target, lambda: source.replace(target))
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file if it is there, also a read-only one, which Windows refuses."""
+    _despite_read_only(path, lambda: path.unlink(missing_ok=True))
+
+
+def _despite_read_only(path: Path, action: Callable[[], object]) -> None:
+    """Do what Windows refuses while a file is read-only."""
+    try:
+        action()
+    except PermissionError:
+        mode = path.stat().st_mode if path.exists() else stat.S_IWUSR
+        if mode & stat.S_IWUSR:
+            raise
+        path.chmod(mode | stat.S_IWUSR)
+        try:
+            action()
+        except OSError:
+            path.chmod(mode)
+            raise
+
+
+def _rename_to_new(scratch: Path, path: Path) -> None:
+    """Rename a file to a name that nothing has, at the moment of the rename."""
+    try:
+        if RENAME_REPLACES:
+            _link_to_new(scratch, path)
+        else:
+            scratch.rename(path)
+    except FileExistsError as error:
+        raise _exists(path) from error
+
+
+def _link_to_new(scratch: Path, path: Path) -> None:
+    """Let a file appear by a link, which replaces nothing."""
+    try:
+        path.hardlink_to(scratch)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links on this file system: an empty file keeps the name free
+        path.open("xb").close()
+        try:
+            scratch.replace(path)
+        except BaseException:
+            path.unlink()
+            raise
+    else:
+        scratch.unlink()
+
+
+def write_whole(path: Path, text: str, *, replace: bool = False, read_only: bool = False) -> None:
     """Write a text file in UTF-8 with a line feed at its end, whole or not at all.
 
     Parameters
     ----------
     path : Path
-        The file, replaced if it is there.
     text : str
         Its content, without the last line feed.
-    read_only : bool
-        Whether the file can be read only.
+    replace, read_only : bool
+        As of `whole_file`.
     """
-    with whole_file(path, read_only=read_only) as scratch:
+    with whole_file(path, replace=replace, read_only=read_only) as scratch:
         scratch.write_text(text + "\n", encoding="utf-8")
 
 
 def to_disk(path: Path) -> None:
-    """Wait until a file would survive a power cut."""
-    with path.open("rb") as file:
+    """Wait until the content of a file would survive a power cut."""
+    with path.open("r+b") as file:  # Windows flushes no file that is open to be read alone
         os.fsync(file.fileno())
+
+
+def folder_to_disk(folder: Path) -> None:
+    """Wait until the names in a folder would survive a power cut, where the system can."""
+    with contextlib.suppress(OSError):  # Windows opens no folder; some network disks flush none
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def moved(source: Path, target: Path) -> bool:
@@ -157,7 +345,7 @@ def moved(source: Path, target: Path) -> bool:
 
 def replace_by_link(path: Path, twin: Path) -> bool:
     """Let a file share the disk with another one of equal content; false if that cannot be."""
-    scratch = path.with_name(f".{path.name}.link")
+    scratch = scratch_beside(path)
     try:
         if twin.samefile(path):  # over a name of the same file a rename does nothing (POSIX)
             return True
@@ -167,7 +355,7 @@ def replace_by_link(path: Path, twin: Path) -> bool:
         scratch.hardlink_to(twin)
     except OSError:  # no (more) hard links on this file system, or the twin has gone: keep the copy
         return False
-    scratch.replace(path)
+    replace_file(scratch, path)
     return True
 
 
@@ -192,6 +380,12 @@ def remove_folder(folder: Path) -> None:
             if path.is_file() and not path.is_symlink() and not path.stat().st_mode & 0o200:
                 path.chmod(0o644)
         shutil.rmtree(folder)
+
+
+def remove_if_possible(folder: Path) -> None:
+    """Remove a folder as far as that can be now."""
+    with contextlib.suppress(OSError):
+        remove_folder(folder)
 
 
 def remove_empty(*folders: Path) -> None:

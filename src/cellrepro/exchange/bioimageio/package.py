@@ -56,12 +56,11 @@ from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE
 from cellrepro.exchange.kept_passports import attestations_of
-from cellrepro.exchange.new_file import new_file
 from cellrepro.extras import absent, needs
 from cellrepro.results import Result, Row
 from cellrepro.same.verdicts import judge
 from cellrepro.store.store import Repeat, Store
-from cellrepro.store.whole_files import whole_file
+from cellrepro.store.whole_files import new_file, whole_file
 from cellrepro.words import amount
 
 USUAL_REPEATS = 2

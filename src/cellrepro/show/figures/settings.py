@@ -11,6 +11,7 @@ from cellrepro.asked.setting_in_words import setting_in_words
 from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
+from cellrepro.store.whole_files import refuse_existing, whole_file
 from cellrepro.words import amount, share_text, some
 
 if TYPE_CHECKING:
@@ -126,6 +127,24 @@ def setting_picture(example: Example) -> Picture:
     return picture.described(f"{example.image} with {setting}: {share} of its cells change")
 
 
+def refuse_figures(folder: Path) -> None:
+    """Refuse a folder that holds pictures, before anything is computed for it.
+
+    Parameters
+    ----------
+    folder : Path
+        It need not exist.
+
+    Raises
+    ------
+    BadInput
+        With the first picture in it.
+    """
+    if not folder.is_dir():
+        refuse_existing(folder)
+    refuse_existing(*sorted(folder.glob("*.png")))
+
+
 def setting_figures(sensitivity: Sensitivity, folder: Path) -> dict[str, Path]:
     """Write, of each setting that changes cells, the image that it changes most.
 
@@ -134,7 +153,7 @@ def setting_figures(sensitivity: Sensitivity, folder: Path) -> dict[str, Path]:
     sensitivity : Sensitivity
         From `cellrepro.sensitivity`.
     folder : Path
-        Made where it is missing.
+        Made where it is missing; see `refuse_figures`.
 
     Returns
     -------
@@ -145,5 +164,6 @@ def setting_figures(sensitivity: Sensitivity, folder: Path) -> dict[str, Path]:
     files = {}
     for name, example in sensitivity.examples.items():
         files[name] = folder / f"{name}.png"
-        setting_picture(example).savefig(files[name], dpi=150)
+        with whole_file(files[name]) as scratch:
+            setting_picture(example).savefig(scratch, dpi=150, format="png")
     return files

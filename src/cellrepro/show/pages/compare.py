@@ -27,6 +27,7 @@ def compare(
     *,
     image: str | Path | None = None,
     html: str | Path | None = None,
+    overwrite: bool = False,
     store: str | Path = defaults.STORE,
 ) -> Comparison:
     """Compare two things that both have masks, or both have weights.
@@ -45,6 +46,8 @@ def compare(
         image, the cells that differ most, the list of all changed cells, and the scores. It is one
         file, which asks no server for anything. Of several images it shows the one on which most
         cells differ.
+    overwrite : bool
+        Whether a file that is there becomes the page.
     store : str or Path
         Folder of finished runs. Its other runs show what seeds do, with which the difference of
         two runs is compared.
@@ -59,7 +62,7 @@ def compare(
     BadInput
         If one of them does not exist or cannot be read, if they are not of one kind, or if their
         masks have no image in common; if the image is not of the size of the masks, or the page
-        cannot be written.
+        is there already or cannot be written.
 
     Notes
     -----
@@ -74,7 +77,7 @@ def compare(
     from cellrepro.show.pages.comparison_page import write_comparison_page
     from cellrepro.show.pages.page_file import page_target
 
-    target = None if html is None else page_target(html)
+    target = None if html is None else page_target(html, overwrite=overwrite)
     comparison = changes_compare.compare(a, b, store=store)
     if not comparison.masks:
         raise BadInput(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.figures.pixels import SIGNS
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
-from cellrepro.show.pages.page_file import write_page
+from cellrepro.show.pages.page_file import PageTarget, write_page
 from cellrepro.show.pages.setting_words import difference_text, setting_meaning, setting_text
 from cellrepro.show.report.mask_pictures import compared_masks
 from cellrepro.show.report.page import MOST_ROWS, Figure, Table, table
@@ -118,13 +117,12 @@ class ScoreRow:
     meaning: str
 
 
-def write_comparison_page(target: Path, pair: ShownPair) -> None:
+def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     """Write the page.
 
     Parameters
     ----------
-    target : Path
-        The file.
+    target : PageTarget
     pair : ShownPair
 
     Raises

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import stat
 import sys
 import tempfile
+import time
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +18,11 @@ import numpy as np
 from cellrepro.results import Result
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.read_view import read_view
-from cellrepro.show.pages.page_file import page_target, write_page
+from cellrepro.show.pages.page_file import PageTarget, page_target, write_page
 
 _HEIGHT = 760  # of the picture, CSS pixels: image and list fill a laptop's screen
+_TEMPORARY = "cellrepro-explorer-"
+_SECONDS_KEPT = 24 * 60 * 60
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,6 +68,7 @@ def explorer_page(
     name_a: str = "",
     name_b: str = "",
     html: str | Path | None = None,
+    overwrite: bool = False,
 ) -> ExplorerPage:
     """Write the explorer of two label images as one file that works in every browser.
 
@@ -72,7 +79,10 @@ def explorer_page(
     name_a, name_b : str
         What the two are called on screen; the names of their files by default.
     html : str or Path, optional
-        The file, which ends in ``.html``; by default one in a new folder for temporary files.
+        The file, which ends in ``.html``; by default one in a new folder for temporary files,
+        which the first such page of a later day removes.
+    overwrite : bool
+        Whether a file that is there becomes the page.
 
     Returns
     -------
@@ -81,18 +91,29 @@ def explorer_page(
     Raises
     ------
     BadInput
-        If a file cannot be read, image and masks do not fit together, or the page cannot be
-        written.
+        If a file cannot be read, image and masks do not fit together, or the page is there
+        already or cannot be written.
     """
-    target = page_target(html) if html is not None else None
+    target = None if html is None else page_target(html, overwrite=overwrite)
     view = read_view(image, masks_a, masks_b, truth=truth)
     name_a = name_a or side_name(masks_a, masks_b, "A")
     name_b = name_b or side_name(masks_b, masks_a, "B")
     part = explorer_part(view, name_a, name_b, height=_HEIGHT)
     if target is None:
-        target = Path(tempfile.mkdtemp(prefix="cellrepro-")) / "explorer.html"
+        target = PageTarget(_temporary_folder() / "explorer.html", overwrite=False)
     write_page(target, "explorer.html.j2", part=part, name=view.name, name_a=name_a, name_b=name_b)
-    return ExplorerPage(target, part.line)
+    return ExplorerPage(target.path, part.line)
+
+
+def _temporary_folder() -> Path:
+    """A new folder for a page that is only looked at; those of the days before are removed."""
+    folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
+    for earlier in folder.parent.glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            status = earlier.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_mtime < time.time() - _SECONDS_KEPT:
+                shutil.rmtree(earlier)
+    return folder
 
 
 def side_name(side: np.ndarray | str | Path, other: np.ndarray | str | Path, letter: str) -> str:

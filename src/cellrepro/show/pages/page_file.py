@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.whole_files import refuse_existing, write_whole
 from cellrepro.words import grouped, ppm_text, share_text
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -15,22 +16,32 @@ _OF_THE_REPORT = Path(__file__).parents[1] / "report" / "templates"
 _ENDINGS = (".html", ".htm")
 
 
-def page_target(html: str | Path) -> Path:
+@dataclass(frozen=True)
+class PageTarget:
+    """The file of a page, and whether one that is there may be replaced."""
+
+    path: Path
+    overwrite: bool
+
+
+def page_target(html: str | Path, *, overwrite: bool) -> PageTarget:
     """Give the file that a page is to be written to, before anything takes time.
 
     Parameters
     ----------
     html : str or Path
-        Ends in ``.html``. A page that is there is replaced, another file is not.
+        Ends in ``.html``.
+    overwrite : bool
+        Whether a file that is there is replaced.
 
     Returns
     -------
-    Path
+    PageTarget
 
     Raises
     ------
     BadInput
-        If it is a folder, or has another ending.
+        If it is a folder, has another ending, or is there and is not to be replaced.
     """
     target = Path(html)
     if target.suffix.lower() not in _ENDINGS or target.is_dir():
@@ -38,15 +49,17 @@ def page_target(html: str | Path) -> Path:
             f"the page cannot be written to {target}: expected the name of a file that ends in "
             f".html, such as {target / 'page.html' if target.is_dir() else 'page.html'}"
         )
-    return target
+    if not overwrite:
+        refuse_existing(target, can_be_asked_for=True)
+    return PageTarget(target, overwrite)
 
 
-def write_page(target: Path, template: str, **values: object) -> None:
+def write_page(target: PageTarget, template: str, **values: object) -> None:
     """Write a page as one file, whole or not at all.
 
     Parameters
     ----------
-    target : Path
+    target : PageTarget
         Its folder is made if it is not there.
     template : str
         File name in ``templates``.
@@ -59,12 +72,13 @@ def write_page(target: Path, template: str, **values: object) -> None:
         If the file cannot be written.
     """
     page = _rendered(template, values)
+    path = target.path
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, page)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, page, replace=target.overwrite)
     except OSError as error:
         raise BadInput(
-            f"the page cannot be written to {target} ({error.strerror or error}); name a .html "
+            f"the page cannot be written to {path} ({error.strerror or error}); name a .html "
             "file in a folder in which you may write"
         ) from error
 

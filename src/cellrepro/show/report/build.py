@@ -40,7 +40,7 @@ from cellrepro.show.report.summary import (
     summarise,
 )
 from cellrepro.store.store import Store
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.whole_files import refuse_existing, write_whole
 from cellrepro.words import grouped, ppm_text, share_text
 
 _NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
@@ -117,7 +117,9 @@ def _view(chapter: Chapter, worst: section_cells.WorstImage | None) -> ChapterVi
     )
 
 
-def write_report(store: Store | str | Path, *, html: str | Path | None = None) -> Report:
+def write_report(
+    store: Store | str | Path, *, html: str | Path | None = None, overwrite: bool = False
+) -> Report:
     """Write the report over everything in a store as one self-contained HTML file.
 
     Parameters
@@ -126,9 +128,11 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
         Only read, but for the report's own folder.
     html : str or Path, optional
         Where to write: a file whose name ends in ``.html``, or a folder, which gets an
-        ``index.html``; ``report/index.html`` in the store by default. Folders are made, a page that
-        is there is replaced. It appears whole or not at all. A page inside its store links to the
-        runs; one elsewhere does not say where they are.
+        ``index.html``; ``report/index.html`` in the store by default, which is replaced. Folders
+        are made. It appears whole or not at all. A page inside its store links to the runs; one
+        elsewhere does not say where they are.
+    overwrite : bool
+        Whether a file that is there becomes the page.
 
     Returns
     -------
@@ -139,16 +143,20 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
     ------
     BadInput
         If the store holds no finished run, or one of its files is missing or damaged; or the page
-        cannot be written there.
+        is there already or cannot be written.
     """
     store = store if isinstance(store, Store) else Store(store)
-    target = _target(store.root / "report" if html is None else Path(html))
+    own_page = store.root / "report" / "index.html"
+    target = own_page if html is None else _target(Path(html))
+    replaces = overwrite or target.resolve() == own_page.resolve()
+    if not replaces:
+        refuse_existing(target, can_be_asked_for=True)
     summary = summarise(store)
     receipts = section_receipts.receipts_section(store)
     page = _page(summary, receipts, runs_folder(target, store))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, page)
+        write_whole(target, page, replace=replaces)
     except OSError as error:
         raise BadInput(
             f"the report cannot be written to {target} ({error.strerror or error}); name a .html "
