@@ -12,12 +12,13 @@ import numpy as np
 from cellrepro.asked import defaults
 from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.changes.commands import Commands
+from cellrepro.changes.hand_edits import hand_edits
 from cellrepro.changes.named import kind_of
 from cellrepro.changes.record_reading import label_image_record, seg_file_record
 from cellrepro.changes.recorded_commands import recorded_commands
 from cellrepro.changes.recorded_settings import RecordedSettings
 from cellrepro.changes.run_log import is_run_log, log_record
-from cellrepro.changes.run_record import run_record
+from cellrepro.changes.run_record import run_commands, run_record
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import doubt
@@ -241,9 +242,11 @@ def _of_masks(path: Path) -> Description:
             details=details,
             note="" if doubtful is None else f"it has {doubtful}",
             recorded=record,
-            commands=recorded_commands(record),
+            commands=recorded_commands(record, is_stack=masks.ndim > 2),
         )
     recorded = {name: value for name, value in seg.settings.items() if name != "ismanual"}
+    if recorded.get("manual_changes"):  # the pixels of each, a hundred thousand characters
+        recorded["manual_changes"] = [f"{edit.kind} at {edit.place}" for edit in hand_edits(seg)]
     details["settings"] = recorded
     details["n_manual"] = int(np.sum(seg.settings.get("ismanual") or 0))
     record = seg_file_record(path, seg)
@@ -252,7 +255,7 @@ def _of_masks(path: Path) -> Description:
         digest=file_digest(path),
         details=details,
         recorded=record,
-        commands=recorded_commands(record),
+        commands=recorded_commands(record, is_stack=masks.ndim > 2),
     )
 
 
@@ -292,5 +295,5 @@ def _of_run(repeat: Repeat) -> Description:
         kind="run",
         details={**details, **of_weights.details},
         recorded=record,
-        commands=recorded_commands(record),
+        commands=run_commands(repeat),
     )

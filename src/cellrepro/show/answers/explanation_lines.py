@@ -115,6 +115,8 @@ def _cause_lines(explanation: Explanation) -> Iterator[str]:
     """Say what was not made again, the causes, and what they leave; or why nothing was replayed."""
     replayed = explanation.replayed
     if replayed is None:
+        if explanation.by_hand.explains_all:
+            yield "but for what was done by hand, the two are the same in every pixel"
         if explanation.why_not_replayed:
             yield explanation.why_not_replayed
         return
@@ -233,7 +235,6 @@ def _command_lines(explanation: Explanation) -> Iterator[str]:
     made = "again" if tried else "as recorded, which was not tried"
     for side, commands in explanation.commands.items():
         if commands is not None:
-            yield f"{side.upper()} {made}: {commands.shell}"
-            yield f"         {commands.python}"
-            if commands.lab:
-                yield f"         {commands.lab}"
+            first, *others = filter(None, (commands.shell, commands.python, commands.lab))
+            yield f"{side.upper()} {made}: {first}"
+            yield from (f"         {line}" for line in others)
