@@ -216,7 +216,7 @@ def _checkpoint_notes(a: FileContent, b: FileContent) -> Iterator[str]:
         if not content.under:
             continue
         note = f"{side} is a checkpoint; its network was found under {content.under!r}"
-        if not other.has_more:
+        if not other.has_more and content.parts:
             note += f"; the other file is a network alone, and {joined(content.parts)} of this one "
             note += "had nothing to be compared with"
         yield note

@@ -16,6 +16,7 @@ from cellrepro.changes.recorded_settings import (
     MODEL_PATH,
     REMOVED,
     RESTORE,
+    TRAINING,
     Generation,
     RecordedSettings,
 )
@@ -54,10 +55,11 @@ def recorded_commands(
     Returns
     -------
     Commands or None
-        None where nothing is recorded, or not which generation of Cellpose it was.
+        None where nothing is recorded, or not which generation of Cellpose it was; and of a
+        training.
     """
     generation = record.generation
-    if generation is None or not record.values:
+    if generation is None or not record.values or TRAINING in record.values:
         return None
     recorded = record.beyond
     deciding = _missing(record, _DECIDING[generation])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cellrepro.same.file_content import PARTS, FileContent, StatePart
-from cellrepro.same.generator_pairs import GeneratorPair, compare_generators
+from cellrepro.same.generator_pairs import GeneratorPair, GeneratorState, compare_generators
 from cellrepro.same.weights import WeightsComparison, compare_networks
 from cellrepro.words import amount, some
 
@@ -224,8 +224,12 @@ def descriptions_of(content: FileContent) -> Iterator[tuple[str, str]]:
         if clauses:
             yield part, "; ".join(clauses)
     if content.generators:
-        states = [
-            state.kind if state.seed is None else f"{state.kind} (seed {state.seed})"
-            for state in content.generators.values()
-        ]
+        states = [_generator_in_words(state) for state in content.generators.values()]
         yield "generators", some(states, 2 * _MOST_NAMES)
+
+
+def _generator_in_words(state: GeneratorState) -> str:
+    """A generator, with its seed where that shows, and whether anything was drawn since."""
+    seed = "" if state.seed is None else f"seed {state.seed}"
+    told = state.freshness or seed
+    return f"{state.kind} ({told})" if told else state.kind

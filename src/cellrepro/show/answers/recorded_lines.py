@@ -145,6 +145,9 @@ def command_lines(record: RecordedSettings | None, commands: Commands | None) ->
             yield from (f"    {line}" for line in str(record.value("runstring")).splitlines())
             return
         why = "nothing is recorded of how it was made"
+        if record is not None and "training" in record.values:
+            yield "    no command: it records a training, and no masks"
+            return
         if is_known:
             why = "its files do not say which generation of Cellpose it was"
         yield f"    no command: {why}"
