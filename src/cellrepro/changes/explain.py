@@ -18,10 +18,15 @@ from cellrepro.changes.crops import Part, in_common, part_shown, placed
 from cellrepro.changes.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.changes.named import file_or_run, image_name
 from cellrepro.changes.recorded_commands import recorded_commands
-from cellrepro.changes.recorded_settings import NOT_RECORDED, SettingOfBoth, side_by_side
+from cellrepro.changes.recorded_settings import (
+    MODEL_DIGEST,
+    NOT_RECORDED,
+    SettingOfBoth,
+    side_by_side,
+)
 from cellrepro.changes.replay import Known, Replayed, replay
 from cellrepro.changes.run_record import run_commands
-from cellrepro.changes.search import Fit, Reproduced
+from cellrepro.changes.search import NETWORK_NOTE, Fit, Reproduced
 from cellrepro.changes.search_duration import DURATION_NOTE
 from cellrepro.changes.sides import Side, networks, read_side, with_usual_networks
 from cellrepro.changes.window_choice import AUTO, chosen_window, tiles_needed
@@ -450,7 +455,9 @@ def _replayed(
 ) -> Replayed:
     results = [
         Known(
-            side.condition(sources), side.masks if window is None else window.cells_of(side.masks)
+            side.condition(sources),
+            side.masks if window is None else window.cells_of(side.masks),
+            _is_network_certain(side, sources),
         )
         for side in (a, b)
     ]
@@ -474,6 +481,13 @@ def _replayed(
             if end_request.is_made:  # it came before the process could take it as a request
                 raise KeyboardInterrupt from error
             raise
+
+
+def _is_network_certain(side: Side, sources: Mapping[str, ModelSource]) -> bool:
+    """Whether a network at hand is the one that made a side, by the digest of its file."""
+    of_run = side.model.digest if side.run is not None and side.model is not None else None
+    recorded = {side.record.value(MODEL_DIGEST), of_run} - {None, NOT_RECORDED}
+    return bool(recorded & {source.digest for source in sources.values()})
 
 
 def _what_makes_it_shorter(a: Side, b: Side, profile: Profile, window: Window | None) -> str:
@@ -502,7 +516,7 @@ class _SearchListener:
     def __call__(self, event: Event) -> None:
         if event.kind == "done":
             self._bar.advance(event.text)
-        elif event.kind == "note" and event.text.startswith(DURATION_NOTE):
+        elif event.kind == "note" and event.text.startswith((DURATION_NOTE, NETWORK_NOTE)):
             self._bar.say(event.text)
         elif event.kind == "note":
             self._bar.note(event.text)

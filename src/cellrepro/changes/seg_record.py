@@ -78,6 +78,7 @@ def seg_record(name: str, seg: SegFile) -> RecordedSettings:
         **_network(fields),
         **_other(fields, generation),
         **_edits(seg),
+        **_image_name(fields),
     }
     writer = _OMNIPOSE if is_of_omnipose else ""
     if generation is not None:
@@ -171,9 +172,11 @@ def _other(fields: Mapping[str, object], generation: Generation | None) -> dict[
         found["ratio"] = fields.get("ratio")
     if fields.get(RUNSTRING):
         found[RUNSTRING] = str(fields[RUNSTRING])
-    if fields.get(FILENAME):
-        found[FILENAME] = str(fields[FILENAME])
     return found
+
+
+def _image_name(fields: Mapping[str, object]) -> dict[str, object]:
+    return {FILENAME: str(fields[FILENAME])} if fields.get(FILENAME) else {}
 
 
 def _edits(seg: SegFile) -> dict[str, object]:

@@ -130,11 +130,32 @@ def _cause_lines(explanation: Explanation) -> Iterator[str]:
         yield "cut short: you ended the search, and what follows is what it had found until then"
     for letter, fit in _fits(replayed):
         if fit.reproduced not in ("made", "vacuous"):
-            yield _not_made(letter, fit, cut_short=explanation.interrupted)
+            if fit.network_doubt:
+                yield _of_another_network(letter, fit, explanation)
+            else:
+                yield _not_made(letter, fit, cut_short=explanation.interrupted)
     for cause in replayed.causes:
         yield _cause_line(explanation, cause)
     if not explanation.vacuous:
         yield _remains(explanation, replayed)
+
+
+def _of_another_network(letter: str, fit: Fit, explanation: Explanation) -> str:
+    """Say that a side was probably made with a different network, or was not searched for it."""
+    if fit.network_doubt == "not searched":
+        return (
+            f"how {letter} was made was not searched, as the network is probably not the one that "
+            "made the two"
+        )
+    side = explanation.a if letter == "A" else explanation.b
+    recorded = side.record.values.get("model")
+    named = f" (its file names {recorded.value})" if recorded is not None else ""
+    return (
+        f"{letter} was probably made with a different network{named}: the settings that decide are "
+        f"recorded, and with them, or with {amount(fit.n_tried, 'setting')} tried, at most "
+        f"{fit.n_exact} of its {amount(fit.n_target, 'cell')} are made again pixel for pixel. Give "
+        "its network with --model"
+    )
 
 
 def _not_made(letter: str, fit: Fit, *, cut_short: bool) -> str:
