@@ -24,12 +24,6 @@ def archive(**files):
     return held.getvalue()
 
 
-def script_module():
-    held = io.BytesIO()
-    torch.jit.save(torch.jit.script(torch.nn.Conv2d(1, 2, 3)), held)
-    return held.getvalue()
-
-
 def npz():
     held = io.BytesIO()
     np.savez(held, masks=np.zeros((3, 3), int))
@@ -55,7 +49,10 @@ FILES = {
     "a.nii": (NIFTI, "an image in NIfTI"),
     "a.nii.gz": (gzip.compress(NIFTI), "an image in NIfTI, compressed by gzip"),
     "a.onnx": (b"\x08\x07\x12\x07pytorch\x1a\x052.0.0" + bytes(9), "a network in ONNX"),
-    "network.pt": (script_module(), "a network in TorchScript"),
+    "network.pt": (
+        archive(net__data_DOT_pkl="x", net__code__a_DOT_py="x"),
+        "a network in TorchScript",
+    ),
     "zoo.zip": (archive(rdf_DOT_yaml="type: model", weights_DOT_pt="x"), "package of bioimage.io"),
     "rdf.yaml": (b"format_version: 0.5.3\ntype: model\n", "a package of bioimage.io"),
     "photos.zip": (
@@ -115,7 +112,7 @@ def test_folders_and_what_the_lab_writes(tmp_path, invoke):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.pth", b"garbage"), ("a.safetensors", bytes(20)), ("cut", b"PK\x03\x04" + bytes(20))],
+    [("a.pth", b"\0garbage"), ("a.safetensors", bytes(20)), ("cut", b"PK\x03\x04" + bytes(20))],
 )
 def test_what_is_named_or_begins_as_weights_is_damaged(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)

@@ -19,7 +19,7 @@ _MOST_BLOCKS = 2**14  # of 624 numbers, ten million in all
 _AT_A_TIME = 2**9
 _FIRST_OF_ARRAY = 0x80000000  # the first word after seeding by an array, as Python does
 _MULTIPLIER = 1812433253
-_USUAL_SEEDS = 2**12  # of Python, whose seeds can only be tried
+_USUAL_SEEDS = 2**10  # of Python, whose seeds can only be tried
 
 
 @dataclass(frozen=True)
