@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from cellrepro.same.weight_tensors import NUMPY_TYPES, Bits, Tensor, pieces, values
+from cellrepro.same.weight_tensors import NUMPY_TYPES, Bits, Tensor, Values, pieces, values
 
 Copy = Literal["same numbers", "B is A rounded", "A is B rounded"]
 
@@ -60,7 +60,7 @@ def _copies(a: Tensor, b: Tensor) -> set[Copy]:
     return possible
 
 
-def _is_rounded(wide: np.ndarray, narrow: Bits, dtype: str) -> bool:
+def _is_rounded(wide: Values, narrow: Bits, dtype: str) -> bool:
     """Whether numbers are others, rounded to the nearest, to the even one of two."""
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype == "BF16":
