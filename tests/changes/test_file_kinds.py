@@ -12,6 +12,7 @@ import torch
 from cellrepro.changes.describe import describe
 from cellrepro.errors import BadInput
 from cellrepro.exchange.export import export_runs
+from cellrepro.model.weight_sources import find_model
 from cellrepro.store.store import Store
 from stores import add_run, three
 
@@ -133,3 +134,4 @@ def test_weights_say_what_their_training_left(tmp_path, invoke):
         assert "mean diameter of the training cells: 98 pixels (diam_labels)" in out
         assert "mean diameter of the network: 30 pixels (diam_mean)" in out
         assert "of 5 parameters 1 NaN and 1 infinite" in out
+        assert find_model(str(tmp_path / "CP_98"), Store(tmp_path)).architecture == "cellpose"
