@@ -64,6 +64,7 @@ FILES = {
     "a.pdf": (b"%PDF-1.7\n%\xe2\xe3", "a PDF document"),
     "a.mp4": (b"\0\0\0\x20ftypisom" + bytes(30), "a video"),
     "a.czi": (b"ZISRAWFILE" + bytes(30), "Zeiss"),
+    "bmi.csv": (b"BMI,age\n20,30\n", "a table"),
     "a.csv": (b"image,group\na,1\n", "a table"),
     "notes.txt": (b"nothing that is known\n", "a text"),
     "a.pkl": (b"\x80\x04\x95\x10\0\0\0\0\0\0\0", "a pickle of Python"),
@@ -119,6 +120,15 @@ def test_what_is_named_or_begins_as_weights_is_damaged(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BadInput, match="no weights file that can be read"):
         describe(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("n_header", [112, 0x4D42, 0x5A4D])
+def test_the_length_of_a_header_is_no_signature(tmp_path, n_header):
+    """112 begins as an image of Leica does, 0x4D42 as a BMP, 0x5A4D as a program."""
+    header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'.ljust(n_header)
+    content = len(header).to_bytes(8, "little") + header + bytes(4)
+    (tmp_path / "network").write_bytes(content)
+    assert describe(str(tmp_path / "network")).kind == "weights"
 
 
 def test_weights_say_what_their_training_left(tmp_path, invoke):

@@ -15,10 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from cellrepro.bits.torch_files import PICKLE, ZIP
 from cellrepro.changes.cellpose_call import quoted
 from cellrepro.words import amount, some
 
 _N_BYTES = 2**16  # of the beginning, which tell what a text is
+_N_OF_HEADER = 64
 _LARGEST_JSON = 2**26
 _MOST_NAMES = 4
 _MOST_LINES = 100_000
@@ -156,9 +158,13 @@ def may_hold_weights(path: Path) -> bool:
     if path.suffix.lower() in (".safetensors", ".pth", ".pt", ".ckpt", ".bin"):
         return True
     with path.open("rb") as stream:
-        beginning = stream.read(9)
-    is_header = beginning[8:9] == b"{" and 0 < int.from_bytes(beginning[:8], "little") < 2**30
-    return beginning.startswith((b"PK\x03\x04", b"\x80\x02")) or is_header
+        beginning = stream.read(_N_OF_HEADER)
+    return beginning.startswith((ZIP, PICKLE)) or _is_safetensors(beginning)
+
+
+def _is_safetensors(beginning: bytes) -> bool:
+    """Whether a length and then JSON stand first; the length may be any letters."""
+    return beginning[8:9] == b"{" and 0 < int.from_bytes(beginning[:8], "little") < 2**30
 
 
 # -- folders ---------------------------------------------------------------------------------
@@ -184,9 +190,11 @@ def _folder(path: Path) -> FileKind | None:
 def _file(path: Path) -> FileKind | None:
     with path.open("rb") as stream:
         beginning = stream.read(_N_BYTES)
+    if beginning.startswith(PICKLE) or _is_safetensors(beginning):
+        return None
     if not beginning:
         return FileKind(_EMPTY, "copy or download it again, or take it away")
-    if beginning.startswith(b"PK\x03\x04"):
+    if beginning.startswith(ZIP):
         return _archive(path)
     if beginning.startswith(b"\x1f\x8b"):
         return _compressed(beginning)
@@ -204,7 +212,10 @@ def _file(path: Path) -> FileKind | None:
 
 
 def _by_first_bytes(beginning: bytes) -> FileKind | None:
+    is_binary = b"\0" in beginning[:_N_OF_HEADER]
     for start, signature, name, next_step in _BY_FIRST_BYTES:
+        if len(signature) < 3 and not is_binary:  # two letters begin many a text
+            continue
         if beginning[start : start + len(signature)] == signature:
             return FileKind(name, next_step)
     return None
