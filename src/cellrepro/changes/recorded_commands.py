@@ -111,10 +111,11 @@ def _is_usual(name: str, value: object, usual: object) -> bool:
 def _channels(record: RecordedSettings) -> tuple[object, object]:
     """Two words of its own stand for channels that nobody recorded."""
     chosen = record.beyond.get(CHANNELS_CHOSEN, record.known.get(CHANNELS_CHOSEN))
-    is_pair = isinstance(chosen, list | tuple) and len(chosen) == 2
-    if not is_pair or not all(type(number) is int for number in chosen):
+    if not isinstance(chosen, list | tuple) or len(chosen) != 2:
         return _UNKNOWN_CHANNELS
-    return tuple(chosen)
+    of_cells, of_nuclei = chosen
+    is_known = type(of_cells) is int and type(of_nuclei) is int
+    return (of_cells, of_nuclei) if is_known else _UNKNOWN_CHANNELS
 
 
 def _precision(record: RecordedSettings) -> str | None:
