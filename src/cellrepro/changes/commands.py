@@ -15,7 +15,7 @@ from cellrepro.changes.cellpose_call import CellposeCall, shell_line
 from cellrepro.changes.conditions import CHANNELS, CROP, DEPTH, MODEL, PRECISION, VERSION
 from cellrepro.changes.recorded_settings import generation_of
 from cellrepro.determinism.choices import Mode
-from cellrepro.model.cellpose_generation import installed_version
+from cellrepro.model import cellpose_generation
 from cellrepro.model.encoders import ENCODERS, PRETRAINED
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.store.stored_run import WEIGHTS
@@ -122,7 +122,7 @@ def commands_for(
     if source.architecture not in _LOADED_BY_CELLPOSE:
         return Commands(shell="", python="", lab=lab)
     file = file_for_cellpose(source)
-    version = condition.get(VERSION) or installed_version()
+    version = condition.get(VERSION) or cellpose_generation.installed_version()
     channels = settings.pop(CHOSEN, None)
     call = CellposeCall(
         generation=generation_of(version) or "4",
@@ -228,7 +228,7 @@ def _lab_command(
 ) -> str:
     words = ["cellrepro", "segment", image, "--model", str(source.path or source.label)]
     words += setup.options(condition[PRECISION])
-    if condition.get(VERSION) not in (None, installed_version()):
+    if condition.get(VERSION) not in (None, cellpose_generation.installed_version()):
         words += ["--cellpose", condition[VERSION]]
     for name, value in settings.items():
         words += ["--set", f"{name}={_in_yaml(value)}"]

@@ -126,7 +126,9 @@ def compare_states(a: FileContent, b: FileContent) -> StateComparison:
     in_both = [name for name in a.generators if name in b.generators]
     return StateComparison(
         tensors={
-            part: compare_networks(a.tensors.get(part, {}), b.tensors.get(part, {}))
+            part: compare_networks(
+                a.tensors.get(part, {}), b.tensors.get(part, {}), are_wrapped=False
+            )
             for part in in_tensors
         },
         values=tuple(values),

@@ -231,18 +231,20 @@ def compare_weights(
     return compare_networks(a, b)
 
 
-def compare_networks(a: Network, b: Network) -> WeightsComparison:
+def compare_networks(a: Network, b: Network, *, are_wrapped: bool = True) -> WeightsComparison:
     """Get the same of tensors that are open already.
 
     Parameters
     ----------
     a, b : mapping of str to Tensor
+    are_wrapped : bool
+        Whether names may begin with what a wrapper put before all of them, which is left out.
 
     Returns
     -------
     WeightsComparison
     """
-    prefixes = prefixes_of_wrappers(a, b)
+    prefixes = prefixes_of_wrappers(a, b) if are_wrapped else ("", "")
     a, b = (
         {without_prefix(name, prefix): tensor for name, tensor in network.items()}
         for network, prefix in zip((a, b), prefixes, strict=True)
