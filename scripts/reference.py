@@ -181,6 +181,7 @@ WORDS = {
     "IntervalOver": "text",
     "Result": "object",
     "DescribedKind": "text",
+    "Copy": "text",
     "JobStatus": "text",
     "Logged": "`logged`, `completed` or `already there`",
     "LedgerKind": "`off`, `steps` or `ops`",

@@ -369,8 +369,7 @@ GRIDS = {
 # -- the record beside a label image ---------------------------------------------------------------
 
 SIDECARS = {
-    "deep": (nested(100_000), "no record of settings"),
-    "a list": (b"[1]", "no record of settings"),
+    "deep": (b'{"settings": ' + nested(100_000), "no record of settings"),
     "settings of text": (b'{"settings": "all"}', "settings is no table"),
     "versions of text": (b'{"settings": {}, "versions": "x"}', "versions is no table"),
     "versions of a list": (b'{"settings": {}, "versions": [1]}', "versions is no table"),

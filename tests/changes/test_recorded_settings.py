@@ -95,6 +95,24 @@ def test_masks_take_the_record_of_a_seg_file_only_if_it_holds_the_same(tmp_path)
     assert (beside.value("diameter"), beside.value("cellpose")) == (20, "4.0.9")
 
 
+OF_OTHERS = {
+    "LabelMe": '{"version": "5.4", "flags": {}, "shapes": [], "imagePath": "a.png"}',
+    "Micro-Manager": '{"Summary": {"Frames": 1}, "settings": {"Exposure-ms": 10}}',
+    "QuPath": '{"type": "FeatureCollection", "features": []}',
+    "a list": "[1]",
+    "no JSON": "nothing of that kind",
+}
+
+
+@pytest.mark.parametrize("text", OF_OTHERS.values(), ids=OF_OTHERS)
+def test_json_of_other_programs_is_no_record(tmp_path, invoke, text):
+    tifffile.imwrite(tmp_path / "nuclei.tif", np.eye(9, dtype=np.uint16))
+    (tmp_path / "nuclei.json").write_text(text)
+    answer = invoke("describe", tmp_path / "nuclei.tif")
+    assert (answer.code, answer.err) == (0, "")
+    assert invoke("explain", tmp_path / "nuclei.tif", tmp_path / "nuclei.tif").code == 0
+
+
 def test_what_differs_comes_first_and_none_is_a_value():
     table = side_by_side(
         {"diameter": 42.4, "flow_threshold": 0.4, "filename": "a.tif", "niter": None},

@@ -59,9 +59,43 @@ def test_a_gpu_that_was_used_and_two_diameters(tmp_path):
     found = log_record(path)
     assert (found.value("device"), found.value("diameter")) == ("GPU (CUDA)", "?")
     assert found.remarks == (
-        "run.log gives more than one value of diameter: which is of these masks is not known, so "
-        "none is taken",
+        "run.log gives more than one value of diameter (42.4, 30.0): which is of these masks is "
+        "not known, so none is taken",
     )
+
+
+BEGUN = """\
+2025-11-25 23:17:24,988 [INFO] WRITING LOG OUTPUT TO /home/me/.cellpose/run.log
+2025-11-25 23:17:25,010 [INFO] >>>> using GPU (CUDA)
+2025-11-25 23:17:25,034 [INFO] >>>> loading model /home/me/.cellpose/models/cpsam
+"""
+
+
+def test_two_runs_in_one_log_are_not_mixed(tmp_path):
+    second = """\
+2025-11-25 23:20:25,034 [INFO] >>>> loading model /home/me/models/mymodel
+2025-11-25 23:20:25,034 [INFO] >>>> using CPU
+"""
+    (tmp_path / "run.txt").write_text(BEGUN + second)
+    found = log_record(tmp_path / "run.txt")
+    assert (found.value("device"), found.value("model")) == ("?", "?")
+    assert "device (GPU (CUDA), CPU), model (cpsam, mymodel)" in found.remarks[0]
+
+
+@pytest.mark.parametrize("loss", ["nan", "0.4321"])
+def test_the_log_of_a_training_says_so_and_has_no_command(tmp_path, invoke, loss):
+    trained = f"""\
+2025-11-25 23:17:26,984 [INFO] >>> n_epochs=500, n_train=9, n_test=None
+2025-11-25 23:17:27,984 [INFO] >>> saving model to /home/me/models/mine
+2025-11-25 23:46:57,884 [INFO] 350, train_loss={loss}, test_loss=0.0000, LR=0.000010, time 17s
+"""
+    (tmp_path / "train.log").write_text(BEGUN + trained)
+    answer = invoke("describe", tmp_path / "train.log", "--command")
+    assert "training: 500 epochs of 9 images" in answer.out
+    assert f"last_train_loss: {loss}" in answer.out
+    assert "trained_network: /home/me/models/mine" in answer.out
+    assert ("the training has diverged: its loss is nan" in answer.out) == (loss == "nan")
+    assert "no command: it records a training, and no masks" in answer.out
 
 
 def test_a_log_adds_to_what_the_masks_record(invoke):

@@ -188,7 +188,7 @@ def test_no_model_has_no_passport(tmp_path):
     (tmp_path / "notes.txt").write_text("text")
     for name, message in (
         ("other.pt", "is tensors; expected a file with a network: it holds no state_dict"),
-        ("notes.txt", "no weights file"),
+        ("notes.txt", "notes.txt is a text; expected a file with a network"),
         ("absent.pth", "no such file"),
     ):
         with pytest.raises(BadInput, match=message):

@@ -5,7 +5,7 @@ import pytest
 from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.audits import doctor
-from cellrepro.changes.commands import commands_for
+from cellrepro.changes.commands import LabSetup, commands_for
 from cellrepro.changes.describe import describe
 from cellrepro.changes.tile_lines import tiles_along
 from cellrepro.errors import BadInput, NotPossibleHere
@@ -92,14 +92,14 @@ def test_channels_are_chosen_in_cellpose_3_alone(small_data, installed):
 def test_commands_are_those_of_the_version(installed):
     condition = {"model": "cyto3", "precision": "float32", "channels": [2, 1]}
     installed("3.1.1.2")
-    commands = commands_for("image.tif", condition, {})
+    commands = commands_for("image.tif", condition, {}, LabSetup())
     expected = "python -m cellpose --image_path image.tif --pretrained_model cyto3"
-    assert commands.shell == f"{expected} --chan 2 --chan2 1"
-    call = 'CellposeModel(pretrained_model="cyto3").eval(image, channels=[2, 1])'
-    assert commands.python == call
+    assert commands.shell.startswith(f"{expected} --chan 2 --chan2 1 --diameter 0   # ")
+    call = "CellposeModel(model_type='cyto3').eval(image, channels=[2, 1], diameter=None)"
+    assert commands.python == f"models.{call}"
     installed("4.0.9")
     del condition["channels"]
-    assert "use_bfloat16=False" in commands_for("image.tif", condition, {}).python
+    assert "use_bfloat16=False" in commands_for("image.tif", condition, {}, LabSetup()).python
 
 
 def test_tiles_of_cellpose_3_are_laid_out_in_another_way():

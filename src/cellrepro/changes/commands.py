@@ -3,47 +3,33 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import CHANNELS as CHOSEN
 from cellrepro.asked.segmentation_settings import NAMES, Settings
+from cellrepro.changes.cellpose_call import CellposeCall, shell_line
 from cellrepro.changes.conditions import CHANNELS, CROP, DEPTH, MODEL, PRECISION, VERSION
-from cellrepro.model.cellpose_generation import Generation, generation_of
+from cellrepro.changes.recorded_settings import generation_of
+from cellrepro.determinism.choices import Mode
+from cellrepro.model import cellpose_generation
+from cellrepro.model.encoders import ENCODERS, PRETRAINED
 from cellrepro.model.weight_sources import ModelSource
-from cellrepro.process.cellpose_versions import is_installed
 from cellrepro.store.stored_run import WEIGHTS
 
-_FLAGS = {
-    "augment": "--augment",
-    "do_3D": "--do_3D",
-    "resample": "--no_resample",
-    "normalize.normalize": "--no_norm",
-}
-_OPTIONS = (
-    "diameter",
-    "flow_threshold",
-    "cellprob_threshold",
-    "niter",
-    "min_size",
-    "batch_size",
-    "anisotropy",
-    "flow3D_smooth",
-    "stitch_threshold",
-    "channel_axis",
-    "z_axis",
-)
-"""Settings that Cellpose's command line takes under the same name."""
-
-_LOADED_BY_CELLPOSE = ("cellpose", "vit-l")
+_LOADED_BY_CELLPOSE = (PRETRAINED, "vit-l")
+_HALF = "bfloat16"
+_PROFILES = {_HALF: "cpu-bfloat16"}  # by precision, where it is not that of the usual profile
+_NOT_OF_A_FILE = (DEPTH, CHANNELS, CROP)
+"""What a condition says of the image: commands take it as its file has it."""
 
 
 @dataclass(frozen=True)
 class Commands:
-    """How to make a result again.
+    """How to make a result again; a line that is empty cannot be given.
 
     Attributes
     ----------
@@ -65,8 +51,47 @@ class Commands:
     not_recorded: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class LabSetup:
+    """Under what this lab made a result.
+
+    Attributes
+    ----------
+    profile : str
+        As it was asked for.
+    dtype : str
+        The precision of that profile.
+    mode : {"off", "fast", "warn", "strict", "portable"}
+    seed : int or None
+        As it was asked for.
+    """
+
+    profile: str = defaults.PROFILE
+    dtype: str = "float32"
+    mode: Mode = defaults.MODE
+    seed: int | None = None
+
+    def options(self, precision: object) -> list[str]:
+        """Those of the command line that have not their usual value."""
+        profile = self.profile
+        if precision is not None and precision != self.dtype:
+            profile = _PROFILES.get(str(precision), defaults.PROFILE)
+        words = ["--profile", profile] if profile != defaults.PROFILE else []
+        words += ["--mode", self.mode] if self.mode != defaults.MODE else []
+        words += ["--seed", str(self.seed)] if self.seed is not None else []
+        return words
+
+
+def with_notes(command: str, notes: list[str]) -> str:
+    """A command with what it does not say behind it, as a comment of the shell."""
+    return "   # ".join([command, *notes])
+
+
 def commands_for(
-    image: str, condition: Mapping[str, Any], sources: Mapping[str, ModelSource]
+    image: str,
+    condition: Mapping[str, Any],
+    sources: Mapping[str, ModelSource],
+    setup: LabSetup,
 ) -> Commands:
     """Write the commands that make the result of a condition.
 
@@ -78,23 +103,61 @@ def commands_for(
         With ``model`` and ``precision`` among its names.
     sources : mapping of str to ModelSource
         The networks by name.
+    setup : LabSetup
 
     Returns
     -------
     Commands
+        Those of Cellpose are empty for a network that it does not load.
     """
-    source = sources.get(condition[MODEL])
-    changed = _changed_settings(condition)
     model = str(condition[MODEL])
-    file_for_cellpose = model
-    if source is not None and source.path is not None:
-        model = str(source.path)
-        file_for_cellpose = _exported_file(source.path) if _is_of_a_run(source) else model
-    return Commands(
-        shell=_shell_command(image, condition, changed, source=source, file=file_for_cellpose),
-        python=_python_call(condition, changed, file=file_for_cellpose),
-        lab=_lab_command(image, condition, changed, model=model),
+    source = sources.get(model) or ModelSource(model, model if model in ENCODERS else PRETRAINED)
+    settings = _changed_settings(condition)
+    of_image = [
+        f"of the image with {name} {condition[name]}"
+        for name in _NOT_OF_A_FILE
+        if condition.get(name)
+    ]
+    lab = with_notes(_lab_command(image, condition, settings, source, setup), of_image)
+    if source.architecture not in _LOADED_BY_CELLPOSE:
+        return Commands(shell="", python="", lab=lab)
+    file = file_for_cellpose(source)
+    version = condition.get(VERSION) or cellpose_generation.installed_version()
+    channels = settings.pop(CHOSEN, None)
+    call = CellposeCall(
+        generation=generation_of(version) or "4",
+        version=version,
+        network=file,
+        settings=_as_on_command_line(settings, condition, generation_of(version)),
+        image=image,
+        expression=_image_in_python(condition),
+        channels=channels,
+        precision=condition[PRECISION],
     )
+    notes = [f"with Cellpose {version}"]
+    if source.path is not None and file != str(source.path):
+        notes.append(_export_note(source.path, file))
+    notes += [*of_image, *notes_of_call(call)]
+    return Commands(shell=with_notes(call.shell(), notes), python=call.python(), lab=lab)
+
+
+def notes_of_call(call: CellposeCall) -> list[str]:
+    """What Cellpose's command line does otherwise than the call in Python."""
+    notes = []
+    unsaid = call.unsaid()
+    if unsaid:
+        notes.append(f"the command line cannot say: {', '.join(unsaid)}")
+    if call.estimates_diameter:
+        notes.append(
+            f"with the name {call.network} and no diameter, the command line estimates one; the "
+            "call in Python takes that of the network"
+        )
+    if call.generation == "2" and call.is_named:
+        notes.append(
+            "the command line of Cellpose 2 averages four networks of this name, the call in "
+            "Python takes one"
+        )
+    return notes
 
 
 def _changed_settings(condition: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,94 +170,80 @@ def _changed_settings(condition: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _exported_file(weights: Path) -> str:
-    """The file to which weights are to be exported: named after the run, or as they are."""
+def _as_on_command_line(
+    settings: Mapping[str, Any], condition: Mapping[str, Any], generation: str | None
+) -> dict[str, Any]:
+    """Settings with a diameter of none where the command line would take 30 by itself."""
+    if generation == "4" or "diameter" in settings:
+        return dict(settings)
+    return {"diameter": condition.get("diameter"), **settings}
+
+
+def file_for_cellpose(source: ModelSource) -> str:
+    """The file that Cellpose loads a network from, exported where it lies in a store; or its name.
+
+    Parameters
+    ----------
+    source : ModelSource
+    """
+    if source.path is None:
+        return source.label
+    if source.path.suffix != ".safetensors":
+        return str(source.path)
+    place = source.path.resolve()
+    return f"{place.parents[2].name if _is_in_store(place) else place.stem}.pth"
+
+
+def _export_note(weights: Path, file: str) -> str:
+    """How a network of this lab becomes a file that Cellpose loads."""
     place = weights.resolve()
-    if place.name == WEIGHTS and len(place.parents) > 2:
-        return f"{place.parents[2].name}.pth"
-    return f"{place.stem}.pth"
+    if not _is_in_store(place):
+        return f"{weights} is in a format that Cellpose does not read: take the call of this lab"
+    return f"after {shell_line(['cellrepro', 'export', *words_for_repeat(place.parent), file])}"
 
 
-def _shell_command(
-    image: str,
-    condition: Mapping[str, Any],
-    changed: Mapping[str, Any],
-    *,
-    source: ModelSource | None,
-    file: str,
-) -> str:
-    words = ["python", "-m", "cellpose", "--image_path", image, "--pretrained_model", file]
-    not_said = []
-    for name, value in changed.items():
-        if name in _FLAGS:
-            words.append(_FLAGS[name])
-        elif name == CHOSEN:
-            of_cells, of_nuclei = value
-            words += ["--chan", str(of_cells), "--chan2", str(of_nuclei)]
-        elif name in _OPTIONS:
-            words += [f"--{name}", str(value)]
-        else:
-            not_said.append(name)
-    if not _is_half(condition) and _generation(condition).has_precision:
-        not_said.append("float32")
-    notes = _notes(condition, source, file)
-    if not_said:
-        notes.append(f"Cellpose's command line cannot say: {', '.join(not_said)}")
-    return "   # ".join([shlex.join(words), *notes])
+def _is_in_store(weights: Path) -> bool:
+    return weights.name == WEIGHTS and len(weights.parents) > 5
 
 
-def _python_call(condition: Mapping[str, Any], changed: Mapping[str, Any], *, file: str) -> str:
-    options = Settings().replaced(**changed).arguments()
-    arguments = [
-        f"{name}={value!r}"
-        for name, value in options.items()
-        if name in changed or (name == "normalize" and value)
-    ]
-    of_model = [f"pretrained_model={json.dumps(file)}"]
-    if _generation(condition).has_precision:
-        of_model.append(f"use_bfloat16={_is_half(condition)}")
-    of_eval = [_image_in_python(condition), *arguments]
-    return f"CellposeModel({', '.join(of_model)}).eval({', '.join(of_eval)})"
+def words_for_repeat(folder: Path) -> list[str]:
+    """How a command names a stored repeat: ``KEY/MACHINE/REPEAT``, and its store if not the usual.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the repeat, resolved.
+    """
+    root = folder.parents[3]
+    name = folder.relative_to(folder.parents[2]).as_posix()
+    return [name] if root == Path(defaults.STORE).resolve() else [name, "--store", str(root)]
 
 
 def _lab_command(
-    image: str, condition: Mapping[str, Any], changed: Mapping[str, Any], *, model: str
+    image: str,
+    condition: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    source: ModelSource,
+    setup: LabSetup,
 ) -> str:
-    words = ["cellrepro", "segment", str(Path(image).parent), "--model", model]
-    if _is_half(condition):
-        words += ["--profile", "cpu-bfloat16"]
-    for name, value in changed.items():
-        words += ["--set", f"{name}={json.dumps(value)}"]
-    return shlex.join(words)
+    words = ["cellrepro", "segment", image, "--model", str(source.path or source.label)]
+    words += setup.options(condition[PRECISION])
+    if condition.get(VERSION) not in (None, cellpose_generation.installed_version()):
+        words += ["--cellpose", condition[VERSION]]
+    for name, value in settings.items():
+        words += ["--set", f"{name}={_in_yaml(value)}"]
+    return shell_line(words)
 
 
-def _generation(condition: Mapping[str, Any]) -> Generation:
-    """Of the Cellpose that is called."""
-    return generation_of(condition.get(VERSION))
-
-
-def _is_half(condition: Mapping[str, Any]) -> bool:
-    return bool(condition[PRECISION] == "bfloat16")
-
-
-def _is_of_a_run(source: ModelSource | None) -> bool:
-    """Whether weights lie in a store, in a format that Cellpose does not read."""
-    return source is not None and source.path is not None and source.path.suffix == ".safetensors"
-
-
-def _notes(condition: Mapping[str, Any], source: ModelSource | None, file: str) -> list[str]:
-    """What a command line alone does not say."""
-    notes = []
-    if source is not None and source.architecture not in _LOADED_BY_CELLPOSE:
-        notes.append("Cellpose loads no network of this size: take the call of this lab")
-    elif _is_of_a_run(source):
-        notes.append(f"after cellrepro export {condition[MODEL]} {file}")
-    if not is_installed(condition.get(VERSION)):
-        notes.append(f"with cellpose=={condition[VERSION]}")
-    for name in (CROP, DEPTH, CHANNELS):
-        if condition.get(name):
-            notes.append(f"of the image with {name} {condition[name]}")
-    return notes
+def _in_yaml(value: object) -> str:
+    """A value as ``--set`` reads it: YAML takes 1e-05 for a text, and 1.0e-05 for a number."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_in_yaml, value))}]"
+    text = json.dumps(value)
+    mantissa, e, exponent = text.partition("e")
+    if isinstance(value, float) and e and "." not in mantissa:
+        return f"{mantissa}.0e{exponent}"
+    return text
 
 
 def _image_in_python(condition: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from cellrepro.changes.comparison import (
     not_finite_notes,
     stitching_notes,
 )
+from cellrepro.changes.hand_edits import EditedSide, HandEdit, effect_of_hand
 from cellrepro.changes.named import (
     MASK_ENDINGS,
     MaskReaders,
@@ -97,11 +98,14 @@ class _MaskFile:
     masks : ndarray of int
     recorded : mapping of str to object
     remarks : sequence of str
+    edits : tuple of HandEdit
+        Cells that were drawn or removed by hand.
     """
 
     masks: Integers
     recorded: Mapping[str, object]
     remarks: Sequence[str]
+    edits: tuple[HandEdit, ...] = ()
 
     @classmethod
     def read(cls, file: str, store: Store) -> _MaskFile:
@@ -110,7 +114,8 @@ class _MaskFile:
             side = read_side(file, image="", store=store)
         except BadInput as error:
             return cls(read_labels(file), {}, [f"what is recorded of it is not used: {error}"])
-        return cls(side.masks, {**side.recorded, **side.known}, side.record.remarks)
+        recorded = {**side.recorded, **side.known}
+        return cls(side.masks, recorded, side.record.remarks, side.edits)
 
 
 def _compare_two_files(a: str, b: str, store: Store) -> Comparison:
@@ -121,6 +126,9 @@ def _compare_two_files(a: str, b: str, store: Store) -> Comparison:
     masks_a: MaskReaders = {name: lambda: file_a.masks}
     masks_b: MaskReaders = {name: lambda: file_b.masks}
     comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
+    by_hand = effect_of_hand(
+        EditedSide("A", file_a.masks, file_a.edits), EditedSide("B", file_b.masks, file_b.edits)
+    )
     table = side_by_side(file_a.recorded, file_b.recorded)
     remarks = [
         f"{letter}: {remark}"
@@ -130,7 +138,7 @@ def _compare_two_files(a: str, b: str, store: Store) -> Comparison:
     return replace(
         comparison,
         settings=tuple(setting for setting in table if setting.is_recorded),
-        notes=(*comparison.notes, *remarks),
+        notes=(*comparison.notes, *by_hand.notes, *remarks),
     )
 
 
@@ -208,7 +216,7 @@ def _checkpoint_notes(a: FileContent, b: FileContent) -> Iterator[str]:
         if not content.under:
             continue
         note = f"{side} is a checkpoint; its network was found under {content.under!r}"
-        if not other.has_more:
+        if not other.has_more and content.parts:
             note += f"; the other file is a network alone, and {joined(content.parts)} of this one "
             note += "had nothing to be compared with"
         yield note

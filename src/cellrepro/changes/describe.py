@@ -11,13 +11,16 @@ import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.bits.digests import array_digest, file_digest
+from cellrepro.bits.torch_files import is_saved_by_torch
 from cellrepro.changes.commands import Commands
-from cellrepro.changes.named import kind_of
+from cellrepro.changes.file_kinds import FileKind, may_hold_weights, recognised, unknown
+from cellrepro.changes.hand_edits import hand_edits
+from cellrepro.changes.named import MASK_ENDINGS, kind_of
 from cellrepro.changes.record_reading import label_image_record, seg_file_record
 from cellrepro.changes.recorded_commands import recorded_commands
 from cellrepro.changes.recorded_settings import RecordedSettings
 from cellrepro.changes.run_log import is_run_log, log_record
-from cellrepro.changes.run_record import run_record
+from cellrepro.changes.run_record import run_commands, run_record
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
@@ -34,12 +37,15 @@ from cellrepro.same.labels import canonical
 from cellrepro.same.number_changes import number_remarks
 from cellrepro.same.state_comparison import descriptions_of
 from cellrepro.same.weight_reading import open_file
-from cellrepro.same.weight_tensors import Tensor
+from cellrepro.same.weight_tensors import Tensor, pieces, values
 from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Repeat, Store
+from cellrepro.words import joined
+
+_PIECE = 2**18  # parameters in memory at a time
 
 DescribedKind = Literal[
-    "weights", "tensors", "_seg.npy", "label image", "baseline", "run", "run.log", "name"
+    "weights", "tensors", "_seg.npy", "label image", "baseline", "run", "run.log", "name", "other"
 ]
 
 
@@ -51,7 +57,8 @@ class Description(Result):
     ----------
     kind : str
         ``weights``, ``tensors`` (a file of tensors without a network), ``label image``,
-        ``_seg.npy``, ``baseline``, ``run``, ``run.log`` or ``name``.
+        ``_seg.npy``, ``baseline``, ``run``, ``run.log``, ``name`` or ``other``: the details then
+        say ``what`` it is, and the ``next`` step.
     generation : str or None
         Of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``.
     dtype : str or None
@@ -89,6 +96,8 @@ class Description(Result):
 
     def sentence(self) -> str:
         """Say what it is, and what Cellpose makes of it."""
+        if self.kind == "other":
+            return f"{self.details['what']}; {self.details['next']}"
         parts: list[str] = [self.kind]
         if self.official_name is not None:
             parts = [f"{self.kind} {self.official_name} of Cellpose"]
@@ -119,8 +128,8 @@ def describe(
     ----------
     reference : str
         Path of a weights file, a ``_seg.npy``, a label image, a baseline or Cellpose's
-        ``run.log``; ``KEY`` or ``KEY/REPEAT`` of the store; or a name that Cellpose is given for a
-        model.
+        ``run.log``, or of any other file; ``KEY`` or ``KEY/REPEAT`` of the store; or a name that
+        Cellpose is given for a model.
     log : str or Path, optional
         Cellpose's ``run.log`` of the run that made masks; what it records is added.
     store : str or Path
@@ -147,20 +156,30 @@ def describe(
 
 
 def _described(reference: str, path: Path, store: Store) -> Description:
+    if is_run_log(path):
+        record = log_record(path)
+        return Description("run.log", recorded=record, commands=recorded_commands(record))
+    if path.suffix.lower() not in MASK_ENDINGS and not checkpoints.is_one(path):
+        other = recognised(path)
+        if other is not None:
+            return _of_other(other)
     kind = kind_of(path)
     if kind == "folder":
         raise BadInput(f"{path} is a folder; expected one file in it, or a KEY of the store")
     if not path.exists():
         return _of_run_or_name(reference, store)
-    if is_run_log(path):
-        record = log_record(path)
-        return Description("run.log", recorded=record, commands=recorded_commands(record))
     if kind == "masks":
         return _of_masks(path)
     if kind == "baseline":
         details = baseline_file.read(path).record
         return Description("baseline", digest=file_digest(path), details=details)
+    if path.is_file() and not may_hold_weights(path):
+        return _of_other(unknown(path))
     return _of_weights(path)
+
+
+def _of_other(kind: FileKind) -> Description:
+    return Description("other", details={"what": kind.name, "next": kind.next_step})
 
 
 def _of_weights(path: Path) -> Description:
@@ -172,10 +191,14 @@ def _of_weights(path: Path) -> Description:
             "tensors", digest=_digest_of(path), details=beside, note=content.why_no_network
         )
     tensors = content.network
-    saved_by_torch = _is_saved_by_torch(path)
+    saved_by_torch = is_saved_by_torch(path)
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     network = recognise(shapes, saved_by_torch=saved_by_torch)
-    details = {"format": "PyTorch" if saved_by_torch else "safetensors", "network": network.network}
+    details: dict[str, Any] = {
+        "format": "PyTorch" if saved_by_torch else "safetensors",
+        "network": network.network,
+        **_diameters(tensors),
+    }
     under = content.under
     if under:
         details |= {"found_under": under, **beside}
@@ -185,6 +208,7 @@ def _of_weights(path: Path) -> Description:
     if obstacle is not None:
         loads_as = None
         note = obstacle
+    note = "; ".join(filter(None, (_not_finite(tensors.values()), note)))
     digest = _digest_of(path)
     return Description(
         "weights",
@@ -199,17 +223,40 @@ def _of_weights(path: Path) -> Description:
     )
 
 
+def _diameters(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """The mean diameters that a network carries: of its training cells, and its own."""
+    found = {}
+    for name, of in (("diam_labels", "training cells"), ("diam_mean", "network")):
+        tensor = tensors.get(name)
+        if tensor is not None and tensor.n == 1:
+            (diameter,) = values(tensor.read(0, 1), tensor.dtype).tolist()
+            found[f"mean_diameter_of_the_{of.replace(' ', '_')}"] = f"{diameter:g} pixels ({name})"
+    return found
+
+
+def _not_finite(tensors: Iterable[Tensor]) -> str:
+    """Say how many parameters are no numbers; empty where all are."""
+    n_all = n_nan = n_infinite = 0
+    for tensor in tensors:
+        n_all += tensor.n
+        if not tensor.is_real:
+            continue
+        for (bits,) in pieces([tensor], _PIECE):
+            numbers = values(bits, tensor.dtype)
+            n_nan += int(np.count_nonzero(np.isnan(numbers)))
+            n_infinite += int(np.count_nonzero(np.isinf(numbers)))
+    parts = [f"{n} {what}" for n, what in ((n_nan, "NaN"), (n_infinite, "infinite")) if n]
+    if not parts:
+        return ""
+    return (
+        f"of {n_all} parameters {joined(parts)}: its training has diverged, and it finds nothing "
+        "that means anything; train with a lower learning rate"
+    )
+
+
 def _digest_of(path: Path) -> str:
     """Of a file; of a checkpoint of the lab, of the file of its tensors."""
     return file_digest(path / checkpoints.STATE if path.is_dir() else path)
-
-
-def _is_saved_by_torch(path: Path) -> bool:
-    """Whether a file begins as a zip or a pickle, which ``torch.save`` writes or used to write."""
-    if path.is_dir():
-        return False
-    with path.open("rb") as stream:
-        return stream.read(2) in (b"PK", b"\x80\x02")
 
 
 def _obstacle(tensors: Iterable[Tensor], under: str, loads_as: str | None) -> str | None:
@@ -240,9 +287,11 @@ def _of_masks(path: Path) -> Description:
             details=details,
             note="; ".join(number_remarks(masks)),
             recorded=record,
-            commands=recorded_commands(record),
+            commands=recorded_commands(record, is_stack=masks.ndim > 2),
         )
     recorded = {name: value for name, value in seg.settings.items() if name != "ismanual"}
+    if recorded.get("manual_changes"):  # the pixels of each, a hundred thousand characters
+        recorded["manual_changes"] = [f"{edit.kind} at {edit.place}" for edit in hand_edits(seg)]
     details["settings"] = recorded
     details["n_manual"] = int(np.sum(seg.settings.get("ismanual") or 0))
     record = seg_file_record(path, seg)
@@ -251,7 +300,7 @@ def _of_masks(path: Path) -> Description:
         digest=file_digest(path),
         details=details,
         recorded=record,
-        commands=recorded_commands(record),
+        commands=recorded_commands(record, is_stack=masks.ndim > 2),
     )
 
 
@@ -291,5 +340,5 @@ def _of_run(repeat: Repeat) -> Description:
         kind="run",
         details={**details, **of_weights.details},
         recorded=record,
-        commands=recorded_commands(record),
+        commands=run_commands(repeat),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,15 +13,22 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.asked import defaults
-from cellrepro.changes.commands import Commands, commands_for
+from cellrepro.changes.commands import Commands, LabSetup, commands_for
 from cellrepro.changes.comparison import label_notes
 from cellrepro.changes.conditions import CROP, MODEL, PRECISION, Condition
 from cellrepro.changes.crops import Part, in_common, part_shown, placed
+from cellrepro.changes.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.changes.named import file_or_run, image_name
 from cellrepro.changes.recorded_commands import recorded_commands
-from cellrepro.changes.recorded_settings import NOT_RECORDED, SettingOfBoth, side_by_side
+from cellrepro.changes.recorded_settings import (
+    MODEL_DIGEST,
+    NOT_RECORDED,
+    SettingOfBoth,
+    side_by_side,
+)
 from cellrepro.changes.replay import Known, Replayed, replay
-from cellrepro.changes.search import Fit, Reproduced
+from cellrepro.changes.run_record import run_commands
+from cellrepro.changes.search import NETWORK_NOTE, Fit, Reproduced
 from cellrepro.changes.search_duration import DURATION_NOTE
 from cellrepro.changes.sides import Side, networks, read_side, with_usual_networks
 from cellrepro.changes.window_choice import AUTO, chosen_window, tiles_needed
@@ -85,6 +92,8 @@ class Explanation(Result):
     notes : tuple of str
         What a reader has to know beyond the remarks of either side: how the masks were read, a
         network that nobody recorded.
+    by_hand : EffectOfHand
+        Cells that only one of the two has because of what was done by hand.
     interrupted : bool
         Whether the user ended the replay: it holds what was found until then, or, where
         `replayed` is None, only what the files record.
@@ -101,6 +110,7 @@ class Explanation(Result):
     from_files: bool = False
     window: Window | None = None
     notes: tuple[str, ...] = ()
+    by_hand: EffectOfHand = field(default_factory=EffectOfHand)
     interrupted: bool = False
 
     @property
@@ -126,6 +136,8 @@ class Explanation(Result):
         """Share of cells that the causes leave without a counterpart, on the worse side."""
         if self.result is None:
             return 1.0
+        if self.by_hand.explains_all:
+            return 0.0
         if self.vacuous or self.replayed is None:
             return self.result.changed if self.result.n_differing else 0.0
         shares = [self.replayed.left.n_unmatched / max(1, self.replayed.n_cells)]
@@ -151,6 +163,8 @@ class Explanation(Result):
             f"{self.result.n_unmatched} of {amount(n_cells, 'cell')} of both sides have no "
             "counterpart in the other"
         )
+        if self.by_hand.explains_all:
+            return f"{differ}; all of them were drawn or removed by hand"
         if self.from_files:
             return f"{differ}; {self._recorded()}"
         causes = [] if self.replayed is None else [cause.name for cause in self.replayed.causes]
@@ -287,7 +301,8 @@ def explain(
     window = None
     replayed = None
     interrupted = False
-    if result.n_differing:
+    by_hand = _by_hand(side_a, side_b)
+    if result.n_differing and not by_hand.explains_all:
         if crop is not None:
             window = _window(crop, side_a, side_b)
         setup = Setup(profile_settings, mode, seed_of(mode, seed))
@@ -309,6 +324,7 @@ def explain(
             interrupted = True
     if replayed is not None:
         interrupted = replayed.cut_short
+    lab_setup = LabSetup(profile, profile_settings.dtype, mode, seed)
     fit_a = None if replayed is None else replayed.a
     fit_b = None if replayed is None else replayed.b
     return Explanation(
@@ -318,13 +334,14 @@ def explain(
         replayed=replayed,
         settings=_settings(side_a, side_b),
         commands={
-            "a": _commands(side_a, fit_a, image, sources, profile_settings),
-            "b": _commands(side_b, fit_b, image, sources, profile_settings),
+            "a": _commands(side_a, fit_a, image, sources, lab_setup),
+            "b": _commands(side_b, fit_b, image, sources, lab_setup),
         },
         part=part_shown(side_a, side_b),
         why_not_replayed=_INTERRUPTED if interrupted and replayed is None else "",
         window=window,
-        notes=(*shown.notes, *notes),
+        notes=(*shown.notes, *notes, *by_hand.notes),
+        by_hand=by_hand,
         interrupted=interrupted,
     )
 
@@ -355,6 +372,7 @@ def _from_files(
         shown = _compared(in_common(side_a, side_b), in_common(side_b, side_a))
     except BadInput as error:
         why_not_compared = str(error)
+    by_hand = _by_hand(side_a, side_b)
     return Explanation(
         a=side_a,
         b=side_b,
@@ -362,13 +380,14 @@ def _from_files(
         replayed=None,
         settings=_settings(side_a, side_b),
         commands={
-            "a": recorded_commands(side_a.record),
-            "b": recorded_commands(side_b.record),
+            "a": _recorded_commands(side_a, image=None),
+            "b": _recorded_commands(side_b, image=None),
         },
         part=part_shown(side_a, side_b),
         why_not_replayed=why_not_compared,
         from_files=True,
-        notes=() if shown is None else shown.notes,
+        notes=(*(() if shown is None else shown.notes), *by_hand.notes),
+        by_hand=by_hand,
     )
 
 
@@ -382,6 +401,11 @@ class _Compared(NamedTuple):
 def _compared(a: np.ndarray, b: np.ndarray) -> _Compared:
     result = compare_masks(a, b)
     return _Compared(result, tuple(label_notes(a, b, result)))
+
+
+def _by_hand(a: Side, b: Side) -> EffectOfHand:
+    """What was done by hand in either of two results of the whole image."""
+    return effect_of_hand(EditedSide("A", a.masks, a.edits), EditedSide("B", b.masks, b.edits))
 
 
 def _laid_on_each_other(a: Side, b: Side) -> tuple[Side, Side]:
@@ -430,8 +454,8 @@ def _of_stacks(a: Side, b: Side, image: str | Path) -> Explanation:
         replayed=None,
         settings=_settings(a, b),
         commands={
-            "a": recorded_commands(a.record, image=str(image)),
-            "b": recorded_commands(b.record, image=str(image)),
+            "a": _recorded_commands(a, image=str(image)),
+            "b": _recorded_commands(b, image=str(image)),
         },
         why_not_replayed=(
             "stacks are not replayed, so what nobody recorded is not searched; `cellrepro segment` "
@@ -453,7 +477,9 @@ def _replayed(
 ) -> Replayed:
     results = [
         Known(
-            side.condition(sources), side.masks if window is None else window.cells_of(side.masks)
+            side.condition(sources),
+            side.masks if window is None else window.cells_of(side.masks),
+            _is_network_certain(side, sources),
         )
         for side in (a, b)
     ]
@@ -477,6 +503,13 @@ def _replayed(
             if end_request.is_made:  # it came before the process could take it as a request
                 raise KeyboardInterrupt from error
             raise
+
+
+def _is_network_certain(side: Side, sources: Mapping[str, ModelSource]) -> bool:
+    """Whether a network at hand is the one that made a side, by the digest of its file."""
+    of_run = side.model.digest if side.run is not None and side.model is not None else None
+    recorded = {side.record.value(MODEL_DIGEST), of_run} - {None, NOT_RECORDED}
+    return bool(recorded & {source.digest for source in sources.values()})
 
 
 def _what_makes_it_shorter(a: Side, b: Side, profile: Profile, window: Window | None) -> str:
@@ -505,13 +538,20 @@ class _SearchListener:
     def __call__(self, event: Event) -> None:
         if event.kind == "done":
             self._bar.advance(event.text)
-        elif event.kind == "note" and event.text.startswith(DURATION_NOTE):
+        elif event.kind == "note" and event.text.startswith((DURATION_NOTE, NETWORK_NOTE)):
             self._bar.say(event.text)
         elif event.kind == "note":
             self._bar.note(event.text)
             if time.monotonic() - self._said_at > _SAY_SECONDS:
                 self._said_at = time.monotonic()
                 self._bar.say(event.text)
+
+
+def _recorded_commands(side: Side, *, image: str | None) -> Commands | None:
+    """How a side is made again by what its files record."""
+    if side.run is not None:
+        return run_commands(side.run, image=image)
+    return recorded_commands(side.record, image=image, is_stack=side.masks.ndim > 2)
 
 
 def _settings(a: Side, b: Side) -> tuple[SettingOfBoth, ...]:
@@ -524,7 +564,7 @@ def _commands(
     fit: Fit | None,
     image: str | Path,
     sources: Mapping[str, ModelSource],
-    profile: Profile,
+    setup: LabSetup,
 ) -> Commands | None:
     """How to make a side again; None where that is not known."""
     condition = side.known
@@ -534,5 +574,5 @@ def _commands(
         condition = fit.condition
     elif not side.known or CROP in side.known:
         return None  # nobody recorded how it was made
-    usual: Condition = {PRECISION: profile.dtype, MODEL: next(iter(sources), NOT_RECORDED)}
-    return commands_for(str(image), {**usual, **condition}, sources)
+    usual: Condition = {PRECISION: setup.dtype, MODEL: next(iter(sources), NOT_RECORDED)}
+    return commands_for(str(image), {**usual, **condition}, sources, setup)

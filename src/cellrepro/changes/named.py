@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from cellrepro.changes.file_kinds import recognised
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.folder import is_litter
 from cellrepro.images.image_file import read_labels
@@ -20,7 +21,6 @@ from cellrepro.words import joined
 
 MASK_ENDINGS = (".tif", ".tiff", ".png", ".npy")
 _WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files have none
-_PASSPORTS = ".intoto.jsonl"
 _SUFFIXES = ("_cp_masks", "_masks", "_seg")
 """What follows the name of an image in that of its masks: as Cellpose's command line writes them,
 as it reads them (and as `cellrepro segment --masks-into` does), as its GUI does. Longest first."""
@@ -54,30 +54,19 @@ def kind_of(path: Path) -> Kind:
     Raises
     ------
     BadInput
-        If it is a file in which runs or passports are handed on, which are imported first.
+        If it is a file of a kind that is not compared, such as ROIs, or one in which runs are
+        handed on, which are imported first.
     """
-    _refuse_what_is_handed_on(path)
     if path.is_dir():
         return "weights" if checkpoints.is_one(path) else "folder"
     if path.suffix.lower() in MASK_ENDINGS:
         return "masks"
     if path.is_file() and baseline_file.is_one(path):
         return "baseline"
+    other = recognised(path)
+    if other is not None:
+        raise BadInput(f"{path} is {other.name}; {other.next_step}")
     return "weights" if path.exists() or path.suffix.lower() in _WEIGHTS else "run"
-
-
-def _refuse_what_is_handed_on(path: Path) -> None:
-    """Refuse an exported file and a passport, with the way to what is in them."""
-    if not path.is_file() or path.suffix.lower() not in (".zip", ".jsonl"):
-        return
-    with path.open("rb") as stream:
-        is_exported = stream.read(40)[30:] == b"SHA256SUMS"  # the name of the first file in it
-    if is_exported or path.name.endswith(_PASSPORTS):
-        raise BadInput(
-            f"{path} is a file in which runs are handed on; `cellrepro verify {path}` says what is "
-            f"in it and checks it, and `cellrepro import {path}` puts it into a store, where "
-            "KEY/REPEAT names each of its runs"
-        )
 
 
 def file_or_run(reference: str | Path, *, name: str) -> Path:

@@ -22,6 +22,7 @@ CHANNELS_CHOSEN = "channels"
 """Of Cellpose 2 and 3: the channel to segment and that of nuclei, 0 for grey and for none."""
 DEVICE = "device"
 DRAWN = "n_drawn_by_hand"
+REMOVED = "n_removed_by_hand"
 FILENAME = "filename"
 IMAGE_DIGEST = "image.digest"
 """SHA-256 of the pixels that ``eval`` received: two that differ were given different pixels."""
@@ -30,6 +31,10 @@ IMAGE_SHAPE = "image.shape"
 MODEL_DIGEST = "model_digest"
 MODEL_PATH = "model_path"
 RESTORE = "restore"
+TRAINING = "training"
+"""What a log says of a training that made no masks."""
+RUNSTRING = "runstring"
+"""The call in Python that Omnipose's GUI writes into its files."""
 SOFTWARE = "software"
 WRITTEN = "written"
 
@@ -39,7 +44,7 @@ NOT_RECORDED = "?"
 NOT_OF_CELLS = frozenset({FILENAME, MODEL_PATH, SOFTWARE, WRITTEN, "run"})
 """Names that are recorded, differ between nearly any two results, and change no cell."""
 
-_NO_SETTINGS = NOT_OF_CELLS | {DRAWN, "description"}
+_NO_SETTINGS = NOT_OF_CELLS | {DRAWN, REMOVED, "description"}
 
 Generation = Literal["2", "3", "4"]
 """Of Cellpose; ``2`` stands for the versions before it, too, which write the same files."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.changes.conditions import CROP, VERSION, Condition, Crop, without
-from cellrepro.changes.search import MOST_CHANGES, Fit, Search
+from cellrepro.changes.search import MOST_CHANGES, NETWORK_NOTE, Fit, Search
 from cellrepro.changes.search_duration import SearchDuration
 from cellrepro.changes.trials import Gap, Trials, Usual, gap_between, n_cells_in
 from cellrepro.model.weight_sources import ModelSource
@@ -31,10 +31,13 @@ class Known(NamedTuple):
     condition : Condition
     masks : numpy.ndarray
         uint (Y, X), 0 is background.
+    is_network_certain : bool
+        Whether the network is known to be the one that made it, by its digest.
     """
 
     condition: Condition
     masks: np.ndarray
+    is_network_certain: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,19 +149,46 @@ def replay(
         search = partial(
             Search, trials, minutes=search_minutes / 2, is_ended=lambda: end_request.is_made
         )
-        search_a = search(known_a.masks, known=known_a.condition)
-        search_b = search(known_b.masks, known=known_b.condition)
+        search_a, search_b = (
+            search(each.masks, known=each.condition, is_network_certain=each.is_network_certain)
+            for each in (known_a, known_b)
+        )
         duration.expect("a", search_a.first_round())
         duration.expect("b", search_b.first_round())
         with generators_kept():
-            a = search_a.fit(near={})
-            child.tell("done", "A")
-            duration.begin("b")
-            b = search_b.fit(near=without(a.believed, CROP))
+            doubts = {"A": search_a.doubts_network(), "B": search_b.doubts_network()}
+            for letter in (letter for letter, is_doubted in doubts.items() if is_doubted):
+                child.tell("note", _network_note(letter, next(iter(sources))))
+            if doubts["B"] and not search_a.is_settled:
+                b = search_b.fit(near={})
+                a = _fit_beside(search_a, b)
+                child.tell("done", "A")
+            else:
+                a = search_a.fit(near={})
+                child.tell("done", "A")
+                duration.begin("b")
+                b = _fit_beside(search_b, a)
             child.tell("done", "B")
             replayed = _Causes(trials, a, b, known_a, known_b).replayed()
             child.tell("done", "causes")
             return replace(replayed, cut_short=end_request.is_made)
+
+
+def _fit_beside(search: Search, other: Fit) -> Fit:
+    """Search for one result beside how the other was made; not where that had another network."""
+    near = without(other.believed, CROP)
+    if other.network_doubt and not search.is_settled:
+        return search.start_alone(near=near)
+    return search.fit(near=near)
+
+
+def _network_note(letter: str, network: str) -> str:
+    return (
+        f"{NETWORK_NOTE} than {network}, or the image was read otherwise: {letter} records the "
+        "settings that decide, and with them less than half of its cells are made again. What "
+        "nobody recorded is still tried, one value after the other, and no combinations; --model "
+        "takes the right network"
+    )
 
 
 def masks_under(

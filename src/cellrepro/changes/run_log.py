@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
@@ -18,14 +18,14 @@ from cellrepro.changes.recorded_settings import (
     CHANNELS_CHOSEN,
     DEVICE,
     MODEL_PATH,
+    TRAINING,
     RecordedSettings,
     generation_of,
     of_file,
 )
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.words import joined
+from cellrepro.words import amount, joined, some
 
-LOG_ENDING = ".log"
 USUAL_NAME = "run.log"
 _LINE = re.compile(
     r"\d{4}-\d\d-\d\d [\d:,]+ "
@@ -44,12 +44,20 @@ _NO_GPU = re.compile(r"TORCH CUDA.* not installed/working")
 _NETWORK = re.compile(r">> (\S+) << model set to be used|>>>> loading model (.+)")
 _COLOURS = re.compile(r"chan_to_seg (\w+) and chan \(opt\) (\w+)")
 _CHANNELS = re.compile(r"channels set to \[(\d), ?(\d)\]")
-_DIAMETER = re.compile(r">>>> using diameter ([\d.]+) for all images")
+_DIAMETER = re.compile(
+    r">>>> using diameter ([\d.]+) for all images|>>> bsize=\d+, diameter=([\d.]+)"
+)
 _ESTIMATED = re.compile(r"\[ ?([\d., ]+?),? ?\]")
 _STITCHED = re.compile(r"using stitch_threshold=([\d.]+)")
 _THRESHOLDS = re.compile(
     r"computing masks with cell prob=([-\d.]+), (?:no flow error|flow error threshold=([\d.]+))"
 )
+_EPOCHS = re.compile(r"n_epochs=(\d+), n_train=(\d+)|training network with .* n_epochs=(\d+)")
+_LOSS = re.compile(r"train_loss=([-\w.]+)|Loss ([-\w.]+)")
+_TRAINED_TO = re.compile(r"(?:saving model to|model trained and saved to) (.+)")
+_SEGMENTED = re.compile(r"FINDING MASKS|running cellpose on|computing masks with|cells found with")
+_FIRST_LINES = 3  # among which the one stands with which Cellpose begins
+_LONGEST_LINE = 4096
 _NUMBER_OF_COLOUR = {"GRAY": 0, "NONE": 0, "RED": 1, "GREEN": 2, "BLUE": 3}
 _SAID_ALWAYS = ("the '--diam_mean' flag is deprecated", "no seeds found")
 """Warnings that say nothing about settings; Cellpose 4 gives the first in every run."""
@@ -65,10 +73,10 @@ class _Entry(NamedTuple):
 
 def is_run_log(path: Path) -> bool:
     """Whether a file is a log that Cellpose began."""
-    if path.suffix.lower() != LOG_ENDING or not path.is_file():
+    if not path.is_file():
         return False
     with path.open(encoding="utf-8", errors="replace") as stream:
-        return _FIRST in stream.readline()
+        return any(_FIRST in stream.readline(_LONGEST_LINE) for _ in range(_FIRST_LINES))
 
 
 def log_record(path: Path) -> RecordedSettings:
@@ -100,8 +108,14 @@ def log_record(path: Path) -> RecordedSettings:
     found: dict[str, list[object]] = {}
     for name, value in _values(entries):
         found.setdefault(name, []).append(value)
-    values = {name: given[-1] for name, given in found.items() if _is_one(name, given)}
-    several = [name for name in found if name not in values]
+    are_several_runs = not _is_one(found.get(MODEL, []))
+    values = {
+        name: given[-1]
+        for name, given in found.items()
+        if _is_one(given) or (name == DEVICE and not are_several_runs)
+    }
+    several = {name: given for name, given in found.items() if name not in values}
+    values |= _training(entries)
     return RecordedSettings(
         of_file(path.name, values),
         generation=generation_of(values.get(VERSION)),
@@ -138,10 +152,10 @@ def _values(entries: Sequence[_Entry]) -> Iterator[tuple[str, object]]:
         if channels := _CHANNELS.search(message):
             yield CHANNELS_CHOSEN, [int(number) for number in channels.groups()]
         if diameter := _DIAMETER.search(message):
-            yield from _numbers("diameter", diameter[1])
+            yield from _numbers("diameter", diameter[1] or diameter[2])
         if is_estimated and (estimated := _ESTIMATED.fullmatch(message.strip())):
-            yield from _numbers("diameter", *estimated[1].split(","))
-        is_estimated = message.startswith(">>> diameter(s) =")
+            yield from _numbers("diameter", *re.split(r"[, ]+", estimated[1]))
+        is_estimated = ">>> diameter(s) =" in message
         if stitched := _STITCHED.search(message):
             yield from _numbers("stitch_threshold", stitched[1])
         if thresholds := _THRESHOLDS.search(message):
@@ -166,13 +180,48 @@ def _of_network(text: str) -> Iterator[tuple[str, object]]:
         yield MODEL_PATH, text
 
 
-def _is_one(name: str, given: Sequence[object]) -> bool:
-    """Whether a log gives one value; the device that it names last is the one that computed."""
-    return name == DEVICE or all(value == given[0] for value in given)
+def _is_one(given: Sequence[object]) -> bool:
+    """Whether a log gives one value. Of one run the device that it names last has computed."""
+    return all(value == given[0] for value in given)
 
 
-def _remarks(file: str, entries: Sequence[_Entry], several: Sequence[str]) -> Iterator[str]:
+def _training(entries: Sequence[_Entry]) -> dict[str, object]:
+    """What a log says of a training, if it is of one alone."""
     messages = [entry.message for entry in entries]
+    losses = _losses(messages)
+    begun = next(filter(None, map(_EPOCHS.search, messages)), None)
+    if (begun is None and not losses) or any(map(_SEGMENTED.search, messages)):
+        return {}
+    found: dict[str, object] = {TRAINING: "of an unknown number of epochs"}
+    if begun is not None:
+        found[TRAINING] = f"{amount(int(begun[1] or begun[3]), 'epoch')}"
+        if begun[2]:
+            found[TRAINING] = f"{found[TRAINING]} of {amount(int(begun[2]), 'image')}"
+    if losses:
+        found["last_train_loss"] = losses[-1]
+    saved = [match[1].strip() for match in map(_TRAINED_TO.search, messages) if match]
+    if saved:
+        found["trained_network"] = saved[-1]
+    return found
+
+
+def _losses(messages: Sequence[str]) -> list[str]:
+    """The training losses that a log gives, in their order."""
+    matches = filter(None, map(_LOSS.search, messages))
+    return [match[1] or match[2] for match in matches]
+
+
+def _remarks(
+    file: str, entries: Sequence[_Entry], several: Mapping[str, Sequence[object]]
+) -> Iterator[str]:
+    messages = [entry.message for entry in entries]
+    losses = _losses(messages)
+    bad = [loss for loss in losses if loss.strip("-").lower() in ("nan", "inf")]
+    if bad:
+        yield (
+            f"the training has diverged: its loss is {bad[0]} in {file}, so that the network it "
+            "wrote finds nothing; train with a lower learning rate, or on a different device"
+        )
     devices = [match[1] for match in map(_DEVICE.search, messages) if match]
     if any(map(_NO_GPU.search, messages)) and devices and devices[-1] == "CPU":
         yield (
@@ -184,9 +233,13 @@ def _remarks(file: str, entries: Sequence[_Entry], several: Sequence[str]) -> It
     if any("ESTIMATING CELL DIAMETER" in message for message in messages):
         yield f"the diameter of {file} was estimated by Cellpose, not given"
     if several:
+        each = [
+            f"{name} ({some(list(dict.fromkeys(map(str, given))))})"
+            for name, given in several.items()
+        ]
         yield (
-            f"{file} gives more than one value of {joined(list(several))}: which is of these masks "
-            "is not known, so none is taken"
+            f"{file} gives more than one value of {joined(each)}: which is of these masks is not "
+            "known, so none is taken"
         )
     warnings = dict.fromkeys(
         entry.message.strip()

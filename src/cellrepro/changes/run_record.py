@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+from cellrepro.changes.cellpose_call import IMAGE, shell_line
+from cellrepro.changes.commands import Commands, LabSetup, commands_for, words_for_repeat
 from cellrepro.changes.conditions import MODEL, PRECISION, VERSION
 from cellrepro.changes.recorded_settings import (
     DEVICE,
@@ -9,7 +14,9 @@ from cellrepro.changes.recorded_settings import (
     generation_of,
     of_file,
 )
+from cellrepro.model.weight_sources import ModelSource
 from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import WEIGHTS
 
 
 def run_record(repeat: Repeat) -> RecordedSettings:
@@ -42,3 +49,38 @@ def run_record(repeat: Repeat) -> RecordedSettings:
         generation=generation_of(version),
         written_by="cellrepro",
     )
+
+
+def run_commands(repeat: Repeat, *, image: str | None = None) -> Commands:
+    """Write the commands that make the masks of a stored repeat again.
+
+    Parameters
+    ----------
+    repeat : Repeat
+    image : str, optional
+        Path of the image.
+
+    Returns
+    -------
+    Commands
+        Those of Cellpose are empty for a network that it does not load, and for a program of the
+        user's own. This lab's computes the repeat again.
+    """
+    folder = repeat.folder.resolve()
+    lab = shell_line(["cellrepro", "verify", *words_for_repeat(folder), "--replay"])
+    spec = repeat.spec
+    if spec.task == "wrap":
+        return Commands(shell="", python="", lab=lab)
+    manifest = repeat.manifest
+    condition = {
+        **spec.settings.not_default(),
+        MODEL: spec.model,
+        PRECISION: spec.profile_settings.get("dtype", "float32"),
+        VERSION: manifest.versions.get("cellpose"),
+    }
+    weights = folder / WEIGHTS if manifest.weights is not None else manifest.model.path
+    source = ModelSource(
+        spec.model, manifest.model.architecture, None if weights is None else Path(weights)
+    )
+    commands = commands_for(image or IMAGE, condition, {spec.model: source}, LabSetup())
+    return replace(commands, lab=lab)

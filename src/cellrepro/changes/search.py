@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,16 @@ class Reproduced(StrEnum):
     """It has no cell: any condition that finds nothing makes it."""
 
 
+NetworkDoubt = Literal["", "probably another", "not searched"]
+
+NETWORK_NOTE = "the network is probably a different one"
+"""With this begins the note that says so, as soon as it is known."""
+
+_DECIDING = frozenset({"diameter", "flow_threshold", "cellprob_threshold", "normalize.percentile"})
+"""Where these are recorded, what is left to search changes a part of the cells at most, but for how
+the image was read."""
+
+
 class ValueTried(NamedTuple):
     """A name of a condition, with a value that was tried."""
 
@@ -83,6 +93,9 @@ class Fit:
         Whether time was up, or the user ended the search, before everything was tried.
     empty_with : tuple of ValueTried
         Changes with which no cell is found.
+    network_doubt : {"", "probably another", "not searched"}
+        Whether all that decides is recorded, so that a different network probably made it; or
+        whether that was so of the other result, and this one was not searched.
     """
 
     condition: Condition
@@ -95,6 +108,7 @@ class Fit:
     n_tried: int
     stopped: bool = False
     empty_with: tuple[ValueTried, ...] = ()
+    network_doubt: NetworkDoubt = ""
 
     @property
     def reproduced(self) -> Reproduced:
@@ -139,6 +153,8 @@ class Search:
         After which the search ends with the best that it has.
     is_ended : callable, optional
         Says whether the user has ended the search, which then does so with the best that it has.
+    is_network_certain : bool
+        Whether the network is known to be the one that made the result, by its digest.
     """
 
     def __init__(
@@ -149,6 +165,7 @@ class Search:
         known: Condition,
         minutes: float = math.inf,
         is_ended: Callable[[], bool] | None = None,
+        is_network_certain: bool = False,
     ) -> None:
         self._trials = trials
         self._target = target
@@ -156,9 +173,22 @@ class Search:
         self._near: Condition = {}
         self._minutes = minutes
         self._is_ended = is_ended or _never
+        self._is_network_certain = is_network_certain
         self._stop_at = math.inf
         self._stopped = False
         self._n_tried_before = trials.n_tried
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that decides is recorded, but for the network."""
+        return self._known.keys() >= _DECIDING and not self._is_network_certain
+
+    def doubts_network(self) -> bool:
+        """Whether all that decides is recorded, and does not make the result."""
+        if not self.is_settled or not self._target.any():
+            return False
+        start = self._start()
+        return not self._as_fit(start, start).came_to_something
 
     def fit(self, *, near: Condition) -> Fit:
         """Search, and give what comes closest.
@@ -185,9 +215,19 @@ class Search:
         if not self._target.any():
             return self._as_fit(start, start, empty_with=self._emptying(start))
         best = start if start.exact else self._with_one_more(start)
+        if self.doubts_network() and not self._as_fit(best, start).came_to_something:
+            return self._as_fit(best, start, network_doubt="probably another")
         if not best.exact:
             best = self._with_more(best, start)
         return self._as_fit(best, start)
+
+    def start_alone(self, *, near: Condition) -> Fit:
+        """Give what is recorded, or near, without a search."""
+        self._near = near
+        self._n_tried_before = self._trials.n_tried
+        start = self._start()
+        fit = self._as_fit(start, start)
+        return fit if fit.came_to_something else replace(fit, network_doubt="not searched")
 
     def first_round(self) -> list[Condition]:
         """Give the changes that are tried first, one by one; later rounds go on from the best."""
@@ -382,7 +422,14 @@ class Search:
                 emptying += [ValueTried(name, value) for name, value in change.items()]
         return tuple(emptying)
 
-    def _as_fit(self, best: Trial, start: Trial, *, empty_with: tuple[ValueTried, ...] = ()) -> Fit:
+    def _as_fit(
+        self,
+        best: Trial,
+        start: Trial,
+        *,
+        empty_with: tuple[ValueTried, ...] = (),
+        network_doubt: NetworkDoubt = "",
+    ) -> Fit:
         table = overlap(self._trials.masks(best.condition), self._target)
         is_whole_a = table.pixels == table.areas_a[table.rows]
         is_whole_b = table.pixels == table.areas_b[table.columns]
@@ -400,6 +447,7 @@ class Search:
             n_tried=self._trials.n_tried - self._n_tried_before,
             stopped=self._stopped,
             empty_with=empty_with,
+            network_doubt=network_doubt,
         )
 
 

@@ -8,32 +8,42 @@ The file names no version. Which generation wrote it shows in its fields (read i
 - ``chan_choose`` with NaN for ``diameter``: Cellpose 4, `masks_flows_to_seg`, which writes
   ``[0, 0]`` whatever was used.
 - ``normalize_params`` without ``chan_choose``: the GUI of Cellpose 4; of a stack that of 3, too.
+- ``runstring``, ``bounds`` or ``affinity_graph``: the GUI of Omnipose (1.1.4), no Cellpose.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PureWindowsPath
+
+import numpy as np
 
 from cellrepro.asked.segmentation_settings import NAMES
 from cellrepro.changes.conditions import MODEL
+from cellrepro.changes.hand_edits import hand_edits
 from cellrepro.changes.recorded_settings import (
     CHANNELS_CHOSEN,
     DRAWN,
     FILENAME,
     MODEL_PATH,
+    REMOVED,
     RESTORE,
+    RUNSTRING,
     Generation,
     RecordedSettings,
     of_file,
 )
 from cellrepro.images.seg_file import SegFile
+from cellrepro.images.seg_pickle import N_COLORS
+from cellrepro.words import amount, joined
 
 _OF_THE_GUI = ("flow_threshold", "cellprob_threshold", "niter", "min_size")
 _ZERO_IS_NONE = ("diameter", "niter")  # Cellpose's other word for it
 _NETWORKS_OF_2_AND_3 = ("cyto", "nuclei", "tissuenet", "livecell", "yeast", "bact", "deepbact")
 _NUMBERED = re.compile(r"torch_\d$")
+_OF_OMNIPOSE = frozenset({RUNSTRING, "bounds", "affinity_graph"})
+_OMNIPOSE = "the GUI of Omnipose"
 _BY_SCRIPT = "masks_flows_to_seg (a script or the command line)"
 _NO_DIAMETER = {
     "2": "the GUI of Cellpose 2 writes no diameter into this file",
@@ -59,20 +69,23 @@ def seg_record(name: str, seg: SegFile) -> RecordedSettings:
     """
     fields = seg.settings
     by_gui = "model_path" in fields
-    generation = _generation(fields, by_gui=by_gui)
+    is_of_omnipose = _is_of_omnipose(fields)
+    generation = None if is_of_omnipose else _generation(fields, by_gui=by_gui)
     values = {
         **_thresholds(fields, by_gui=by_gui),
         **_diameter(fields, by_gui=by_gui),
         **_normalization(fields),
         **_network(fields),
         **_other(fields, generation),
+        **_edits(seg),
+        **_image_name(fields),
     }
-    writer = ""
+    writer = _OMNIPOSE if is_of_omnipose else ""
     if generation is not None:
         writer = f"the GUI of Cellpose {generation}"
         if not by_gui:
             writer = f"{_BY_SCRIPT} of Cellpose {generation}"
-    remarks = []
+    remarks = [*_contradictions(seg)]
     if generation is not None and "diameter" not in values:
         remarks.append(_NO_DIAMETER.get(generation, ""))
     return RecordedSettings(
@@ -81,6 +94,11 @@ def seg_record(name: str, seg: SegFile) -> RecordedSettings:
         written_by=writer,
         remarks=tuple(filter(None, remarks)),
     )
+
+
+def _is_of_omnipose(fields: Mapping[str, object]) -> bool:
+    """Whether Omnipose's GUI wrote these fields, which is a program of its own by now."""
+    return bool(_OF_OMNIPOSE & fields.keys()) or "omni" in _file_name(fields.get("model_path"))
 
 
 def _generation(fields: Mapping[str, object], *, by_gui: bool) -> Generation | None:
@@ -152,11 +170,39 @@ def _other(fields: Mapping[str, object], generation: Generation | None) -> dict[
     if fields.get(RESTORE):
         found[RESTORE] = fields[RESTORE]
         found["ratio"] = fields.get("ratio")
-    drawn = fields.get("ismanual")
+    if fields.get(RUNSTRING):
+        found[RUNSTRING] = str(fields[RUNSTRING])
+    return found
+
+
+def _image_name(fields: Mapping[str, object]) -> dict[str, object]:
+    return {FILENAME: str(fields[FILENAME])} if fields.get(FILENAME) else {}
+
+
+def _edits(seg: SegFile) -> dict[str, object]:
+    """How many cells were drawn by hand, and how many were removed where some were."""
+    found: dict[str, object] = {}
+    drawn = seg.settings.get("ismanual")
     if isinstance(drawn, list):
         found[DRAWN] = sum(map(bool, drawn))
-    if fields.get("manual_changes"):
-        found["manual_changes"] = fields["manual_changes"]
-    if fields.get(FILENAME):
-        found[FILENAME] = str(fields[FILENAME])
+    n_removed = sum(edit.kind == "removed" for edit in hand_edits(seg))
+    if n_removed:
+        found[REMOVED] = n_removed
     return found
+
+
+def _contradictions(seg: SegFile) -> Iterator[str]:
+    """Say of lists with one entry for each cell that they have another number of entries."""
+    n_cells = np.unique(seg.masks[seg.masks > 0]).size
+    drawn = seg.settings.get("ismanual")
+    lengths = {
+        "ismanual": len(drawn) if isinstance(drawn, list) else n_cells,
+        "colors": seg.settings.get(N_COLORS, n_cells),
+    }
+    others = [f"{name} has {n}" for name, n in lengths.items() if n != n_cells]
+    if others:
+        yield (
+            f"the masks hold {amount(n_cells, 'cell')}, and {joined(others)} entries: the file "
+            "contradicts itself, and Cellpose's GUI may fail to open it (IndexError). The masks "
+            "can be read; save them as TIFF"
+        )

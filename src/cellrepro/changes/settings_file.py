@@ -20,6 +20,8 @@ from cellrepro.store.whole_files import (
 )
 
 _MOST_BYTES = 2**24
+_FIELDS = frozenset({"settings", MODEL, "model_digest", PRECISION, "run", "versions"})
+_NAMES = frozenset(Settings.model_fields)
 
 
 def sidecar_of(masks: Path) -> Path:
@@ -42,18 +44,23 @@ def write_sidecar(masks: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_sidecar(masks: Path) -> dict[str, Any] | None:
-    """Read what stands beside a label image; None where nothing does.
+    """Read what stands beside a label image; None where nothing does, or JSON of others.
 
     Raises
     ------
     BadInput
-        If the file is no JSON, or has no table of settings.
+        If it is a record, and damaged.
     """
     path = sidecar_of(masks)
     if not path.is_file():
         return None
     try:
-        record: dict[str, Any] = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
+        text = regular_bytes(path, most_bytes=_MOST_BYTES)
+        if b'"settings"' not in text:
+            return None  # of LabelMe, QuPath, Micro-Manager …
+        record: dict[str, Any] = json.loads(text)
+        if not _is_ours(record):
+            return None
         if not isinstance(record["settings"], dict):
             raise TypeError("settings is no table")
         if not isinstance(record.get("versions") or {}, dict):
@@ -64,6 +71,15 @@ def read_sidecar(masks: Path) -> dict[str, Any] | None:
             "writes it next to masks; remove or mend the file"
         ) from error
     return record
+
+
+def _is_ours(content: object) -> bool:
+    """Whether JSON is a record of the lab: by its fields, or by the names of its settings."""
+    if not isinstance(content, dict) or "settings" not in content:
+        return False
+    settings = content["settings"]
+    names = settings if isinstance(settings, dict) else ()
+    return content.keys() <= _FIELDS or any(str(name).split(".")[0] in _NAMES for name in names)
 
 
 def sidecar_record(masks: Path) -> RecordedSettings:
@@ -77,12 +93,12 @@ def sidecar_record(masks: Path) -> RecordedSettings:
     Returns
     -------
     RecordedSettings
-        Empty where nothing stands beside it.
+        Empty where nothing stands beside it, or JSON of a different program.
 
     Raises
     ------
     BadInput
-        If the file is no JSON, has no table of settings, or one that Cellpose would not take.
+        If it is a damaged record, or has settings that Cellpose would not take.
     """
     record = read_sidecar(masks)
     if record is None:

@@ -17,6 +17,7 @@ from cellrepro.changes.conditions import (
     VERSION,
     Condition,
 )
+from cellrepro.changes.hand_edits import HandEdit, hand_edits
 from cellrepro.changes.image_readings import as_read, readings
 from cellrepro.changes.received_pixels import received_pixels
 from cellrepro.changes.record_reading import label_image_record, seg_file_record
@@ -30,7 +31,7 @@ from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
-from cellrepro.store.store import Store
+from cellrepro.store.store import Repeat, Store
 from cellrepro.words import amount
 
 SideKind = Literal["stored run", "_seg.npy", "label image", "label image with its record"]
@@ -59,6 +60,10 @@ class Side:
         The image as a stored run read it.
     record : RecordedSettings
         Both of these, each value with the file that records it.
+    edits : tuple of HandEdit
+        Cells that were drawn or removed by hand.
+    run : Repeat or None
+        The stored run that it is of.
     """
 
     name: str
@@ -69,6 +74,8 @@ class Side:
     model: ModelSource | None = None
     pixels_read: np.ndarray | None = field(default=None, repr=False)
     record: RecordedSettings = field(default_factory=RecordedSettings, repr=False)
+    edits: tuple[HandEdit, ...] = field(default=(), repr=False)
+    run: Repeat | None = field(default=None, repr=False)
 
     @property
     def n_cells(self) -> int:
@@ -260,7 +267,8 @@ def _of_label_image(path: Path) -> Side:
 def _of_seg(path: Path) -> Side:
     """A file of the GUI, with what that records; the rest nobody knows."""
     seg = read_seg(path)
-    return _side(str(path), "_seg.npy", seg.masks, seg_file_record(path, seg))
+    side = _side(str(path), "_seg.npy", seg.masks, seg_file_record(path, seg))
+    return replace(side, edits=hand_edits(seg))
 
 
 def _of_run(reference: str, image: str | None, store: Store, *, with_network: bool) -> Side:
@@ -276,6 +284,7 @@ def _of_run(reference: str, image: str | None, store: Store, *, with_network: bo
             f"with the file of one of {', '.join(manifest.masks)}"
         )
     side = _side(repeat.name, "stored run", repeat.masks(name), run_record(repeat))
+    side = replace(side, run=repeat)
     if not with_network:
         return side
     trained = manifest.weights is not None

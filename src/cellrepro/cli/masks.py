@@ -101,7 +101,9 @@ def describe(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Say what a file is (weights, masks, baseline, passport …), and how Cellpose loads it."""
-    if file.endswith(PASSPORTS):
+    from cellrepro.changes.file_kinds import holds_passports
+
+    if file.endswith(PASSPORTS) and holds_passports(Path(file)):
         from cellrepro.exchange.signed.keys import read_allowed_signers
 
         refuse_idle(context, ("log", "command"), "for a file of passports")

@@ -142,7 +142,9 @@ def train(
 
 @verb()
 def segment(
-    data: DataArgument,
+    data: Annotated[
+        str, Argument(help="folder of images, named as Cellpose expects, or one image")
+    ],
     model: NetworkOption = None,
     seed: SeedOption = None,
     profile: ProfileOption = defaults.PROFILE,

@@ -118,9 +118,9 @@ def export_model_passport(
         raise BadInput(f"{source}: no such file; expected a file with a network")
     description = describe(str(source))
     if description.kind != "weights" or description.digest is None:
-        raise BadInput(
-            f"{source} is {description.kind}; expected a file with a network: {description.note}"
-        )
+        what = description.details.get("what", description.kind)
+        why = f": {description.note}" if description.note else ""
+        raise BadInput(f"{source} is {what}; expected a file with a network{why}")
     signer = None if sign is None else find_signer(sign)
     tensors = tensors_digest(open_weights(source))
     known = _known(description)

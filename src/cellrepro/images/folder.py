@@ -121,6 +121,7 @@ def read_folder(
     ----------
     path : path-like
         A folder with ``train/`` and, optionally, ``test/``; one without the two is all training.
+        To segment, also one image file.
     to_train : bool
         Whether there must be training images, and a mask for each image; False suits segmentation.
     axes : Axes
@@ -271,6 +272,8 @@ class _Survey:
 
 def _list_folder(folder: Path, to_train: bool) -> _Survey:
     """Find the pairs of a folder by name alone; a folder without any use raises at once."""
+    if folder.is_file() and not to_train:
+        return _list_one(folder)
     survey = _Survey(folder)
     entries = {path.name: path for path in _entries(folder)}
     splits = {split: entries[split] for split in _SPLITS if split in entries}
@@ -281,7 +284,7 @@ def _list_folder(folder: Path, to_train: bool) -> _Survey:
             f"used ({some(loose)}); move them into a subfolder if they should be"
         )
     for split, directory in (splits or {_SPLITS[0]: folder}).items():
-        if _list_split(directory, split, to_train, survey):
+        if _list_split(directory, split, to_train, survey, entries=_entries(directory)):
             continue
         if split == "train" and to_train:
             survey.problems.append(_no_images(directory))
@@ -289,6 +292,22 @@ def _list_folder(folder: Path, to_train: bool) -> _Survey:
             survey.warnings.append(_no_images(directory))
     if not survey.pairs and not survey.problems:
         raise BadInput(_no_images(folder))
+    return survey
+
+
+def _list_one(image: Path) -> _Survey:
+    """One image file that is to be segmented, with the mask that lies beside it, if one does."""
+    survey = _Survey(image.parent)
+    own = [
+        path
+        for path in _entries(image.parent)
+        if path.name == image.name or (_kind(path) == "mask" and path.stem == image.stem + _MASKS)
+    ]
+    _list_split(image.parent, _SPLITS[0], False, survey, entries=own)
+    if not survey.pairs and not survey.problems:
+        raise BadInput(
+            f"{image} is no image; expected a folder of images, or one file (.tif, {OTHER_ENDINGS})"
+        )
     return survey
 
 
@@ -317,13 +336,15 @@ def _no_images(folder: Path) -> str:
     )
 
 
-def _list_split(directory: Path, split: Split, to_train: bool, survey: _Survey) -> bool:
+def _list_split(
+    directory: Path, split: Split, to_train: bool, survey: _Survey, *, entries: Sequence[Path]
+) -> bool:
     """Pair the images and masks of one folder; whether it holds any."""
     images: dict[str, Path] = {}  # by stem
     masks: dict[str, Path] = {}
     seen: dict[tuple[str, str], Path] = {}
     # Names that differ in leading zeros alone are equal to natsorted, which keeps their order.
-    for path in natsorted(_entries(directory), key=lambda entry: entry.name):
+    for path in natsorted(entries, key=lambda entry: entry.name):
         kind = _kind(path)
         if kind is None:
             continue

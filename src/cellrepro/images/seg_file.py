@@ -39,7 +39,7 @@ class SegFile(Result):
         What else was recorded, under the file's own names; NaN, which means *not known*, is
         None. The GUI: ``model_path``, ``diameter``, ``flow_threshold``,
         ``cellprob_threshold``, ``normalize_params``, ``restore``, ``ratio``, ``filename``,
-        ``ismanual``, ``manual_changes``; ``masks_flows_to_seg``: ``diameter`` (None),
+        ``ismanual``, ``manual_changes``, ``n_colors``; ``masks_flows_to_seg``: ``diameter`` (None),
         ``filename``, ``chan_choose``, ``ismanual``. In Cellpose 2 the diameter is
         ``est_diam``.
     flows : tuple of numpy.ndarray

@@ -24,6 +24,8 @@ REFUSED = 2
 _PLAIN_TYPE = re.compile(r"[biuf][1248]|U\d+|O8?")
 _FORMAT = np.lib.format
 _HEADERS = {(1, 0): _FORMAT.read_array_header_1_0, (2, 0): _FORMAT.read_array_header_2_0}
+N_COLORS = "n_colors"
+"""The GUI writes a colour for each cell; only how many there are is handed on."""
 _NO_SETTINGS = {"masks", "flows", "outlines", "colors", "img", "img_restore"}
 
 
@@ -172,6 +174,9 @@ def take_apart(stream: BinaryIO) -> dict[str, np.ndarray]:
     if not isinstance(found, dict) or not isinstance(found.get("masks"), np.ndarray):
         raise Refused("no dictionary with an array `masks`")
     settings = {name: _plain(item) for name, item in found.items() if name not in _NO_SETTINGS}
+    colors = found.get("colors")
+    if isinstance(colors, np.ndarray) and colors.ndim:
+        settings[N_COLORS] = len(colors)
     flows = found.get("flows")
     arrays = {
         f"flows_{i}": flow if isinstance(flow, np.ndarray) else np.zeros(0)

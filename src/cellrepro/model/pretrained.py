@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cellrepro.bits.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model.cellpose_generation import generation_of, installed_version
 from cellrepro.words import some
@@ -42,7 +43,7 @@ def load_pretrained(source: ModelSource) -> CellposeNetwork:
         if source.path is None:
             _refuse_unknown_name(source.label)
             return _load(source.label, source.label)
-        if zipfile.is_zipfile(source.path):
+        if is_saved_by_torch(source.path):
             return _load(str(source.path), str(source.path))
         with tempfile.TemporaryDirectory() as scratch:
             converted = _in_cellpose_format(source.path, Path(scratch))
@@ -115,7 +116,8 @@ def _refuse_incomplete(network: CellposeNetwork, path: str, asked_for: str) -> N
     """Refuse weights that lack a parameter: Cellpose leaves it at random (4.2.1.1, ``vit.py``)."""
     import torch
 
-    parameters = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    is_mapped = zipfile.is_zipfile(path)  # PyTorch maps no file in its format before 1.6
+    parameters = torch.load(path, map_location="cpu", mmap=is_mapped, weights_only=True)
     names = {name.removeprefix("module.") for name in parameters}
     fixed = {"diam_labels", "diam_mean"}  # not drawn; training sets the first
     missing = [name for name in network.state_dict() if name not in names | fixed]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.bits.digests import file_digest
+from cellrepro.bits.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput
 from cellrepro.store.unchanged import digest_once
 
@@ -99,8 +99,8 @@ def find_model(reference: str, store: Store) -> ModelSource:
 
 def _architecture(path: Path) -> str:
     """Whose network a weights file is for, by its header."""
-    if zipfile.is_zipfile(path):
-        return PRETRAINED  # torch.save's format, Cellpose's own
+    if is_saved_by_torch(path):
+        return PRETRAINED  # Cellpose's own format
     from safetensors import SafetensorError, safe_open
 
     try:

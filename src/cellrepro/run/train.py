@@ -230,7 +230,7 @@ def segment(
     Parameters
     ----------
     data : str or Path
-        Folder of images; masks need not exist.
+        Folder of images, or one image file; masks need not exist.
     model : str, optional
         As for `train`; one that has learnt something. By default the network that Cellpose itself
         takes, in the version that segments.

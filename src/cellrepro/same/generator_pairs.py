@@ -9,12 +9,13 @@ from typing import Literal
 
 from cellrepro.determinism.generator_states import ENTRY, in_todays_format
 from cellrepro.errors import BadInput
+from cellrepro.same.mersenne_twister import N_WORDS as _N_TWISTER
+from cellrepro.same.mersenne_twister import TwisterState, draws_between, twister
 from cellrepro.same.torch_names import StoredArray
 from cellrepro.same.weight_tensors import Tensor
 
 GeneratorKind = Literal["Python", "NumPy", "PyTorch", "CUDA", "MPS"]
 
-_N_TWISTER = 624  # words of a Mersenne twister
 _PYTORCH_BYTES = 5056  # of the state on the processor (2.0 to 2.15), see `_of_pytorch`
 _CUDA_BYTES = 16  # seed and offset of Philox
 _MPS_BYTES = 44
@@ -34,6 +35,8 @@ class GeneratorState:
         What stays the same from one draw to the next, for some draws at least.
     position : int or None
         Draws made in that stream; None where it cannot be told.
+    twister : TwisterState or None
+        Of a Mersenne twister, the same two.
     kept : object
         What it has drawn and not given yet, as the second of two normal numbers.
     """
@@ -43,6 +46,17 @@ class GeneratorState:
     stream: object
     position: int | None
     kept: object
+    twister: TwisterState | None = None
+
+    @property
+    def freshness(self) -> str:
+        """That nothing was drawn since it was seeded, in words; empty where something was."""
+        if self.kind == "CUDA" and self.position == 0:
+            return f"freshly seeded with {self.seed}"
+        if self.twister is None or not self.twister.is_fresh:
+            return ""
+        seed = self.seed if self.seed is not None else self.twister.seed
+        return "freshly seeded" if seed is None else f"freshly seeded with {seed}"
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,8 @@ class GeneratorPair:
         With which they began, where the states say so.
     draws_apart : int or None
         How many numbers lie between the two, where they are of one stream.
+    fresh : (str, str)
+        Of each that it stands where seeding puts it; empty where something was drawn since.
     """
 
     name: str
@@ -67,9 +83,21 @@ class GeneratorPair:
     equal: bool
     seeds: tuple[int | None, int | None]
     draws_apart: int | None
+    fresh: tuple[str, str] = ("", "")
 
     def sentence(self) -> str:
-        """Say how the two stand to each other."""
+        """Say how the two stand to each other, and which of them was seeded and not used."""
+        a, b = self.fresh
+        if a and a == b:
+            return f"{self._difference()}; both stand where seeding puts them ({a})"
+        stands = "".join(
+            f"; {side} stands where seeding puts it ({fresh})"
+            for side, fresh in (("A", a), ("B", b))
+            if fresh
+        )
+        return f"{self._difference()}{stands}"
+
+    def _difference(self) -> str:
         if self.equal:
             return f"{self.kind}: equal"
         a, b = self.seeds
@@ -92,9 +120,18 @@ def compare_generators(name: str, a: GeneratorState, b: GeneratorState) -> Gener
     a, b : GeneratorState
     """
     apart = None
-    if a.stream == b.stream and a.position is not None and b.position is not None:
+    if a.twister is not None and b.twister is not None and a.seed == b.seed:
+        apart = draws_between(a.twister, b.twister)
+    elif a.stream == b.stream and a.position is not None and b.position is not None:
         apart = abs(a.position - b.position)
-    return GeneratorPair(name, a.kind, equal=a == b, seeds=(a.seed, b.seed), draws_apart=apart)
+    return GeneratorPair(
+        name,
+        a.kind,
+        equal=a == b,
+        seeds=(a.seed, b.seed),
+        draws_apart=apart,
+        fresh=(a.freshness, b.freshness),
+    )
 
 
 def generators_in(name: str, value: object) -> Iterator[tuple[str, GeneratorState]]:
@@ -145,7 +182,8 @@ def _of_python(value: object) -> GeneratorState | None:
     *stream, position = words
     if not isinstance(position, int):
         return None
-    return GeneratorState("Python", None, tuple(stream), position, repr(value[2]))
+    state = twister(stream, position)
+    return GeneratorState("Python", None, tuple(stream), position, repr(value[2]), state)
 
 
 def _of_numpy(value: object) -> GeneratorState | None:
@@ -153,7 +191,8 @@ def _of_numpy(value: object) -> GeneratorState | None:
     if isinstance(value, list | tuple) and len(value) == 5 and value[0] == "MT19937":
         words = _words(value[1])
         if words is not None and isinstance(value[2], int):
-            return GeneratorState("NumPy", None, words, value[2], repr(value[3:]))
+            state = twister(words, value[2])
+            return GeneratorState("NumPy", None, words, value[2], repr(value[3:]), state)
     if not isinstance(value, Mapping) or not isinstance(value.get("bit_generator"), str):
         return None
     state = value.get("state")
@@ -161,7 +200,9 @@ def _of_numpy(value: object) -> GeneratorState | None:
     if isinstance(state, Mapping) and isinstance(state.get("pos"), int):
         words = _words(state.get("key"))
         if words is not None:
-            return GeneratorState("NumPy", None, words, state["pos"], kept)
+            position = state["pos"]
+            where = twister(words, position)
+            return GeneratorState("NumPy", None, words, position, kept, where)
     return GeneratorState("NumPy", None, (value["bit_generator"], repr(state)), None, kept)
 
 
@@ -201,6 +242,9 @@ def _of_bytes(state: bytes) -> GeneratorState | None:
 def _of_pytorch(state: bytes) -> GeneratorState:
     """On the processor: seed, numbers left, whether seeded, the next one, 624 words of 8 bytes, and
     normal numbers that were drawn (``aten/src/ATen/CPUGeneratorImpl.cpp``, 2.0 to 2.15)."""
-    seed, _, _, following = struct.unpack_from("<QiiQ", state)
+    seed, n_left, _, following = struct.unpack_from("<QiiQ", state)
     end = 24 + 8 * _N_TWISTER
-    return GeneratorState("PyTorch", seed, state[24:end], following, state[end:])
+    words = struct.unpack_from(f"<{_N_TWISTER}Q", state, 24)
+    is_new = n_left == 1 and not following  # seeded, or set: the words are not computed yet
+    where = twister(words, _N_TWISTER if is_new else following)
+    return GeneratorState("PyTorch", seed, state[24:end], following, state[end:], where)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cellrepro.same.file_content import PARTS, FileContent, StatePart
-from cellrepro.same.generator_pairs import GeneratorPair, compare_generators
+from cellrepro.same.generator_pairs import GeneratorPair, GeneratorState, compare_generators
 from cellrepro.same.weights import WeightsComparison, compare_networks
 from cellrepro.words import amount, some
 
@@ -126,7 +126,9 @@ def compare_states(a: FileContent, b: FileContent) -> StateComparison:
     in_both = [name for name in a.generators if name in b.generators]
     return StateComparison(
         tensors={
-            part: compare_networks(a.tensors.get(part, {}), b.tensors.get(part, {}))
+            part: compare_networks(
+                a.tensors.get(part, {}), b.tensors.get(part, {}), are_wrapped=False
+            )
             for part in in_tensors
         },
         values=tuple(values),
@@ -224,8 +226,12 @@ def descriptions_of(content: FileContent) -> Iterator[tuple[str, str]]:
         if clauses:
             yield part, "; ".join(clauses)
     if content.generators:
-        states = [
-            state.kind if state.seed is None else f"{state.kind} (seed {state.seed})"
-            for state in content.generators.values()
-        ]
+        states = [_generator_in_words(state) for state in content.generators.values()]
         yield "generators", some(states, 2 * _MOST_NAMES)
+
+
+def _generator_in_words(state: GeneratorState) -> str:
+    """A generator, with its seed where that shows, and whether anything was drawn since."""
+    seed = "" if state.seed is None else f"seed {state.seed}"
+    told = state.freshness or seed
+    return f"{state.kind} ({told})" if told else state.kind

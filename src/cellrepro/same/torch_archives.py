@@ -12,14 +12,10 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from cellrepro.bits.torch_files import ZIP
 from cellrepro.same.pickle_reading import MOST_BYTES, PickleReader, Refused
 from cellrepro.same.torch_names import Numbers, TorchNames, stored_numbers, width_of
 from cellrepro.same.zip_parts import Part, stored_parts
-
-ZIP = b"PK\x03\x04"
-"""How files begin that PyTorch saves since version 1.6; no length of a safetensors header."""
-PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF"
-"""How those begin that it saved before."""
 
 _CONTENT = "/data.pkl"
 _LITTLE = b"little"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.bits.digests import file_digest
-from cellrepro.same.torch_archives import PICKLE, ZIP
+from cellrepro.bits.torch_files import PICKLE, ZIP
 from cellrepro.same.weights import compare_weights
 from cellrepro.store import checkpoints
 from cellrepro.words import amount

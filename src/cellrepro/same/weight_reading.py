@@ -14,11 +14,12 @@ from typing import TypeGuard
 import numpy as np
 
 from cellrepro.bits.nested_values import each_once
+from cellrepro.bits.torch_files import is_saved_by_torch
 from cellrepro.determinism.generator_states import ENTRY
 from cellrepro.errors import BadInput
 from cellrepro.same.file_content import FileContent, content_beside, is_optimizer
 from cellrepro.same.pickle_reading import Refused
-from cellrepro.same.torch_archives import PICKLE, ZIP, content_of
+from cellrepro.same.torch_archives import content_of
 from cellrepro.same.weight_tensors import NUMPY_TYPES, Bits, Tensor
 from cellrepro.same.zip_parts import NotStored
 from cellrepro.store import checkpoints
@@ -100,9 +101,7 @@ def open_file(path: str | Path) -> FileContent:
 def _content(path: Path) -> FileContent:
     if path.is_dir():
         return _of_the_lab(path)
-    with path.open("rb") as stream:
-        beginning = stream.read(len(PICKLE))
-    if beginning.startswith((ZIP, PICKLE)):
+    if is_saved_by_torch(path):
         return _saved_by_torch(path)
     return FileContent(network=_open_safetensors(path))
 
@@ -194,8 +193,8 @@ def _saved_by_torch(path: Path) -> FileContent:
 def _unwrapped(name: str) -> str:
     """A tensor's name as Cellpose's own loading means to read it (4.2.1.1), for networks that
     several GPUs trained."""
-    for wrapper in _WRAPPERS:
-        name = name.removeprefix(wrapper)
+    while name.startswith(_WRAPPERS):
+        name = name.partition(".")[2]
     return name
 
 

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.results import Result, Row
+from cellrepro.same.name_prefixes import prefixes_of_wrappers, without_prefix
+from cellrepro.same.rounded_copies import Copy, copy_of, type_name
 from cellrepro.same.verdicts import Verdict
 from cellrepro.same.weight_reading import open_weights
 from cellrepro.same.weight_tensors import (
@@ -116,6 +118,11 @@ class WeightsComparison(Result, Distance):
         Tensors that only b has, likewise.
     under : (str, str)
         The keys of checkpoints in which the networks were; empty elsewhere.
+    prefixes : (str, str)
+        With which the names of a and of b begin, and which were left out to compare them.
+    copy : str or None
+        Where types differ: ``same numbers``, ``B is A rounded`` or ``A is B rounded``; None where
+        numbers differ beyond that.
     per_tensor : tuple of TensorComparison
         Of names that both have, in natural order: blocks.2 before blocks.10.
     """
@@ -127,6 +134,8 @@ class WeightsComparison(Result, Distance):
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     under: tuple[str, str]
+    prefixes: tuple[str, str]
+    copy: Copy | None
     per_tensor: tuple[TensorComparison, ...]
 
     @property
@@ -139,15 +148,42 @@ class WeightsComparison(Result, Distance):
 
     def sentence(self) -> str:
         """How many parameters differ, and how far the two networks are apart."""
+        of_wrappers = "".join(
+            f"; the names of {side} are taken without {prefix!r}"
+            for side, prefix in zip("AB", self.prefixes, strict=True)
+            if prefix
+        )
+        return f"{self._distance_in_words()}{of_wrappers}"
+
+    def _distance_in_words(self) -> str:
         if self.equal:
             return f"{amount(self.n_parameters, 'parameter')}, all equal"
+        if self.copy is not None:
+            return self._copy_in_words(self.copy)
         distance = (
             f"L2 {self.l2:.3g} (relative {self.relative_l2:.3g}), cosine {self.cosine:.6f}, "
             f"largest {self.max_abs:.3g} in {self.max_abs_name or 'none'}"
         )
         if math.isnan(self.l2):
             distance = "no distance over all of them"
-        return f"{self.n_differing} of {self.n_parameters} parameters differ, {distance}"
+        types = ""
+        if self._types_of_both():
+            types = f"; types differ: {self._types_of_both()}"
+        return f"{self.n_differing} of {self.n_parameters} parameters differ, {distance}{types}"
+
+    def _copy_in_words(self, copy: Copy) -> str:
+        if copy == "same numbers":
+            return f"the same numbers in two types ({self._types_of_both()}), no other bit differs"
+        other = "A" if copy.startswith("B") else "B"
+        return (
+            f"{copy} ({self._types_of_both()}): after rounding all of {other}'s "
+            f"{amount(self.n_parameters, 'parameter')} are equal"
+        )
+
+    def _types_of_both(self) -> str:
+        """The types of the tensors that have two: "float32 in A, float16 in B"."""
+        pairs = {(row.dtype, row.dtype_b) for row in self.per_tensor if row.dtype != row.dtype_b}
+        return "; ".join(f"{type_name(a)} in A, {type_name(b)} in B" for a, b in sorted(pairs))
 
     def rows(self) -> Sequence[Row]:
         """A row for every tensor that differs, the farthest apart first."""
@@ -195,22 +231,34 @@ def compare_weights(
     return compare_networks(a, b)
 
 
-def compare_networks(a: Network, b: Network) -> WeightsComparison:
+def compare_networks(a: Network, b: Network, *, are_wrapped: bool = True) -> WeightsComparison:
     """Get the same of tensors that are open already.
 
     Parameters
     ----------
     a, b : mapping of str to Tensor
+    are_wrapped : bool
+        Whether names may begin with what a wrapper put before all of them, which is left out.
 
     Returns
     -------
     WeightsComparison
     """
+    prefixes = prefixes_of_wrappers(a, b) if are_wrapped else ("", "")
+    a, b = (
+        {without_prefix(name, prefix): tensor for name, tensor in network.items()}
+        for network, prefix in zip((a, b), prefixes, strict=True)
+    )
     sums = {name: _sums_of_tensor(name, a[name], b[name]) for name in _in_both(a, b)}
     tensors = tuple(_compared(name, a[name], b[name], sums[name]) for name in sums)
     unpaired = [tensor for name, tensor in {**a, **b}.items() if (name in a) != (name in b)]
     all_sums = list(itertools.chain(*sums.values()))
     whole = _distance([*all_sums, *(_sums_without_distance(tensor.n) for tensor in unpaired)])
+    of_two_types = [name for name in sums if a[name].dtype != b[name].dtype]
+    n_of_others = sum(row.n_differing for row in tensors if row.name not in of_two_types)
+    copy = None
+    if of_two_types and not unpaired and not n_of_others:
+        copy = copy_of((a[name], b[name]) for name in of_two_types)
     alike = all((row.shape, row.dtype) == (row.shape_b, row.dtype_b) for row in tensors)
     return WeightsComparison(
         **asdict(whole),
@@ -221,6 +269,8 @@ def compare_networks(a: Network, b: Network) -> WeightsComparison:
         only_a=natural_order(a.keys() - b.keys()),
         only_b=natural_order(b.keys() - a.keys()),
         under=(_key_in_checkpoint(a), _key_in_checkpoint(b)),
+        prefixes=prefixes,
+        copy=copy,
         per_tensor=tensors,
     )
 

@@ -121,8 +121,8 @@ class ComparisonDocument:
     state : mapping of str to object or None
         Of two checkpoints, what lies beside their networks: ``tensors`` (by part, as `weights`),
         ``values`` (those that differ: ``part``, ``name``, ``a``, ``b``, ``n_differing``),
-        ``n_values``, ``generators`` (``name``, ``kind``, ``equal``, ``seeds``, ``draws_apart``),
-        ``only_a`` and ``only_b``. None elsewhere.
+        ``n_values``, ``generators`` (``name``, ``kind``, ``equal``, ``seeds``, ``draws_apart``,
+        ``fresh``), ``only_a`` and ``only_b``. None elsewhere.
     settings : sequence of mapping of str to object
         Of two mask files: ``name``, ``a`` and ``b`` of what at least one of them records; ``?`` is
         what a side does not record.

@@ -32,6 +32,10 @@ def description_answer(
 
 
 def _description_lines(description: Description) -> Iterator[str]:
+    if description.kind == "other":
+        yield str(description.details["what"])
+        yield f"  next: {description.details['next']}"
+        return
     of_cellpose = f" {description.official_name} of Cellpose" if description.official_name else ""
     yield f"{description.kind}{of_cellpose}"
     for name, value in _shown(description).items():

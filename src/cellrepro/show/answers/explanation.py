@@ -131,6 +131,9 @@ class ReproducedDocument:
         The settings that came nearest to it.
     empty_with : sequence of EmptyDocument
         Settings with which no cell was found.
+    network_doubt : str
+        ``probably another``: all settings that decide are recorded, and do not make it;
+        ``not searched``, as that is so of the other side. Else empty.
     """
 
     found: str
@@ -142,6 +145,7 @@ class ReproducedDocument:
     stopped: bool
     nearest: Mapping[str, object]
     empty_with: Sequence[EmptyDocument]
+    network_doubt: str
 
 
 @dataclass(frozen=True)
@@ -296,4 +300,5 @@ def _fit_document(fit: Fit) -> ReproducedDocument:
         stopped=fit.stopped,
         nearest=fit.condition,
         empty_with=[EmptyDocument(name, value) for name, value in fit.empty_with],
+        network_doubt=fit.network_doubt,
     )

@@ -115,6 +115,8 @@ def _cause_lines(explanation: Explanation) -> Iterator[str]:
     """Say what was not made again, the causes, and what they leave; or why nothing was replayed."""
     replayed = explanation.replayed
     if replayed is None:
+        if explanation.by_hand.explains_all:
+            yield "but for what was done by hand, the two are the same in every pixel"
         if explanation.why_not_replayed:
             yield explanation.why_not_replayed
         return
@@ -128,11 +130,32 @@ def _cause_lines(explanation: Explanation) -> Iterator[str]:
         yield "cut short: you ended the search, and what follows is what it had found until then"
     for letter, fit in _fits(replayed):
         if fit.reproduced not in ("made", "vacuous"):
-            yield _not_made(letter, fit, cut_short=explanation.interrupted)
+            if fit.network_doubt:
+                yield _of_another_network(letter, fit, explanation)
+            else:
+                yield _not_made(letter, fit, cut_short=explanation.interrupted)
     for cause in replayed.causes:
         yield _cause_line(explanation, cause)
     if not explanation.vacuous:
         yield _remains(explanation, replayed)
+
+
+def _of_another_network(letter: str, fit: Fit, explanation: Explanation) -> str:
+    """Say that a side was probably made with a different network, or was not searched for it."""
+    if fit.network_doubt == "not searched":
+        return (
+            f"how {letter} was made was not searched, as the network is probably not the one that "
+            "made the two"
+        )
+    side = explanation.a if letter == "A" else explanation.b
+    recorded = side.record.values.get("model")
+    named = f" (its file names {recorded.value})" if recorded is not None else ""
+    return (
+        f"{letter} was probably made with a different network{named}: the settings that decide are "
+        f"recorded, and with them, or with {amount(fit.n_tried, 'setting')} tried, at most "
+        f"{fit.n_exact} of its {amount(fit.n_target, 'cell')} are made again pixel for pixel. Give "
+        "its network with --model"
+    )
 
 
 def _not_made(letter: str, fit: Fit, *, cut_short: bool) -> str:
@@ -233,7 +256,6 @@ def _command_lines(explanation: Explanation) -> Iterator[str]:
     made = "again" if tried else "as recorded, which was not tried"
     for side, commands in explanation.commands.items():
         if commands is not None:
-            yield f"{side.upper()} {made}: {commands.shell}"
-            yield f"         {commands.python}"
-            if commands.lab:
-                yield f"         {commands.lab}"
+            first, *others = filter(None, (commands.shell, commands.python, commands.lab))
+            yield f"{side.upper()} {made}: {first}"
+            yield from (f"         {line}" for line in others)

@@ -24,6 +24,7 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     """Say what each side records, what differs first, and how Cellpose is called with it."""
     if explanation.why_not_replayed:
         yield explanation.why_not_replayed
+    yield from explanation.notes
     recorded = [setting for setting in explanation.settings if setting.is_recorded]
     alike = [each for each in recorded if each.is_recorded_of_both and not each.differs]
     yield from _table([each for each in recorded if each not in alike])
@@ -44,7 +45,9 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
             if remark not in of_both:
                 yield f"note on {letter}: {remark}"
         yield from _command_lines(letter, side.record, explanation.commands[letter.lower()])
-    if explanation.differs:
+    if explanation.by_hand.explains_all:
+        yield "but for what was done by hand, the two are the same in every pixel"
+    elif explanation.differs:
         yield from _ways_on(explanation)
 
 
@@ -75,7 +78,7 @@ def _interest(setting: SettingOfBoth) -> int:
 def _ways_on(explanation: Explanation) -> Iterator[str]:
     """Say what the files cannot tell, and how to find it out."""
     # NumPy comes with it, for which a command line that shows its help need not wait.
-    from cellrepro.changes.recorded_commands import quoted
+    from cellrepro.changes.cellpose_call import quoted
 
     silent = [
         letter
@@ -137,14 +140,25 @@ def command_lines(record: RecordedSettings | None, commands: Commands | None) ->
     """Say how Cellpose is called with what is recorded, or why nobody can say it."""
     if commands is None:
         is_known = record is not None and bool(record.known)
+        if record is not None and "runstring" in record.values:
+            yield "    Omnipose's own call, as its file has it; no command of Cellpose makes it:"
+            yield from (f"    {line}" for line in str(record.value("runstring")).splitlines())
+            return
         why = "nothing is recorded of how it was made"
+        if record is not None and "training" in record.values:
+            yield "    no command: it records a training, and no masks"
+            return
         if is_known:
             why = "its files do not say which generation of Cellpose it was"
         yield f"    no command: {why}"
         return
     shell, *notes = commands.shell.split("   # ")
-    module = commands.python.partition(".")[0]
-    yield f"    {shell}"
-    yield f"    from cellpose import {module}"
-    yield f"    {commands.python}"
+    if shell:
+        yield f"    {shell}"
+    if commands.python:
+        module = commands.python.partition(".")[0]
+        yield f"    from cellpose import {module}"
+        yield f"    {commands.python}"
+    if commands.lab:
+        yield f"    {commands.lab}"
     yield from (f"    # {note}" for note in notes)

@@ -42,8 +42,8 @@ _MEANINGS: Mapping[str, str] = {
     "image.axes": "the axes were taken in two orders",
     "model_digest": "the two files of weights are not the same",
     "weights_in_memory": "the network computed with different weights",
-    "manual_changes": "cells were drawn or removed by hand",
-    "ismanual": "cells were drawn or removed by hand",
+    "n_drawn_by_hand": "cells were drawn by hand, which no setting makes",
+    "n_removed_by_hand": "cells were removed by hand, which no setting does",
 }
 """What a setting does, for someone who sees that it differs."""
 
