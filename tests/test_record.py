@@ -1,6 +1,7 @@
 """What a script's own calls of Cellpose record, and that recording leaves them as they are."""
 
 import ast
+import copy
 import json
 import shutil
 import subprocess
@@ -168,15 +169,46 @@ def test_weights_are_digested_again_once_they_changed(model, image, tmp_path):
     assert changed != usual
     model.net.out.bias.data = model.net.out.bias.data - 1
     assert digest("back") != changed
+    before = digest("before")
+    for n_changed, change in enumerate(WRITES):  # none of them counts a version up
+        weight = max(model.net.parameters(), key=torch.Tensor.numel)
+        change(weight)
+        after = digest(f"change {n_changed}")
+        assert after != before
+        before = after
+
+
+WRITES = {
+    "averaged": lambda weight: weight.data.mul_(0.5).add_(1e-3),
+    "signs": lambda weight: weight.data.neg_(),
+    "two swapped": lambda weight: weight.data.view(-1)[:2].copy_(weight.data.view(-1)[[1, 0]]),
+    "rows swapped": lambda weight: weight.data.copy_(weight.data.flip(0)),
+    "by NumPy": lambda weight: np.copyto(weight.detach().numpy().reshape(-1)[:1], 5),
+}.values()
+
+
+def test_a_network_of_inference_mode_is_recorded(model, image, tmp_path):
+    recorded(model, tmp_path).eval(image[:64, :64], record_as="usual")
+    with torch.inference_mode():
+        frozen = copy.deepcopy(model)
+        frozen.net.load_state_dict(model.net.state_dict(), assign=True)
+        frozen.net = frozen.net.to(torch.float64).to(torch.float32)
+    assert next(frozen.net.parameters()).is_inference()
+    recorded(frozen, tmp_path).eval(image[:64, :64], record_as="frozen")
+    digests = [
+        read(tmp_path / f"{n}_masks.json")["networks"][0]["digest"] for n in ("usual", "frozen")
+    ]
+    assert digests[0] == digests[1]
 
 
 def test_masks_come_back_whatever_happens_to_the_record(model, image, tmp_path):
     piece = image[:64, :64]
     expected, *_ = model.eval(piece)
     (tmp_path / "file").write_text("a folder cannot be made here")
-    with pytest.warns(UserWarning, match="this call of eval is not recorded"):
+    with pytest.warns(UserWarning, match="this call of eval is not recorded") as warned:
         masks, *_ = recorded(model, tmp_path / "file").eval(piece)
     assert np.array_equal(masks, expected)
+    assert warned[0].filename == __file__
     with pytest.raises(TypeError, match="unexpected keyword argument 'diametre'"):
         recorded(model, tmp_path).eval(piece, diametre=30)
     with pytest.raises(TypeError, match="whose eval gives no masks"):
