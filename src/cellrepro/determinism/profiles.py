@@ -190,7 +190,7 @@ class Profile(BaseModel):
             f"set in your environment, but not for what the lab runs: {', '.join(replaced)}; "
             f"profile {self.name!r}, the mode and the seed decide these, so that a run can be "
             "repeated elsewhere. To choose a value, write it under `environment` in a profile of "
-            "yours (a .yaml file); PYTHONHASHSEED is 0, in mode off unset, and TCNN_SEED is the seed"
+            "yours (a .yaml file); PYTHONHASHSEED is 0 (in mode off unset), TCNN_SEED the seed"
         ]
 
     def enter(self) -> torch.device:
