@@ -82,7 +82,7 @@ class OperationLedger(DrawLog):
         The operations, by their index, whose outputs are copied into `outputs`.
     across_devices : bool
         Whether the digests are compared with those of another device: see
-        `cellrepro.trace.remembered_digests.RememberedDigests`.
+        `cellrepro.trace.operation_digests.OperationDigests`.
 
     Attributes
     ----------
