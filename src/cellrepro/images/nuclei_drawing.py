@@ -153,7 +153,7 @@ def _place_nuclei(canvas: Canvas, draws: Draws, n_nuclei: int | None) -> None:
     wanted = _usual_number(canvas) if n_nuclei is None else whole("n_nuclei", n_nuclei, 0)
     if wanted > _MOST_NUCLEI:
         raise BadInput(
-            f"n_nuclei is {wanted}; expected {_MOST_NUCLEI} at most, which masks of 16 bits can number"
+            f"n_nuclei is {wanted}; expected at most {_MOST_NUCLEI}, as masks have 16 bits"
         )
     placed: list[_Nucleus] = []
     for _ in range(wanted):
