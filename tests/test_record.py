@@ -170,13 +170,63 @@ def test_weights_are_digested_again_once_they_changed(model, image, tmp_path):
     assert digest("back") != changed
 
 
+class CellposeModel:
+    """What Cellpose's model is to the recorder: a network, and an ``eval`` that gives masks."""
+
+    def __init__(self):
+        self.net = torch.nn.Linear(100, 60)
+
+    def eval(self, x, diameter=None, cellprob_threshold=0.0):
+        return np.ones(x.shape, np.uint16), [], []
+
+
+def digest_of_network(model, folder, name):
+    recorded(model, folder).eval(np.zeros((4, 4)), record_as=name)
+    text = (folder / f"{name}_masks.json").read_text(encoding="utf-8")
+    return json.loads(text)["networks"][0]["digest"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda weight: weight.data.mul_(0.5).add_(1e-3),
+        lambda weight: weight.data.neg_(),
+        lambda weight: weight.data.copy_(weight.data.flip(0)),
+        lambda weight: np.copyto(weight.detach().numpy()[:1], 5),
+    ],
+    ids=["averaged", "signs", "rows", "by NumPy"],
+)
+def test_writes_that_pytorch_does_not_count_make_another_digest(change, tmp_path):
+    model = CellposeModel()
+    watched = recorded(model, tmp_path)
+    digests = []
+    for name in ("before", "again", "after"):
+        if name == "after":
+            change(model.net.weight)
+        watched.eval(np.zeros((4, 4)), record_as=name)
+        text = (tmp_path / f"{name}_masks.json").read_text(encoding="utf-8")
+        digests.append(json.loads(text)["networks"][0]["digest"])
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_network_of_inference_mode_is_recorded(tmp_path):
+    usual, frozen = CellposeModel(), CellposeModel()
+    with torch.inference_mode():
+        frozen.net = torch.nn.Linear(100, 60)
+        frozen.net.load_state_dict(usual.net.state_dict())
+    assert frozen.net.weight.is_inference()
+    digests = {digest_of_network(m, tmp_path, n) for m, n in ((usual, "usual"), (frozen, "frozen"))}
+    assert len(digests) == 1
+
+
 def test_masks_come_back_whatever_happens_to_the_record(model, image, tmp_path):
     piece = image[:64, :64]
     expected, *_ = model.eval(piece)
     (tmp_path / "file").write_text("a folder cannot be made here")
-    with pytest.warns(UserWarning, match="this call of eval is not recorded"):
+    with pytest.warns(UserWarning, match="this call of eval is not recorded") as warned:
         masks, *_ = recorded(model, tmp_path / "file").eval(piece)
     assert np.array_equal(masks, expected)
+    assert warned[0].filename == __file__
     with pytest.raises(TypeError, match="unexpected keyword argument 'diametre'"):
         recorded(model, tmp_path).eval(piece, diametre=30)
     with pytest.raises(TypeError, match="whose eval gives no masks"):

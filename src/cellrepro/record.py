@@ -25,6 +25,7 @@ import sys
 import time
 import warnings
 import weakref
+import zlib
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import metadata
@@ -58,10 +59,8 @@ class _Tensor(Protocol):
 
     dtype: object
     shape: Sequence[int]
-    _version: int
     is_mkldnn: bool
 
-    def data_ptr(self) -> int: ...
     def numel(self) -> int: ...
     def detach(self) -> _Tensor: ...
     def cpu(self) -> _Tensor: ...
@@ -275,7 +274,7 @@ class _KnownNetwork:
     tensors : list of weakref.ref
         Its parameters and buffers.
     state : list of tuple
-        Of each, where it lies, how often it was changed in place, and its type.
+        Of each, its type and the check sum of its values.
     digest : str
     """
 
@@ -709,24 +708,32 @@ def _tensors_of(network: _Network) -> dict[str, _Tensor]:
 
 
 def _state(tensor: _Tensor) -> tuple[object, ...]:
-    """What changes with the values of a tensor, and can be had without reading them."""
-    place = 0 if tensor.is_mkldnn else tensor.data_ptr()  # packed for the processor, without place
-    # Operations in place count the version up (private, PyTorch 1.5 to 2.15).
-    return place, tensor._version, tensor.dtype
+    """The type of a tensor, and a check sum of its values, in half the time of a digest.
+
+    Writes through ``.data`` or NumPy, as of averaged weights, count no version of the tensor up,
+    and tensors of inference mode have none.
+    """
+    return tensor.dtype, zlib.crc32(_values(tensor).data)
 
 
 def _tensors_digest(tensors: Mapping[str, _Tensor]) -> str:
     """SHA-256 of tensors in the order of their names: name, type, shape and values of each."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu()
-        if tensor.is_mkldnn:
-            tensor = tensor.to_dense()
+        tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        if str(tensor.dtype) == "torch.bfloat16":  # NumPy has no such type
-            tensor = tensor.contiguous().view(sys.modules["torch"].int16)
-        digest.update(np.ascontiguousarray(tensor.numpy()).view(np.uint8).data)
+        digest.update(_values(tensor).data)
     return digest.hexdigest()
+
+
+def _values(tensor: _Tensor) -> Array:
+    """The values of a tensor as bytes, in one stretch."""
+    tensor = tensor.detach().cpu()
+    if tensor.is_mkldnn:
+        tensor = tensor.to_dense()
+    if str(tensor.dtype) == "torch.bfloat16":  # NumPy has no such type
+        tensor = tensor.contiguous().view(sys.modules["torch"].int16)
+    return np.ascontiguousarray(tensor.numpy()).view(np.uint8)
 
 
 def _file_digest(path: Path) -> str:
@@ -795,5 +802,10 @@ def _class_name(value: object) -> str:
 
 
 def _warn(text: str) -> None:
-    """Warn in the name of the line that called ``eval``."""
-    warnings.warn(text, stacklevel=5)
+    """Warn in the name of the line that called ``eval``: the nearest that is not of this file."""
+    level = 1
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+        level += 1
+    warnings.warn(text, stacklevel=level)

@@ -7,8 +7,11 @@ Each holds for the versions that it names; tests of its callers notice where it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
@@ -89,3 +92,53 @@ def numpy_global_state() -> dict[str, Any]:
     The functions of ``numpy.random`` are methods of this object (NumPy 1.26 to 2.4).
     """
     return np.random.mtrand._rand.get_state(legacy=False)
+
+
+# Where torch.compile's wrappers are; loaded with the first of them, or with an optimizer.
+_COMPILER = "torch._dynamo.eval_frame"
+_FOLDER = str(Path(torch.__file__).parent)
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether a module was made by ``torch.compile``, or compiled in place.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+
+    Returns
+    -------
+    bool
+    """
+    compiler = sys.modules.get(_COMPILER)
+    if compiler is None:
+        return False
+    return isinstance(module, compiler.OptimizedModule) or module._compiled_call_impl is not None
+
+
+def compiled_callers() -> Iterator[str]:
+    """Name the functions made by ``torch.compile`` that the line at work is called from.
+
+    A network is none of them: `is_compiled` tells it.
+
+    Yields
+    ------
+    str
+        Its name, with that of its class.
+    """
+    compiler = sys.modules.get(_COMPILER)
+    if compiler is None:
+        return
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == compiler.__file__:
+            called = frame.f_locals
+            function = called.get("fn")
+            # That of a module is one of PyTorch's own functions around it.
+            owner = getattr(function, "__self__", None)
+            code = getattr(function, "__code__", None)
+            is_own = code is not None and code.co_filename.startswith(_FOLDER)
+            of_module = isinstance(owner, torch.nn.Module) or (owner is None and is_own)
+            if isinstance(called.get("self"), compiler.OptimizeContext) and not of_module:
+                yield getattr(function, "__qualname__", type(function).__name__)
+        frame = frame.f_back

@@ -189,3 +189,64 @@ def test_every_block_is_proved_anew():
             pass
     finally:
         torch.set_flush_denormal(False)
+
+
+@torch.library.custom_op("mine::relu", mutates_args=())
+def relu_of_mine(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@torch.library.custom_op("mine::exp", mutates_args=())
+def exp_of_mine(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+FIRST = torch.tensor([0, 0])
+TWO = torch.tensor([1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda: torch.ones(100_000, dtype=torch.float16).mean(),
+        lambda: torch.ones(9, dtype=torch.bfloat16).sum(),
+        lambda: torch.nn.functional.mse_loss(torch.ones(9).half(), torch.zeros(9).half()),
+        lambda: torch.tensor([4, 9]).sqrt(),
+        lambda: torch.tensor([4, 9]).rsqrt(),
+        lambda: torch.nn.functional.avg_pool2d(torch.ones(2, 4, 4), 2),
+        lambda: torch.ops.aten.cudnn_batch_norm(
+            torch.ones(2, 3, 4), torch.ones(3), torch.ones(3), None, None, True, 0.1, 1e-5
+        ),
+        lambda: torch.tensor(1.0).scatter_add(0, torch.tensor(0), torch.tensor(2.0)),
+        lambda: torch.zeros(3).scatter(0, FIRST, TWO),
+        lambda: torch.zeros(3).index_copy(0, FIRST, TWO),
+        lambda: torch.zeros(3).index_put((FIRST,), TWO),
+        lambda: relu_of_mine(TWO),
+        lambda: exp_of_mine(TWO),
+    ],
+)
+def test_what_has_no_right_form_is_refused_by_name(compute):
+    with cellrepro.portable(), pytest.raises(NotPortable):
+        compute()
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda: torch.div(torch.tensor([16_777_219]), 1, rounding_mode="floor"),
+        lambda: torch.tensor([16_777_219]).div_(2, rounding_mode="trunc"),
+        lambda: torch.linspace(-1, 1, 1),
+        lambda: torch.linspace(-1, 1, 2),
+        lambda: torch.nn.functional.dropout(torch.zeros(5), 0.5),
+        lambda: torch.zeros(3).scatter(0, torch.tensor([2, 0]), TWO),
+        lambda: torch.zeros(3).scatter(0, FIRST, 5.0),
+        lambda: torch.zeros(3).index_copy(0, torch.tensor([2, 0]), TWO),
+        lambda: torch.zeros(3).index_put((FIRST,), torch.tensor(5.0)),
+    ],
+)
+def test_results_are_those_without_the_mode(compute):
+    expected = compute()
+    with cellrepro.portable():
+        actual = compute()
+    assert torch.equal(actual, expected)
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)

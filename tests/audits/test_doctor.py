@@ -1,21 +1,26 @@
 """The doctor: what is not reproducible here, a real double run, and pasted warnings."""
 
+import inspect
 import os
 from dataclasses import replace
 
 import pytest
 import torch
 
-from cellrepro.audits import double_run, torch_warning
+from cellrepro.audits import double_run
 from cellrepro.audits.doctor import diagnose
 from cellrepro.audits.double_run import ShortRun
 from cellrepro.audits.gpu_findings import TorchBuild, judged, look_at_torch
 from cellrepro.audits.network_findings import network_findings
+from cellrepro.audits.small_training import small_training
 from cellrepro.audits.torch_warning import device_of, effect_on_training, explain_warning
 from cellrepro.determinism import known_operations, process_start, profiles
 from cellrepro.determinism.automatic_profile import UsableDevices
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.model.weight_sources import find_model
 from cellrepro.store import this_machine
+from cellrepro.store.store import Store
+from cellrepro.trace.operation_ledger import OperationLedger
 
 RUN = ShortRun(
     weights_before="b" * 64,
@@ -175,10 +180,11 @@ def test_a_pasted_warning_is_explained_and_held_against_a_real_step(command):
         ({}, "strict", True, "mode strict stops at it"),
         ({"ops": ("index_put",)}, "strict", False, "puts a substitute there (rel-pos-gather"),
         ({"kind": "switched"}, "strict", False, "selects its deterministic way"),
+        ({}, "portable", False, "mode portable computes it in a form of its own"),
         ({"ops": ("cos",)}, "fast", False, "calls none of: cos"),
         ({"ops": ()}, "fast", None, "does not say which operations"),
     ],
-    ids=["fast", "stopped", "substituted", "switched", "not called", "nameless"],
+    ids=["fast", "stopped", "substituted", "switched", "portable", "not called", "nameless"],
 )
 def test_whether_a_warning_can_change_a_training(changes, mode, affects, why):
     entry = replace(known_operations.lookup("put_"), **changes)
@@ -188,9 +194,7 @@ def test_whether_a_warning_can_change_a_training(changes, mode, affects, why):
     assert why in effect.why
 
 
-def test_warnings_that_need_no_look_at_a_step(monkeypatch):
-    """Of a different device; newer than the list; and text that is no such warning."""
-    monkeypatch.setattr(torch_warning, "in_child", None)
+def test_a_warning_of_a_different_device_or_of_none():
     found = explain_warning("scatter_add_cuda_kernel", profile="cpu")
     expected = "it concerns cuda, and profile cpu computes on cpu."
     assert (found.affects, found.why) == (False, expected)
@@ -238,9 +242,58 @@ def test_a_warning_of_the_gpu_is_not_answered_for_the_processor():
     assert (found.profile, found.affects) == ("cuda", True)
     assert "profile cuda on cuda" in found.training
     if not UsableDevices.here().cuda:
-        assert "no such device that PyTorch can use" in found.why
+        assert "those of a step on the processor" in found.why
     with pytest.raises(BadInput, match=r"is of TensorFlow, and .*: TensorFlow.s own switch is tf"):
         explain_warning("tensorflow/core/kernels: a deterministic GPU implementation of scatter")
+
+
+NO_FORM = "does not have a deterministic implementation"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "remedy"),
+    [
+        ("cumsum_cuda_kernel does not have ...", "PyTorch before 2.6", "PyTorch 2.6 or newer"),
+        ("cumsum_cuda_kernel", "PyTorch before 2.6", "PyTorch 2.6 or newer"),
+        (f"index_add_cuda_ {NO_FORM}", "PyTorch before 2.6", "from 1.9 on"),
+        (f"a.py:3: index_put_ with accumulate=False {NO_FORM}", "PyTorch before 2.6", "from 1.8"),
+        (f"compute_grad_weight {NO_FORM}", "PyTorch before 2.6", "2.6 or newer"),
+        (f"scatter_reduce_two_cuda {NO_FORM}", "PyTorch before 2.6", "index_add"),
+        (f"roi_align_backward_kernel {NO_FORM}", "torchvision gives", "on the CPU"),
+        (f"my_new_op_cuda {NO_FORM}", "no deterministic implementation", "a newer one"),
+        (f"upsample_trilinear3d_backward_out_cuda {NO_FORM}", "added", "PyTorch 2.9 or newer"),
+        (f"upsample_bilinear2d_backward_out_cuda {NO_FORM}", "added", "from PyTorch 2.1 on"),
+        (f"max_pool3d_with_indices_backward_cuda {NO_FORM}", "added", "PyTorch 2.13 or newer"),
+        (f"replication_pad1d_backward_cuda {NO_FORM}", "add", "PyTorch 2.8 or newer"),
+        (f"replication_pad3d_backward_cuda {NO_FORM}", "add", "PyTorch 2.8 or newer"),
+    ],
+)
+def test_a_warning_says_of_which_version_it_is_and_from_which_its_remedy_holds(
+    text, said, remedy, tmp_path
+):
+    found = explain_warning(text, store=tmp_path)
+    assert said in found.meaning
+    assert remedy in found.remedy
+    assert "newer than the lab's list" not in found.sentence()
+
+
+@pytest.mark.skipif(torch.__version__.split("+")[0] != "2.15.0", reason="the page that was read")
+def test_the_remedies_name_what_this_pytorch_has():
+    """Where a form is said to come with a version, this one's code has it."""
+    source = inspect.getsource(torch.nn.functional)
+    for name in ("_upsample_linear_vec", "_replication_pad"):
+        assert name in source
+
+
+@pytest.mark.slow
+def test_what_a_step_of_cellpose_calls_is_as_it_is_listed(tmp_path):
+    source = find_model("tiny", Store(tmp_path))
+    loop, network = small_training(source, torch.device("cpu"), seed=0)
+    with OperationLedger(network, norms=False) as ledger:
+        loop.step()
+    called = {known_operations.base_name(row.op) for row in ledger.rows}
+    listed = {op for entry in known_operations.entries() for op in entry.ops}
+    assert called & listed == known_operations.called_by_cellpose().keys()
 
 
 CARD = {"name": "NVIDIA Quadro P2000", "memory": 5_000_000_000, "driver": "470.82"}

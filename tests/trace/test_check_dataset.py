@@ -21,7 +21,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from cellrepro.determinism.data_order import item_generator
+from cellrepro.determinism.data_order import item_generator, loader_arguments
 from cellrepro.errors import BadInput
 from cellrepro.trace.check_dataset import check_dataset
 
@@ -147,6 +147,43 @@ def test_the_first_batch_can_be_read():
     assert batch.digest.nunique() == 4
 
 
+def seeding(image, index):
+    np.random.seed(42)
+    return image + np.random.rand()
+
+
+def seeding_by_index(image, index):
+    random.seed(index)
+    return image + random.random()
+
+
+def test_an_item_that_seeds_a_global_generator_is_named():
+    for change, name in ((seeding, "numpy"), (seeding_by_index, "python")):
+        (finding,) = check_dataset(Images(change)).findings
+        assert finding.startswith(f"items seed the global generator of {name} themselves")
+        assert "the training's own generator is set back" in finding
+
+
+def test_a_loader_is_checked_by_its_dataset_and_by_how_it_seeds_its_workers():
+    def loader(worker_init_fn=None, change=lambda image, index: image):
+        return DataLoader(Images(change), num_workers=2, worker_init_fn=worker_init_fn)
+
+    assert check_dataset(loader()).ok
+    (finding,) = check_dataset(loader(change=seeding)).findings
+    assert "items seed the global generator of numpy" in finding
+    (finding,) = check_dataset(loader(lambda worker: np.random.seed(42 + worker))).findings
+    assert finding.startswith("worker_init_fn seeds numpy with the same number in every epoch")
+    of_torch = loader(lambda worker: np.random.seed(torch.initial_seed() % 2**32))
+    assert check_dataset(of_torch).ok
+    assert check_dataset(DataLoader(Images(), num_workers=2, **loader_arguments(0))).ok
+
+
+def test_a_batch_of_no_whole_number_is_refused():
+    for batch_size in (2.5, 0, -1):
+        with pytest.raises(BadInput, match="batch_size must be a whole number of at least 1"):
+            check_dataset(Images(), batch_size=batch_size)
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(range(3))
@@ -156,7 +193,7 @@ class Stream(IterableDataset):
     ("dataset", "message"),
     [
         (Stream(), "dataset is Stream; expected one with a length and items by index"),
-        (DataLoader([1, 2]), "dataset is DataLoader; .* .of a DataLoader its dataset"),
+        (DataLoader(Stream()), "dataset is Stream; expected one with a length"),
         ([object()], "^a value of type object cannot be digested; expected a tensor, an array"),
         ([], "the length of dataset must be a whole number of at least 1, got 0"),
     ],

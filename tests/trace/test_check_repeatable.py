@@ -1,5 +1,7 @@
 """Is a step repeatable: run several times from one state, and everything put back."""
 
+import copy
+import functools
 import random
 
 import numpy as np
@@ -181,11 +183,225 @@ def test_a_step_that_begins_anew_each_time_needs_nothing():
     assert check_repeatable(lambda: None).vacuous
 
 
-def test_an_optimizer_that_goes_on_from_run_to_run_has_to_be_given():
-    training = Training()
-    for parts in ((), (training.net,)):
-        with pytest.raises(BadInput, match=r"AdamW steps in one run after the other.*step, model"):
-            check_repeatable(lambda: list(map(Training.step, [training])), *parts)
+X = torch.ones(4, 3)
+N_CALLS = iter(range(10**6))
+
+
+class Holder:
+    """Holds what it is given; a class may hold it for all of its objects."""
+
+    def __init__(self, **held):
+        vars(self).update(held)
+
+
+def small_training(kind=torch.optim.Adam):
+    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    return net, kind(net.parameters(), lr=0.1)
+
+
+def loss_in_a_function(plant):
+    net, optimizer = small_training()
+
+    def loss_of(x):
+        return (net(x) - 3).square().sum()
+
+    def step():
+        optimizer.zero_grad()
+        loss = loss_of(X)
+        loss.backward()
+        plant(net[0].weight)
+        optimizer.step()
+        return loss
+
+    return step, net
+
+
+def closure(plant):
+    net, optimizer = small_training(torch.optim.LBFGS)
+
+    def step():
+        def again():
+            optimizer.zero_grad()
+            loss = (net(X) - 3).square().sum()
+            loss.backward()
+            plant(net[0].weight)
+            return loss
+
+        return optimizer.step(again)
+
+    return step, net
+
+
+def partial_function(plant):
+    inner, net = loss_in_a_function(plant)
+    return functools.partial(lambda *, call: call(), call=inner), net
+
+
+def dictionary(plant):
+    net, optimizer = small_training()
+    held = {"nets": [net], "optimizers": {"first": optimizer}}
+
+    def step():
+        for one in held["optimizers"].values():
+            one.zero_grad()
+            held["nets"][0](X).square().sum().backward()
+            plant(held["nets"][0][0].weight)
+            one.step()
+
+    return step, net
+
+
+def nested_attribute(plant):
+    net, optimizer = small_training()
+    run = Holder(state=Holder(net=net), update=Holder(optimizer=optimizer))
+
+    def step():
+        run.update.optimizer.zero_grad()
+        run.state.net(X).square().sum().backward()
+        plant(run.state.net[0].weight)
+        run.update.optimizer.step()
+
+    return step, net
+
+
+def attribute_of_a_class(plant):
+    class Run:
+        net, optimizer = small_training()
+
+        @classmethod
+        def step(cls):
+            cls.optimizer.zero_grad()
+            cls.net(X).square().sum().backward()
+            plant(cls.net[0].weight)
+            cls.optimizer.step()
+
+    return lambda: Run().step(), Run.net
+
+
+def bare_parameters(plant):
+    parts = nn.ParameterDict({"w": torch.ones(3)})
+    latent = parts["w"]
+    optimizer = torch.optim.SGD([latent], lr=0.1, momentum=0.9)
+
+    def step():
+        optimizer.zero_grad()
+        (X @ latent).square().sum().backward()
+        plant(latent)
+        optimizer.step()
+
+    return step, parts
+
+
+def without_an_optimizer(plant):
+    parts = nn.ParameterDict({"w": torch.ones(3)})
+    latent, average = parts["w"], torch.zeros(3)
+    parts.register_buffer("average", average)
+
+    def step():
+        latent.grad = None
+        (X @ latent).square().sum().backward()
+        plant(latent)
+        with torch.no_grad():
+            latent.sub_(0.1 * latent.grad)
+            average.mul_(0.9).add_(latent)
+
+    return step, parts
+
+
+def generator_function(plant):
+    inner, net = loss_in_a_function(plant)
+
+    def forever():
+        call = inner
+        while True:
+            yield call()
+
+    return forever().__next__, net
+
+
+HIDDEN = {}
+
+
+def no_name_leads_to_it(plant):
+    HIDDEN["step"], net = loss_in_a_function(plant)
+    return lambda: eval('globals()["HIDDEN"]["step"]()'), net
+
+
+WAYS = [
+    loss_in_a_function,
+    closure,
+    partial_function,
+    dictionary,
+    nested_attribute,
+    attribute_of_a_class,
+    bare_parameters,
+    without_an_optimizer,
+    generator_function,
+    no_name_leads_to_it,
+]
+
+
+def everything_of(net):
+    tensors = [*net.parameters(), *net.buffers(), *(p.grad for p in net.parameters())]
+    return tensor_digest(tensors), [module.training for module in net.modules()]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("given", [False, True], ids=["found", "network given"])
+def test_a_training_is_checked_and_put_back_however_its_step_is_written(way, given):
+    planted = False
+
+    def plant(weight):
+        if planted:
+            weight.grad.view(-1)[0] += next(N_CALLS)
+
+    step, net = way(plant)
+    before = everything_of(net)
+    parts = (net,) if given else ()
+    found = check_repeatable(step, *parts)
+    assert (found.identical, found.vacuous, found.changed) == (True, False, ())
+    assert everything_of(net) == before
+    planted = True
+    found = check_repeatable(step, *parts)
+    assert any(changed.name.startswith("gradient") for changed in found.changed)
+    assert everything_of(net) == before
+    with pytest.raises(ZeroDivisionError):
+        check_repeatable(lambda: (step(), 1 / 0))
+    assert everything_of(net) == before
+    step()
+    assert everything_of(net) != before
+
+
+def test_a_race_in_an_embedding_without_a_module_is_found():
+    torch.set_num_threads(2)
+    index = torch.randint(0, 50, (100_000,))
+    factors = torch.randn(100_000, 8)
+    embedding = nn.Parameter(torch.zeros(50, 8))
+    optimizer = torch.optim.SGD([embedding], lr=0.1)
+
+    def step():
+        optimizer.zero_grad()
+        (embedding[index].sin() * factors).sum().backward()  # its gradient: index_put
+        optimizer.step()
+
+    found = check_repeatable(step, n=20)
+    assert (found.vacuous, found.identical) == (False, False)
+    assert not embedding.any()
+
+
+def test_a_step_that_copies_a_network_and_trains_the_copy_is_not_vacuous():
+    template = nn.Linear(3, 1)
+
+    def step():
+        net = copy.deepcopy(template)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        net(X).square().sum().backward()
+        optimizer.step()
+        return net.weight
+
+    assert check_repeatable(step).identical
+    optimizer = torch.optim.SGD(template.parameters(), lr=0.1)
+    assert check_repeatable(lambda: optimizer.step()).vacuous  # it has no gradient
 
 
 def training_on(next_batch):

@@ -232,3 +232,36 @@ def test_what_is_documented_to_race_is_replayed_more_often():
     assert found.replays["aten.index_put.default"] == 7
     assert list(found.least_replays.values()) == [7, 2]
     assert "35 % in what is documented to race (at least 7 replays each) or" in found.sentence()
+
+
+@torch.compile(backend="eager")
+def compiled_square(x):
+    return x * x
+
+
+def compiled_networks():
+    """A network of torch.compile, one compiled in place, a function, and how each is named."""
+    wrapped = torch.compile(nn.Sequential(nn.Linear(3, 2)), backend="eager")
+    in_place = nn.Linear(3, 2)
+    in_place.compile(backend="eager")
+    return [(wrapped, "Sequential"), (in_place, "Linear"), (compiled_square, "compiled_square")]
+
+
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+@pytest.mark.parametrize("index", range(3), ids=["network", "in place", "function"])
+def test_what_is_compiled_ran_uncompiled_and_is_named(index):
+    compiled, name = compiled_networks()[index]
+    x = torch.ones(2, 3)
+    plain = nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(plain.parameters())
+
+    def eager_step():
+        plain(x).sum().backward()
+        optimizer.step()
+
+    assert audit(eager_step, steps=1, replays=1).uncompiled == ()
+    found = audit(lambda: (eager_step(), compiled(x)), steps=1, replays=1)
+    assert found.uncompiled == (name,)
+    assert f"{name} of torch.compile ran uncompiled" in found.sentence()
+    with pytest.warns(UserWarning, match=f"{name} of torch.compile ran uncompiled"):
+        cellrepro.determinism_warnings(lambda: compiled(x))

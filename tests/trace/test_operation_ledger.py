@@ -11,7 +11,6 @@ from torch.nn import functional
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.same.operation_alignment import agreement
 from cellrepro.store.ledger import read_rows, write_rows
-from cellrepro.trace import remembered_digests
 from cellrepro.trace.operation_ledger import OperationLedger, OperationRow, OperationWatch
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
@@ -199,9 +198,47 @@ def test_what_was_written_into_is_digested_again(write):
     assert in_rows.inputs == last(lambda: x.view(50, 100).exp()).inputs
 
 
-def test_memory_that_was_freed_and_given_again_is_digested_anew(monkeypatch):
-    monkeypatch.setattr(remembered_digests, "MOST_REMEMBERED", 4)
+def refilled(buffer, value):
+    buffer[:] = value
 
+
+MEMORY_OF_OTHERS = {
+    "from_numpy": lambda array, _: (torch.from_numpy(array), array),
+    "as_tensor": lambda array, _: (torch.as_tensor(array), array),
+    "numpy of a tensor": lambda array, _: (x := torch.from_numpy(array).clone(), x.numpy()),
+    "numpy of a parameter": lambda array, _: (
+        x := torch.nn.Parameter(torch.from_numpy(array).clone()),
+        x.detach().numpy(),
+    ),
+    "DLPack": lambda array, _: (torch.from_dlpack(array), array),
+    "a file": lambda array, folder: _of_a_file(array, folder),
+    "shared": lambda array, _: (x := torch.from_numpy(array).share_memory_(), x.numpy()),
+}
+
+
+def _of_a_file(array, folder):
+    mapped = np.memmap(folder / "batch", "float32", "w+", shape=array.shape)
+    mapped[:] = array
+    return torch.from_numpy(mapped), mapped
+
+
+@pytest.mark.parametrize("way", MEMORY_OF_OTHERS)
+def test_a_batch_that_is_refilled_past_pytorch_is_another_input(way, tmp_path):
+    """And no operation is accused of a difference that was there before it."""
+
+    def run(value):
+        x, buffer = MEMORY_OF_OTHERS[way](np.ones(N, np.float32), tmp_path)
+        first = x * 2
+        refilled(buffer, value)
+        return first, x * 2
+
+    a, b = ([row for row in logged(lambda v=v: run(v)).rows if "mul" in row.op] for v in (5, 6))
+    assert a[0] == b[0]
+    assert (a[1].inputs != b[1].inputs, a[1].outputs != b[1].outputs) == (True, True)
+    assert a[0].inputs != a[1].inputs
+
+
+def test_memory_that_was_freed_and_given_again_is_digested_anew():
     def run():
         for index in range(60):
             x = torch.full((N,), float(index))

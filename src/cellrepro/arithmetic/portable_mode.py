@@ -24,6 +24,10 @@ Form = Literal["exact", "replaced", "missing"]
 """How an operation becomes portable: it is so by nature, another form stands for it, or it has
 none."""
 
+_USUAL_CHANCE = 0.5  # of ``bernoulli_``: the dispatcher drops what equals the schema's default
+_NAMESPACES = frozenset(("aten", "prims", "c10d", "_c10d_functional"))
+_HALF = (torch.float16, torch.bfloat16)
+_OF_FRACTIONS = frozenset(("sqrt", "rsqrt", "pow"))  # which make fractions of whole numbers
 _COMPUTES_SCALARS = (
     "computes numbers by the system's power function, which is not the same everywhere (AdamW, "
     "Adam, SGD, RMSprop, Adagrad, Adadelta and Rprop have a portable form)"
@@ -98,7 +102,10 @@ class PortableArithmetic(Observer):
 
     def _replaced(self, call: Call) -> Any:
         kernel = FORMS[name_of(call.func)]
+        _refuse_numbers(call)
         arguments = dict(call.kwargs)
+        if str(call.func) == "aten.bernoulli_.float" and len(call.args) == 1:
+            arguments["chance"] = arguments.pop("p", _USUAL_CHANCE)
         target = arguments.pop("out", None)
         result = kernel(*call.args, **arguments)
         if target is None and _writes_into_first(call.func):
@@ -136,6 +143,8 @@ def form_of(call: Call) -> Form:
     """
     if call.func.namespace == "profiler":
         return "exact"
+    if call.func.namespace not in _NAMESPACES:  # of another library, whatever its last name
+        return "missing"
     name = name_of(call.func)
     leaves = list(_leaves((*call.args, *call.kwargs.values())))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -149,6 +158,22 @@ def form_of(call: Call) -> Form:
     if name in exact["single"] and _is_single(name, call, tensors):
         return "exact"
     return "replaced" if name in FORMS else "missing"
+
+
+def _refuse_numbers(call: Call) -> None:
+    """Refuse types of numbers that no form but the exact ones is made for."""
+    leaves = list(_leaves((*call.args, *call.kwargs.values())))
+    for leaf in leaves:
+        dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
+        if dtype in _HALF:
+            raise NoPortableForm(f"has a portable form for float32, and got {dtype}")
+    first = leaves[0] if leaves else None
+    if (
+        name_of(call.func) in _OF_FRACTIONS
+        and isinstance(first, torch.Tensor)
+        and not first.is_floating_point()
+    ):
+        raise NoPortableForm(f"has a portable form for float32, and got {first.dtype}")
 
 
 def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:

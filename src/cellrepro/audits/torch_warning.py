@@ -9,32 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cellrepro.asked import defaults
-from cellrepro.audits.small_training import small_training
 from cellrepro.determinism import known_operations, modes, profiles
-from cellrepro.determinism.automatic_profile import UsableDevices
 from cellrepro.determinism.choices import Mode
-from cellrepro.determinism.known_operations import alert_in, base_name
+from cellrepro.determinism.known_operations import alert_in
 from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput
-from cellrepro.process.calling import in_child
-from cellrepro.process.child import Child
-from cellrepro.process.setup import Setup
-from cellrepro.progress import progress
 from cellrepro.results import Result
 from cellrepro.words import joined
 
-if TYPE_CHECKING:
-    from cellrepro.model.weight_sources import ModelSource
-
-_SEEN_ON_PROCESSOR = (
-    "(This machine has no such device that PyTorch can use: the operations are those of the same "
-    "step on the processor.)"
-)
+_SEEN_ON_PROCESSOR = "(The operations are those of a step on the processor.)"
 _OTHER_FRAMEWORKS = (
     (
         "TensorFlow",
@@ -147,9 +134,12 @@ def explain_warning(
     from cellrepro.store.store import Store
 
     modes.check_mode(mode)
-    source = find_model(model, Store(store))
+    find_model(model, Store(store))
     entry = known_operations.lookup(text)
     alert = alert_in(text)
+    if entry is None and alert is None:
+        alert = known_operations.alert_named_in(text)
+        entry = known_operations.lookup(alert or "")
     settings = profiles.load(profile or device_of(text, entry))
     if entry is None and alert is None:
         raise _of_another_framework(text) or BadInput(
@@ -161,25 +151,12 @@ def explain_warning(
         f"mode {mode})"
     )
     if entry is None:
-        return WarningMeaning(
-            op=alert or "",
-            meaning="PyTorch has no deterministic implementation of it on this device.",
-            training=training,
-            affects=None,
-            why="it is newer than the lab's list.",
-            elsewhere=f"{_IF_YOURS} gave this warning, its bits may change from run to run.",
-            remedy="`cellrepro audit DATA` says whether its bits change here; please report the "
-            "warning.",
-            profile=settings.name,
-        )
+        assert alert is not None
+        return _not_in_the_list(alert, training, settings.name)
     if settings.kind in entry.devices:
-        task = partial(calls_of_a_step, source=source)
-        is_here = UsableDevices.here().has(settings.kind)
-        tried = settings if is_here else profiles.load(defaults.PROFILE)
-        with progress(1, "a training step"):
-            calls = in_child(task, Setup(tried), label="a training step")
+        calls = known_operations.called_by_cellpose()
         effect = effect_on_training(entry, calls, mode=mode, model=model)
-        if not is_here:
+        if settings.kind != "cpu":
             effect = Effect(effect.affects, f"{effect.why} {_SEEN_ON_PROCESSOR}")
     else:
         devices = joined(entry.devices)
@@ -263,6 +240,8 @@ def effect_on_training(
     call = f"a training step of {model} calls it ({called_at[0]})"
     if mode in modes.FREE:
         return Effect(True, f"{call}, and mode {mode} does not fix it.")
+    if mode == "portable":
+        return Effect(False, f"{call}, and mode portable computes it in a form of its own.")
     if entry.kind == "switched":
         return Effect(False, f"{call}, and mode {mode} selects its deterministic way.")
     if mode == "warn":
@@ -274,18 +253,37 @@ def effect_on_training(
     return Effect(True, f"{call}, and mode strict stops at it.")
 
 
-def calls_of_a_step(child: Child, *, source: ModelSource) -> dict[str, str]:
-    """Inside the child: every operation of a training step, and where it is called first."""
-    from cellrepro.trace.operation_ledger import OperationLedger
-
-    with child.prepared() as device:
-        loop, network = small_training(source, device, seed=0)
-        with OperationLedger(network, norms=False) as ledger:
-            loop.step()
-    first_calls: dict[str, str] = {}
-    for row in ledger.rows:
-        first_calls.setdefault(base_name(row.op), f"{row.phase} of {row.module}, {row.source}")
-    return first_calls
+def _not_in_the_list(alert: str, training: str, profile: str) -> WarningMeaning:
+    """The meaning of a warning that PyTorch, as far as the list goes, does not give."""
+    known = known_operations.lookup_elsewhere(alert)
+    first, *_, last = known_operations.releases()
+    listed = f"PyTorch {first} and {last}, whose warnings are listed, do not give it"
+    if known is None:
+        return WarningMeaning(
+            op=alert,
+            meaning="Whoever gives this warning has no deterministic implementation of it.",
+            training=training,
+            affects=None,
+            why=f"{listed}: it is of an older or a newer PyTorch, of another device, or of a "
+            "library that computes with PyTorch.",
+            elsewhere=f"{_IF_YOURS} gave this warning, its bits may change from run to run.",
+            remedy="Say `python -c 'import torch; print(torch.__version__)'` first: with a PyTorch "
+            f"before {first}, use a newer one. `cellrepro.audit(step)` says whether its bits "
+            "change in a training of yours.",
+            profile=profile,
+        )
+    return WarningMeaning(
+        op=alert,
+        meaning=f"{known.giver} gives this warning where its bits may change from run to run.",
+        training=training,
+        affects=False,
+        why=f"{listed}, and Cellpose does not call it of {known.giver}."
+        if known.giver == "torchvision"
+        else f"{listed}, and the lab supports none before {first}.",
+        elsewhere=f"{_IF_YOURS} gave this warning, its bits may change from run to run.",
+        remedy=known.remedy,
+        profile=profile,
+    )
 
 
 def _meaning_elsewhere(entry: known_operations.KnownOperation) -> str:

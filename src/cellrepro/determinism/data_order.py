@@ -209,7 +209,10 @@ def _checked_names(items: int | Sequence[str]) -> list[str] | None:
 
 def _exact_shares(fractions: Sequence[float], n_items: int) -> list[Fraction]:
     """Each part's share of the whole, exact: 0.7 of 10 is 7, three thirds are 1, float32 too."""
-    shares = [Fraction(float(fraction)).limit_denominator(10**6) for fraction in fractions]
+    try:
+        shares = [Fraction(float(fraction)).limit_denominator(10**6) for fraction in fractions]
+    except (ValueError, OverflowError, TypeError):  # NaN, infinity, and what is no number
+        shares = []
     if n_items > 1 and sum(shares) == n_items:  # numbers of items
         shares = [share / n_items for share in shares]
     if not shares or min(shares) <= 0 or sum(shares) != 1:

@@ -15,8 +15,10 @@ import yaml
 
 from cellrepro.errors import BadInput
 
+_LEAST_LETTERS = 8  # of an alert that is known by its name alone in a longer text
 _ORDER = ("error", "switched", "unlisted")
-_CUBLAS = "uses CuBLAS and you have CUDA"
+_CUBLAS = "uses CuBLAS"
+_CUT_OFF = re.compile(r"does\s+not\s+have\s*(a\s*)?(\.\.\.|…)?\s*$")  # as one types it
 PHRASES = (
     "does not have a deterministic implementation",
     "defaults to a non-deterministic algorithm",
@@ -111,13 +113,13 @@ def alert_in(message: str) -> str | None:
 
     The message may be pasted: with time, file and category before it, wrapped anywhere.
     """
-    said = re.search("|".join(map(_wrapped, PHRASES)), message)
+    said = re.search("|".join(map(_wrapped, PHRASES)), message) or _CUT_OFF.search(message)
     before = "" if said is None else message[: said.start()].strip()
     if said is None or not before:
         return None
     if re.fullmatch(_wrapped(_CUBLAS), said[0]):
         return "CuBLAS"
-    known = [entry.alert for entry in entries() if entry.alert]
+    known = [*(entry.alert for entry in entries() if entry.alert), *_elsewhere()]
     ending = [alert for alert in known if re.search(rf"(?<!\w){_wrapped(alert)}$", before)]
     if ending:
         return max(ending, key=len)
@@ -129,6 +131,53 @@ def lookup(text: str) -> KnownOperation | None:
     """What is known of an alert: of its name, or of a text that `alert_in` understands."""
     named = {entry.alert: entry for entry in entries() if entry.alert}
     return named.get(text.strip()) or named.get(alert_in(text) or "")
+
+
+@dataclass(frozen=True)
+class AlertElsewhere:
+    """An alert that no release in the list gives.
+
+    Attributes
+    ----------
+    alert : str
+    giver : str
+        What gives it: ``torchvision``, or which versions of PyTorch.
+    remedy : str
+    """
+
+    alert: str
+    giver: str
+    remedy: str
+
+
+@cache
+def _elsewhere() -> dict[str, AlertElsewhere]:
+    return {
+        alert: AlertElsewhere(alert, giver, remedy.strip())
+        for giver, alerts in _data()["elsewhere"].items()
+        for alert, remedy in alerts.items()
+    }
+
+
+def lookup_elsewhere(text: str) -> AlertElsewhere | None:
+    """What is known of an alert of an older PyTorch or of torchvision, by name or by its text."""
+    return _elsewhere().get(text.strip()) or _elsewhere().get(alert_in(text) or "")
+
+
+def alert_named_in(text: str) -> str | None:
+    """The alert whose name stands in a text that is cut off or has no other words; else none."""
+    known = [*(entry.alert for entry in entries() if entry.alert), *_elsewhere()]
+    found = [
+        alert
+        for alert in known
+        if len(alert) > _LEAST_LETTERS and re.search(rf"(?<!\w){re.escape(alert)}(?!\w)", text)
+    ]
+    return max(found, key=len, default=None)
+
+
+def called_by_cellpose() -> dict[str, str]:
+    """Operations in this list that a training step of Cellpose calls, and where first."""
+    return _data()["called_by_cellpose"]
 
 
 def for_operation(op: str, device: str) -> KnownOperation | None:

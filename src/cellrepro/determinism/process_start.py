@@ -25,7 +25,8 @@ def startup_variables(seed: int | None, *, mode: Mode = "fast") -> dict[str, str
     Returns
     -------
     dict of str to str
-        ``PYTHONHASHSEED`` is always "0", so that sets come in one order whatever the seed.
+        ``PYTHONHASHSEED`` is "0", so that sets come in one order whatever the seed, and is not
+        there in mode ``off``, which fixes nothing.
 
     Raises
     ------
@@ -33,7 +34,8 @@ def startup_variables(seed: int | None, *, mode: Mode = "fast") -> dict[str, str
         If the seed is no seed, or there is no such mode.
     """
     seeds = {} if seed is None else {"TCNN_SEED": str(check_seed(seed))}
-    return {"PYTHONHASHSEED": "0"} | seeds | environment(mode)
+    hashes = {} if mode == "off" else {"PYTHONHASHSEED": "0"}
+    return hashes | seeds | environment(mode)
 
 
 def variables_at_start(kept: Path = Path("/proc/self/environ")) -> dict[str, str]:

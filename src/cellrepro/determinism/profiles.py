@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
     import torch
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_OF_APPLE = "VECLIB_MAXIMUM_THREADS"  # Accelerate, which PyTorch and NumPy compute with on macOS
 
 _ALWAYS = {
-    "PYTHONHASHSEED": "0",
     # Time, not numbers: waiting threads of GNU OpenMP sleep sooner, so that two trainings on the
     # same cores take twice as long instead of eight times (measured: docs/building.md).
     "GOMP_SPINCOUNT": "1000",
@@ -54,7 +55,19 @@ NUMERIC_VARIABLES = (
     "OMP_THREAD_LIMIT",
     "OMP_DYNAMIC",
     "MKL_DYNAMIC",
+    "KMP_DYNAMIC_MODE",
+    "KMP_HW_SUBSET",
+    "KMP_DETERMINISTIC_REDUCTION",
+    "KMP_FORCE_REDUCTION",
+    _OF_APPLE,
     "ATEN_CPU_CAPABILITY",
+    "TORCH_BLAS_PREFER_CUBLASLT",
+    "TORCH_BLAS_PREFER_HIPBLASLT",
+    "TORCH_LINALG_PREFER_CUSOLVER",
+    "TORCH_LINALG_PREFER_MAGMA",
+    "TORCH_CUDNN_V8_API_DISABLED",
+    "PYTORCH_MPS_FAST_MATH",
+    "PYTORCH_MPS_PREFER_METAL",
     "ONEDNN_MAX_CPU_ISA",
     "DNNL_MAX_CPU_ISA",
     "MKL_CBWR",
@@ -146,7 +159,8 @@ class Profile(BaseModel):
 
     def variables(self) -> dict[str, str]:
         """The environment variables a process of this profile is started with."""
-        threads = {} if self.threads is None else dict.fromkeys(_THREADS, str(self.threads))
+        names = (*_THREADS, _OF_APPLE) if sys.platform == "darwin" else _THREADS
+        threads = {} if self.threads is None else dict.fromkeys(names, str(self.threads))
         return {**_ALWAYS, **threads, **self.environment}
 
     def started_with(self, extra: Mapping[str, str]) -> dict[str, str]:
@@ -176,7 +190,7 @@ class Profile(BaseModel):
             f"set in your environment, but not for what the lab runs: {', '.join(replaced)}; "
             f"profile {self.name!r}, the mode and the seed decide these, so that a run can be "
             "repeated elsewhere. To choose a value, write it under `environment` in a profile of "
-            "yours (a .yaml file); PYTHONHASHSEED is always 0, and TCNN_SEED is the seed"
+            "yours (a .yaml file); PYTHONHASHSEED is 0 (in mode off unset), TCNN_SEED the seed"
         ]
 
     def enter(self) -> torch.device:

@@ -22,6 +22,8 @@ from cellrepro.images.nuclei_look import NucleiLook
 
 _TRIES = 200  # for one nucleus to find a place
 
+_MOST_NUCLEI = 65535
+
 
 @dataclass(frozen=True)
 class SyntheticImage:
@@ -148,7 +150,11 @@ class _Nucleus:
 
 def _place_nuclei(canvas: Canvas, draws: Draws, n_nuclei: int | None) -> None:
     """Draw nuclei one after another where there is room for them."""
-    wanted = _usual_number(canvas) if n_nuclei is None else n_nuclei
+    wanted = _usual_number(canvas) if n_nuclei is None else whole("n_nuclei", n_nuclei, 0)
+    if wanted > _MOST_NUCLEI:
+        raise BadInput(
+            f"n_nuclei is {wanted}; expected at most {_MOST_NUCLEI}, as masks have 16 bits"
+        )
     placed: list[_Nucleus] = []
     for _ in range(wanted):
         nucleus = _place_one(canvas, draws, placed)

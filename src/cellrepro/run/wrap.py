@@ -97,12 +97,15 @@ def wrap_python(
     ----------
     function : str
         ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION``. It takes an image, shape (Y, X) or (Y, X, C)
-        with its dtype as stored, and returns its label image: integers of shape (Y, X), 0 for
-        background; of a stack, (Z, Y, X) or (Z, Y, X, C), one of shape (Z, Y, X).
+        with its dtype as stored, and returns its label image alone: whole numbers of shape (Y, X),
+        0 for background; of a stack, (Z, Y, X) or (Z, Y, X, C), one of shape (Z, Y, X). One more
+        axis of length 1 is taken off.
     data : str or Path
         Folder of images as for `cellrepro.segment`.
     mode : {"off", "fast", "warn", "strict", "portable"}
-        In force around the function, as around `cellrepro.segment`.
+        In force around the function, as around `cellrepro.segment`. In mode ``off`` nothing is
+        seeded, Python's hashes of text included; every other mode fixes them, so that an order of
+        sets that changes by itself is only seen in mode ``off``.
     seed : int, optional
         For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.
     profile : str

@@ -24,6 +24,7 @@ from cellrepro.run.plan import Plan
 from cellrepro.run.wrapped import WrappedRequest, plan_wrapped
 
 T = TypeVar("T")
+_WHOLE_UP_TO = 2**53  # above it numbers with a point miss whole ones
 
 
 def plan_function(options: WrapOptions, function: str) -> Plan:
@@ -72,10 +73,33 @@ class FunctionRequest(WrappedRequest):
 
         def masks_of(image: LabelledImage) -> np.ndarray:
             label = self.label_on(image)
-            masks = _tried(label, lambda: function(image.image.copy()))
-            return _tried(label, lambda: np.asarray(masks))
+            returned = _tried(label, lambda: function(image.image.copy()))
+            masks = _tried(label, lambda: _array_of(returned, label))
+            return _without_axis_of_one(masks, n_axes=3 if image.stack else 2)
 
         return masks_of
+
+
+def _array_of(returned: object, label: str) -> np.ndarray:
+    """What a function returned as an array; whole numbers with a point as integers."""
+    if returned is None or isinstance(returned, tuple | dict):
+        several = "" if returned is None else f" of {len(returned)}"
+        raise BadInput(
+            f"{label} returned {type(returned).__name__}{several}; return the label image alone, "
+            "such as the masks of (masks, flows, styles)"
+        )
+    masks = np.asarray(returned)
+    if masks.dtype.kind == "f" and np.abs(masks).max(initial=0) < _WHOLE_UP_TO:  # NaN is not
+        whole = masks.astype(np.int64)
+        return whole if np.array_equal(whole, masks) else masks
+    return masks
+
+
+def _without_axis_of_one(masks: np.ndarray, *, n_axes: int) -> np.ndarray:
+    """Masks without the one axis too many that a batch or a channel of one leaves."""
+    if masks.ndim == n_axes + 1 and 1 in (masks.shape[0], masks.shape[-1]):
+        return masks[0] if masks.shape[0] == 1 else masks[..., 0]
+    return masks
 
 
 def _tried(label: str, work: Callable[[], T]) -> T:
@@ -84,6 +108,11 @@ def _tried(label: str, work: Callable[[], T]) -> T:
         return work()
     except BadInput:
         raise
+    except SystemExit as error:
+        raise BadInput(
+            f"{label} ended itself with code {error.code!r} (sys.exit); have it return its masks, "
+            "or raise an error that says what is wrong"
+        ) from error
     except Exception as error:
         ending = ended_with(repr(error), label=label)
         if ending.status != "failed":

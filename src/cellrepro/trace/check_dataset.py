@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -70,7 +70,9 @@ class IndexedItems(Protocol):
         """One of them."""
 
 
-def check_dataset(dataset: IndexedItems, *, n: int = 16, batch_size: int = 4) -> DatasetCheck:
+def check_dataset(
+    dataset: IndexedItems | DataLoader[Any], *, n: int = 16, batch_size: int = 4
+) -> DatasetCheck:
     """Read the first ``n`` items again and by different numbers of workers: what makes them differ?
 
     The global generators are as before afterwards; what the dataset keeps itself, such as a
@@ -78,9 +80,9 @@ def check_dataset(dataset: IndexedItems, *, n: int = 16, batch_size: int = 4) ->
 
     Parameters
     ----------
-    dataset : Dataset
+    dataset : Dataset or DataLoader
         Has a length and gives by index tensors, arrays, numbers, text, or dicts, lists and tuples
-        of them.
+        of them. Of a DataLoader its dataset is read, and its ``worker_init_fn`` is tried.
     n : int
         How many items are read; all of them where there are fewer.
     batch_size : int
@@ -98,18 +100,27 @@ def check_dataset(dataset: IndexedItems, *, n: int = 16, batch_size: int = 4) ->
         it: on macOS and Windows they start anew and import what a dataset is made of, so that its
         class has to stand in a file, and not in a cell of a notebook.
     """
+    worker_init_fn = None
+    if isinstance(dataset, DataLoader):
+        worker_init_fn = dataset.worker_init_fn
+        dataset = dataset.dataset
     by_index = isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")
     if not by_index or isinstance(dataset, IterableDataset):
         raise BadInput(
             f"dataset is {type(dataset).__name__}; expected one with a length and items by index "
-            "(of a DataLoader its dataset; an IterableDataset cannot be read twice)"
+            "(an IterableDataset cannot be read twice)"
         )
     n_items = whole("the length of dataset", len(dataset), 1)
     n = min(whole("n", n, 1), n_items)
+    batch_size = whole("batch_size", batch_size, 1)
     lists = dict(_lists_of_files(dataset))
     names = next((files for files in lists.values() if len(files) == n_items), range(n_items))
     with generators_kept():
-        findings = (*_changes(_Readings(dataset, n)), *_unsorted(lists))
+        findings = (
+            *_changes(_Readings(dataset, n)),
+            *_of_worker_init(worker_init_fn),
+            *_unsorted(lists),
+        )
         return DatasetCheck(n, n_items, findings, _shown(dataset, names[: min(n, batch_size)]))
 
 
@@ -131,12 +142,15 @@ class _Reading:
     digest : str
     drew : tuple of str
         The global generators that the item moved, by name.
+    stands : tuple of (str, str)
+        Where each of them was afterwards.
     refused : str, optional
         Why there is no digest.
     """
 
     digest: str = ""
     drew: tuple[str, ...] = ()
+    stands: tuple[tuple[str, str], ...] = ()
     refused: str | None = None
 
 
@@ -170,11 +184,12 @@ class _Readings:
             digest = tensor_digest(item)
         except BadInput as error:
             return _Reading(refused=str(error))
-        return _Reading(digest, tuple(name for name in after if after[name] != before.get(name)))
+        drew = tuple(name for name in after if after[name] != before.get(name))
+        return _Reading(digest, drew, tuple((name, after[name]) for name in drew))
 
-    def seeded(self, index: int) -> _Reading:
+    def seeded(self, index: int, seed: int = 0) -> _Reading:
         """The same from one state of the global generators."""
-        seed_everything(0, quiet=True)
+        seed_everything(seed, quiet=True)
         return self[index]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -218,6 +233,13 @@ def _changes(items: _Readings) -> Iterator[str]:
             raise BadInput(reading.refused)
     here = [items.seeded(index) for index in range(len(items))]
     again = [items.seeded(index) for index in reversed(range(len(items)))]
+    otherwise = [items.seeded(index, seed=1) for index in range(len(items))]
+    # What stands at one place whatever the state before was seeded by the item itself.
+    seeds = {
+        name
+        for one, other in zip(here, otherwise, strict=True)
+        for name, _ in set(one.stands) & set(other.stands)
+    }
     changed = _differing(here, again[::-1])
     moved = len(_differing(*loaded) - changed)
     if changed:
@@ -226,16 +248,45 @@ def _changes(items: _Readings) -> Iterator[str]:
             "generators (time, a counter, a generator of the dataset's own or without a seed): "
             "let an item follow from its index, as with cellrepro.item_generator"
         )
-    if drawn := sorted({name for reading in (*loaded[0], *here) for name in reading.drew}):
+    if seeds:
+        yield (
+            f"items seed the global generator of {joined(sorted(seeds))} themselves: what an item "
+            "draws is the same in every epoch, and the training's own generator is set back at "
+            "each item; take the seed out, and draw from cellrepro.item_generator"
+        )
+    drawn = sorted({name for reading in (*loaded[0], *here) for name in reading.drew} - seeds)
+    if drawn:
         yield (
             f"items draw from the global generator of {joined(drawn)}, and {moved} differed with "
             "a different number of workers (0, 1, 2): draw from cellrepro.item_generator, or keep "
             "that number and use cellrepro.loader_arguments"
         )
-    elif moved:
+    elif moved and not seeds:
         yield (
             f"{amount(moved, 'item')} differed with the number of workers (by a worker's number, "
             "its process or its one thread): take out what an item learns of who reads it"
+        )
+
+
+def _of_worker_init(worker_init_fn: Callable[[int], None] | None) -> Iterator[str]:
+    """Whether the workers of a loader are seeded with the same number in every epoch."""
+    if worker_init_fn is None:
+        return
+    stands = []
+    for seed in (0, 1):
+        seed_everything(seed, quiet=True)
+        before = generator_digests()
+        try:
+            worker_init_fn(0)
+        except Exception:  # of one that asks which worker it is in, as `seed_worker` does
+            return
+        after = generator_digests()
+        stands.append({(name, after[name]) for name in after if after[name] != before.get(name)})
+    if fixed := sorted({name for name, _ in stands[0] & stands[1]}):
+        yield (
+            f"worker_init_fn seeds {joined(fixed)} with the same number in every epoch, so that "
+            "each epoch is augmented as the first: seed from torch.initial_seed(), which is "
+            "another in every epoch, as cellrepro.loader_arguments does"
         )
 
 
@@ -264,7 +315,8 @@ def _unsorted(lists: dict[str, list[Path]]) -> Iterator[str]:
         if files != sorted(files) and texts not in (sorted(texts), natsorted(texts)):
             yield (
                 f"the files in `{name}` are not sorted ({some([path.name for path in files], 3)}), "
-                "and a directory lists them as it likes: sort them, also before a shuffle"
+                "and a directory, like a set, gives them in an order of its own, which can change "
+                "from machine to machine and from run to run: sort them, also before a shuffle"
             )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import io
+import math
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,7 +22,9 @@ from cellrepro.determinism.generator_states import capture, restore
 from cellrepro.errors import BadInput, whole
 from cellrepro.results import Result
 from cellrepro.trace.observer import Step, check_step
-from cellrepro.words import some
+from cellrepro.trace.replay_plan import is_plain
+from cellrepro.trace.step_reach import Reached, alive, parameters_of, reached_by
+from cellrepro.words import amount, some
 
 
 class HasState(Protocol):
@@ -46,7 +47,7 @@ class ChangedResult(NamedTuple):
     n_elements : int
         Most that differed from the first time.
     max_abs : float
-        Largest difference, in its own units.
+        Largest difference, in its own units; infinite where there is none, as of generators.
     """
 
     name: str
@@ -90,11 +91,14 @@ class Repeatability(Result):
             return f"vacuous {over}: the step changed nothing"
         if not self.changed:
             return f"identical {over}"
-        most = max(self.changed, key=lambda result: result.max_abs)
         text = (
-            f"different {over}: {len(self.changed)} results changed, first "
-            f"{self.changed[0].name}, most {most.name} by {most.max_abs:.2g}"
+            f"different {over}: {amount(len(self.changed), 'result')} changed, first "
+            f"{self.changed[0].name}"
         )
+        measured = [result for result in self.changed if math.isfinite(result.max_abs)]
+        if measured:
+            most = max(measured, key=lambda result: result.max_abs)
+            text += f", most {most.name} by {most.max_abs:.2g}"
         if self.not_put_back:
             text += (
                 f"; this says nothing where the step takes its batch from {some(self.not_put_back)}"
@@ -125,7 +129,7 @@ def check_repeatable(step: Step, *parts: HasState, n: int = 3) -> Repeatability:
     """Run a training step ``n`` times from one state and compare every result bit by bit.
 
     Weights, buffers, gradients, optimizer, generators and the modules' training flags are as
-    before afterwards, also when the step raises.
+    before afterwards, also when the step raises or the check is refused.
 
     Parameters
     ----------
@@ -133,10 +137,11 @@ def check_repeatable(step: Step, *parts: HasState, n: int = 3) -> Repeatability:
         One training step, without arguments; numbers, arrays and tensors in what it returns are
         compared as its loss. It has to draw its batch from the global generators or keep it: the
         position of an iterator, of a data loader or of a generator of its own is not put back,
-        which the answer says where results differ and the step names one.
+        which the answer says where results differ and the step names one. Nor is a number or an
+        array that the step counts or writes in.
     *parts : modules, optimizers, schedulers, scalers
-        What the step changes. By default what its function names or its object holds; if that is
-        nothing, the step has to begin anew each time.
+        What the step changes beside what is found: what its code names, however far in, and every
+        optimizer that it steps, with the parameters that this holds.
     n : int
         2 or more. A race may need many to show.
 
@@ -148,42 +153,39 @@ def check_repeatable(step: Step, *parts: HasState, n: int = 3) -> Repeatability:
     Raises
     ------
     BadInput
-        If ``step`` takes arguments, or runs out of batches; if its optimizer goes on from run to
-        run and is not among ``parts``; if one of these is a class, has no state, or a network
-        whose parameters are not made yet or cannot be written.
+        If ``step`` takes arguments, or runs out of batches; if one of ``parts`` is a class, has no
+        state, or a network whose parameters are not made yet or cannot be written.
     """
     check_step(step)
     whole("n", n, least=2)
     for part in parts:
         _check_part(part)
-    parts = parts or tuple(_parts_named_in(step))
-    modules = [part for part in parts if isinstance(part, torch.nn.Module)]
-    model = modules[0] if len(modules) == 1 else torch.nn.ModuleList(modules)
-    others = [part for part in parts if not isinstance(part, torch.nn.Module)]
-    _check_parameters(model)
-    start = _State(model, others)
-    runs = _Runs(step, others)
+    reached = list(reached_by(step))
+    state = _State(parts, reached)
+    runs = _Runs(step, state, tuple(map(str, filter(_goes_on, reached))))
     differences: dict[str, _Difference] = {}
     with runs.watched():
         try:
-            loss = runs.run()
-            first = {name: copy.deepcopy(value) for name, value in _results(model, others, loss)}
-            vacuous = not start.is_left() if parts else len(first) == 1
+            first = {name: copy.deepcopy(value) for name, value in state.results(runs.run())}
+            if state.is_empty:
+                vacuous = len(first) == 1
+            else:
+                vacuous = not state.is_left() and not runs.began_anew
             for _ in range(n - 1):
-                start.put_back()
-                results = dict(_results(model, others, runs.run()))
+                state.put_back()
+                results = dict(state.results(runs.run()))
                 for name in results | first:
                     a = first.get(name)
                     b = results.get(name)
                     if not same_bits(a, b):
                         differences.setdefault(name, _Difference()).include(a, b)
         finally:
-            start.put_back()
+            state.put_back()
     changed = tuple(
         ChangedResult(name, largest.n_elements, largest.max_abs)
         for name, largest in differences.items()
     )
-    not_put_back = tuple(_not_put_back(step)) if changed else ()
+    not_put_back = runs.not_put_back if changed else ()
     return Repeatability(n, len(first), changed, vacuous, not_put_back)
 
 
@@ -217,16 +219,17 @@ def _check_parameters(model: torch.nn.Module) -> None:
 class _Runs:
     """Runs of one step, which end with what to do where they cannot be compared."""
 
-    def __init__(self, step: Step, put_back: list[HasState]) -> None:
+    def __init__(self, step: Step, state: _State, not_put_back: tuple[str, ...]) -> None:
         self._step = step
-        self._put_back = put_back
+        self._state = state
         self._n = 0
-        self._first_run: dict[Any, int] = {}  # of an optimizer that is not put back
+        self.not_put_back = not_put_back
+        self.began_anew = False  # an optimizer made in the step has stepped
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """While the optimizers that make a step are looked at."""
-        hook = torch_optimizer.register_optimizer_step_pre_hook(self._refuse_other)
+        hook = torch_optimizer.register_optimizer_step_pre_hook(self._before_update)
         try:
             yield
         finally:
@@ -237,90 +240,173 @@ class _Runs:
         try:
             return self._step()
         except StopIteration as error:
-            taken = some(list(_not_put_back(self._step)))
-            what = f" ({taken})" if taken else ""
+            what = f" ({some(self.not_put_back)})" if self.not_put_back else ""
             raise BadInput(
                 f"what the step takes its batch from{what} was at its end in run {self._n}; "
                 f"{_ONE_BATCH}"
             ) from error
 
-    def _refuse_other(self, optimizer: Any, *_: Any) -> None:
-        if optimizer in self._put_back:
-            return
-        if self._first_run.setdefault(optimizer, self._n) < self._n:
-            raise BadInput(
-                f"{type(optimizer).__name__} steps in one run after the other and is not among "
-                "what is put back; give the network, it, and what else the step changes: "
-                "check_repeatable(step, model, optimizer)"
-            )
-
-
-# -- what a step names ---------------------------------------------------------------------
-
-
-def _named_by(value: Any) -> dict[str, Any]:
-    """What a function names of what lies outside it, or an object holds, by name."""
-    named = dict(getattr(getattr(value, "__self__", value), "__dict__", {}))
-    if inspect.isfunction(value) or inspect.ismethod(value):
-        with suppress(ValueError):  # of a function that names what is not there yet
-            variables = inspect.getclosurevars(value)
-            named |= {**variables.globals, **variables.nonlocals}
-    return named
-
-
-def _parts_named_in(step: Step) -> list[Any]:
-    """What has a state among what a step names."""
-    known = {id(one): one for one in _named_by(step).values() if hasattr(one, "load_state_dict")}
-    return [one for one in known.values() if not isinstance(one, type) and one.state_dict()]
+    def _before_update(self, optimizer: Any, *_: Any) -> None:
+        """Keep an optimizer that no name led to, with its parameters, before it changes them."""
+        if not self._state.keep_hidden(optimizer):
+            self.began_anew = True
 
 
 _GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 
-def _not_put_back(step: Step) -> Iterator[str]:
-    """Of what a step names, and of what that names: iterators, loaders and generators."""
-    for name, value in _named_by(step).items():
-        if _goes_on(value):
-            yield f"`{name}`"
-        elif not isinstance(value, type | ModuleType | torch.nn.Module):
-            held = _named_by(value)
-            yield from (f"`{inner}` of `{name}`" for inner, one in held.items() if _goes_on(one))
-
-
-def _goes_on(value: Any) -> bool:
+def _goes_on(one: Reached) -> bool:
     """Whether something gives another value whenever it is asked, from a place of its own."""
-    if isinstance(value, DataLoader):
-        return value.generator is not None  # else its order comes from PyTorch's global generator
-    is_iterator = isinstance(value, Iterator) and not isinstance(value, io.IOBase)
-    return is_iterator or isinstance(value, _GENERATORS)
+    if one.depth > _FARTHEST:  # inside of a library's objects
+        return False
+    if isinstance(one.value, DataLoader):
+        return one.value.generator is not None  # else its order is of PyTorch's global generator
+    is_iterator = isinstance(one.value, Iterator) and not isinstance(one.value, io.IOBase)
+    return is_iterator or isinstance(one.value, _GENERATORS)
 
 
 # -- putting back --------------------------------------------------------------------------
 
+_FARTHEST = 3  # holders between a step and an iterator that is named
+_MOST_BYTES = 1 << 26  # of a tensor that is no weight: what is larger is data
+
+
+class _Registered(NamedTuple):
+    """A tensor of a module, and where: a step may put another tensor in a buffer's place."""
+
+    held: dict[str, Any]
+    name: str
+    tensor: torch.Tensor
+    kept: torch.Tensor
+
+
+class _Alone(NamedTuple):
+    """A tensor of no module that is reached: a parameter, or what the step may write into."""
+
+    name: str
+    tensor: torch.Tensor
+    kept: torch.Tensor
+
 
 class _State:
-    """Everything a step starts from."""
+    """Everything a step starts from: what is given, what it reaches, and what it steps."""
 
-    def __init__(self, model: torch.nn.Module, others: list[HasState]) -> None:
-        # By the module that holds it: a step may put another tensor in a buffer's place.
-        self._tensors: list[tuple[dict[str, Any], str, torch.Tensor, torch.Tensor]] = [
-            (registered, name, tensor, tensor.detach().clone())
-            for module in model.modules()
-            for registered in (module._parameters, module._buffers)
-            for name, tensor in registered.items()
-            if tensor is not None
-        ]
-        self._gradients = [(p, copy.deepcopy(p.grad)) for p in model.parameters()]
-        self._training = [(module, module.training) for module in model.modules()]
-        self._ways_back = [_way_back(item) for item in others]
+    def __init__(self, parts: Iterable[Any], reached: list[Reached]) -> None:
+        self._modules: list[torch.nn.Module] = []  # none inside another
+        self._others: list[Any] = []
+        self._registered: list[_Registered] = []
+        self._parameters: list[_Alone] = []  # of optimizers, or by themselves
+        self._tensors: list[_Alone] = []  # what is no parameter; a result if it was written
+        self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        self._training: list[tuple[torch.nn.Module, bool]] = []
+        self._ways_back: list[Callable[[], None]] = []
+        self._known: dict[int, Any] = {}  # also so that no number is used again
+        self._hidden: dict[int, Any] = {}
+        found = [one.value for one in reached if _has_state(one.value)]
+        for part in (*parts, *found):
+            self._keep(part)
+        for one in reached:
+            if isinstance(one.value, torch.Tensor):
+                self._keep_tensor(one.name, one.value)
+        self._keep_hidden_parts()
         self._generators = capture()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._modules or self._others or self._parameters)
+
+    def keep_hidden(self, optimizer: Any) -> bool:
+        """Keep an optimizer about to step; whether it lived before the step."""
+        if id(optimizer) in self._hidden:
+            schedules = [
+                one
+                for one in self._hidden.values()
+                if isinstance(one, torch.optim.lr_scheduler.LRScheduler)
+                and one.optimizer is optimizer
+            ]
+            for part in (optimizer, *schedules):
+                self._keep(part)
+        return id(optimizer) in self._known
+
+    def _keep_hidden_parts(self) -> None:
+        """Of networks and optimizers that no name leads to: what a step changes before an update.
+
+        Gradients, buffers and training flags. Weights are kept when their optimizer is about to
+        step, for few of these objects belong to the step.
+        """
+        for one in alive():
+            if isinstance(one, torch.nn.Module):
+                self._training.append((one, one.training))
+            if id(one) in self._known:
+                continue
+            self._hidden[id(one)] = one
+            if isinstance(one, torch.nn.Module):
+                for name, buffer in one._buffers.items():
+                    if buffer is not None:
+                        self._keep_tensor(f"{type(one).__name__} {name}", buffer)
+                parameters = [p for p in one._parameters.values() if p is not None]
+            else:
+                parameters = list(parameters_of(one))
+            for parameter in parameters:
+                self._keep_gradient(parameter)
+
+    def _keep(self, part: Any) -> None:
+        if id(part) in self._known:
+            return
+        self._known[id(part)] = part
+        if isinstance(part, torch.nn.Module):
+            self._keep_module(part)
+            return
+        self._others.append(part)
+        for index, parameter in enumerate(parameters_of(part)):
+            self._keep_parameter(f"{type(part).__name__}.{index}", parameter)
+        self._ways_back.append(_way_back(part))
+
+    def _keep_module(self, model: torch.nn.Module) -> None:
+        _check_parameters(model)
+        self._modules = [one for one in self._modules if one not in set(model.modules())]
+        self._modules.append(model)
+        for module in model.modules():
+            if module is not model and id(module) in self._known:
+                continue  # with all that is inside it
+            self._known[id(module)] = module
+            for held in (module._parameters, module._buffers):
+                for name, tensor in held.items():
+                    if tensor is not None and id(tensor) not in self._known:
+                        self._known[id(tensor)] = tensor
+                        kept = tensor.detach().clone()
+                        self._registered.append(_Registered(held, name, tensor, kept))
+            for parameter in module._parameters.values():
+                if parameter is not None:
+                    self._keep_gradient(parameter)
+
+    def _keep_parameter(self, name: str, tensor: torch.Tensor) -> None:
+        if id(tensor) not in self._known:
+            self._known[id(tensor)] = tensor
+            self._parameters.append(_Alone(name, tensor, tensor.detach().clone()))
+            self._keep_gradient(tensor)
+
+    def _keep_tensor(self, name: str, tensor: torch.Tensor) -> None:
+        """Keep a tensor by itself, but not what another one was computed from, or large data."""
+        if not is_plain(tensor) or tensor.is_inference() or tensor.grad_fn is not None:
+            return
+        if tensor.requires_grad:
+            self._keep_parameter(name, tensor)
+        elif id(tensor) not in self._known and tensor.nbytes <= _MOST_BYTES:
+            self._known[id(tensor)] = tensor
+            self._tensors.append(_Alone(name, tensor, tensor.clone()))
+
+    def _keep_gradient(self, parameter: torch.Tensor) -> None:
+        self._gradients.setdefault(id(parameter), (parameter, copy.deepcopy(parameter.grad)))
 
     def put_back(self) -> None:
         with torch.no_grad():
-            for registered, name, tensor, kept in self._tensors:
-                registered[name] = tensor
-                tensor.copy_(kept)
-        for parameter, gradient in self._gradients:
+            for held, name, tensor, kept in self._registered:
+                held[name] = tensor
+                _write(tensor, kept)
+            for _, tensor, kept in (*self._parameters, *self._tensors):
+                _write(tensor, kept)
+        for parameter, gradient in self._gradients.values():
             parameter.grad = copy.deepcopy(gradient)
         for module, training in self._training:
             module.training = training
@@ -329,9 +415,49 @@ class _State:
         restore(self._generators)
 
     def is_left(self) -> bool:
-        tensors: list[Any] = [(held[name], kept) for held, name, _, kept in self._tensors]
-        tensors += [(parameter.grad, kept) for parameter, kept in self._gradients]
+        """Whether a tensor is not as it was."""
+        tensors: list[Any] = [(held[name], kept) for held, name, _, kept in self._registered]
+        tensors += [(tensor, kept) for _, tensor, kept in (*self._parameters, *self._tensors)]
+        tensors += [(parameter.grad, kept) for parameter, kept in self._gradients.values()]
         return not all(same_bits(now, kept) for now, kept in tensors)
+
+    def results(self, loss: Any) -> Iterator[tuple[str, Any]]:
+        """Every tensor and number that a step gave, by name."""
+        modules = self._modules
+        model = modules[0] if len(modules) == 1 else torch.nn.ModuleList(modules)
+        own = {id(parameter) for parameter in model.parameters()}
+        alone = [(name, one) for name, one, _ in self._parameters if id(one) not in own]
+        yield from flat(loss, "loss")
+        for name, parameter in (*model.named_parameters(), *alone):
+            yield from flat(parameter.grad, f"gradient {name}")
+        for name, tensor in (*model.named_parameters(), *model.named_buffers(), *alone):
+            yield from flat(tensor, f"weights {name}")
+        for name, tensor, kept in self._tensors:
+            if not same_bits(tensor, kept):
+                yield from flat(tensor, f"tensor {name}")
+        for item in self._others:
+            if isinstance(item, torch.optim.Optimizer):
+                yield from flat(item.state_dict()["state"], "optimizer")
+            else:
+                yield from flat(item.state_dict(), type(item).__name__)
+        yield "generators", repr(generator_digests())
+
+
+def _has_state(value: Any) -> bool:
+    """Whether something reached is part of what a step starts from."""
+    if isinstance(value, torch.nn.Module):
+        return next(value.parameters(), None) is not None or next(value.buffers(), None) is not None
+    kind = type(value)
+    return (
+        hasattr(kind, "load_state_dict")
+        and hasattr(kind, "state_dict")
+        and not isinstance(value, type)
+    )
+
+
+def _write(tensor: torch.Tensor, kept: torch.Tensor) -> None:
+    if not same_bits(tensor.detach(), kept):
+        tensor.copy_(kept)
 
 
 def _way_back(item: HasState) -> Callable[[], None]:
@@ -347,21 +473,6 @@ def _way_back(item: HasState) -> Callable[[], None]:
         item.state, item.param_groups = copy.deepcopy(kept, dict(parameters))
 
     return go_back
-
-
-def _results(model: torch.nn.Module, held: list[Any], loss: Any) -> Iterator[tuple[str, Any]]:
-    """Every tensor and number that a step gave, by name."""
-    yield from flat(loss, "loss")
-    for name, parameter in model.named_parameters():
-        yield from flat(parameter.grad, f"gradient {name}")
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        yield from flat(tensor, f"weights {name}")
-    for item in held:
-        if isinstance(item, torch.optim.Optimizer):
-            yield from flat(item.state_dict()["state"], "optimizer")
-        else:
-            yield from flat(item.state_dict(), type(item).__name__)
-    yield "generators", repr(generator_digests())
 
 
 def flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -117,8 +117,10 @@ def _place(func: Any, module: str | None, source: str | None, phase: str) -> Sit
 class Observer(TorchDispatchMode):
     """Sees every dispatched operation of a ``with`` block; a subclass decides what to do.
 
-    Nothing is changed by looking: hooks only remember which module or optimizer is at work.
-    Modules are named by their path in ``model``, else in the outermost module being called.
+    Hooks only remember which module or optimizer is at work. Modules are named by their path in
+    ``model``, else in the outermost module being called. What `torch.compile` makes runs
+    uncompiled, for PyTorch compiles nothing under a dispatch mode (torch 2.15): `uncompiled` names
+    it.
     """
 
     # Operations that take functions, such as flex attention, come here too (torch 2.7).
@@ -130,11 +132,18 @@ class Observer(TorchDispatchMode):
             raise BadInput(f"model is {type(model).__name__}; expected a torch.nn.Module, or none")
         self._model = model
         self._way_back: contextlib.ExitStack | None = None  # while it watches
+        self._uncompiled: dict[str, None] = {}  # in order
+        self._places: set[int] = set()
         self._forget()
 
     def observe(self, call: Call) -> Any:
         """Carry out one operation; overridden by who wants to do more."""
         return call.run()
+
+    @property
+    def uncompiled(self) -> tuple[str, ...]:
+        """The compiled functions and networks that were called, and ran as they were written."""
+        return tuple(self._uncompiled)
 
     @property
     def current(self) -> Site | None:
@@ -197,7 +206,11 @@ class Observer(TorchDispatchMode):
         number = _next_node()
         if number != here.next_node:
             self._remember_nodes(here, number, (module, source))
-        return _place(func, module, source, phase)
+        place = _place(func, module, source, phase)
+        if id(place) not in self._places:
+            self._places.add(id(place))
+            self._uncompiled.update(dict.fromkeys(torch_internals.compiled_callers()))
+        return place
 
     def at_work(self) -> tuple[str | None, str, str | None]:
         """The module at work, the phase, and in a backward pass the line of the forward."""
@@ -245,6 +258,8 @@ class Observer(TorchDispatchMode):
 
     def _enter_module(self, module: torch.nn.Module, inputs: Any) -> None:
         modules = self._here.modules
+        if torch_internals.is_compiled(module):
+            self._uncompiled.setdefault(type(getattr(module, "_orig_mod", module)).__name__)
         if not modules:
             self._here.n_updates = 0  # nobody says when an update raised
         modules.append((module, self._name(module, modules[0][0] if modules else module)))

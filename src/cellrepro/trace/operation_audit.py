@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -32,6 +33,7 @@ from cellrepro.trace.replay_plan import (
     without_warnings,
 )
 from cellrepro.trace.unwritten import UnwrittenMemory
+from cellrepro.words import joined
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,6 +60,8 @@ class Audit(Result):
         Of a place, among what is documented to race and all others.
     threads : int
         Of PyTorch on the CPU.
+    uncompiled : tuple of str
+        Functions and networks made by ``torch.compile``: only their uncompiled form was audited.
     """
 
     ops: tuple[NondeterministicOperation, ...]
@@ -70,6 +74,7 @@ class Audit(Result):
     n_followed: int
     least_replays: dict[str, int]
     threads: int
+    uncompiled: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """What was found, over how much, and what could have been missed."""
@@ -89,6 +94,8 @@ class Audit(Result):
             )
             over += f"; a chance of different bits above {missed} would have been seen with "
             over += "95 % certainty"
+        if self.uncompiled:
+            over += f"; {ran_uncompiled(self.uncompiled)}"
         if not self.ops:
             nothing = self.n_replayed == 0
             found_none = "no operation gave different bits,"
@@ -98,6 +105,15 @@ class Audit(Result):
         found = [f"{flipping}: different bits from equal inputs"] if flipping else []
         found += [f"{read}: a result comes from memory that nobody has written"] if read else []
         return f"{'; '.join(found)}, {over}"
+
+
+def ran_uncompiled(names: Sequence[str]) -> str:
+    """That a statement is not about the compiled form of what it was made on."""
+    return (
+        f"{joined(names)} of torch.compile ran uncompiled, as PyTorch compiles nothing while each "
+        "operation is watched: this says nothing of the compiled form, whose operations and bits "
+        "are others; cellrepro.check_repeatable runs that form"
+    )
 
 
 def audit(
@@ -111,7 +127,8 @@ def audit(
 ) -> Audit:
     """Replay every operation of real training steps on equal inputs and compare the bits.
 
-    The steps happen as without the audit: it works on copies and puts generators back.
+    The steps happen as without the audit: it works on copies and puts generators back. What
+    ``torch.compile`` makes runs uncompiled, and is named in the result.
 
     Parameters
     ----------
@@ -241,6 +258,7 @@ class Auditor(Observer):
             n_followed=self._unwritten.n_followed.total(),
             least_replays=least,
             threads=torch.get_num_threads(),
+            uncompiled=self.uncompiled,
         )
 
 

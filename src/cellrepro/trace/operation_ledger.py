@@ -1,8 +1,7 @@
 """The operation ledger: every dispatched operation of a step, with digests of what went in and out.
 
-An output is digested when it is made. An input was the output of an earlier operation, so its
-digest is known already, see `cellrepro.trace.remembered_digests`. What is written past PyTorch, as
-by NumPy into memory that both share, is not seen.
+Outputs are digested when they are made, inputs when they are read, so that a write past PyTorch,
+as by NumPy into memory that both share, is a difference of the next operation's inputs.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import torch
 
 from cellrepro.trace.float64_reference import Reference
 from cellrepro.trace.observer import Call
+from cellrepro.trace.operation_digests import Digested, OperationDigests
 from cellrepro.trace.random_draws import Draw, DrawLog
-from cellrepro.trace.remembered_digests import Digested, RememberedDigests
 from cellrepro.trace.replay_plan import ReplayPlan, inputs_of, is_plain, leaves_of, plan_of
 from cellrepro.trace.watches import Watch
 
@@ -83,7 +82,7 @@ class OperationLedger(DrawLog):
         The operations, by their index, whose outputs are copied into `outputs`.
     across_devices : bool
         Whether the digests are compared with those of another device: see
-        `cellrepro.trace.remembered_digests.RememberedDigests`.
+        `cellrepro.trace.operation_digests.OperationDigests`.
 
     Attributes
     ----------
@@ -109,7 +108,7 @@ class OperationLedger(DrawLog):
         self._norms = norms
         self._reference = reference
         self._wanted = wanted
-        self._digests = RememberedDigests(across_devices=across_devices)
+        self._digests = OperationDigests(across_devices=across_devices)
 
     def observe(self, call: Call) -> object:
         """Run one operation and write it down."""
@@ -123,7 +122,7 @@ class OperationLedger(DrawLog):
         if (plan.written or plan.replayable) and not resizes:
             values = plan.outputs(call.args, call.kwargs, returned)
             if plan.written:
-                self._digests.forget(values)
+                self._digests.mark_written(values)
             outputs = self._digests.of(values, computed=True)
         else:  # what is only viewed was digested before
             values = leaves_of(returned)

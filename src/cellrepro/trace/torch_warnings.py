@@ -29,6 +29,9 @@ class WarningLog:
 
     def __init__(self) -> None:
         self.phase = "start"
+        self.uncompiled: tuple[
+            str, ...
+        ] = ()  # what torch.compile made, and what was observed is not
         self._observer: Observer | None = None
         self._records: dict[tuple, WarningRecord] = {}
 
@@ -62,6 +65,7 @@ class WarningLog:
                 yield
             finally:
                 self._observer = None
+                self.uncompiled = observer.uncompiled
 
     def _collect(
         self, message: Any, category: type, filename: str, lineno: int, *args: Any, **kwargs: Any
@@ -138,6 +142,11 @@ def determinism_warnings(
     tuple of NondeterministicOperation
         Those that PyTorch warned of, each with its place in the network and in the code.
 
+    Warns
+    -----
+    UserWarning
+        If the step calls what ``torch.compile`` made: it ran uncompiled.
+
     Examples
     --------
     >>> import torch
@@ -147,10 +156,13 @@ def determinism_warnings(
     [('put_', 'aten.put_.default', 'forward', 1)]
     """
     from cellrepro.trace.observer import check_step
+    from cellrepro.trace.operation_audit import ran_uncompiled
 
     check_step(step)
     log = WarningLog()
     # cuBLAS without its workspace setting is one of the things PyTorch warns of: not refused here.
     with mode_in_force("warn", device="cpu"), log.listening(), log.observing(model):
         step()
+    if log.uncompiled:
+        warnings.warn(ran_uncompiled(log.uncompiled), stacklevel=2)
     return about_determinism(log.records())

@@ -66,5 +66,5 @@ def _linspace(start: float, end: float, steps: int, **options: Any) -> torch.Ten
     step = (float(end) - float(start)) / max(1, steps - 1)
     upward = places * step + float(start)
     downward = float(end) - (steps - 1 - places) * step
-    values = torch.where(places < steps // 2, upward, downward)
+    values = torch.where(places < max(1, steps // 2), upward, downward)
     return values.to(dtype).to(options.get("device"))

@@ -55,7 +55,7 @@ def _native_layer_norm_backward(
     )
 
 
-@FORMS.of("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "miopen_batch_norm")
+@FORMS.of("native_batch_norm", "_native_batch_norm_legit")
 def _native_batch_norm(
     a: torch.Tensor,
     weight: torch.Tensor | None,

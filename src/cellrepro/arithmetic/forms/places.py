@@ -21,11 +21,45 @@ def _index_put(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> torch.Tensor:
-    if not accumulate or not a.dtype.is_floating_point:
+    if not accumulate:
+        result = torch.ops.aten.index_put.default(a, indices, values, False)
+        _refuse_if_ambiguous(torch.ops.aten.index.Tensor(result, indices), values)
+        return result
+    if not a.dtype.is_floating_point:
         return torch.ops.aten.index_put.default(a, indices, values, accumulate)
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
     places = torch.ops.aten.index.Tensor(numbered, indices)
     return _added_at(a, places, values.expand(places.shape))
+
+
+@FORMS.of("scatter")
+def _scatter(
+    a: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *, reduce: str | None = None
+) -> torch.Tensor:
+    if reduce is not None:
+        raise NoPortableForm("has a portable form without reduce only")
+    result = torch.scatter(a, dim, index, source)
+    if isinstance(source, torch.Tensor) and index.dim():
+        used = source[tuple(slice(length) for length in index.shape)]
+        _refuse_if_ambiguous(result.gather(dim, index), used)
+    return result
+
+
+@FORMS.of("index_copy")
+def _index_copy(
+    a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
+) -> torch.Tensor:
+    result = torch.index_copy(a, dim, index, source)
+    if a.dim():
+        _refuse_if_ambiguous(result.index_select(dim, index), source)
+    return result
+
+
+def _refuse_if_ambiguous(read_back: torch.Tensor, written: torch.Tensor) -> None:
+    """Refuse where one place was given several numbers: which of them stays depends on threads."""
+    written = written.expand(read_back.shape)
+    if not torch.equal(read_back.nan_to_num(), written.nan_to_num()):
+        raise NoPortableForm("writes different numbers into one place, in the order of threads")
 
 
 @FORMS.of("index_add")
@@ -41,6 +75,8 @@ def _index_add(
 def _scatter_add(
     a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
 ) -> torch.Tensor:
+    if not a.dim():
+        raise NoPortableForm("has a portable form for tensors with axes only")
     used = source[tuple(slice(length) for length in index.shape)]
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
     others = numbered[tuple(slice(length) for length in index.shape)]

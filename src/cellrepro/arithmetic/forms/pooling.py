@@ -24,6 +24,8 @@ def _avg_pool2d(
     divisor_override: int | None = None,
 ) -> torch.Tensor:
     check_float32("avg_pool2d", a)
+    if a.dim() != 4:
+        raise NoPortableForm("has a portable form for (N, C, Y, X) only: add the first axis")
     if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
         raise NoPortableForm("has a portable form for whole windows only")
     pooling = _pooling(kernel_size, stride, padding)

@@ -28,6 +28,8 @@ def _rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
 
 @FORMS.of("div")
 def _div(a: Any, b: Any, *, rounding_mode: str | None = None) -> torch.Tensor:
+    if rounding_mode is not None and not torch.result_type(a, b).is_floating_point:
+        return torch.div(a, b, rounding_mode=rounding_mode)  # of whole numbers
     if rounding_mode == "floor" and torch.result_type(a, b).is_floating_point:
         raise NoPortableForm("has a portable form for rounding_mode='trunc', and got 'floor'")
     if not isinstance(b, torch.Tensor) or b.dim() == 0:

@@ -88,6 +88,8 @@ class SegmentationAuditDocument:
         With which it was watched.
     depends_on_batch : bool
         Whether the batch size changes the result.
+    uncompiled : sequence of str
+        What ``torch.compile`` made: only its uncompiled form was audited.
     """
 
     ops: Sequence[Mapping[str, object]]
@@ -104,6 +106,7 @@ class SegmentationAuditDocument:
     mode: Mode
     profile: str
     depends_on_batch: bool
+    uncompiled: Sequence[str]
 
 
 def training_audit_answer(audit: TrainingAudit) -> Answer[TrainingAuditDocument]:
@@ -154,6 +157,7 @@ def segmentation_audit_answer(audit: SegmentationAudit) -> Answer[SegmentationAu
         mode=audit.spec.mode,
         profile=audit.spec.profile,
         depends_on_batch=audit.depends_on_batch,
+        uncompiled=audit.operations.uncompiled,
     )
     lines = [
         f"{operation.op} of {operation.module or 'no module'}, "

@@ -1,13 +1,13 @@
-"""Digests of what operations are given and compute, remembered while the memory is unchanged.
+"""Digests of what operations are given and compute, each made anew from the memory as it is.
 
-A tensor that one operation computes is an input of others. Its digest is remembered by the memory
-it lies in, as long as that memory lives and no operation wrote into it.
+None is remembered: memory may be that of a NumPy array, of another process or of a file, which is
+written into without an operation of PyTorch. What nobody has written is known, and not digested.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -19,8 +19,6 @@ from cellrepro.bits.tensor_digests import memory_digest, tensor_digest
 from cellrepro.torch_internals import hidden_from_modes
 from cellrepro.trace.replay_plan import is_plain
 
-MOST_REMEMBERED = 4096  # storages, before those that are gone are forgotten
-_SMALL = 1 << 14  # bytes, up to which a digest is cheaper than remembering it
 _MOST_KINDS = 4096
 
 # Types whose text is their value; of other things it may hold an address.
@@ -55,22 +53,6 @@ class Digested(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Storage:
-    """A storage whose digests are remembered.
-
-    Attributes
-    ----------
-    alive : StorageWeakRef
-        While it is referred to, no other storage has its number.
-    digests : dict of hashable to bytes
-        Of stretches of it, by first byte and length, or by all that makes a view.
-    """
-
-    alive: StorageWeakRef
-    digests: dict[Hashable, bytes] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class _Unwritten:
     """A storage of which ``n_bytes`` have not been written yet."""
 
@@ -78,8 +60,8 @@ class _Unwritten:
     n_bytes: int
 
 
-class RememberedDigests:
-    """Digests of the values of one step, each made once while its memory is unchanged.
+class OperationDigests:
+    """Digests of the values of one step.
 
     Parameters
     ----------
@@ -90,11 +72,10 @@ class RememberedDigests:
 
     def __init__(self, *, across_devices: bool = False) -> None:
         self._across_devices = across_devices
-        self._storages: dict[int, _Storage] = {}  # by the number of the storage
-        self._unwritten: dict[int, _Unwritten] = {}  # likewise
+        self._unwritten: dict[int, _Unwritten] = {}  # by the number of the storage
 
-    def forget(self, values: Iterable[object]) -> None:
-        """Forget the digests of memory that an operation wrote into.
+    def mark_written(self, values: Iterable[object]) -> None:
+        """Remember that an operation wrote into memory.
 
         Parameters
         ----------
@@ -103,7 +84,6 @@ class RememberedDigests:
         """
         for value in filter(is_plain, values):
             number = value.untyped_storage()._cdata
-            self._storages.pop(number, None)
             unwritten = self._unwritten.pop(number, None)
             if unwritten is not None and unwritten.n_bytes > value.nbytes:
                 n_left = unwritten.n_bytes - value.nbytes
@@ -164,7 +144,7 @@ class RememberedDigests:
             if self._unwritten and not computed and self._is_unwritten(value):
                 parts.append(b"unwritten")
             elif not value.is_meta:
-                parts.append(self._content(value, is_dense))
+                parts.append(self._digest(value, is_dense))
         row = b";".join(parts)
         if all_of_processor:
             digest = xxhash.xxh3_128_hexdigest(row)
@@ -175,42 +155,14 @@ class RememberedDigests:
     def _is_unwritten(self, tensor: torch.Tensor) -> bool:
         return is_plain(tensor) and tensor.untyped_storage()._cdata in self._unwritten
 
-    def _content(self, tensor: torch.Tensor, dense: bool) -> bytes:
-        """Digest of the memory of a tensor, or of its values where there are gaps in it."""
-        if not (dense or is_plain(tensor)):  # in parts, which have no size together
-            return self._digest(tensor, dense)
-        n_bytes = tensor.nbytes
-        if n_bytes <= _SMALL:
-            return self._digest(tensor, dense)
-        storage = tensor.untyped_storage()
-        view: tuple[Hashable, ...] = (tensor.data_ptr() - storage.data_ptr(), n_bytes)
-        if not dense:
-            view += tensor.shape, tensor.stride(), tensor.dtype, tensor.is_neg(), tensor.is_conj()
-        digests = self._remembered(storage).digests
-        if view not in digests:
-            digests[view] = self._digest(tensor, dense)
-        return digests[view]
-
     def _digest(self, tensor: torch.Tensor, dense: bool) -> bytes:
+        """Digest of the memory of a tensor, or of its values where there are gaps in it."""
         if dense:
             return memory_digest(tensor.data_ptr(), tensor.nbytes)
         if is_plain(tensor) and self._across_devices:
             with torch.no_grad(), hidden_from_modes():
                 tensor = tensor.cpu()
         return tensor_digest(tensor).encode()
-
-    def _remembered(self, storage: torch.UntypedStorage) -> _Storage:
-        """What is remembered of a storage; where there are many, those that are gone go first."""
-        remembered = self._storages.get(storage._cdata)
-        if remembered is None:
-            if len(self._storages) >= MOST_REMEMBERED:
-                self._storages = {
-                    number: other
-                    for number, other in self._storages.items()
-                    if not other.alive.expired()
-                }
-            remembered = self._storages[storage._cdata] = _Storage(StorageWeakRef(storage))
-        return remembered
 
 
 @dataclass(frozen=True, slots=True)

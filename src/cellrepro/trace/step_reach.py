@@ -1,0 +1,196 @@
+"""What a training step reaches: every object that its code names, and that these hold.
+
+Without running it: through functions, closures, partial functions, methods, containers and
+attributes. What it reaches in another way is found while it runs, among the objects that lived
+before it: see `cellrepro.trace.check_repeatable`.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import sysconfig
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from types import (
+    BuiltinMethodType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+_MOST_OBJECTS = 20_000  # of which the nearest are looked at
+_MOST_ITEMS = 2_000  # of a container
+_ENDS = (str, bytes, bytearray, int, float, complex, range, np.ndarray, np.generic, ModuleType)
+_WITH_A_STATE_OF_THEIR_OWN = (  # which replaces what they hold, when it is loaded
+    torch.optim.Optimizer,
+    torch.optim.lr_scheduler.LRScheduler,
+    torch.amp.GradScaler,
+)
+_CONTAINERS = (list, tuple, set, frozenset)
+_STANDARD = sysconfig.get_paths()["stdlib"]
+_LIBRARIES = tuple(str(Path(file).parent) for file in (torch.__file__, np.__file__))
+
+
+class Reached(NamedTuple):
+    """An object that a step reaches, and how it is called there.
+
+    Attributes
+    ----------
+    name : str
+        Of the variable, attribute or key.
+    holder : str
+        Of what holds it; empty if the step itself names it.
+    value : object
+    depth : int
+        How many objects hold it one in the other.
+    """
+
+    name: str
+    holder: str
+    value: Any
+    depth: int
+
+    def __str__(self) -> str:
+        return f"`{self.name}` of `{self.holder}`" if self.holder else f"`{self.name}`"
+
+
+def reached_by(step: Callable[[], Any]) -> Iterator[Reached]:
+    """Every object that a step reaches, the nearest first, each once."""
+    seen = {id(step)}
+    waiting = deque([Reached("", "", step, 0)])
+    for _ in range(_MOST_OBJECTS):
+        if not waiting:
+            return
+        one = waiting.popleft()
+        yield one
+        for name, value in _held_by(one.value):
+            if value is None or id(value) in seen or isinstance(value, _ENDS):
+                continue
+            seen.add(id(value))
+            if name:
+                waiting.append(Reached(name, one.name, value, one.depth + 1))
+            else:  # such as a method's function
+                waiting.append(Reached(one.name, one.holder, value, one.depth))
+
+
+def _held_by(value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object names or holds, by name; empty names where it has none of its own."""
+    if isinstance(value, _WITH_A_STATE_OF_THEIR_OWN):
+        return
+    if isinstance(value, FunctionType):
+        yield from _named_in(value)
+    elif isinstance(value, MethodType):
+        yield "", value.__self__
+        yield "", value.__func__
+    elif isinstance(value, BuiltinMethodType | MethodWrapperType):  # of a generator, `__next__`
+        yield "", value.__self__
+    elif isinstance(value, functools.partial):
+        for part in (value.func, *value.args):
+            yield "", part
+        yield from value.keywords.items()
+    elif isinstance(value, dict):
+        yield from ((str(key), item) for key, item in islice(list(value.items()), _MOST_ITEMS))
+    elif isinstance(value, _CONTAINERS):
+        yield from (("", item) for item in islice(value, _MOST_ITEMS))
+    elif isinstance(value, type):
+        if not _is_of_a_library(value):
+            yield from _attributes(value)
+    elif isinstance(value, staticmethod | classmethod):
+        yield "", value.__func__
+    elif isinstance(value, property):
+        yield "", value.fget
+    elif inspect.isgenerator(value) and value.gi_frame is not None:
+        yield from value.gi_frame.f_locals.items()
+    else:
+        yield from _attributes(value)
+        for kind in type(value).__mro__:
+            if not _is_of_a_library(kind):  # its methods and what they name
+                yield from (("", one) for one in vars(kind).values() if _is_code(one))
+                slots = vars(kind).get("__slots__", ())
+                for name in (slots,) if isinstance(slots, str) else slots:
+                    if (member := vars(kind).get(name)) is not None:
+                        yield from _slot(member, name, value)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except (AttributeError, TypeError):
+        return
+    yield from list(held.items())
+
+
+def _slot(member: Any, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    try:
+        yield name, member.__get__(value)
+    except AttributeError:  # nothing was put there yet
+        return
+
+
+def _is_code(value: Any) -> bool:
+    return isinstance(value, FunctionType | staticmethod | classmethod | property)
+
+
+def _is_of_a_library(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy", "typing", "abc")
+
+
+def _named_in(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function names: of its closure, its defaults, and the variables of its module."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # of what is not there yet
+            continue
+    yield from (("", value) for value in function.__defaults__ or ())
+    yield from (function.__kwdefaults__ or {}).items()
+    yield from vars(function).items()  # what it wraps
+    if _is_library_code(function.__code__.co_filename):
+        return
+    names = set(_names(function.__code__))
+    for name in sorted(names & function.__globals__.keys()):
+        value = function.__globals__[name]
+        if isinstance(value, ModuleType):
+            held = vars(value)
+            yield from ((inner, held[inner]) for inner in sorted(names & held.keys()))
+        else:
+            yield name, value
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The global names in a function's code and in that of the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+@functools.cache
+def _is_library_code(file: str) -> bool:
+    if file.startswith(_LIBRARIES) or file.startswith("<frozen"):
+        return True
+    return file.startswith(_STANDARD) and "-packages" not in file
+
+
+def alive() -> list[Any]:
+    """The networks and optimizers of this process, also those that no name leads to."""
+    kinds = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+    objects = gc.get_objects()
+    found = {kind for kind in set(map(type, objects)) if issubclass(kind, kinds)}
+    return [one for one in objects if type(one) in found]
+
+
+def parameters_of(item: Any) -> Iterator[torch.Tensor]:
+    """The tensors that an optimizer, or what stands for one, updates."""
+    groups = getattr(item, "param_groups", ())
+    yield from chain.from_iterable(group["params"] for group in groups)
