@@ -53,6 +53,23 @@ def _wrapped_line(line: str, width: int) -> str:
     return "\n".join(lines) + line[len(content) :]
 
 
+LONGEST_WORD = 120
+"""Letters that a sentence gives to what a file of someone else says."""
+
+
+def short(text: str, most: int = LONGEST_WORD) -> str:
+    r"""A text of someone else's as a sentence has it: `visible`, in one line, of bounded length.
+
+    >>> short("cells"), short("a\nb"), short(1000 * "a", 12)
+    ('cells', 'a\\nb', 'aaaaaaaa… (1000 letters)')
+    """
+    if len(text) <= most and text.isprintable():
+        return text
+    kept = text if len(text) <= most else text[: most - 4]
+    line = visible(kept).replace("\n", "\\n").replace("\t", "\\t")
+    return line if len(text) <= most else f"{line}… ({len(text)} letters)"
+
+
 def _is_hidden(letter: str) -> bool:
     is_layout = letter in "\n\t"
     return not is_layout and unicodedata.category(letter) in {"Cc", "Cf", "Cs", "Zl", "Zp"}

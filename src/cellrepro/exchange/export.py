@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.asked import defaults
+from cellrepro.asked.sent_spec import refused_elsewhere
 from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
@@ -194,8 +195,9 @@ class _Gathering:
             n_checkpoints += any(name.startswith(_CHECKPOINTS) for name in names)
             n_without_weights += WEIGHTS in names and not weights
             yield from self._of_repeat(repeat, weights=weights)
-        for key in self._specs:
+        for key, spec in self._specs.items():
             yield from self._sealed_folder(f"runs/{key}", [SPEC])
+            self.notes += refused_elsewhere(spec)
         if n_without_weights:
             self.notes.append(
                 f"the weights of {amount(n_without_weights, 'repeat')} are not in it; with "

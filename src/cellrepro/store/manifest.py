@@ -56,6 +56,18 @@ def stays_inside(name: str) -> str:
     return name
 
 
+def is_on_another_computer(path: str) -> bool:
+    r"""Whether a path names another computer, ``\\server\share``, which looking would log in to.
+
+    What a file that came from someone else records is no reason for that.
+
+    Parameters
+    ----------
+    path : str
+    """
+    return path.replace("\\", "/").startswith("//")
+
+
 Inside = Annotated[str, AfterValidator(stays_inside)]
 """A name or relative path. Stores come from others, too, and paths are made of what they say."""
 
