@@ -35,6 +35,7 @@ from cellrepro.show.report.summary import (
     Chapter,
     JudgedSpecDocument,
     Summary,
+    damaged_repeats,
     group_documents,
     run_documents,
     summarise,
@@ -138,14 +139,22 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
     Raises
     ------
     BadInput
-        If the store holds no finished run, or one of its files is missing or damaged; or the page
-        cannot be written there.
+        If the store holds no finished run that is as it was stored, or the page cannot be written
+        there. Damaged repeats are left out and named on the page.
     """
     store = store if isinstance(store, Store) else Store(store)
     target = _target(store.root / "report" if html is None else Path(html))
-    summary = summarise(store)
     receipts = section_receipts.receipts_section(store)
-    page = _page(summary, receipts, runs_folder(target, store))
+    try:
+        summary = summarise(store, {})
+        page = _page(summary, receipts, runs_folder(target, store))
+    except BadInput:
+        # A file that has the digest of its manifest can still be another one than this says of it.
+        damaged = damaged_repeats(store)
+        if not damaged:
+            raise
+        summary = summarise(store, damaged)
+        page = _page(summary, receipts, runs_folder(target, store))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, page)
