@@ -98,11 +98,8 @@ def same_question(store: Store, first: Repeat) -> list[Repeat]:
     list of Repeat
     """
     question = _question(first.spec)
-    repeats = [
-        repeat
-        for repeat in with_objects(store.readable_runs())
-        if _question(repeat.spec) == question
-    ]
+    stored = with_objects(store.readable_runs())
+    repeats = [repeat for repeat in stored if _question(repeat.spec) == question]
     return sorted(repeats, key=lambda repeat: repeat.manifest.key != first.manifest.key)
 
 

@@ -102,7 +102,7 @@ class Repeat:
 
     @functools.cached_property
     def why_unreadable(self) -> str | None:
-        """Why its manifest is none that this version reads, or that of another repeat; else None."""
+        """Why its manifest cannot be read, or is that of another repeat; None where all is well."""
         try:
             name = self.name
         except BadInput as error:
