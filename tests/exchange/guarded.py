@@ -16,6 +16,8 @@ _ONE_PATH = {"os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "os
 _TWO_PATHS = {"os.rename", "os.link", "os.symlink"}
 _PROCESSES = {"os.exec", "os.posix_spawn", "os.system", "os.spawn", "os.startfile", "pty.spawn"}
 _SOCKETS = {"socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"}
+_OF_LIBRARIES = ("/sbin/ldconfig", "-p")
+"""What Python's ctypes starts when a library is imported that looks for another."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 did = []
@@ -35,11 +37,14 @@ def _watch(event, arguments):
             did.append(f"wrote {path!r}")
     elif event == "subprocess.Popen":
         _, words, _, environment = arguments
-        if not any(_OWN_CHILD in str(word) for word in words):
+        is_own = any(_OWN_CHILD in str(word) for word in words)
+        if not is_own and tuple(words) != _OF_LIBRARIES:
             did.append(f"started {words!r}")
         sent = {name for name, value in (environment or {}).items() if "PWNED" in str(value)}
         if sent:
             did.append(f"started a child with the sent {sorted(sent)}")
+    elif event == "socket.bind" and arguments[1][1] == 0:
+        pass  # to no port: a library asks on import whether there is IPv6
     elif event in _PROCESSES or event in _SOCKETS:
         did.append(f"{event} {arguments!r}"[:300])
     elif event in _ONE_PATH and not _is_allowed(arguments[0]):

@@ -222,6 +222,8 @@ class _Gathering:
                     f"{path} is not there, so that {repeat.name} is not whole; copy the store "
                     "again, or export without --weights where these never came"
                 )
+            else:
+                self.notes.append(f"{name} of {repeat.name} is not in it: it is not in the store")
         yield from self._sealed_folder(folder, [MANIFEST])
 
     def _sealed_folder(self, folder: str, names: Iterable[str]) -> Iterator[Outgoing]:
