@@ -54,6 +54,7 @@ def _watch(event, arguments):
 
 
 def main():
+    import matplotlib.font_manager  # noqa: F401  # whose cache a first import makes
     from typer.testing import CliRunner
 
     import cellrepro.cli.main  # noqa: F401  # which registers all commands

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib as mpl
 import pytest
 import typer
 
@@ -138,7 +139,8 @@ def test_nothing_runs_or_leaves(sent):
     """No process but the lab's own child, without what was sent; no socket; no write elsewhere."""
     work = sent.root / "work"
     work.mkdir()
-    home = {name: str(sent.root) for name in ("HOME", "TMPDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME")}
+    home = {name: str(sent.root) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
+    home["MPLCONFIGDIR"] = mpl.get_cachedir()  # else it looks for fonts, by a program
     asked = [*commands(sent)]
     done = subprocess.run(
         [sys.executable, "-B", GUARD, sent.root],
