@@ -17,7 +17,8 @@ from cellrepro.show.figures.agreement import map_heading
 from cellrepro.show.report.build import write_report
 from cellrepro.show.tables.masks import comparison_sentence
 from cellrepro.store.store import Store
-from stores import NOTHING, add_run, some_manifest, squares, three
+from cellrepro.words import visible
+from stores import NOTHING, add_run, some_manifest, some_spec, squares, three
 
 # A range whose ends read alike; nothing of something; one of what several are.
 CARELESS = re.compile(
@@ -97,3 +98,13 @@ def test_on_windows_commands_keep_their_backslashes_and_are_said_for_powershell(
     assert words[:2] == [r"C:\py\python.exe", r"C:\my files\segment.py"]
     assert label == "python.exe segment.py"
     assert "`$env:NEVER_SET='b c'; python ...`" in refusal
+
+
+def test_a_strangers_text_is_bounded():
+    """A terminal shows what a sentence needs of a name of 100,000 letters."""
+    name = "m" * 100_000
+    assert len(some_spec(model=name, data=name, profile=name).label) < 1000
+    shown = visible(f"first\n{name}\nlast")
+    assert len(shown) < 6000
+    assert shown.startswith("first\n")
+    assert shown.endswith("… (100000 letters)\nlast")

@@ -41,13 +41,12 @@ def damaged(request, small_store, tmp_path):
 
 
 def test_damage_is_no_verdict(damaged, small_store, invoke, no_child):
-    """`compare`, `report`, and a command whose repeats are all stored end with 2 and the file."""
+    """`compare`, and a command whose repeats are all stored end with 2 and the file."""
     root, path = damaged
     store = ("--store", root)
     asked = ("--epochs=4", "--images-per-epoch=16", "--learning-rate=0.01", "--repeats=2")
     commands = {
         "compare": ("compare", small_store.key, small_store.key, *store, "--json"),
-        "report": ("report", *store, "--json"),
         "train": ("train", small_store.data, *asked, *store, "--json"),
     }
     for name, command in commands.items():
@@ -55,6 +54,15 @@ def test_damage_is_no_verdict(damaged, small_store, invoke, no_child):
         assert (answer.code, answer.out) == (2, ""), name
         assert f"{path} is damaged" in answer.err, name
         assert "copy the store again" in answer.err, name
+
+
+def test_damage_is_left_out_of_the_report(damaged, invoke):
+    """The page is about the other repeat, and names the one that is not on it, and the file."""
+    root, path = damaged
+    answer = invoke("report", "--store", root, "--json")
+    (run,) = answer.json["runs"]
+    assert run["repeats"] == [0]
+    assert f"{path} is damaged" in (root / "report" / "index.html").read_text(encoding="utf-8")
 
 
 def test_damage_is_listed(damaged, invoke):

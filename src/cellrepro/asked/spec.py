@@ -35,6 +35,7 @@ from cellrepro.determinism.modes import check_mode, check_switches
 from cellrepro.determinism.profiles import device_kind
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput
+from cellrepro.words import short
 from cellrepro.wrong_fields import wrong_fields
 
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
@@ -207,9 +208,9 @@ class Spec(Hyperparameters):
         unsaid = self._not_in_label()
         return ", ".join(
             [
-                f"{self.task} {self.data}, {self.model}",
+                f"{self.task} {short(self.data)}, {short(self.model)}",
                 setting_in_words("seed", self.seed),
-                self.profile,
+                short(self.profile),
                 self.mode_in_words,
                 *(
                     setting_in_words(name, values[name])

@@ -160,9 +160,8 @@ def _pairs_along(axis: str, repeat: Repeat, store: Store) -> list[Pair]:
     """Pairs of the run of a repeat with whatever is stored of the same images."""
     run = store.find_run(repeat.spec.key)
     pairs: dict[tuple[str, str], Pair] = {}
-    for candidate in store.runs():
-        same_task = candidate.spec.task == run.spec.task
-        if not same_task or candidate.spec.data_digest != run.spec.data_digest:
+    for candidate in store.readable_runs(data_digest=run.spec.data_digest):
+        if candidate.spec.task != run.spec.task:
             continue
         two_runs = {run.key: run, candidate.key: candidate}  # one, where both are the same
         spread = measure_spread(two_runs.values(), axes=[axis]).axis(axis)

@@ -65,7 +65,9 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
     verdict = combine([verdict_over(masks.values()), *_verdict_on_weights(a, b, weights)])
     spread_notes: list[str] = []
     if verdict == Verdict.DIFFERENT and store is not None and _same_images(a, b):
-        spread = decide_between(a, b, store.runs(), results=masks)
+        spread = decide_between(
+            a, b, store.readable_runs(data_digest=a.spec.data_digest), results=masks
+        )
         if spread.within:
             verdict = Verdict.WITHIN_SPREAD
         spread_notes.append(f"beside seeds: {spread.sentence()}")

@@ -50,6 +50,30 @@ INTERRUPTED_CODE = 130  # as shells report Ctrl-C
 _SHORT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 
+_REMEDIES = {
+    errno.ENOENT: "check the spelling of the path, and whether the file is still there",
+    errno.EACCES: "ask for permission to read and write there, or name a path of your own",
+    errno.EPERM: "ask for permission to read and write there, or name a path of your own",
+    errno.EROFS: "nothing can be written there: name a path on another disk",
+    errno.EISDIR: "a folder is there, and a file was expected: name another path",
+    errno.ENOTDIR: "a file is there, and a folder was expected: name another path",
+    errno.EEXIST: "something is there already, and nothing is overwritten: name another path",
+    errno.ENAMETOOLONG: "name a shorter path",
+    errno.EMFILE: "too many files are open: end other programs, or raise the limit (ulimit -n)",
+    errno.ENOMEM: "end other programs, or use a machine with more memory",
+    errno.ENOSPC: "make room on that disk, or name a path on another one",
+    errno.EDQUOT: "make room on that disk, or name a path on another one",
+    errno.EIO: "the disk does not answer: look whether it is connected and whole",
+    errno.ESTALE: "the network's disk does not answer: connect it again",
+}
+
+
+def _remedy(error: OSError) -> str:
+    """What to do about an error of the system that no verb has foreseen."""
+    usual = "look whether the path is there and can be read and written, and try again"
+    return usual if error.errno is None else _REMEDIES.get(error.errno, usual)
+
+
 def code_for(differs: bool) -> int:
     """Give the exit code of an answer: `DIFFERS` or 0."""
     return DIFFERS if differs else 0
@@ -161,7 +185,7 @@ def verb(
                 raise  # whoever read our output has enough; typer ends quietly
             except OSError as error:  # a path that the system refuses, or a full disk
                 kind = NotPossibleHere if error.errno in _SHORT_OF_ROOM else BadInput
-                code = complain(f"{error}; name a different path or make room", kind.exit_code)
+                code = complain(f"{error}; {_remedy(error)}", kind.exit_code)
             except MemoryError as error:
                 code = complain(f"memory is short: {error}", NotPossibleHere.exit_code)
             except KeyboardInterrupt:

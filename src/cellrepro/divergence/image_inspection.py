@@ -22,6 +22,7 @@ from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child, Event
 from cellrepro.progress import progress
 from cellrepro.run.plan import Request
+from cellrepro.run.plan_inputs import refuse_unreadable_network
 from cellrepro.same.metrics import compare_masks
 from cellrepro.same.operation_divergence import first_divergence
 from cellrepro.same.operation_round_off import judge_round_off
@@ -160,6 +161,7 @@ class ImageInspection(Inspection):
             raise CannotInspect(f"the store does not keep {image} of {repeat.name}")
         try:
             source = started_from(repeat, self.store)
+            refuse_unreadable_network(source)
         except BadInput as error:
             raise CannotInspect(str(error)) from error
         if source.path is None and repeat.spec.seed is None:

@@ -27,10 +27,12 @@ from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
 from cellrepro.model.weight_sources import started_from
 from cellrepro.run.plan import Request
+from cellrepro.run.plan_inputs import refuse_unreadable_network
 from cellrepro.run.training_recorder import CHECKPOINTS
 from cellrepro.same.operation_divergence import first_divergence
 from cellrepro.same.operation_round_off import judge_round_off
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place, read_rows
+from cellrepro.store.manifest import is_on_another_computer
 from cellrepro.store.store import Repeat
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
@@ -232,13 +234,21 @@ class StepInspection(Inspection):
                 f"nothing of {repeat.name} was seeded (mode off), so that its steps cannot be "
                 "carried out again; mode fast seeds, and --keep-checkpoints keeps the generators"
             )
-        folder = Path(repeat.manifest.data.path if self.data is None else self.data)
+        recorded = repeat.manifest.data.path
+        if self.data is None and is_on_another_computer(recorded):
+            raise CannotInspect(
+                f"the images of {repeat.name} were on another computer; name their folder with "
+                "--data"
+            )
+        folder = Path(recorded if self.data is None else self.data)
         if not folder.is_dir() or folder_digest(folder) != repeat.spec.data_digest:
             raise CannotInspect(
                 f"{folder} does not hold the images of {repeat.name}; name their folder with --data"
             )
         try:
-            return Request(repeat.spec, folder.resolve(), started_from(repeat, self.store))
+            source = started_from(repeat, self.store)
+            refuse_unreadable_network(source)
+            return Request(repeat.spec, folder.resolve(), source)
         except BadInput as error:
             raise CannotInspect(str(error)) from error
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.asked import defaults
+from cellrepro.asked.sent_spec import refused_elsewhere
 from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
@@ -193,8 +194,9 @@ class _Gathering:
             n_checkpoints += any(name.startswith(_CHECKPOINTS) for name in names)
             n_without_weights += WEIGHTS in names and not weights
             yield from self._of_repeat(repeat, weights=weights)
-        for key in self._specs:
+        for key, spec in self._specs.items():
             yield from self._sealed_folder(f"runs/{key}", [SPEC])
+            self.notes += refused_elsewhere(spec)
         if n_without_weights:
             self.notes.append(
                 f"the weights of {amount(n_without_weights, 'repeat')} are not in it; with "
@@ -219,6 +221,8 @@ class _Gathering:
                     f"{path} is not there, so that {repeat.name} is not whole; copy the store "
                     "again, or export without --weights where these never came"
                 )
+            else:
+                self.notes.append(f"{name} of {repeat.name} is not in it: it is not in the store")
         yield from self._sealed_folder(folder, [MANIFEST])
 
     def _sealed_folder(self, folder: str, names: Iterable[str]) -> Iterator[Outgoing]:

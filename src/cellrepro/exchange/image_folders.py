@@ -7,6 +7,7 @@ from pathlib import Path
 from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
+from cellrepro.store.manifest import is_on_another_computer
 from cellrepro.store.store import Store
 
 INPUTS = "inputs"
@@ -115,15 +116,3 @@ def holds_images_of(spec: Spec, folder: Path) -> bool:
     except (BadInput, OSError, ValueError):  # a name that no system takes, among others
         return False
     return digest == spec.data_digest
-
-
-def is_on_another_computer(path: str) -> bool:
-    r"""Whether a path names another computer, ``\\server\share``, which looking would log in to.
-
-    What a file that came from someone else records is no reason for that.
-
-    Parameters
-    ----------
-    path : str
-    """
-    return path.replace("\\", "/").startswith("//")

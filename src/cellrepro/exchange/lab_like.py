@@ -102,7 +102,8 @@ def _note_what_stays_different(passport: Passport) -> None:
 def _interpreter(version: str | None) -> str | None:
     """A Python of the passport's version; none takes the one that runs this."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    wanted = ".".join((version or here).split(".")[:2])
+    numbers = re.match(r"[0-9]+\.[0-9]+(?![0-9])", version or here)
+    wanted = here if numbers is None else numbers[0]
     if wanted == here:
         return None
     found = shutil.which(f"python{wanted}")

@@ -10,7 +10,7 @@ import numpy as np
 from cellrepro.bits.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.file_checks import check_masks
-from cellrepro.exchange.passport import Passport, passport_of
+from cellrepro.exchange.passport import RESULT, Passport, passport_of
 from cellrepro.exchange.problem import Problem
 from cellrepro.images.decoding import decode_labels, read_bytes
 from cellrepro.same.labels import canonical
@@ -54,6 +54,15 @@ def contradictions(passport: Passport, repeat: Repeat, *, where: str) -> Iterato
         if not named:  # too many to name each
             expects = {name: one for name, one in expects.items() if not name.startswith(group)}
     wrong = [name for name in {**expects, **says} if says.get(name) != expects.get(name)]
+    if not wrong:  # all that is read is right; then what only people and other programs read
+        says = dict(_leaves(passport.attestation.statement.predicate))
+        expects = dict(_leaves(expected.attestation.statement.predicate))
+        is_renamed = len(says) == len(expects)
+        wrong = [
+            name
+            for name in expects
+            if (name in says or is_renamed) and says.get(name) != expects[name]
+        ]
     for name in wrong[:_MOST_SAID]:
         said = _in_words(says.get(name))
         expected_value = _in_words(expects.get(name))
@@ -79,6 +88,24 @@ def _said_by(passport: Passport) -> Mapping[str, object]:
         "vacuity": passport.vacuous,
         "start": passport.started,
     }
+
+
+def _leaves(value: object, place: str = "") -> Iterator[tuple[str, object]]:
+    """Each value in a document, by its place; without the verdict over all repeats.
+
+    Later versions may say more, or less, so that only what both say can be compared.
+    """
+    if isinstance(value, dict):
+        if value.get("name") == RESULT:
+            return
+        for name, one in value.items():
+            yield from _leaves(one, f"{place}.{name}" if place else name)
+    elif isinstance(value, list | tuple):
+        for index, one in enumerate(value):
+            name = one.get("name", index) if isinstance(one, dict) else index
+            yield from _leaves(one, f"{place}.{name}")
+    else:
+        yield place, value
 
 
 def _in_words(value: object) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.asked import defaults
+from cellrepro.asked.sent_spec import refused_elsewhere
 from cellrepro.errors import CellreproError
 from cellrepro.exchange.bundle import ENDING, Bundle, bundle_to_hand_on
 from cellrepro.exchange.kept_passports import keep_passports, passports_of
@@ -114,6 +115,9 @@ def export_passports(
     selection = select_repeats(opened_store, references, where=where)
     for note in selection.notes:
         print_note(note)
+    for spec in {repeat.spec.key: repeat.spec for repeat in selection.repeats}.values():
+        for note in refused_elsewhere(spec):
+            print_note(note)
     for repeat in selection.repeats:
         repeat.refuse_damage()
     bundle = passports_of(selection.repeats, store=opened_store, signer=signer)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.asked import defaults
+from cellrepro.asked.sent_spec import refuse_strange_variables
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import Bundle, read_bundle
 from cellrepro.exchange.kept_passports import keep_passports, kept_bundle
@@ -81,7 +82,8 @@ def import_passports(file: str | Path, *, store: str | Path = defaults.STORE) ->
     Raises
     ------
     BadInput
-        If the file is no such file or holds no passport of a run, a passport contradicts the run
+        If the file is no such file or holds no passport of a run, a passport sets variables that
+        only a reader may set, one contradicts the run
         of its name that the store holds, or a receipt is of a passport that is neither in the file
         nor in the store. Nothing is written then.
     """
@@ -93,6 +95,8 @@ def import_passports(file: str | Path, *, store: str | Path = defaults.STORE) ->
             f"{path} holds no passport of a run, so a store has nothing to keep of it; `cellrepro "
             f"verify {path}` holds the network's file beside it to what is attested"
         )
+    for passport in bundle.passports:
+        refuse_strange_variables(passport.spec, whose=passport.name)
     n_runs_here = sum(_is_of_stored_run(passport, target, path) for passport in bundle.passports)
     before = {
         receipt.attestation.digest

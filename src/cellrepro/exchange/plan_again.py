@@ -6,18 +6,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cellrepro.asked.sent_spec import refuse_strange_variables
 from cellrepro.asked.spec import Spec
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.given import Given
-from cellrepro.exchange.image_folders import find_images, find_network, is_on_another_computer
+from cellrepro.exchange.image_folders import find_images, find_network
+from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.weight_sources import ModelSource, find_model
+from cellrepro.process.cellpose_versions import refuse_not_made
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
 from cellrepro.run.plan import Plan
-from cellrepro.run.plan_inputs import PlanInputs
+from cellrepro.run.plan_inputs import PlanInputs, refuse_unreadable_network
 from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.run.wrapped_function import plan_function
 from cellrepro.run.wrapped_program import plan_program
+from cellrepro.store.manifest import is_on_another_computer
 from cellrepro.store.store import Store
 from cellrepro.words import joined, short_digest
 
@@ -76,7 +80,7 @@ def plan_again(recorded: Recorded, given: Given, store: Store) -> Plan:
         case "segment":
             plan = plan_segmentation(_segmentation_options(spec, data, given, store), inputs=inputs)
         case "wrap":
-            plan = _plan_wrapped(recorded, data, given, store)
+            plan = _plan_wrapped(spec, data, given, store, inputs)
     named = plan.spec.model_copy(update={"data": spec.data, "model": spec.model})
     plan = replace(plan, request=replace(plan.request, spec=named))
     _refuse_other_spec(recorded, plan, given)
@@ -130,14 +134,15 @@ def _segmentation_options(
     )
 
 
-def _plan_wrapped(recorded: Recorded, data: Path, given: Given, store: Store) -> Plan:
+def _plan_wrapped(spec: Spec, data: Path, given: Given, store: Store, inputs: PlanInputs) -> Plan:
     """A program or function is only run when its reader names it himself."""
-    spec = recorded.spec
     profile = given.profile or spec.profile
     options = WrapOptions(data, mode=spec.mode, seed=spec.seed, profile=profile, store=store.root)
     first, *others = given.command
     is_function = not others and "{image}" not in first
-    return plan_function(options, first) if is_function else plan_program(options, given.command)
+    if is_function:
+        return plan_function(options, first, inputs=inputs)
+    return plan_program(options, given.command, inputs=inputs)
 
 
 # -- images and networks -------------------------------------------------------------------
@@ -192,6 +197,12 @@ class _RecordedInputs(PlanInputs):
                 f"--model is {self._given.model}, and {self._recorded.name} started from "
                 f"{spec.model}, which is known by its name: leave it out"
             )
+        if Path(spec.model).name != spec.model:  # a sender names no file of the reader's
+            raise BadInput(
+                f"{self._recorded.name} says that it started from {spec.model!r} and gives no "
+                f"digest; expected {joined([*ENCODERS])}, or a name of Cellpose's: ask its sender "
+                "for the file as it was exported"
+            )
         return super().model(spec.model, store, version)
 
     def profile(self, name: str | Path) -> Profile:
@@ -211,6 +222,7 @@ def _network(recorded: Recorded, given: Given, store: Store) -> ModelSource:
                 f"{given.model} is not the network that {recorded.name} started from: its SHA-256 "
                 f"begins with {str(source.digest)[:12]}, expected {str(spec.model_digest)[:12]}"
             )
+        refuse_unreadable_network(source)
         return replace(source, label=spec.model)
     sent = find_network(spec, store)
     places = [spec.model, recorded.model_path, None if sent is None else str(sent)]
@@ -220,6 +232,7 @@ def _network(recorded: Recorded, given: Given, store: Store) -> ModelSource:
         with suppress(BadInput, OSError):
             source = find_model(place, store)
             if source.digest == spec.model_digest:
+                refuse_unreadable_network(source)
                 return replace(source, label=spec.model)
     raise BadInput(
         f"the network {spec.model} that {recorded.name} started from is not here; expected a file "
@@ -242,10 +255,14 @@ def refuse_at_once(recorded: Recorded, given: Given) -> None:
     Raises
     ------
     BadInput
-        If a program is not named by the reader, or one is named that is not needed.
+        If a program is not named by the reader, or one is named that is not needed; if its profile
+        sets variables that only a reader may set.
     NotPossibleHere
-        If the run went on from a checkpoint.
+        If the run went on from a checkpoint, or an environment would have to be made first.
     """
+    if given.profile is None:
+        refuse_strange_variables(recorded.spec, whose=recorded.name)
+    refuse_not_made(recorded.spec.cellpose)
     if recorded.spec.continued_from is not None:
         raise NotPossibleHere(
             f"{recorded.name} went on from the checkpoint of {recorded.spec.continued_from} with "

@@ -347,7 +347,8 @@ def _verdict_by_pixels(
     verdict = combine([comparison.verdict, Verdict.DIFFERENT])
     if verdict != Verdict.DIFFERENT:
         return verdict
-    spread = decide_between(repeats.original, repeats.again, store.runs(), results=comparison.masks)
+    runs = store.readable_runs(data_digest=repeats.original.spec.data_digest)
+    spread = decide_between(repeats.original, repeats.again, runs, results=comparison.masks)
     return Verdict.WITHIN_SPREAD if spread.within else verdict
 
 

@@ -74,7 +74,7 @@ def select_repeats(
             repeats = repeats_meant(reference, store)
         found |= {repeat.name: repeat for repeat in repeats}
     if not references:
-        found = {repeat.name: repeat for run in store.runs() for repeat in run.repeats}
+        found = {repeat.name: repeat for run in store.readable_runs() for repeat in run.repeats}
     chosen = _with_values(store, found, where or {})
     if not chosen:
         raise BadInput(
@@ -150,7 +150,7 @@ def _with_values(
     if not wanted:
         return list(repeats.values())
     chosen = []
-    for run in store.runs():
+    for run in store.readable_runs():
         for machine, by_index in run.machines.items():
             named = [repeat for repeat in by_index.values() if repeat.name in repeats]
             if named and has_values(run, machine, wanted):

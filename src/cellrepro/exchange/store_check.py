@@ -25,7 +25,9 @@ from cellrepro.exchange.image_folders import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import PASSPORTS, kept_bundle, names_of_kept
 from cellrepro.exchange.passport_check import contradictions
 from cellrepro.exchange.problem import Contents, Move, Problem, PutAside, Restore, Write
+from cellrepro.exchange.signed.keys import read_allowed_signers
 from cellrepro.exchange.store_repair import ASIDE, Repair, carry_out
+from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.images.folder import folder_digest
 from cellrepro.progress import progress
 from cellrepro.results import Result, Row
@@ -292,6 +294,7 @@ def _wrong_passports(root: Path, check: _Check) -> Iterator[Problem]:
     store = Store(root)
     damaged = {problem.where for problem in check.problems}
     damaged_repeats = {"/".join(where.split("/")[:4]) for where in damaged}
+    allowed = read_allowed_signers()
     for name in names_of_kept(store):
         where = f"{PASSPORTS}/{name}{ENDING}"
         try:
@@ -301,6 +304,11 @@ def _wrong_passports(root: Path, check: _Check) -> Iterator[Problem]:
             yield Problem("damaged", str(error), where, remedy)
             continue
         check.n_files += 1
+        for passport in bundle.passports:
+            receipts = bundle.receipts_of(passport)
+            yield from VerifiedRepeat.of(passport, receipts, allowed, is_here=True).bad_signatures(
+                where
+            )
         folder = root / "runs" / name
         is_whole = f"runs/{name}" not in damaged_repeats
         if folder.is_dir() and is_whole and f"runs/{folder.parents[1].name}/{SPEC}" not in damaged:

@@ -6,6 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cellrepro.asked.sent_spec import (
+    refuse_strange_variables,
+    strange_variables,
+    variables_in_words,
+)
 from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import Bundle, bundle_of
@@ -124,6 +129,7 @@ def check_runs(repeats: Sequence[Repeat], checking: Checking) -> TargetFindings:
     look = Look(checking.store.root, Contents())
     specs = dict(_specs(repeats, look, findings))
     for spec in specs.values():
+        findings.notes += _not_computed_again(spec)
         _check_images_of(spec, look, checking, findings)
     quiet = checking.quiet or len(repeats) < _FEW_REPEATS
     with progress(len(repeats), "repeats verified", quiet=quiet) as bar:
@@ -259,10 +265,16 @@ def check_bundle(bundle: Bundle, checking: Checking, *, where: str) -> TargetFin
     Returns
     -------
     TargetFindings
+
+    Raises
+    ------
+    BadInput
+        If a passport would have a replay started with more than variables of numbers.
     """
     store = checking.store
     stored = {}
     for passport in bundle.passports:
+        refuse_strange_variables(passport.spec, whose=passport.name)
         repeat = store.repeat(passport.key, passport.machine, passport.repeat)
         if repeat is not None:
             stored[passport.name] = repeat
@@ -349,9 +361,20 @@ def check_whole_store(store: Store, checking: Checking) -> TargetFindings:
         n_repeats=check.n_repeats,
     )
     for run in store.runs():
+        findings.notes += _not_computed_again(run.spec)
         for repeat in run.repeats:
             _check_repeat_of_store(repeat, run, checking, findings)
     return findings
+
+
+def _not_computed_again(spec: Spec) -> Iterator[str]:
+    """Say of a stored run, which anybody may have made, that it sets more than numbers."""
+    strange = strange_variables(spec)
+    if strange:
+        yield (
+            f"the profile of run {spec.key} sets {variables_in_words(strange)}, which can run "
+            "commands: it is not computed again unless they have the same values in the shell"
+        )
 
 
 def _check_repeat_of_store(

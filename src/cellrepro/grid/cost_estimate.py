@@ -55,7 +55,8 @@ def _scaled(similar: Repeat, plan: Plan, n_repeats: int) -> Estimate:
     seconds = sum(spent * growth.get(part, 1.0) for part, spent in similar.manifest.seconds.items())
     n_bytes = 0.0
     for name in similar.manifest.files:
-        size = (similar.folder / name).stat().st_size
+        path = similar.folder / name
+        size = path.stat().st_size if path.is_file() else 0  # of a run that was sent, not all came
         n_bytes += size * training if name.startswith(f"{CHECKPOINTS}/") else size
     return Estimate(
         seconds=round(seconds * n_repeats, 1),

@@ -6,9 +6,13 @@ import ast
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput, CellreproError
@@ -225,13 +229,29 @@ def _ending_of(error_name: str, sentence: str) -> CellreproError:
 
 @contextmanager
 def _without_slow_imports() -> Iterator[None]:
-    """Let what is imported in the block do without some modules that take seconds."""
-    skipped = set(_SLOW_IMPORTS) - sys.modules.keys()
-    for name in skipped:
-        # To Python a module that is none cannot be imported; its type says otherwise.
-        sys.modules[name] = None  # type: ignore[assignment]  # see above
+    """Let what this thread imports in the block do without some modules that take seconds."""
+    finder = _NotInThisThread(frozenset(_SLOW_IMPORTS), threading.get_ident())
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        for name in skipped:
-            del sys.modules[name]
+        sys.meta_path.remove(finder)
+
+
+@dataclass(frozen=True)
+class _NotInThisThread(MetaPathFinder):
+    """Finds nothing, and says for one thread of some modules that they are not there.
+
+    Other threads of the process may import them at the same time, so ``sys.modules`` stays as it
+    is.
+    """
+
+    names: frozenset[str]
+    thread: int
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
+        """Refuse a module as if it were not installed."""
+        if fullname in self.names and threading.get_ident() == self.thread:
+            raise ModuleNotFoundError(f"{fullname} is left out here", name=fullname)

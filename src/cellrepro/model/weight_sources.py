@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from cellrepro.bits.digests import file_digest
 from cellrepro.bits.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput
+from cellrepro.store.manifest import is_on_another_computer
 from cellrepro.store.unchanged import digest_once
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ def started_from(repeat: Repeat, store: Store) -> ModelSource:
     """
     spec = repeat.spec
     for reference in filter(None, (spec.model, repeat.manifest.model.path)):
+        if is_on_another_computer(reference):
+            continue
         with suppress(BadInput):
             source = find_model(reference, store)
             if source.digest == spec.model_digest:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import os
+import re
+import reprlib
 import shutil
 import subprocess
 import sys
@@ -61,7 +63,33 @@ _UNREACHABLE = ("connect", "dns error", "timed out", "network", "request failed"
 
 def is_installed(version: str | None) -> bool:
     """Whether this environment has that version of Cellpose; none stands for its own."""
-    return version is None or metadata.version("cellpose") == version
+    try:
+        return version is None or metadata.version("cellpose") == version
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def refuse_not_made(version: str | None) -> None:
+    """Refuse a version that a stored run names and that was never asked for here.
+
+    What is installed for it is the reader's to decide.
+
+    Raises
+    ------
+    BadInput
+        If it is no version.
+    NotPossibleHere
+        If its environment was not made yet.
+    """
+    if version is None:
+        return
+    _refuse_no_version(version)
+    if not is_installed(version) and not (_folder(version, _preferred()) / LOCK).exists():
+        raise NotPossibleHere(
+            f"the run was segmented with Cellpose {version}, which is not here, and nothing is "
+            "installed because a run names it; make its environment yourself, by segmenting any "
+            f"folder of images: `cellrepro segment FOLDER --cellpose {version}`"
+        )
 
 
 @dataclass(frozen=True)
@@ -96,10 +124,8 @@ def python_of(version: str) -> PythonOfVersion:
     NotPossibleHere
         If there is no uv, or no package registry can be reached.
     """
-    # Nearly the same versions: only what must change with Cellpose does.
-    preferred = [f"{name}=={number.partition('+')[0]}" for name, number in distributions().items()]
-    digest = value_digest([version, sys.version, *_NEEDED, *preferred])
-    folder = _cache() / f"cellpose-{version}-{digest[:8]}"
+    preferred = _preferred()
+    folder = _folder(version, preferred)
     with locked(folder, wait=True):
         if not (folder / LOCK).exists():
             sys.stderr.write(f"note: making an environment for Cellpose {version}, once\n")
@@ -115,6 +141,27 @@ def python_of(version: str) -> PythonOfVersion:
     else:
         executable = environment / "bin" / "python"
     return PythonOfVersion(str(executable), {"PYTHONPATH": str(source)})
+
+
+def _refuse_no_version(version: str) -> None:
+    """Refuse what an installer would take for anything else than one version of one package."""
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)+[0-9A-Za-z]{0,20}", version) is None:
+        raise BadInput(
+            f"{reprlib.repr(version)} is no version of Cellpose; expected digits with dots, 4.0.9 "
+            "for example"
+        )
+
+
+def _preferred() -> list[str]:
+    """Nearly the same versions as here: only what must change with Cellpose does."""
+    return [f"{name}=={number.partition('+')[0]}" for name, number in distributions().items()]
+
+
+def _folder(version: str, preferred: list[str]) -> Path:
+    """Where the environment of a version is, or will be."""
+    _refuse_no_version(version)
+    digest = value_digest([version, sys.version, *_NEEDED, *preferred])
+    return _cache() / f"cellpose-{version}-{digest[:8]}"
 
 
 def _cache() -> Path:

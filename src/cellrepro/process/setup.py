@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
+from cellrepro.asked.sent_spec import refuse_strange_variables
+from cellrepro.asked.spec import Spec
 from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.process_start import startup_variables
 from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import seed_everything
-from cellrepro.process.cellpose_versions import is_installed, python_of
-
-if TYPE_CHECKING:
-    from cellrepro.asked.spec import Spec
+from cellrepro.errors import NotPossibleHere
+from cellrepro.process.cellpose_versions import is_installed, python_of, refuse_not_made
+from cellrepro.wrong_fields import wrong_fields
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,39 @@ class Setup:
     cellpose: str | None = None
 
     @classmethod
-    def of(cls, spec: Spec, device: str | None = None) -> Setup:
-        """That of a spec, on ``device`` where there are several of its kind."""
+    def of(cls, spec: Spec, device: str | None = None, *, asked_here: bool = False) -> Setup:
+        """That of a spec, on ``device`` where there are several of its kind.
+
+        Parameters
+        ----------
+        spec : Spec
+        device : str, optional
+        asked_here : bool
+            Whether the reader asked for it just now, with a profile of his own. What is stored may
+            have come from anybody: it sets variables of numbers alone, and installs nothing.
+
+        Raises
+        ------
+        BadInput
+            If a stored spec sets other variables.
+        NotPossibleHere
+            If this version knows no such profile, or an environment would have to be made first.
+        """
+        if not asked_here:
+            refuse_strange_variables(spec, whose=f"run {spec.key}")
+            refuse_not_made(spec.cellpose)
         settings = dict(spec.profile_settings)
         if device is not None:
             settings["device"] = device
+        try:
+            profile = Profile(**settings)
+        except ValidationError as error:
+            raise NotPossibleHere(
+                f"the profile of run {spec.key} is none that this version of cellrepro knows "
+                f"({wrong_fields(error)}); use the version that made the run"
+            ) from error
         return cls(
-            profile=Profile(**settings),
+            profile=profile,
             mode=spec.mode,
             seed=spec.seed,
             loose=spec.loose,

@@ -64,6 +64,9 @@ class Request:
         Which of several of the profile's kind; by default the first.
     goal : Goal, optional
         A training then ends before its epochs are over, once it finds cells.
+    asked_here : bool
+        Whether the reader asked for it just now; else it is the spec of a stored run, which anybody
+        may have made.
     """
 
     spec: Spec
@@ -71,11 +74,16 @@ class Request:
     model: ModelSource
     device: str | None = None
     goal: Goal | None = None
+    asked_here: bool = False
 
     @property
     def setup(self) -> Setup:
         """For `cellrepro.process.calling.in_child`."""
-        return Setup.of(self.spec, device=self.device)
+        return self.setup_on(self.device)
+
+    def setup_on(self, device: str | None) -> Setup:
+        """The same on another device of the profile's kind."""
+        return Setup.of(self.spec, device=device, asked_here=self.asked_here)
 
     def build(self, device: torch.device, staged: Path) -> InitialNetwork:
         """Make the network to begin with.

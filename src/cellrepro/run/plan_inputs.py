@@ -143,8 +143,24 @@ def _model(reference: str, store: Store, version: str | None) -> ModelSource:
         return ModelSource(reference, PRETRAINED)
     if source.architecture in ENCODERS:
         refuse_own_network(source.architecture, version)
-    elif source.path is not None:
-        # PyTorch's loader meets no file that was not taken apart before: below 2.10 it is not safe
-        # with a file that was made to do harm (CVE-2026-24747).
-        open_file(source.path)
+    else:
+        refuse_unreadable_network(source)
     return source
+
+
+def refuse_unreadable_network(source: ModelSource) -> None:
+    """Take a weights file apart before PyTorch's loader meets it.
+
+    Below PyTorch 2.10 that is not safe with a file that was made to do harm (CVE-2026-24747).
+
+    Parameters
+    ----------
+    source : ModelSource
+
+    Raises
+    ------
+    BadInput
+        If its file holds no network, or is damaged.
+    """
+    if source.path is not None:
+        open_file(source.path)

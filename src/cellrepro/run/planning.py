@@ -173,7 +173,7 @@ class Basis:
 
     def plan(self, spec: Spec) -> Plan:
         """The plan of a spec that was made over it."""
-        request = Request(spec, self.data, self.model, self.profile.device)
+        request = Request(spec, self.data, self.model, device=self.profile.device, asked_here=True)
         replaced = self.profile.replaced(request.setup.variables())
         return Plan(
             request=request,

@@ -19,7 +19,6 @@ from cellrepro.determinism import seeds
 from cellrepro.errors import NotPossibleHere
 from cellrepro.process.calling import Children, in_child
 from cellrepro.process.child import Child, Event
-from cellrepro.process.setup import Setup
 from cellrepro.run.inputs import read_images, training_loop
 from cellrepro.run.plan import Request
 from cellrepro.run.rank_team import RankTeam, in_touch
@@ -90,7 +89,7 @@ class _Followers:
             rank: threads.submit(
                 in_child,
                 partial(follow, request=self._request, rank=rank, meeting=self._meeting),
-                Setup.of(self._request.spec, device=_device_of(rank, self._device)),
+                self._request.setup_on(_device_of(rank, self._device)),
                 label=f"rank {rank}",
                 on_event=partial(self._on_event, rank=rank),
                 children=children,

@@ -349,7 +349,7 @@ def train_until_found(
 
 def _found_before(plan: Plan, goal: Goal) -> Repeat | None:
     """What this machine has stored of a training for the same goal; none if there is nothing."""
-    for run in plan.store.runs():
+    for run in plan.store.readable_runs(data_digest=plan.spec.data_digest):
         if run.spec.model_copy(update={"epochs": plan.spec.epochs}).key != plan.spec.key:
             continue
         repeat = plan.store.repeat(run.spec.key, plan.machine, 0)

@@ -117,7 +117,13 @@ def _checked(masks: np.ndarray, image: LabelledImage, segmenter: str) -> np.ndar
     return labels
 
 
-def plan_wrapped(options: WrapOptions, model: ModelSource, program: tuple[str, ...]) -> Plan:
+def plan_wrapped(
+    options: WrapOptions,
+    model: ModelSource,
+    program: tuple[str, ...],
+    *,
+    inputs: PlanInputs | None = None,
+) -> Plan:
     """Plan runs of another segmenter.
 
     Parameters
@@ -127,6 +133,8 @@ def plan_wrapped(options: WrapOptions, model: ModelSource, program: tuple[str, .
         What segments, by the digest of its content.
     program : tuple of str
         What the spec says of it: a command's words as given, or a function.
+    inputs : PlanInputs, optional
+        What was read for other plans already.
 
     Returns
     -------
@@ -139,7 +147,7 @@ def plan_wrapped(options: WrapOptions, model: ModelSource, program: tuple[str, .
         If the folder cannot be read, or an option cannot be used.
     """
     axes = axes_of("wrap", None)
-    basis = read_basis(options, PlanInputs(), axes=axes, model=model)
+    basis = read_basis(options, inputs or PlanInputs(), axes=axes, model=model)
     spec = make_spec(
         task="wrap",
         **basis.of_spec(),

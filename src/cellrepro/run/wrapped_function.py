@@ -21,13 +21,14 @@ from cellrepro.process.endings import ended_with
 from cellrepro.run.imported_files import ScriptContent
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan
+from cellrepro.run.plan_inputs import PlanInputs
 from cellrepro.run.wrapped import WrappedRequest, plan_wrapped
 
 T = TypeVar("T")
 _WHOLE_UP_TO = 2**53  # above it numbers with a point miss whole ones
 
 
-def plan_function(options: WrapOptions, function: str) -> Plan:
+def plan_function(options: WrapOptions, function: str, *, inputs: PlanInputs | None = None) -> Plan:
     """Check all that a wrapped function needs and name its spec; the function is not imported.
 
     Parameters
@@ -35,6 +36,8 @@ def plan_function(options: WrapOptions, function: str) -> Plan:
     options : WrapOptions
     function : str
         ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION``; see `cellrepro.wrap_python`.
+    inputs : PlanInputs, optional
+        What was read for other plans already.
 
     Raises
     ------
@@ -43,12 +46,13 @@ def plan_function(options: WrapOptions, function: str) -> Plan:
     """
     content = ScriptContent.of(_file_of(function))
     source = ModelSource(function.rpartition("/")[2], "function", digest=content.digest())
-    plan = plan_wrapped(options, source, (function,))
+    plan = plan_wrapped(options, source, (function,), inputs=inputs)
     request = FunctionRequest(
         spec=plan.request.spec,
         data=plan.request.data,
         model=plan.request.model,
         device=plan.request.device,
+        asked_here=plan.request.asked_here,
     )
     return replace(plan, request=request)
 

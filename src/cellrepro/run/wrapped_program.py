@@ -25,6 +25,7 @@ from cellrepro.process.process_trees import end_tree, ended_with_us
 from cellrepro.run.imported_files import ScriptContent
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan
+from cellrepro.run.plan_inputs import PlanInputs
 from cellrepro.run.wrapped import WrappedRequest, plan_wrapped
 from cellrepro.words import words_of
 
@@ -41,7 +42,11 @@ _SEED_VARIABLES = ("CELLREPRO_SEED", "PYTHONHASHSEED")
 
 
 def plan_program(
-    options: WrapOptions, command: Sequence[str] | str, *, timeout: float | None = None
+    options: WrapOptions,
+    command: Sequence[str] | str,
+    *,
+    timeout: float | None = None,
+    inputs: PlanInputs | None = None,
 ) -> Plan:
     """Check all that a wrapped program needs and name its spec.
 
@@ -52,6 +57,8 @@ def plan_program(
         The program and its words, or one line as for a shell; see `cellrepro.wrap`.
     timeout : float, optional
         Seconds that an image may take.
+    inputs : PlanInputs, optional
+        What was read for other plans already.
 
     Raises
     ------
@@ -73,12 +80,13 @@ def plan_program(
     # The words name the program, the files that they name and what these import its content.
     contents = {word: ScriptContent.of(path).as_json() for word, path in files.items()}
     source = ModelSource(_label_of(words), "program", digest=value_digest([words, contents]))
-    plan = plan_wrapped(options, source, words)
+    plan = plan_wrapped(options, source, words, inputs=inputs)
     request = ProgramRequest(
         spec=plan.request.spec,
         data=plan.request.data,
         model=plan.request.model,
         device=plan.request.device,
+        asked_here=plan.request.asked_here,
         words=(str(Path(program).absolute()), *_with_absolute_paths(words[1:], files)),
         timeout=timeout,
     )

@@ -78,7 +78,7 @@ def inference_rates(runs: Iterable[Run]) -> list[SegmentationSpeed]:
     Parameters
     ----------
     runs : iterable of Run
-        Others than those that only segmented are left out.
+        Others than those that only segmented are left out, and those without times of all images.
 
     Returns
     -------
@@ -92,9 +92,19 @@ def inference_rates(runs: Iterable[Run]) -> list[SegmentationSpeed]:
         for repeats in run.machines.values()
     ]
     names = Names(repeat for repeats in groups for repeat in repeats)
-    speeds = [_speed(repeats, names) for repeats in groups]
+    speeds = [_speed(repeats, names) for repeats in groups if _is_timed(repeats)]
     return sorted(
         speeds, key=lambda speed: (speed.setting, speed.edge, speed.images, speed.batch_size)
+    )
+
+
+def _is_timed(repeats: Sequence[Repeat]) -> bool:
+    """Whether each image took some time in each repeat; a manifest can say otherwise."""
+    images = repeats[0].manifest.masks.keys()
+    return bool(images) and all(
+        repeat.manifest.masks.keys() == images
+        and all(mask.seconds > 0 for mask in repeat.manifest.masks.values())
+        for repeat in repeats
     )
 
 

@@ -82,7 +82,7 @@ def telling_pair(store: Store, data: str | Path) -> TellingPair:
         If fewer than two repeats over the folder found objects.
     """
     digest = folder_digest(data, to_train=False)
-    repeats = [repeat for repeat in with_objects(store.runs()) if repeat.spec.data_digest == digest]
+    repeats = with_objects(store.readable_runs(data_digest=digest))
     if len(repeats) < 2:
         raise BadInput(
             f"the store {store.root} holds fewer than two runs over {data} that found objects; "

@@ -34,9 +34,7 @@ def trained_on(store: Store, data: str | Path) -> list[Run]:
     list of Run
     """
     digest = folder_digest(data)
-    return [
-        run for run in store.runs() if run.spec.task == "train" and run.spec.data_digest == digest
-    ]
+    return [run for run in store.readable_runs(data_digest=digest) if run.spec.task == "train"]
 
 
 def with_objects(runs: Iterable[Run]) -> list[Repeat]:
@@ -100,9 +98,8 @@ def same_question(store: Store, first: Repeat) -> list[Repeat]:
     list of Repeat
     """
     question = _question(first.spec)
-    repeats = [
-        repeat for repeat in with_objects(store.runs()) if _question(repeat.spec) == question
-    ]
+    stored = with_objects(store.readable_runs())
+    repeats = [repeat for repeat in stored if _question(repeat.spec) == question]
     return sorted(repeats, key=lambda repeat: repeat.manifest.key != first.manifest.key)
 
 

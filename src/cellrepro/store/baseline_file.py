@@ -18,7 +18,7 @@ import psutil
 
 from cellrepro.bits.digests import array_digest
 from cellrepro.bits.nested_values import each_once
-from cellrepro.errors import BadInput, no_such_file, whole_number
+from cellrepro.errors import BadInput, NotPossibleHere, no_such_file, whole_number
 from cellrepro.store.whole_files import whole_file
 
 _RECORD = "baseline.json"
@@ -54,14 +54,26 @@ class BaselineFile:
         ------
         BadInput
             If the file is damaged.
+        NotPossibleHere
+            If memory is short.
         """
         expected = self.record["images"][image]
         try:
             with zipfile.ZipFile(self.path) as archive:
-                most_bytes = psutil.virtual_memory().available // 4
-                content = _content(archive, f"masks/{image}.npy", most_bytes=most_bytes)
+                name = f"masks/{image}.npy"
+                n_bytes = archive.getinfo(name).file_size
+                free = psutil.virtual_memory().available
+                if n_bytes > free // 4:  # read, and made canonical numbers of four bytes
+                    raise NotPossibleHere(
+                        f"the masks of {image} in {self.path} take {n_bytes / 1e9:.1f} GB, and "
+                        f"{free / 1e9:.1f} GB of memory are free, of which a quarter may be used: "
+                        "end other programs, or check on a machine with more memory"
+                    )
+                content = _content(archive, name, most_bytes=n_bytes)
             masks = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
             masks = masks.astype(np.uint32, casting="safe")
+        except NotPossibleHere:
+            raise
         except Exception as error:  # of a damaged archive nearly any
             raise _damaged(self.path, error) from error
         if array_digest(masks) != expected["digest"]:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from cellrepro.asked.spec import Digest
 from cellrepro.bits.digests import value_digest
@@ -56,6 +56,18 @@ def stays_inside(name: str) -> str:
     return name
 
 
+def is_on_another_computer(path: str) -> bool:
+    r"""Whether a path names another computer, ``\\server\share``, which looking would log in to.
+
+    What a file that came from someone else records is no reason for that.
+
+    Parameters
+    ----------
+    path : str
+    """
+    return path.replace("\\", "/").startswith("//")
+
+
 Inside = Annotated[str, AfterValidator(stays_inside)]
 """A name or relative path. Stores come from others, too, and paths are made of what they say."""
 
@@ -81,6 +93,25 @@ def _a_while(seconds: dict[str, float]) -> dict[str, float]:
     if not 0 <= total < _MOST_SECONDS:  # nor NaN
         raise ValueError(f"{total} seconds in all")
     return seconds
+
+
+def _a_numeric_class(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what is no name with the digest of each probe."""
+    name, probes = value.get("name"), value.get("probes")
+    is_of_texts = isinstance(probes, dict) and all(isinstance(p, str) for p in probes.values())
+    if not isinstance(name, str) or not is_of_texts:
+        raise ValueError("no name with the digest of each probe")
+    return value
+
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+"""A number of things, which is never negative."""
+Seconds = Annotated[float, Field(ge=0, lt=_MOST_SECONDS)]
+"""A time that something took."""
+
+
+Score = Annotated[float, Field(ge=0, le=1)]
+"""An average precision."""
 
 
 class _Record(BaseModel):
@@ -123,9 +154,9 @@ class DataRecord(_Record):
     """SHA-256 over all images and masks of the folder."""
     files: dict[Inside, str]
     """SHA-256 of each file, by name."""
-    n_train: int
+    n_train: Count
     """Training images."""
-    n_test: int
+    n_test: Count
     """Test images."""
     segmented: str
     """``test``, or ``train`` when the folder holds no test images."""
@@ -145,7 +176,7 @@ class ModelRecord(_Record):
 
     architecture: str
     """``tiny``, ``vit-l`` …"""
-    n_parameters: int
+    n_parameters: Count
     """Numbers in all its tensors."""
     dtype: str
     """Of the weights: ``float32``, ``bfloat16``."""
@@ -158,13 +189,13 @@ class ModelRecord(_Record):
 class Look(_Record):
     """What a network found when its training was looked at."""
 
-    epochs: int
+    epochs: Count
     """Epochs done."""
-    seconds: float
+    seconds: Seconds
     """Since the training began."""
-    train: float | None
+    train: Score | None
     """Mean AP at IoU 0.5 of training images; none without one."""
-    test: float | None
+    test: Score | None
     """The same of test images with a truth; none without one."""
 
 
@@ -173,11 +204,11 @@ class UntilRecord(_Record):
 
     score: float
     """AP at IoU 0.5 that training images and test images were to reach."""
-    seconds: float
+    seconds: Seconds
     """Time after which it was to end in any case."""
     ended: Literal["score", "time", "epochs"]
     """Why it ended: the score was reached, or the time or the epochs were over."""
-    taken: float
+    taken: Seconds
     """Seconds that it took, those of the looks among them."""
     looks: list[Look]
     """The earliest first."""
@@ -192,18 +223,29 @@ class TrainingRecord(_Record):
     """Mean of each epoch."""
     test_losses: list[float | None]
     """None where Cellpose's schedule evaluates nothing."""
-    n_steps: int
+    n_steps: Count
     """Optimizer steps done, in all epochs."""
-    n_removed: int
+    n_removed: Count
     """Training images with fewer masks than Cellpose's minimum."""
-    resumed_at: list[int] = Field(default_factory=list)
+    resumed_at: list[Count] = Field(default_factory=list)
     """Epochs done when a process took over."""
     continued_from: str | None = None
     """The finished repeat that it goes beyond."""
-    ap50_after: dict[int, float] = Field(default_factory=dict)
+    ap50_after: dict[Count, Score] = Field(default_factory=dict)
     """Mean AP at IoU 0.5 had it ended after so many epochs; of kept checkpoints with a truth."""
     until: UntilRecord | None = None
     """How a training ended whose number of epochs was not given."""
+
+    @model_validator(mode="after")
+    def _of_one_length(self) -> TrainingRecord:
+        curves = (self.learning_rates, self.train_losses, self.test_losses)
+        lengths = [len(curve) for curve in curves]
+        if len(set(lengths)) > 1:
+            raise ValueError(
+                f"{lengths} learning rates, training losses and test losses, expected one of each "
+                "for every epoch"
+            )
+        return self
 
 
 class WeightsRecord(_Record):
@@ -211,7 +253,7 @@ class WeightsRecord(_Record):
 
     digest: str
     """SHA-256 of the file."""
-    n_changed: int
+    n_changed: Count
     """Parameters (scalars) whose bits differ from the start."""
 
 
@@ -230,13 +272,13 @@ class MaskRecord(_Record):
     """SHA-256 of the labels as numbered by Cellpose."""
     canonical_digest: str
     """SHA-256 of the labels numbered in raster order: equal for equal outlines."""
-    n_objects: int
+    n_objects: Count
     """Cells."""
-    seconds: float
+    seconds: Seconds
     """Time that Cellpose's `eval` took."""
-    ap50: float | None = None
+    ap50: Score | None = None
     """Average precision against the ground truth, at IoU 0.5; None without a truth."""
-    n_true: int | None = None
+    n_true: Count | None = None
     """Objects of the ground truth; None without one."""
 
 
@@ -249,11 +291,11 @@ class WarningRecord(_Record):
     """Its class in Python."""
     file: str
     """In which it was given."""
-    line: int
+    line: Count
     """Of that file."""
     phase: str
     """Of the repeat: ``train``, ``segment`` …"""
-    count: int
+    count: Count
     """How often it was given."""
     place: Site | None = None
     """The operation that it was of; only mode ``warn`` watches operations."""
@@ -266,7 +308,7 @@ class ResultSummary(BaseModel):
     """Number of this format; from 3 on ``SHA256SUMS`` lies beside it."""
     key: str
     """Of the spec."""
-    repeat: int
+    repeat: Count
     """Its number, from 0."""
     vacuous: list[str]
     """Why equality with another repeat would prove nothing."""
@@ -290,8 +332,8 @@ class ResultSummary(BaseModel):
     def switches_that_moved(self) -> list[str]:
         """What was not held to the end though it was asked for, a sentence each."""
         return [
-            f"the switch {name} moved from {self.switches[name]} to {value} during repeat "
-            f"{self.repeat}, so what was asked for did not hold to its end"
+            f"the switch {name} moved from {self.switches.get(name, 'its start')} to {value} "
+            f"during repeat {self.repeat}, so what was asked for did not hold to its end"
             for name, value in self.moved.items()
         ]
 
@@ -305,7 +347,7 @@ class Manifest(_Record, ResultSummary):
     """Date and time, ISO 8601, UTC."""
     seconds: Annotated[dict[str, float], AfterValidator(_a_while)]
     """Time that each phase took: ``import``, ``data``, ``model``, ``train``, ``segment``."""
-    peak_memory: dict[str, int | None]
+    peak_memory: dict[str, Count | None]
     """Bytes: of the process, and of PyTorch on the GPU."""
     host: dict[str, Any]
     """As `cellrepro.store.this_machine.host` gives it."""
@@ -317,13 +359,13 @@ class Manifest(_Record, ResultSummary):
     """Versions of driver, runtime and cuDNN as installed, also where the processor computed."""
     device: str
     """The GPU's name, or ``cpu``."""
-    threads: int
+    threads: Count
     """PyTorch's on the processor."""
     cpu_capability: str
     """Instructions that PyTorch's own kernels use: ``AVX2``, ``AVX512``, ``DEFAULT``."""
     numeric_libraries: list[dict[str, Any]]
     """As `cellrepro.store.this_machine.numeric_libraries` gives them."""
-    numeric_class: dict[str, Any] | None = None
+    numeric_class: Annotated[dict[str, Any], AfterValidator(_a_numeric_class)] | None = None
     """Name and probes; none in old stores."""
     variables: dict[str, str]
     """Environment variables in force that change numbers."""
@@ -335,7 +377,7 @@ class Manifest(_Record, ResultSummary):
     """The network from which it started."""
     training: TrainingRecord | None = None
     """None where nothing was trained."""
-    train_scores: dict[Inside, float | None] = Field(default_factory=dict)
+    train_scores: dict[Inside, Score | None] = Field(default_factory=dict)
     """AP at IoU 0.5 of training images, some or all; None where no object is.
 
     Their masks were not kept. Empty where these are what was segmented, and in old stores.

@@ -70,7 +70,8 @@ class Store:
     ----------
     root : Path
     passed_over : dict of str to str
-        Runs that `runs` could not read, and why, by key.
+        Runs that `runs` could not read, by key, and repeats that `readable_runs` could not, by
+        ``KEY/MACHINE/REPEAT``; and why.
 
     Raises
     ------
@@ -137,6 +138,30 @@ class Store:
                 continue
             if run is not None:
                 runs.append(run)
+        return runs
+
+    def readable_runs(self, *, data_digest: str | None = None) -> list[Run]:
+        """`runs` with those of their repeats whose manifest can be read, and is theirs.
+
+        The others are passed over as a run is that cannot be read: one bad repeat is no reason to
+        say nothing of all others.
+
+        Parameters
+        ----------
+        data_digest : str, optional
+            Only runs over these images.
+        """
+        runs = []
+        for run in self.runs():
+            if data_digest not in (None, run.spec.data_digest):
+                continue
+            for repeat in run.repeats:
+                if repeat.why_unreadable is not None:
+                    self.passed_over[repeat.place] = repeat.why_unreadable
+                    _say_once(f"passed over: {repeat.why_unreadable}")
+            readable = tuple(r for r in run.repeats if r.why_unreadable is None)
+            if readable:
+                runs.append(Run(run.spec, readable))
         return runs
 
     def _keys(self) -> list[str]:

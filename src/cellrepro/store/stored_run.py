@@ -20,6 +20,7 @@ from cellrepro.store.manifest import Manifest, ResultSummary
 from cellrepro.store.stored_spec import read_spec
 from cellrepro.store.tiff_pages import refuse_endless_file
 from cellrepro.store.unchanged import RESTORE, Reading, refuse_damaged
+from cellrepro.words import short
 from cellrepro.wrong_fields import wrong_fields
 
 MANIFEST = "manifest.json"
@@ -93,6 +94,25 @@ class Repeat:
     def name(self) -> str:
         """``KEY/MACHINE/REPEAT``, as commands accept it."""
         return f"{self.manifest.key}/{self.machine}/{self.manifest.repeat}"
+
+    @property
+    def place(self) -> str:
+        """``KEY/MACHINE/REPEAT`` of a repeat in the store, by its folder."""
+        return "/".join(self.folder.parts[-3:])
+
+    @functools.cached_property
+    def why_unreadable(self) -> str | None:
+        """Why its manifest cannot be read, or is that of another repeat; None where all is well."""
+        try:
+            name = self.name
+        except BadInput as error:
+            return str(error)
+        if name == self.place:
+            return None
+        return (
+            f"{self.folder / MANIFEST} is that of {short(name)}, in the folder of {self.place}; "
+            f"{RESTORE}"
+        )
 
     def file(self, name: str) -> Path:
         """A file of the repeat, once it is known to be what was stored.

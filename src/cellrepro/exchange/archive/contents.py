@@ -9,7 +9,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from cellrepro.asked.sent_spec import refuse_strange_variables
 from cellrepro.asked.spec import KEY_LENGTH, Spec
+from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.names import CRATE, PASSPORTS, SUMS, Kind, place_of
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.bundle import Bundle, parse_bundle
@@ -163,6 +165,10 @@ def _spec(archive: ExportedFile, key: str, files: Mapping[str, str]) -> Spec:
     spec = _record(archive, name, text, read_spec)
     if spec.key != key:
         raise archive.refusal(f"{name} is the spec of run {spec.key}")
+    try:
+        refuse_strange_variables(spec, whose=f"run {key}")
+    except BadInput as error:
+        raise archive.refusal(str(error)) from error
     if SUMS in files and _seal_of(archive, f"{folder}/{SUMS}") != {SPEC: files[SPEC]}:
         raise archive.refusal(f"{folder}/{SUMS} is not that of its {SPEC}")
     return spec

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from cellrepro.errors import Damaged
+from cellrepro.errors import BadInput
 from cellrepro.show.answers.answer import Answer
 from cellrepro.store.wanted import has_values
 from cellrepro.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.same.verdicts import Groups
+    from cellrepro.store.manifest import ResultSummary
     from cellrepro.store.store import Repeat, Run, Store
     from cellrepro.store.unchanged import Reading
 
@@ -129,8 +131,8 @@ def _rows_of(run: Run, wanted: Mapping[str, object], reading: Reading) -> list[S
     for machine, repeats in run.machines.items():
         if not has_values(run, machine, wanted):
             continue
-        judgement = judge([repeat.outcome for repeat in repeats.values()])
         damage = _damage(repeats.values(), reading)
+        judgement = judge(_outcomes(repeats.values()))
         row = StoredRunDocument(
             key=run.key,
             label=label,
@@ -154,12 +156,21 @@ def _row_line(row: StoredRunDocument) -> str:
     return f"{row.key}  {row.label}: {n_repeats} on {row.machine}, {verdict}"
 
 
+def _outcomes(repeats: Iterable[Repeat]) -> list[ResultSummary]:
+    """What came of those repeats whose manifest can be read."""
+    outcomes = []
+    for repeat in repeats:
+        with suppress(BadInput):
+            outcomes.append(repeat.outcome)
+    return outcomes
+
+
 def _damage(repeats: Iterable[Repeat], reading: Reading) -> list[str]:
-    """A message for every repeat whose weights or masks are not what was stored."""
+    """A message for every repeat whose manifest, weights or masks are not what was stored."""
     messages = []
     for repeat in repeats:
         try:
             repeat.refuse_damage(reading=reading)
-        except Damaged as error:
+        except BadInput as error:
             messages.append(str(error))
     return messages

@@ -125,7 +125,7 @@ def _named_repeats(store: Store, runs: Sequence[str]) -> list[Repeat]:
 def _repeats_over(store: Store, data: str | Path | None) -> list[Repeat]:
     """The repeats that segmented one set of images and have objects there."""
     by_images: dict[str, list[Repeat]] = defaultdict(list)
-    for run in store.runs():
+    for run in store.readable_runs():
         for repeat in run.repeats:
             if repeat.manifest.n_objects:
                 by_images[repeat.spec.data_digest].append(repeat)

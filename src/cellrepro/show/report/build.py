@@ -35,6 +35,7 @@ from cellrepro.show.report.summary import (
     Chapter,
     JudgedSpecDocument,
     Summary,
+    damaged_repeats,
     group_documents,
     run_documents,
     summarise,
@@ -142,8 +143,8 @@ def write_report(
     Raises
     ------
     BadInput
-        If the store holds no finished run, or one of its files is missing or damaged; or the page
-        is there already or cannot be written.
+        If the store holds no finished run that is as it was stored; or the page is there already or
+        cannot be written. Damaged repeats are left out and named on the page.
     """
     store = store if isinstance(store, Store) else Store(store)
     own_page = store.root / "report" / "index.html"
@@ -151,9 +152,17 @@ def write_report(
     replaces = overwrite or target.resolve() == own_page.resolve()
     if not replaces:
         refuse_existing(target, can_be_asked_for=True)
-    summary = summarise(store)
     receipts = section_receipts.receipts_section(store)
-    page = _page(summary, receipts, runs_folder(target, store))
+    try:
+        summary = summarise(store, {})
+        page = _page(summary, receipts, runs_folder(target, store))
+    except BadInput:
+        # A file that has the digest of its manifest can still be another one than this says of it.
+        damaged = damaged_repeats(store)
+        if not damaged:
+            raise
+        summary = summarise(store, damaged)
+        page = _page(summary, receipts, runs_folder(target, store))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, page, replace=replaces)

@@ -6,7 +6,7 @@ Runs are compared within one task and one data set; of masks with equal digests 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypedDict
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from cellrepro.asked.spec import Spec
 from cellrepro.asked.spec_fields import PARAMETERS
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, Damaged
 from cellrepro.same.axes import AXES, OBSERVING
 from cellrepro.same.names import Names, place_of, value_in_words
 from cellrepro.same.seed_spread import Axis, Spread, measure_spread
@@ -23,7 +23,7 @@ from cellrepro.same.verdicts import Judgement, Verdict, judge
 from cellrepro.store.failures import KeptFailure
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import Repeat, Run, Store
-from cellrepro.words import amount, ppm_text, span
+from cellrepro.words import amount, ppm_text, some, span
 
 PLACES = ("device", "threads", "precision", "profile", "machine", "version")
 """Axes of where and how it was computed."""
@@ -153,10 +153,13 @@ class Summary:
     chapters : list of Chapter
     failures : list of Failure
         Also of specs that belong to no chapter.
+    left_out : dict of str to str
+        Why repeats or runs are not in it, by ``KEY/MACHINE/REPEAT`` or ``KEY``: they are damaged.
     """
 
     chapters: list[Chapter]
     failures: list[Failure]
+    left_out: dict[str, str]
 
     @property
     def main(self) -> Chapter:
@@ -169,19 +172,34 @@ class Summary:
         parts = [f"{chapter.data}: {'; '.join(chapter.clauses)}" for chapter in self.chapters]
         if self.failures:
             parts.append(f"{amount(len(self.failures), 'repeat')} failed")
+        if self.left_out:
+            parts.append(f"Damaged, and left out: {some(list(self.left_out))}")
         return ". ".join(parts) + "."
 
 
-def summarise(store: Store) -> Summary:
+def summarise(store: Store, damaged: Mapping[str, str]) -> Summary:
     """Read a store and compare what it holds.
+
+    Parameters
+    ----------
+    store : Store
+    damaged : mapping of str to str
+        Repeats that are known to be damaged, and why, by ``KEY/MACHINE/REPEAT``.
 
     Raises
     ------
     BadInput
-        If it holds no finished run, or one of its files is missing or damaged.
+        If it holds no finished run that is as it was stored.
     """
-    runs = store.runs()
+    left_out = dict(damaged)
+    runs = _whole_runs(store, left_out)
     failures = [_failure(kept_failure) for kept_failure in store.failures()]
+    if not runs and left_out:
+        name, why = next(iter(left_out.items()))
+        raise BadInput(
+            f"no run of the store {store.root} is as it was stored; the first of "
+            f"{amount(len(left_out), 'damaged one')} is {name}: {why}"
+        )
     if not runs:
         raise BadInput(
             f"the store {store.root} holds no finished run, and {len(failures)} that failed; run "
@@ -195,7 +213,58 @@ def summarise(store: Store) -> Summary:
     chapters.sort(
         key=lambda chapter: (chapter.task != "train", chapter.data, chapter.images_digest)
     )
-    return Summary(chapters, failures)
+    return Summary(chapters, failures, left_out)
+
+
+def damaged_repeats(store: Store) -> dict[str, str]:
+    """Read all files of all repeats, and say of those that are damaged why.
+
+    Parameters
+    ----------
+    store : Store
+
+    Returns
+    -------
+    dict of str to str
+        By ``KEY/MACHINE/REPEAT``.
+    """
+    damaged: dict[str, str] = {}
+    for run in _whole_runs(store, damaged):
+        for repeat in run.repeats:
+            try:
+                _read_all(repeat, store)
+            except (BadInput, OSError) as error:
+                damaged[repeat.place] = str(error)
+    return damaged
+
+
+def _read_all(repeat: Repeat, store: Store) -> None:
+    """Read masks, images and truths of a repeat, each of which may be damaged."""
+    digest = repeat.spec.images_digest
+    for image in repeat.manifest.masks:
+        repeat.masks(image)
+        store.image(digest, image)
+        store.truth(digest, image)
+
+
+def _whole_runs(store: Store, left_out: dict[str, str]) -> list[Run]:
+    """The runs of a store with the repeats that are as they were stored; the others are noted."""
+    runs = []
+    for run in store.readable_runs():
+        whole = []
+        for repeat in run.repeats:
+            if repeat.place in left_out:
+                continue
+            try:
+                repeat.refuse_damage()
+            except Damaged as error:
+                left_out[repeat.place] = str(error)
+            else:
+                whole.append(repeat)
+        if whole:
+            runs.append(Run(run.spec, tuple(whole)))
+    left_out |= store.passed_over
+    return runs
 
 
 def _judged_by_images(runs: Sequence[Run]) -> dict[tuple[str, str], list[JudgedSpec]]:
@@ -204,8 +273,6 @@ def _judged_by_images(runs: Sequence[Run]) -> dict[tuple[str, str], list[JudgedS
     for run in runs:
         for machine in run.machines.values():
             repeats = tuple(machine.values())
-            for repeat in repeats:
-                repeat.refuse_damage()
             judgement = judge([repeat.manifest for repeat in repeats])
             result = JudgedSpec(place_of(repeats[0]), run.spec, repeats, judgement)
             judged[run.spec.task, run.spec.images_digest].append(result)
