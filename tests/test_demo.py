@@ -15,7 +15,8 @@ from cellrepro.store.store import Store
 @pytest.mark.slow
 def test_stops_before_the_grid(monkeypatch, invoke, small_data, tmp_path):
     """One network that has learnt nothing, the ways on, exit code 1, and nothing trained after."""
-    monkeypatch.setattr(demo, "FOUND", Goal(score=1.0, seconds=0.0))
+    for goal in ("SOON", "FOUND"):
+        monkeypatch.setattr(demo, goal, Goal(score=1.0, seconds=0.0))
     monkeypatch.setattr(train, "DRAWS_PER_EPOCH", 1)
     monkeypatch.delattr(demo, "run_grid")
     store = tmp_path / "outputs"
