@@ -182,7 +182,8 @@ def test_a_segmentation_leaves_no_network_and_no_image_that_is_stored(
         raise BadInput("enough")
 
     monkeypatch.setattr(repeat_making, "in_child", in_child)
-    for store in (small_store.root, tmp_path):
+    with_images = shutil.copytree(small_store.root, tmp_path / "copy")
+    for store in (with_images, tmp_path / "empty"):
         with pytest.raises(BadInput, match="enough"):
             train.segment(small_data, model=str(small_store.weights), store=store, quiet=True)
     assert asked == [False, True]
