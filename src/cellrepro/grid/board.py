@@ -114,7 +114,7 @@ class Board:
     def _show(self, number: int, row: JobRow) -> None:
         """Put a row in its place, and let the bar count the repeats that are over with it."""
         self.status.rows[number] = row
-        is_over = row.status in ("present", *BAD_ENDINGS)
+        is_over = row.status in ("present", *BAD_ENDINGS) and row.status != "interrupted"
         n_over = row.n_repeats if is_over else row.repeat
         text = f"{row.key} {row.label}"
         for _ in range(self._n_counted[number], n_over):
