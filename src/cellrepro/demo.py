@@ -319,8 +319,8 @@ def _notebook_parameters(
         "04_cross_device_report": on_these_runs,
         "05_first_divergence": {
             **images,
-            "follow_epochs": 3,
-            "follow_images": 32,
+            "follow_epochs": 2,  # of each two checkpoints of 21 MB are kept
+            "follow_images": 48,
             "learning_rate": 0.02,
             "outside": False,  # what differs outside the training step is the same every time
             "store": str(root / "divergence"),
