@@ -320,7 +320,7 @@ def _notebook_parameters(
         "05_first_divergence": {
             **images,
             "follow_epochs": 2,  # of each two checkpoints of 21 MB are kept
-            "follow_images": 48,
+            "follow_images": 32,
             "learning_rate": 0.02,
             "outside": False,  # what differs outside the training step is the same every time
             "store": str(root / "divergence"),
