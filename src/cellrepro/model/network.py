@@ -191,7 +191,7 @@ def weights_digest(network: CellposeNetwork, *, architecture: str) -> str:
     tensors = _as_float32(network)
     digest = hashlib.sha256(_safetensors_header(tensors, _of_architecture(architecture)))
     for tensor in tensors.values():
-        digest.update(tensor.reshape(-1).numpy())
+        digest.update(tensor.reshape(-1).numpy().data)
     return digest.hexdigest()
 
 
