@@ -73,6 +73,7 @@ class Bench:
                 repeat=len(done.repeats) if done else 0,
                 staged=folder,
                 recording=recording or RecordingOptions(),
+                with_images=True,
             )
             return self.store.commit(folder, plan.spec)
 

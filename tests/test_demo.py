@@ -1,21 +1,26 @@
 """The demo stops where its first network found too little, before anything else is trained."""
 
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from cellrepro import demo
+from cellrepro.errors import BadInput
 from cellrepro.process.endings import RunError
 from cellrepro.run import train
 from cellrepro.run.until_found import Goal
 from cellrepro.store.store import Store
 
+PROJECT = Path(__file__).parents[1]
+
 
 @pytest.mark.slow
 def test_stops_before_the_grid(monkeypatch, invoke, small_data, tmp_path):
     """One network that has learnt nothing, the ways on, exit code 1, and nothing trained after."""
-    monkeypatch.setattr(demo, "FOUND", Goal(score=1.0, seconds=0.0))
+    for goal in ("SOON", "FOUND"):
+        monkeypatch.setattr(demo, goal, Goal(score=1.0, seconds=0.0))
     monkeypatch.setattr(train, "DRAWS_PER_EPOCH", 1)
     monkeypatch.delattr(demo, "run_grid")
     store = tmp_path / "outputs"
@@ -29,6 +34,28 @@ def test_stops_before_the_grid(monkeypatch, invoke, small_data, tmp_path):
     assert "more epochs, about " in answer.err
     (stored,) = Store(store).runs()
     assert len(stored.repeats) == 1
+
+
+def test_without_images_it_says_how_they_are_made(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="`cellrepro data synthetic`"):
+        demo.run_demo("data/synthetic")
+
+
+@pytest.mark.parametrize("is_clone", [True, False])
+def test_the_ways_on_can_be_pasted(made_up, monkeypatch, tmp_path, is_clone):
+    """By ``make`` where there is the Makefile of a clone alone; a blank in a path is no end."""
+    monkeypatch.chdir(PROJECT if is_clone else tmp_path)
+    manifest = made_up.manifest(vacuous=["nothing"])
+    base = SimpleNamespace(store=Store("my runs"), repeats=[SimpleNamespace(manifest=manifest)])
+    with pytest.raises(RunError) as refusal:
+        demo.stop_without_cells(base, "my cells", "tiny")
+    by_make = "make demo DATA='my cells' STORE='my runs' MODEL=cpsam_v2"
+    by_command = "cellrepro demo 'my cells' --store 'my runs' --model cpsam_v2"
+    assert [words in str(refusal.value) for words in (by_make, by_command)] == [
+        is_clone,
+        not is_clone,
+    ]
 
 
 @pytest.mark.parametrize(("score", "stops"), [(0.05, True), (0.1, False), (None, False)])

@@ -39,6 +39,21 @@ def test_lines_are_few_and_what_stays_is_said_at_once(clock, capsys):
     assert out == ""
 
 
+def test_what_was_done_before_says_nothing_of_the_time_that_is_left(clock, capsys):
+    """A grid that goes on after 4 of 20 repeats."""
+    with progress(20, "grid") as bar:
+        for _ in range(4):
+            bar.found()
+        for _ in range(4):
+            clock.seconds += 10
+            bar.advance()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1:] == [
+        "grid: 4/20 (4 of them before) in 0 s",
+        "grid: 8/20 (4 of them before) in 40 s, about 2:00 min left",
+    ]
+
+
 def test_a_log_is_not_silent_for_more_than_five_minutes(clock, capsys):
     with progress(100, "train") as bar:
         for _ in range(3):
@@ -68,7 +83,7 @@ def test_a_terminal_gets_a_bar(monkeypatch):
     stream.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", stream)
     with progress(2, "train") as bar:
-        bar.advance("epoch 1/2")
+        bar.found("epoch 1/2")
         bar.say("a line that stays")
     for text in ("50%|", "1/2", "a line that stays\n", "epoch 1/2"):
         assert text in stream.getvalue()

@@ -1,24 +1,26 @@
-"""The whole lab once: a trained network, a grid of fine-tunings, the notebooks, the report."""
+"""The whole lab once: a trained network, a grid of fine-tunings, the report, the notebooks."""
 
 from __future__ import annotations
 
+import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cellrepro.asked import defaults
-from cellrepro.errors import CellreproError
+from cellrepro.errors import BadInput, CellreproError
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.grid_runs import GridRuns
 from cellrepro.grid.notebook_execution import execute, find_notebook, packaged_folder
 from cellrepro.grid.points import read_grid
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import SMALL, TINY
-from cellrepro.process.calling import in_child
+from cellrepro.process.calling import Children, in_child
 from cellrepro.process.endings import RunError
 from cellrepro.progress import minutes
 from cellrepro.results import Result, Row
@@ -36,6 +38,13 @@ LEAST_SCORE = 0.1
 LONGER_EPOCHS = 500
 """What is advised where the first network finds hardly a cell."""
 
+SOON = Goal(seconds=150.0)
+"""Until when the first network is trained where a page is wanted soon; one that finds hardly a cell
+by then has more time."""
+
+_SYNTHETIC = "data/synthetic"
+"""Where ``cellrepro data synthetic`` puts its images."""
+
 _AT_ONCE = 2
 """Specs of the grid, and then notebooks, that are carried out at the same time."""
 
@@ -50,16 +59,16 @@ class Demo(Result):
         Of the network that the fine-tunings start from: its training, or what it finds.
     runs : GridRuns
         The fine-tunings.
+    report : Report
+        On all runs of the store, those of the notebooks among them.
     notebooks : list of Path
         The executed copies.
-    report : Report
-        On all runs of the store.
     """
 
     base: Outcome
     runs: GridRuns
-    notebooks: list[Path]
     report: Report
+    notebooks: list[Path]
 
     def sentence(self) -> str:
         """Say what the report says."""
@@ -77,7 +86,9 @@ def run_demo(
     model: str = TINY,
     goal: Goal | None = None,
 ) -> Demo:
-    """Train a network on a folder, fine-tune it over the demo grid, execute the notebooks.
+    """Train a network on a folder, fine-tune it over the demo grid, report, execute the notebooks.
+
+    The page is there before the notebooks, and is written once more with what they add.
 
     Parameters
     ----------
@@ -89,7 +100,8 @@ def run_demo(
         One of the small ones is trained first, until it finds cells; any other (a Cellpose name, a
         weights file, ``KEY/REPEAT``) is taken as it is.
     goal : Goal, optional
-        Until when the small one is trained; by default half of the cells, or ten minutes.
+        Until when the small one is trained; by default until it finds half of the cells, or for
+        two and a half minutes, or for ten where it finds hardly a cell by then.
 
     Returns
     -------
@@ -97,30 +109,45 @@ def run_demo(
 
     Raises
     ------
+    BadInput
+        If there are no such images.
     RunError
         Where the network finds hardly a cell; it says the ways on, before anything is compared.
         Where a spec of the grid failed.
     CellreproError
-        Where a notebook failed.
+        Where a notebook failed; the others have been executed.
     """
+    if str(data) == _SYNTHETIC and not Path(data).exists():
+        raise BadInput(
+            f"there is no folder {_SYNTHETIC}: make it with `cellrepro data synthetic`, or give a "
+            "folder of your own images"
+        )
     if Path(model).is_file():
         model = str(Path(model).resolve())  # notebooks have folders of their own
-    base = _network_to_start_from(data, model, store, goal or FOUND)
+    base = _network_to_start_from(data, model, store, goal)
     stop_without_cells(base, data, model)
     start = base.repeats[0].name if model in SMALL else model
     runs = _fine_tune(data, start, store)
+    _say("3/4  the page")
+    report = write_report(store)
+    _say(f"     the page is there; the notebooks follow: {report.html.resolve().as_uri()}")
     notebooks = _execute_notebooks(data, store, start)
-    _say("4/4  the report")
-    return Demo(base=base, runs=runs, notebooks=notebooks, report=write_report(store))
+    return Demo(base=base, runs=runs, report=write_report(store), notebooks=notebooks)
 
 
-def _network_to_start_from(data: str | Path, model: str, store: str | Path, goal: Goal) -> Outcome:
+def _network_to_start_from(
+    data: str | Path, model: str, store: str | Path, goal: Goal | None
+) -> Outcome:
     """Train one of the small networks; see what any other one finds."""
-    if model in SMALL:
-        _say("1/4  a network to start from, trained until it finds cells and stored like any run")
-        return train_until_found(data, model=model, store=store, goal=goal)
-    _say(f"1/4  what the network {model} finds, before anything is trained")
-    return segment(data, model=model, repeats=1, store=store, mode="strict")
+    if model not in SMALL:
+        _say(f"1/4  what the network {model} finds, before anything is trained")
+        return segment(data, model=model, repeats=1, store=store, mode="strict")
+    _say("1/4  a network to start from, trained until it finds cells and stored like any run")
+    base = train_until_found(data, model=model, store=store, goal=goal or SOON)
+    if goal is not None or _finds_enough(base):
+        return base
+    _say("     it finds hardly a cell so far: once more, for longer")
+    return train_until_found(data, model=model, store=store, goal=FOUND)
 
 
 def _fine_tune(data: str | Path, model: str, store: str | Path) -> GridRuns:
@@ -157,10 +184,10 @@ def stop_without_cells(base: Outcome, data: str | Path, model: str) -> None:
     RunError
         With what was found, after how long a training, and what to do next.
     """
+    if _finds_enough(base):
+        return
     manifest = base.repeats[0].manifest
     score = manifest.ap50
-    if not manifest.vacuous and (score is None or score >= LEAST_SCORE):
-        return
     cells = f"{amount(manifest.n_objects, 'cell')} in {amount(len(manifest.masks), 'image')}"
     if score is not None:
         n_drawn = sum(record.n_true or 0 for record in manifest.masks.values())
@@ -173,14 +200,21 @@ def stop_without_cells(base: Outcome, data: str | Path, model: str) -> None:
     )
 
 
+def _finds_enough(base: Outcome) -> bool:
+    """Whether a network finds so many cells that masks of its fine-tunings can be compared."""
+    manifest = base.repeats[0].manifest
+    score = manifest.ap50
+    return not manifest.vacuous and (score is None or score >= LEAST_SCORE)
+
+
 def _ways_on(base: Outcome, data: str | Path) -> list[str]:
     """What to do where a network finds too little."""
-    command = f"make demo DATA={data} STORE={base.store.root}"
+    name = generation_of().default_network
     ways = [
-        f"a network that knows such cells: {command} MODEL={generation_of().default_network}, or "
-        "a weights file instead of the name (hours on a processor)"
+        f"a network that knows such cells: {_command(base, data, name)}, or a weights file instead "
+        "of the name (hours on a processor)"
     ]
-    longer_training = _longer_training(base, data, command)
+    longer_training = _longer_training(base, data)
     if longer_training is not None:
         ways.append(longer_training)
     ways.append("other images: more of them, of separate cells that stand out from the background")
@@ -196,7 +230,17 @@ def _how_long(base: Outcome) -> str:
     return f" after {epochs} in {minutes(training.until.taken)}"
 
 
-def _longer_training(base: Outcome, data: str | Path, command: str) -> str | None:
+def _command(base: Outcome, data: str | Path, model: str) -> str:
+    """The demo from another network: by ``make`` in a clone of the project, which sets up, too."""
+    folder = shlex.quote(str(data))
+    store = shlex.quote(str(base.store.root))
+    is_clone = Path.cwd() == packaged_folder("grids").parent
+    if is_clone and Path("Makefile").is_file():
+        return f"make demo DATA={folder} STORE={store} MODEL={model}"
+    return f"cellrepro demo {folder} --store {store} --model {model}"
+
+
+def _longer_training(base: Outcome, data: str | Path) -> str | None:
     """A training of several times as many epochs, with the time that it will take.
 
     None where the network was not trained here.
@@ -207,10 +251,12 @@ def _longer_training(base: Outcome, data: str | Path, command: str) -> str | Non
     spec = base.repeats[0].spec
     seconds_per_epoch = training.until.taken / spec.epochs
     duration = minutes(seconds_per_epoch * LONGER_EPOCHS)
+    folder = shlex.quote(str(data))
     return (
-        f"more epochs, about {duration} here: cellrepro train {data} --model {spec.model} --epochs "
-        f"{LONGER_EPOCHS} --images-per-epoch {spec.images_per_epoch} --repeats 1 "
-        f"--store {base.store.root}, which names a KEY; then {command} MODEL=KEY/0"
+        f"more epochs, about {duration} here: cellrepro train {folder} --model {spec.model} "
+        f"--epochs {LONGER_EPOCHS} --images-per-epoch {spec.images_per_epoch} --repeats 1 "
+        f"--store {shlex.quote(str(base.store.root))}, which names a KEY; then "
+        f"{_command(base, data, 'KEY/0')}"
     )
 
 
@@ -219,19 +265,28 @@ def _longer_training(base: Outcome, data: str | Path, command: str) -> str | Non
 
 def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[Path]:
     """Execute the notebooks that look at runs; returns the executed copies."""
-    _say("3/4  the other notebooks, on these runs")
+    _say("4/4  the other notebooks, on these runs")
     folder = Path(store).resolve() / "notebooks"
     folder.mkdir(parents=True, exist_ok=True)
     parameters_by_name = _notebook_parameters(data, store, model)
+    children = Children()
 
     def executed(name: str) -> Path:
         output = folder / f"{name}.ipynb"
-        _execute_notebook(name, output, parameters_by_name[name])
-        _say(f"     {output}")
+        started = time.monotonic()
+        _execute_notebook(name, output, parameters_by_name[name], children)
+        _say(f"     {minutes(time.monotonic() - started):>8}  {output}")
         return output
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # each thread only waits for its process
-        return list(pool.map(executed, parameters_by_name))
+        futures = [pool.submit(executed, name) for name in parameters_by_name]
+        try:
+            wait(futures)
+        except BaseException:  # Ctrl-C
+            children.end()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
 
 
 def _notebook_parameters(
@@ -242,7 +297,8 @@ def _notebook_parameters(
     images = {"data": str(Path(data).resolve())}
     on_these_runs = {**images, "store": str(root)}
     # What warns is shown in a few steps, kept apart from the demo's grid; so are segmentations
-    # with different settings.
+    # with different settings, and two trainings that begin with noise: two fine-tunings so short
+    # part in their weights and in no cell.
     model_elsewhere = elsewhere(model, Store(store))
     return {
         "03_determinism_warnings": {
@@ -262,21 +318,24 @@ def _notebook_parameters(
         "02_mask_comparison": {**on_these_runs, "model": model},
         "04_cross_device_report": on_these_runs,
         "05_first_divergence": {
-            **on_these_runs,
-            "follow_epochs": 3,
-            "follow_images": 8,
+            **images,
+            "follow_epochs": 2,  # of each two checkpoints of 21 MB are kept
+            "follow_images": 32,
+            "learning_rate": 0.02,
             "outside": False,  # what differs outside the training step is the same every time
-            "model": model,
+            "store": str(root / "divergence"),
         },
         "06_inference_benchmark": {**on_these_runs, "model": model, "repeats": 2, "sizes": []},
     }
 
 
-def _execute_notebook(name: str, output: Path, parameters: Mapping[str, Any]) -> None:
+def _execute_notebook(
+    name: str, output: Path, parameters: Mapping[str, Any], children: Children
+) -> None:
     """Execute a notebook of the package in a process of its own."""
     task = partial(execute, notebook=find_notebook(name), output=output, parameters=parameters)
     try:
-        in_child(task, None, label=f"the notebook {name}")
+        in_child(task, None, label=f"the notebook {name}", children=children)
     except CellreproError as error:
         raise CellreproError(f"the notebook {name} failed: {error}; see {output}") from error
 

@@ -75,6 +75,7 @@ class Progress:
         self.total = max(total, 1)
         self.label = label
         self.done = 0
+        self.n_found = 0
         self.text = ""
         self.even = True
         self._started = time.monotonic()
@@ -91,6 +92,11 @@ class Progress:
         self.done += 1
         self.note(text)
 
+    def found(self, text: str = "") -> None:
+        """One step was done before this began: it says nothing of the time that is left."""
+        self.n_found += 1
+        self.advance(text)
+
     def note(self, text: str) -> None:
         """Say what is going on without counting a step."""
         self.text = text
@@ -105,10 +111,12 @@ class Progress:
     def summary(self) -> str:
         """One line: how far, how long still if the rest goes like this part, and the last text."""
         seconds = time.monotonic() - self._started
+        n_made = self.done - self.n_found
         left = ""
-        if self.done and self.even:
-            left = f", about {minutes(seconds / self.done * (self.total - self.done))} left"
-        head = f"{self.label}: {self.done}/{self.total} in {minutes(seconds)}{left}"
+        if n_made and self.even:
+            left = f", about {minutes(seconds / n_made * (self.total - self.done))} left"
+        before = f" ({self.n_found} of them before)" if self.n_found else ""
+        head = f"{self.label}: {self.done}/{self.total}{before} in {minutes(seconds)}{left}"
         return f"{head} · {self.text}" if self.text else head
 
 
@@ -187,6 +195,9 @@ class TerminalBar(Progress):
 
     def show(self, *, end: bool = False) -> None:  # noqa: D102
         self._bar.set_postfix_str(self.text, refresh=False)
+        n_new = self.n_found - self._bar.initial
+        for count in ("initial", "n", "last_print_n"):  # which tqdm leaves out of its estimate
+            setattr(self._bar, count, getattr(self._bar, count) + n_new)
         self._bar.update(self.done - self._bar.n)
         self._bar.refresh()
         if end:

@@ -1,6 +1,7 @@
 """A grid on one machine: slots, endings, and kills at any moment."""
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -15,13 +16,20 @@ import psutil
 import pytest
 import yaml
 
+from cellrepro.determinism.profiles import load
 from cellrepro.errors import BadInput
 from cellrepro.grid import local_pool, repeats, slots, this_host
+from cellrepro.grid.board import board_of
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import how_it_ended
 from cellrepro.grid.points import read_grid
+from cellrepro.grid.status import standing
+from cellrepro.process.calling import Children, in_child
 from cellrepro.process.endings import RunError, ended_with
+from cellrepro.process.machine_here import look
+from cellrepro.process.setup import Setup
+from cellrepro.progress import progress
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, run_command
 
@@ -256,6 +264,26 @@ def test_endings(error, expected):
 # -- endings -------------------------------------------------------------------------------
 
 
+def test_what_is_ended_here_is_interrupted_and_not_killed_by_the_system():
+    children = Children()
+    threading.Timer(0.3, children.end).start()
+    with pytest.raises(RunError, match="a look: interrupted") as ended:
+        in_child(look, Setup(load("cpu")), label="a look", children=children)
+    assert ended.value.status == "interrupted"
+
+
+def test_a_grid_is_seen_from_its_first_moment(write, store):
+    """Before anybody knows which machine this is, which takes seconds."""
+    grid = read_grid(write(), store=store)
+    jobs = local_pool.LocalPool().jobs(grid, None)
+    with progress(1, "grid", quiet=True) as bar, board_of(jobs, bar):
+        until = time.monotonic() + 10
+        while not standing(grid.store) and time.monotonic() < until:
+            time.sleep(0.05)
+        (status,) = standing(grid.store)
+        assert (status.n("waiting"), status.lost) == (1, False)
+
+
 def test_a_time_limit_ends_a_repeat_which_then_goes_on(write, store, wholeness):
     path = write(fixed={"epochs": 400})
     answer = run_command("grid", path, "--store", store, "--time-limit", 0.1, "--json")
@@ -286,13 +314,16 @@ def test_an_error_that_nobody_foresaw_ends_its_point_alone(write, store, monkeyp
 
 @pytest.mark.slow
 def test_ctrl_c(write, store, small_store):
-    process = start("grid", write(vary={"seed": [0, 1]}), "--store", store)
+    grid = write(vary={"seed": [0, 1]})
+    process = start("grid", grid, "--store", store, start_new_session=True)
     until = time.monotonic() + 60
     while not list(store.glob("unfinished/*/*/*/epoch-*")) and time.monotonic() < until:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: every process hears it
     _, err = process.communicate(timeout=60)
     assert (process.returncode, "interrupted; what was finished is kept" in err) == (130, True)
+    assert "signal 9" not in err
+    assert "again    " not in err, "as if a process had been lost"
     (status,) = [json.loads(path.read_text()) for path in store.glob(".grids/*.json")]
     assert [row["status"] for row in status["rows"]] == ["interrupted", "waiting"]
     assert not (store / "failed").exists()

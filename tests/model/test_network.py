@@ -21,7 +21,7 @@ from cellrepro.bits.tensor_digests import generator_digests, tensor_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model import encoders
 from cellrepro.model import network as module
-from cellrepro.model.network import build, save_weights, seeded_network
+from cellrepro.model.network import build, save_weights, seeded_network, weights_digest
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.store.store import Store
 from small_training import tiny
@@ -121,6 +121,7 @@ def test_saved_weights_come_back_bit_for_bit(tmp_path):
     assert source == ModelSource("mine.safetensors", "tiny", path, digest)
     assert bits(tiny(2, path=path)) == bits(network)
     assert save_weights(tiny(1), tmp_path / "another name", architecture="tiny") == digest
+    assert weights_digest(tiny(1), architecture="tiny") == digest, "without a file"
 
 
 def test_weights_of_another_network_do_not_fit(tmp_path):

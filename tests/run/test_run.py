@@ -166,6 +166,29 @@ def test_a_training_that_diverges_is_stored_as_such(small_data, tmp_path, wholen
     assert wholeness(tmp_path) == [f"{outcome.key}/0"]
 
 
+def test_a_segmentation_leaves_no_network_and_no_image_that_is_stored(
+    small_store, small_data, tmp_path, monkeypatch
+):
+    """It needs the digest of its network alone, and each image once for the whole store."""
+    plan = plan_segmentation(
+        SegmentationOptions(small_data, model=str(small_store.weights), store=tmp_path)
+    )
+    built = plan.request.build(torch.device("cpu"), tmp_path / "no such folder")
+    assert built.record.initial_weights == plan.spec.model_digest
+    asked = []
+
+    def in_child(task, *arguments, **options):
+        asked.append(task.keywords["with_images"])
+        raise BadInput("enough")
+
+    monkeypatch.setattr(repeat_making, "in_child", in_child)
+    with_images = shutil.copytree(small_store.root, tmp_path / "copy")
+    for store in (with_images, tmp_path / "empty"):
+        with pytest.raises(BadInput, match="enough"):
+            train.segment(small_data, model=str(small_store.weights), store=store, quiet=True)
+    assert asked == [False, True]
+
+
 def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_path, monkeypatch):
     workers = []
 

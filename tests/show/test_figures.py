@@ -137,11 +137,13 @@ def test_equal_curves_share_a_line(store):
     assert "zero = one" in written
     loss, rate = picture.axes
     assert [len(loss.lines), len(rate.lines)] == [4, 2]  # with markers at the tested epochs
+    assert all((loss.get_ylabel(), rate.get_ylabel(), rate.get_xlabel()))
     with pytest.raises(BadInput, match="2 labels were given for 3"):
         training.training_curves(run.repeats, labels=["a", "b"])
     for repeat in run.repeats[1:]:  # they kept a checkpoint after the first epoch
         repeat.manifest.training.ap50_after[1] = 0.25
-    *_, scores = training.training_curves(run.repeats).axes
+    _, rate, scores = training.training_curves(run.repeats).axes
+    assert all((rate.get_ylabel(), scores.get_ylabel(), scores.get_xlabel()))
     ends = [[1, 0.25], [3, run.repeats[1].manifest.ap50]]
     assert [line.get_xydata().tolist() for line in scores.lines] == [ends, ends]
 

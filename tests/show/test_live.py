@@ -58,6 +58,18 @@ def test_what_runs_and_what_failed_is_said(standing, invoke):
     assert nothing.out.startswith("no grid is being carried out in")
 
 
+def test_the_time_that_is_left_follows_from_what_was_made_since_the_start():
+    """Three of four repeats were there before; half of the last is made, and two wait."""
+    goes_on = row("seed 0", "running", repeat=3, n_found=3, started=NOW - 10, done=1, total=2)
+    rows = [goes_on.model_copy(update={"n_repeats": 4}), row("seed 1", "waiting")]
+    status = GridStatus(name="demo", started=NOW - 10, updated=NOW, rows=rows)
+    assert status.seconds_left == pytest.approx(10 / 0.5 * 2.5)
+    _, line = live.as_lines([status], "outputs")
+    assert line.endswith("  4 of 4  10 s")
+    at_first = rows[0].model_copy(update={"done": 0})
+    assert GridStatus(name="demo", started=NOW, updated=NOW, rows=[at_first]).seconds_left is None
+
+
 def test_a_grid_that_vanishes_has_ended_well(standing, monkeypatch):
     store, path = standing
     monkeypatch.setattr(live, "REFRESH_SECONDS", 0.01)

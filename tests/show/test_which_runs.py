@@ -52,6 +52,9 @@ def test_diverging_pair_is_of_one_training_with_a_ledger(store, images, digest):
     apart = add_run(store, [(1.0, three()), (1.0, three()), (2.0, three())], seed=1, **asked)
     names = [repeat.name for repeat in apart.repeats]
     assert which_runs.diverging_pair(store, images) == (names[0], names[2])
+    in_cells = add_run(store, [(1.0, three()), (2.0, MISSING)], seed=3, **asked)
+    names = [repeat.name for repeat in in_cells.repeats]
+    assert which_runs.diverging_pair(store, images) == (names[0], names[1])
 
 
 def test_groups_of_networks_and_short_names(store):

@@ -20,7 +20,7 @@ from cellrepro.model.weight_sources import ModelSource
 from cellrepro.model.window import Window
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.process.interrupts import EndRequest, leave_interrupts_to_caller
+from cellrepro.process.interrupts import EndRequest
 
 
 class Known(NamedTuple):
@@ -128,7 +128,6 @@ def replay(
     CellreproError
         If what is recorded of a result cannot be carried out at all.
     """
-    leave_interrupts_to_caller()
     known_a, known_b = sides
     duration = SearchDuration(
         most_minutes=search_minutes, shorter=shorter, say=partial(child.tell, "note")

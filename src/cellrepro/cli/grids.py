@@ -107,7 +107,7 @@ def demo(
     model: ModelOption = defaults.MODEL,
     store: StoreOption = defaults.STORE,
 ) -> Reply:
-    """Do everything once: a network, the demo grid over it, the notebooks, the report."""
+    """Do everything once: a network, the demo grid over it, the report, the notebooks."""
     from cellrepro.demo import run_demo
 
     made = run_demo(data, store=store, model=model)

@@ -3,8 +3,8 @@
 The file is ``STORE/.grids/NAME.json``, which `cellrepro.grid.status` reads. Its lock says that a
 command is alive, and is held by
 
-- the command that carries the grid out, from the moment when something is really being made to its
-  end. So whoever finds the file without its lock and without an end knows that it was killed;
+- the command that carries the grid out, from the moment when something is known to be missing to
+  its end. So whoever finds the file without its lock and without an end knows that it was killed;
 - another command that carries out the same grid, which has the same file: that one's board is then
   the one that is shown, and this command writes none;
 - whoever looks on, for a moment: so it is asked for several times before another command is taken
@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cellrepro.bits.digests import value_digest
+from cellrepro.errors import BadInput
 from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.listener import JobProgress, Listener
@@ -57,7 +58,7 @@ class Board:
     stopped : bool
         Whether all work is to end.
     is_at_work : bool
-        Whether something was really being made, not only looked for in the store.
+        Whether something is to be made or was made, not only looked for in the store.
     """
 
     def __init__(self, jobs: Sequence[Job], bar: Progress, dashboard: str) -> None:
@@ -72,10 +73,12 @@ class Board:
         )
         self.children = Children()
         self.stopped = False
-        self.is_at_work = False
+        self.is_at_work = not all(_seems_stored(job) for job in jobs)
         self._bar = bar
         self._n_counted = [0] * len(jobs)
         """Repeats of each job that the bar has counted."""
+        self._n_counted_found = [0] * len(jobs)
+        """Those among them that were stored before."""
         self._lock = threading.Lock()
 
     def listener(self, number: int) -> Listener:
@@ -111,10 +114,15 @@ class Board:
     def _show(self, number: int, row: JobRow) -> None:
         """Put a row in its place, and let the bar count the repeats that are over with it."""
         self.status.rows[number] = row
-        is_over = row.status in ("present", *BAD_ENDINGS)
+        is_over = row.status in ("present", *BAD_ENDINGS) and row.status != "interrupted"
         n_over = row.n_repeats if is_over else row.repeat
+        text = f"{row.key} {row.label}"
         for _ in range(self._n_counted[number], n_over):
-            self._bar.advance(f"{row.key} {row.label}")
+            if self._n_counted_found[number] < row.n_found:
+                self._n_counted_found[number] += 1
+                self._bar.found(text)
+            else:
+                self._bar.advance(text)
         self._n_counted[number] = max(self._n_counted[number], n_over)
 
     def written(self, *, ended: bool = False) -> GridStatus:
@@ -126,6 +134,18 @@ class Board:
             return self.status.model_copy(
                 update={"updated": time.time(), "ended": ended, "rows": list(rows)}
             )
+
+
+def _seems_stored(job: Job) -> bool:
+    """Whether some machine has all repeats; which machine this is takes seconds to find out."""
+    try:
+        run = job.grid.store.run(job.key)
+    except BadInput:  # damaged, which is for the job to report
+        return False
+    if run is None:
+        return False
+    wanted = set(range(job.grid.repeats))
+    return any(wanted <= repeats.keys() for repeats in run.machines.values())
 
 
 def _interrupted(row: JobRow) -> JobRow:

@@ -51,19 +51,22 @@ def _run(job: Job, reporter: ProgressReporter) -> GridRun:
     machine = job.machine
     status: JobStatus = "present"
     reason = ""
+    n_found = 0
     for index in range(job.grid.repeats):
-        reporter.report(JobProgress(started=started, machine=machine, repeat=index))
+        progress = JobProgress(started=started, machine=machine, repeat=index, n_found=n_found)
+        reporter.report(progress)
         repeat = RepeatToMake(job, machine, index)
         match decide(repeat):
             case "stored by the driver":
-                continue
+                n_found += 1
             case "stored":
+                n_found += 1
                 reason = _why_vacuous(repeat)
             case "make":
                 _make(repeat, reporter)
                 status = "done"
                 reason = _why_vacuous(repeat)
-        reporter.report(replace(reporter.progress, repeat=index + 1))
+        reporter.report(replace(reporter.progress, repeat=index + 1, n_found=n_found))
     return job.grid_run(status, machine=machine, reason=reason)
 
 

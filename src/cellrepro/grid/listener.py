@@ -18,6 +18,8 @@ class JobProgress:
         That carries it out; empty until it is found out.
     repeat : int
         Repeats that are stored; so the index of the present one.
+    n_found : int
+        How many of these were stored before.
     started : float
         Seconds, as `time.time` counts them.
     done, total : int
@@ -30,6 +32,7 @@ class JobProgress:
 
     machine: str = ""
     repeat: int = 0
+    n_found: int = 0
     started: float = 0.0
     done: int = 0
     total: int = 0

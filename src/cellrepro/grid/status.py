@@ -33,6 +33,8 @@ class JobRow(BaseModel):
     status : JobStatus
     repeat : int
         Repeats that are stored.
+    n_found : int
+        How many of these were stored before the grid was started.
     started : float
         Seconds, as `time.time` counts them.
     done, total : int
@@ -53,6 +55,7 @@ class JobRow(BaseModel):
     machine: str = ""
     status: JobStatus = "waiting"
     repeat: int = 0
+    n_found: int = 0
     started: float = 0.0
     done: int = 0
     total: int = 0
@@ -62,10 +65,15 @@ class JobRow(BaseModel):
     reason: str = ""
 
     @property
-    def share(self) -> float:
-        """How much of it is done, from 0 to 1."""
+    def n_made(self) -> float:
+        """Repeats made since the grid was started, the present one by how far it is."""
         of_this_repeat = self.done / self.total if self.total else 0.0
-        return (self.repeat + of_this_repeat) / self.n_repeats
+        return self.repeat - self.n_found + of_this_repeat
+
+    @property
+    def n_left(self) -> float:
+        """Repeats that are still to be made, the present one by how far it is."""
+        return self.n_repeats - self.n_found - self.n_made
 
 
 class GridStatus(BaseModel):
@@ -103,13 +111,12 @@ class GridStatus(BaseModel):
 
     @property
     def seconds_left(self) -> float | None:
-        """How long still, if the rest goes as what was done since the start; none at first."""
-        shares_done = [row.share for row in self.rows if row.status in ("running", "done")]
-        n_done = sum(shares_done)
-        if not n_done:
+        """How long still, if the rest goes as what was made since the start; none at first."""
+        n_made = sum(row.n_made for row in self.rows if row.status in ("running", "done"))
+        if not n_made:
             return None
-        n_left = self.n("waiting") + len(shares_done) - n_done
-        return (self.updated - self.started) / n_done * n_left
+        n_left = sum(row.n_left for row in self.rows if row.status in ("running", "waiting"))
+        return (self.updated - self.started) / n_made * n_left
 
 
 def standing(store: Store) -> list[GridStatus]:

@@ -7,8 +7,9 @@ PyTorch's own are not (they depend on the vector instructions, torch 2.15)."""
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,8 @@ from cellrepro.model.weight_sources import ModelSource
 
 if TYPE_CHECKING:
     import torch
+
+_ALIGNMENT = 8  # bytes, of the first number in a safetensors file
 
 
 def import_cellpose() -> None:
@@ -177,12 +180,44 @@ def save_weights(network: CellposeNetwork, path: Path, *, architecture: str) -> 
     str
         SHA-256 of the file.
     """
-    import torch
     from safetensors.torch import save_file
 
-    tensors = {
+    save_file(_as_float32(network), path, metadata=_of_architecture(architecture))
+    return file_digest(path)
+
+
+def weights_digest(network: CellposeNetwork, *, architecture: str) -> str:
+    """The digest that `save_weights` returns, without its file, on disk or in memory."""
+    tensors = _as_float32(network)
+    digest = hashlib.sha256(_safetensors_header(tensors, _of_architecture(architecture)))
+    for tensor in tensors.values():
+        digest.update(tensor.reshape(-1).numpy().data)
+    return digest.hexdigest()
+
+
+def _as_float32(network: CellposeNetwork) -> dict[str, torch.Tensor]:
+    """Every parameter and buffer by its name, in the order of names, as it is written."""
+    import torch
+
+    return {
         name: tensor.detach().to("cpu", torch.float32).contiguous()
         for name, tensor in sorted(network.state_dict().items())
     }
-    save_file(tensors, path, metadata={"cellrepro": json.dumps({"architecture": architecture})})
-    return file_digest(path)
+
+
+def _of_architecture(architecture: str) -> dict[str, str]:
+    """What a weights file says of its network."""
+    return {"cellrepro": json.dumps({"architecture": architecture})}
+
+
+def _safetensors_header(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
+    """What stands before the numbers of a safetensors file of float32 tensors."""
+    entries: dict[str, object] = {"__metadata__": metadata}
+    end = 0
+    for name, tensor in tensors.items():
+        start = end
+        end += tensor.nbytes
+        entries[name] = {"dtype": "F32", "shape": [*tensor.shape], "data_offsets": [start, end]}
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return len(text).to_bytes(8, "little") + text

@@ -221,6 +221,8 @@ def _done_in_process(
             raise ended_with(f"no process can be started: {error}", label=label) from error
         with children.having(process):
             end = _followed(process, on_event, label, minutes)
+        if children.ended and end.code < 0:
+            raise RunError("interrupted", "", label=label)
         answer = _answer_after(scratch, end)
         if answer.refusal is None and answer.unforeseen is None:
             value: T = answer.value

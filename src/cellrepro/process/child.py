@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from cellrepro.model.weight_sources import ModelSource
 
-EventKind = Literal["phase", "done", "note", "ready", "progress", "unanswered"]
-"""``phase``: what begins now; ``done``: one part more is done; ``note``: a sentence for the user;
+EventKind = Literal["phase", "done", "found", "note", "ready", "progress", "unanswered"]
+"""``phase``: what begins now; ``done``: one part more is done; ``found``: one part more was done
+before this process began; ``note``: a sentence for the user;
 ``ready``: a rank has all that it needs to begin;
 ``progress``: how far a grid's notebook is, as JSON; ``unanswered``: why the child cannot leave its
 answer."""

@@ -18,11 +18,12 @@ Status = Literal[
     "killed",
     "crashed",
     "time-limit",
+    "interrupted",
     "failed",
 ]
 """``not-deterministic``: mode strict stopped at an operation that has no deterministic
 implementation; ``killed``: by signal 9, as the system does when memory is short; ``crashed``: by
-another signal; ``failed``: an error that nobody foresaw."""
+another signal; ``interrupted``: by us, at Ctrl-C; ``failed``: an error that nobody foresaw."""
 
 LOST: tuple[Status, ...] = ("killed", "crashed")
 """The process was ended from outside, which the same work may escape the next time."""
@@ -79,7 +80,7 @@ class RunError(CellreproError):
         self.what = what
         self.label = label
         self.log = log
-        if status in ("failed", "time-limit"):
+        if status in ("failed", "time-limit", "interrupted"):
             self.exit_code = 1
         else:
             self.exit_code = NotPossibleHere.exit_code  # the machine's doing, not the work's
@@ -102,6 +103,8 @@ class RunError(CellreproError):
                 f"{self.label} took more than {self.what}; allow it more: what it has done so far "
                 "is kept where it makes checkpoints, and it goes on from there"
             )
+        if self.status == "interrupted":
+            return f"{self.label}: interrupted; the same command goes on from what is stored"
         last_words = f"; its last words:\n{self.log}" if self.log else ""
         return f"{self.label} failed: {self.what}{last_words}"
 

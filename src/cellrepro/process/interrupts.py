@@ -77,6 +77,6 @@ def end_on_request(what_follows: str, *, quiet: bool = False) -> Iterator[EndReq
 def leave_interrupts_to_caller() -> None:
     """Inside a child: go on at Ctrl-C, which a terminal sends to the caller and to its children.
 
-    The processes that this one starts go on as well.
+    So do the processes that this one starts; the caller ends them all, and knows that it did.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -17,11 +17,13 @@ from cellrepro.errors import CellreproError
 from cellrepro.extras import missing_module, needs
 from cellrepro.process.child import Child, Event
 from cellrepro.process.exchange import Answer, line_of, not_written, read_task, write_answer
+from cellrepro.process.interrupts import leave_interrupts_to_caller
 
 
 def serve() -> None:
     """Do the work in the folder that the command line names, and leave the answer there."""
     end_with_caller()
+    leave_interrupts_to_caller()
     scratch = Path(sys.argv[-1])
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever libraries print goes to the log, not between the events

@@ -99,17 +99,18 @@ class Request:
         BadInput
             If the weights file is another one than when the plan was made.
         """
-        from cellrepro.model.network import build, save_weights
+        from cellrepro.model.network import build, save_weights, weights_digest
 
         source = self.model
         dtype = self.setup.profile.dtype
         if source.path is not None and file_digest(source.path) != source.digest:
             raise BadInput(CHANGED_SINCE.format(f"weights {source.path}"))
         network = build(source, seed=self.spec.seed, device=device, dtype=dtype)
-        initial = staged / INITIAL_WEIGHTS
-        digest = save_weights(network, initial, architecture=source.architecture)
-        if self.spec.task != "train":  # the end of a training is compared with them
-            initial.unlink()
+        if self.spec.task == "train":  # whose end is compared with them
+            initial = staged / INITIAL_WEIGHTS
+            digest = save_weights(network, initial, architecture=source.architecture)
+        else:
+            digest = weights_digest(network, architecture=source.architecture)
         record = ModelRecord(
             architecture=source.architecture,
             n_parameters=sum(parameter.numel() for parameter in network.parameters()),

@@ -117,6 +117,7 @@ class RepeatMaking:
                 repeat=self.index,
                 staged=folder,
                 recording=recording,
+                with_images=not plan.store.has_images(plan.spec.images_digest),
             )
             in_child(
                 task,
@@ -154,6 +155,8 @@ def _show(event: Event, *, bar: Progress) -> None:
             bar.note(event.text)
         case "done":
             bar.advance(event.text)
+        case "found":
+            bar.found(event.text)
         case "note":
             bar.say(event.text)
 
@@ -220,5 +223,5 @@ def _without_checkpoints(plan: Plan, index: int, recording: RecordingOptions) ->
 def _how_far(plan: Plan, recording: RecordingOptions, last: Path) -> str:
     """How far an unfinished training was, and what becomes of it."""
     goes_on = "goes on" if recording.resume else "starts anew (with resume it would go on)"
-    ended = "killed" if recording.continued is None else "ended"
-    return f"this training was {ended} after {last.name} of {plan.spec.epochs}; it {goes_on}"
+    ended = "was interrupted" if recording.continued is None else "ended"
+    return f"this training {ended} after {last.name} of {plan.spec.epochs}; it {goes_on}"

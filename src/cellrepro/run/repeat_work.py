@@ -36,6 +36,8 @@ class RepeatWork:
         Of ledgers and checkpoints.
     staged : Path
         The folder in which everything is left.
+    with_images : bool
+        Whether the segmented images and their truth are left there, too.
     """
 
     child: Child
@@ -45,6 +47,7 @@ class RepeatWork:
     folder: ImageFolder
     recorder: TrainingRecorder
     staged: Path
+    with_images: bool
 
     @property
     def spec(self) -> Spec:

@@ -41,7 +41,13 @@ from cellrepro.trace.torch_warnings import WarningLog
 
 
 def make_repeat(
-    child: Child, *, request: Request, repeat: int, staged: Path, recording: RecordingOptions
+    child: Child,
+    *,
+    request: Request,
+    repeat: int,
+    staged: Path,
+    recording: RecordingOptions,
+    with_images: bool,
 ) -> None:
     """Train or segment as the spec says and leave everything in one folder.
 
@@ -56,6 +62,8 @@ def make_repeat(
         The folder; empty.
     recording : RecordingOptions
         What is kept beside the result.
+    with_images : bool
+        Leave the segmented images and their truth, too: the store has none of them yet.
     """
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     log = WarningLog()
@@ -71,7 +79,16 @@ def make_repeat(
             initial = request.build(device, staged)
         spec = request.spec
         recorder = TrainingRecorder(recording, staged, level=spec.ledger, seed=spec.seed)
-        work = RepeatWork(child, request, device, initial.network, folder, recorder, staged)
+        work = RepeatWork(
+            child,
+            request,
+            device,
+            initial.network,
+            folder,
+            recorder,
+            staged,
+            with_images=with_images,
+        )
         child.setup.seed_all()
         if spec.ledger != "off":
             write_beginning(work, environment)

@@ -32,7 +32,7 @@ _COMPRESSION_LEVEL = 1  # of zlib; the best one takes three times as long
 
 
 def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
-    """Segment the images of a repeat and leave masks, images and ground truth as they are stored.
+    """Segment the images of a repeat; leave masks, and images and truth if they are to be stored.
 
     Parameters
     ----------
@@ -43,8 +43,9 @@ def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
     dict of str to MaskRecord
         By the name of the image.
     """
-    for name in ("masks", STAGED_DATA):
-        (work.staged / name).mkdir()
+    (work.staged / "masks").mkdir()
+    if work.with_images:
+        (work.staged / STAGED_DATA).mkdir()
     with_ledger = work.spec.ledger != "off"
     with_stages = with_ledger and work.spec.task == "segment"
     images = segmented_part(work.folder)
@@ -56,6 +57,8 @@ def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
         with work.recorder.watching_image(work.network, index), watching_stages:
             result = next(results)
         record = _keep_masks(image, result, work.staged)
+        if work.with_images:
+            _keep_image(image, work.staged)
         records[image.name] = record
         if with_ledger:
             _write_down(work.recorder.ledger, result, record, stages.digests)
@@ -144,7 +147,7 @@ def _score(image: LabelledImage, masks: np.ndarray) -> float | None:
 
 
 def _keep_masks(image: LabelledImage, result: Segmentation, staged: Path) -> MaskRecord:
-    """Write masks, image and ground truth as the store keeps them."""
+    """Write masks as the store keeps them."""
     import numpy as np
 
     masks = result.masks
@@ -152,9 +155,6 @@ def _keep_masks(image: LabelledImage, result: Segmentation, staged: Path) -> Mas
     file = f"masks/{image.name}.tif"
     fits_16_bits = masks.max(initial=0) < 2**16
     _write_tiff(staged / file, masks.astype(np.uint16) if fits_16_bits else masks)
-    _write_tiff(staged / STAGED_DATA / f"{image.name}.tif", image.image)
-    if truth is not None:
-        _write_tiff(staged / STAGED_DATA / f"{image.name}_masks.tif", truth.astype(np.int32))
     return MaskRecord(
         file=file,
         digest=array_digest(masks.astype(np.uint32)),
@@ -164,6 +164,15 @@ def _keep_masks(image: LabelledImage, result: Segmentation, staged: Path) -> Mas
         ap50=_score(image, masks),
         n_true=None if truth is None else np.unique(truth[truth > 0]).size,
     )
+
+
+def _keep_image(image: LabelledImage, staged: Path) -> None:
+    """Write an image and its ground truth as the store keeps them."""
+    import numpy as np
+
+    _write_tiff(staged / STAGED_DATA / f"{image.name}.tif", image.image)
+    if image.masks is not None:
+        _write_tiff(staged / STAGED_DATA / f"{image.name}_masks.tif", image.masks.astype(np.int32))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Literal
 
 from cellrepro.bits.tensor_digests import tensor_digest
 from cellrepro.model.encoders import CellposeNetwork
@@ -76,7 +77,7 @@ def train_network(work: RepeatWork, origin: Origin, team: RankTeam | None) -> Tr
             checkpoint=recorder.goes_on_from,
         )
     for epoch in loop.training.epochs:  # those of a training that goes on
-        listener.tell(epoch)
+        listener.tell(epoch, "found")
     while not loop.finished:
         loop.step()
     done = loop.training
@@ -116,14 +117,14 @@ class _EpochListener:
         if is_enough and not self.loop.finished:
             self.loop.end_here()
         self._work.recorder.epoch_ended(self._work.network, self.loop)
-        self.tell(epoch)
+        self.tell(epoch, "done")
 
-    def tell(self, epoch: Epoch) -> None:
+    def tell(self, epoch: Epoch, kind: Literal["done", "found"]) -> None:
         """Tell the caller how far the training is."""
         how_far = f"epoch {epoch.index + 1}/{self._work.spec.epochs}"
         loss = f"loss {epoch.train_loss:.3f}"
         rate = f"learning rate {epoch.learning_rate:.1e}"
-        self._work.child.tell("done", f"{how_far}, {loss}, {rate}")
+        self._work.child.tell(kind, f"{how_far}, {loss}, {rate}")
 
 
 def save_trained_weights(work: RepeatWork, *, architecture: str) -> WeightsRecord:

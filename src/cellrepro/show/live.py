@@ -240,9 +240,8 @@ class _Cells:
         if row.status == "running":
             repeat = min(row.repeat + 1, row.n_repeats)
             now = row.text
-            if row.share:
-                passed = status.updated - row.started
-                left = minutes(passed / row.share - passed)
+            if row.n_made:
+                left = minutes((status.updated - row.started) / row.n_made * row.n_left)
         elif row.status in BAD_ENDINGS:
             now = row.reason
         repeats = "" if row.status == "waiting" else f"{repeat} of {row.n_repeats}"

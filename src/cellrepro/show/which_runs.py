@@ -173,7 +173,8 @@ def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
     Returns
     -------
     pair of str, or None
-        Their names; of several such pairs the one of the fewest steps. None where all are equal.
+        Their names; of several such pairs one whose masks differ, too, of the fewest steps. None
+        where all are equal.
     """
     pairs = []
     for run in trained_on(store, data):
@@ -186,11 +187,19 @@ def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
                 repeat for repeat in others if repeat.manifest.weights != first.manifest.weights
             ]
             if training is not None and differing:
-                pairs.append((training.n_steps, first.name, differing[0].name))
+                pairs.append(_parted(first, differing, training.n_steps))
     if not pairs:
         return None
-    _, name_a, name_b = min(pairs)
+    *_, name_a, name_b = min(pairs)
     return name_a, name_b
+
+
+def _parted(first: Repeat, differing: Sequence[Repeat], n_steps: int) -> tuple[bool, int, str, str]:
+    """A repeat and one that came out differently, by their names, after what makes a pair telling:
+    whether their masks agree, and the steps."""
+    masks = first.manifest.masks_digest
+    other = next((one for one in differing if one.manifest.masks_digest != masks), differing[0])
+    return other.manifest.masks_digest == masks, n_steps, first.name, other.name
 
 
 def elsewhere(model: str, store: Store) -> str:

@@ -228,6 +228,10 @@ class Store:
 
     # -- images ----------------------------------------------------------------------------
 
+    def has_images(self, images_digest: str) -> bool:
+        """Whether the images of a data set, and their ground truth, are kept already."""
+        return self.kept(images_digest, SUMS).parent.is_dir()
+
     def image(self, images_digest: str, name: str) -> np.ndarray | None:
         """A segmented image, none if it was not kept.
 

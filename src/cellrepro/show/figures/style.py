@@ -273,9 +273,11 @@ def note(text: str, *, height: float = 1.6) -> Picture:
 
 
 def label_axes(axes: Axes, *, x: str = "", y: str = "") -> None:
-    """Name both axes, and take the frame away where there is none."""
-    axes.set_xlabel(x, fontsize=9)
-    axes.set_ylabel(y, fontsize=9)
+    """Name the axes that are given a name, and take the frame away where there is none."""
+    if x:
+        axes.set_xlabel(x, fontsize=9)
+    if y:
+        axes.set_ylabel(y, fontsize=9)
     axes.tick_params(labelsize=9)
     axes.spines[["top", "right"]].set_visible(False)
 
