@@ -163,6 +163,9 @@ RECORDS: Mapping[str, Record] = {
 WORDS = {
     "str": "text",
     "int": "integer",
+    "Count": "integer from 0",
+    "Score": "number from 0 to 1",
+    "Seconds": "number from 0",
     "float": "number",
     "bool": "true or false",
     "object": "any",

@@ -7,9 +7,12 @@ true and false. Here numbers are numbers and words are words, as in YAML 1.2.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
+
+YamlValue: TypeAlias = Any
+"""As PyYAML types it: numbers, text, true, false, None, lists and dictionaries of them."""
 
 _BOOL = "tag:yaml.org,2002:bool"
 _FLOAT = "tag:yaml.org,2002:float"
@@ -38,7 +41,7 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_yaml(text: str) -> Any:
+def read_yaml(text: str) -> YamlValue:
     """Read a value, or a whole file.
 
     Parameters

@@ -100,28 +100,26 @@ def check_dataset(
         it: on macOS and Windows they start anew and import what a dataset is made of, so that its
         class has to stand in a file, and not in a cell of a notebook.
     """
-    worker_init_fn = None
-    if isinstance(dataset, DataLoader):
-        worker_init_fn = dataset.worker_init_fn
-        dataset = dataset.dataset
-    by_index = isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")
-    if not by_index or isinstance(dataset, IterableDataset):
+    worker_init_fn = getattr(dataset, "worker_init_fn", None)
+    items: object = dataset.dataset if isinstance(dataset, DataLoader) else dataset
+    by_index = isinstance(items, Sized) and hasattr(items, "__getitem__")
+    if not by_index or isinstance(items, IterableDataset):
         raise BadInput(
-            f"dataset is {type(dataset).__name__}; expected one with a length and items by index "
+            f"dataset is {type(items).__name__}; expected one with a length and items by index "
             "(an IterableDataset cannot be read twice)"
         )
-    n_items = whole("the length of dataset", len(dataset), 1)
+    n_items = whole("the length of dataset", len(items), 1)
     n = min(whole("n", n, 1), n_items)
     batch_size = whole("batch_size", batch_size, 1)
-    lists = dict(_lists_of_files(dataset))
+    lists = dict(_lists_of_files(items))
     names = next((files for files in lists.values() if len(files) == n_items), range(n_items))
     with generators_kept():
         findings = (
-            *_changes(_Readings(dataset, n)),
+            *_changes(_Readings(items, n)),
             *_of_worker_init(worker_init_fn),
             *_unsorted(lists),
         )
-        return DatasetCheck(n, n_items, findings, _shown(dataset, names[: min(n, batch_size)]))
+        return DatasetCheck(n, n_items, findings, _shown(items, names[: min(n, batch_size)]))
 
 
 def through_loader(items: Any, n_workers: int, **options: Any) -> list[Any]:

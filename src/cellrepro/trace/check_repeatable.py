@@ -344,10 +344,10 @@ class _State:
                 for name, buffer in one._buffers.items():
                     if buffer is not None:
                         self._keep_tensor(f"{type(one).__name__} {name}", buffer)
-                parameters = [p for p in one._parameters.values() if p is not None]
-            else:
-                parameters = list(parameters_of(one))
-            for parameter in parameters:
+                for parameter in one._parameters.values():
+                    if parameter is not None:
+                        self._keep_gradient(parameter)
+            for parameter in parameters_of(one):
                 self._keep_gradient(parameter)
 
     def _keep(self, part: Any) -> None:
