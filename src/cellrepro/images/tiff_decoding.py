@@ -1,0 +1,287 @@
+"""A TIFF of one image, decoded by tifffile; what it will need is known before.
+
+tifffile believes what a description says of planes, fills what is missing with zeros, and decodes
+JPEG at whatever size its own header says. So pages and descriptions are looked at first. A file of
+one of the many other kinds that tifffile knows is decoded in a process with limits, `tiff_apart`.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import tifffile
+
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.images import tiff_apart, within_limits
+from cellrepro.images.codecs import decoded_by_python, jpeg_frame, refuse_compression
+from cellrepro.images.decoded import (
+    ALWAYS_ALLOWED,
+    Decoded,
+    damaged,
+    most_unpacked,
+    no_cmyk,
+    refuse_absurd,
+)
+from cellrepro.store.tiff_pages import IMAGE_DESCRIPTION, TiffPages, TooManyPages, pages_of
+from cellrepro.words import some
+
+_SOFTWARE = 305
+_JPEG_TABLES = 347
+_USUAL_TAGS = frozenset(range(254, 348)) | {
+    700,  # XMP
+    32997,  # depth of an image
+    33432,  # copyright
+    33550,  # geographic, up to 34737
+    33922,
+    34264,
+    34377,  # of Photoshop
+    34675,  # a colour profile
+    34735,
+    34736,
+    34737,
+    42112,  # of GDAL
+    42113,
+    50838,  # of ImageJ
+    50839,
+}
+"""Tags by which tifffile takes a file for none of its other kinds."""
+_OTHER_SOFTWARE = re.compile(r"SI\.|PerkinElmer|Philips|Ventana|ScanOutput|Indica")
+_OTHER_DESCRIPTION = re.compile(r"state\.|Aperio |(?s:.*)scanimage\.SI")
+_OF_BYTES = (
+    tifffile.COMPRESSION.NONE,
+    tifffile.COMPRESSION.PACKBITS,
+    tifffile.COMPRESSION.LZW,
+    tifffile.COMPRESSION.ADOBE_DEFLATE,
+    tifffile.COMPRESSION.DEFLATE,
+    tifffile.COMPRESSION.LZMA,
+    tifffile.COMPRESSION.ZSTD,
+    tifffile.COMPRESSION.ZSTD_DEPRECATED,
+)
+"""Compressions whose decoders are told where to stop; those of pictures have their own headers."""
+_UNUSUAL_IN_OME = ("Modulo", "<!")  # axes of any length, entities
+_MOST_OF_OME = 2**24  # letters
+_ORDER_OF_OME = "DimensionOrder"
+_COUNTS_OF_OME = ("PlaneCount", "NumPlanes", "IFD")
+_MOST_SEARCHED = 2**20  # TIFF data elements times pages, each of which tifffile may look at
+_PADDING = 16  # pixels; JPEG codes blocks, and some programs write their size
+
+logging.getLogger("tifffile").addHandler(logging.NullHandler())  # what it says is known by then
+
+
+class NeedsLimits(Exception):
+    """The file is of a kind whose needs are not known before it is decoded."""
+
+
+def decode_tiff(file: Path, data: bytes) -> Decoded:
+    """Decode a TIFF of one image.
+
+    Parameters
+    ----------
+    file : Path
+        Named in messages.
+    data : bytes
+        Of the whole file.
+
+    Raises
+    ------
+    BadInput
+        If it is damaged, holds something else than one image, or asks for more than it promises.
+    NotPossibleHere
+        If it does not fit into memory, or needs imagecodecs.
+    """
+    try:
+        return decode_whole(file, data, within_limits_already=False)
+    except NeedsLimits:
+        pass
+    limits = within_limits.Limits.for_bytes(len(data), answer=2**40)
+    try:
+        arrays = within_limits.arrays_of(tiff_apart.__file__, str(file), limits=limits, given=data)
+    except within_limits.NotHere as error:
+        raise NotPossibleHere(str(error)) from error
+    except within_limits.Refused as error:
+        raise BadInput(f"{str(error).removeprefix(f'{file}: ')}") from error
+    return Decoded(arrays["pixels"], str(arrays["axes"]), bool(arrays["alpha"]))
+
+
+def decode_whole(file: Path, data: bytes, *, within_limits_already: bool) -> Decoded:
+    """Decode a TIFF in this process.
+
+    Parameters
+    ----------
+    file, data
+        As in `decode_tiff`.
+    within_limits_already : bool
+        Whether this process is held to limits, so that a file of any kind is decoded.
+
+    Raises
+    ------
+    NeedsLimits
+        If it is not, and the file is of another kind.
+    BadInput, NotPossibleHere
+        As in `decode_tiff`.
+    """
+    try:
+        pages = pages_of(data)
+    except TooManyPages as error:
+        raise BadInput(f"{file}: {error}") from error
+    except ValueError as error:
+        raise damaged(file, str(error)) from error
+    if not pages.n_pages:
+        raise damaged(file, "it holds no image")
+    if not (within_limits_already or _is_usual(pages)):
+        raise NeedsLimits
+    _refuse_planes_elsewhere(file, pages)
+    with tifffile.TiffFile(io.BytesIO(data)) as tiff:
+        series = _only_series(file, tiff)
+        page = series.keyframe
+        chunk = math.prod(page.chunks) * series.dtype.itemsize  # a strip or tile
+        refuse_absurd(file, data, max(series.nbytes, chunk), page.compression)
+        _refuse_missing_strips(file, data, tiff, series, pages.n_pages)
+        if page.compression == tifffile.COMPRESSION.JPEG:
+            _refuse_larger_jpeg(file, data, series)
+        if page.photometric == tifffile.PHOTOMETRIC.SEPARATED:
+            raise no_cmyk(file)
+        refuse_compression(file, page)
+        if within_limits_already:
+            needed = within_limits.Limits.for_bytes(len(data) + series.nbytes + chunk, answer=0)
+            within_limits.hold_memory(needed.memory)
+        elif _may_burst(page, series, chunk):
+            raise NeedsLimits
+        pixels = series.asarray(maxworkers=1)
+        kinds = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
+        alpha = "S" in series.axes and any(extra in kinds for extra in page.extrasamples)
+        axes = series.axes
+        shape = series.shape
+    if pixels.shape != shape:
+        raise damaged(file, f"pixels of shape {pixels.shape} instead of {shape}")
+    return Decoded.of(pixels, axes, alpha=alpha)
+
+
+def _is_usual(pages: TiffPages) -> bool:
+    """Whether tifffile takes a file for an ordinary TIFF, its own, ImageJ's or OME's."""
+    if not pages.numbers <= _USUAL_TAGS:
+        return False
+    if any(_OTHER_SOFTWARE.match(text) for text in pages.texts(_SOFTWARE)):
+        return False
+    descriptions = pages.texts(IMAGE_DESCRIPTION)
+    for text in descriptions:
+        if _OTHER_DESCRIPTION.match(text) or (text.startswith("<") and not _is_ome(text)):
+            return False
+        if _is_ome(text):
+            n_searched = text.count("TiffData") * pages.n_pages
+            if n_searched > _MOST_SEARCHED or len(text) > _MOST_OF_OME:
+                return False
+            if any(word in text for word in _UNUSUAL_IN_OME):
+                return False
+    return True
+
+
+def _is_ome(description: str) -> bool:
+    return description[-10:].endswith("OME>")
+
+
+def _refuse_planes_elsewhere(file: Path, pages: TiffPages) -> None:
+    """Refuse an OME-TIFF whose description counts more planes than the file has pages."""
+    for text in filter(_is_ome, pages.texts(IMAGE_DESCRIPTION)):
+        try:
+            n_planes = _planes_counted(text, pages.samples_of_page)
+        except (ElementTree.ParseError, ValueError, KeyError):  # tifffile then reads no planes
+            continue
+        if n_planes > pages.n_pages:
+            raise BadInput(
+                f"{file}: its OME description counts {n_planes} planes, and it has "
+                f"{pages.n_pages}: one of several files of a multi-file OME-TIFF, or cut off; save "
+                "the image as one TIFF"
+            )
+
+
+def _planes_counted(ome: str, samples_of_page: int) -> int:
+    """The most planes of which an OME description speaks in one place."""
+    n_planes = 0
+    for element in ElementTree.fromstring(ome).iter():
+        if element.tag.endswith("Pixels"):
+            sizes = [int(element.attrib[f"Size{axis}"]) for axis in element.attrib[_ORDER_OF_OME]]
+            n_planes = max(n_planes, math.prod(sizes) // samples_of_page)
+        elif element.tag.endswith("TiffData"):
+            numbers = [int(element.attrib.get(name, 0)) for name in _COUNTS_OF_OME]
+            n_planes = max(n_planes, *numbers)
+    return n_planes
+
+
+def _only_series(file: Path, tiff: tifffile.TiffFile) -> tifffile.TiffPageSeries:
+    if not tiff.series:
+        raise damaged(file, "it holds no image")
+    if len(tiff.series) > 1:
+        shapes = some([str(series.shape) for series in tiff.series])
+        raise BadInput(
+            f"{file}: {len(tiff.series)} separate images of shapes {shapes}, expected one; "
+            f"save the one to use as a TIFF of its own"
+        )
+    return tiff.series[0]
+
+
+def _refuse_missing_strips(
+    file: Path,
+    data: bytes,
+    tiff: tifffile.TiffFile,
+    series: tifffile.TiffPageSeries,
+    n_pages: int,
+) -> None:
+    """Refuse a TIFF whose pixel data end before its tables say.
+
+    tifffile 2026.3.3 fills what is missing with zeros, and libjpeg with grey.
+    """
+    if any(page is None for page in series.pages):
+        raise BadInput(
+            f"{file}: one of several files of a multi-file OME-TIFF; save it as a TIFF of its own"
+        )
+    if len(tiff.pages) < n_pages:
+        raise damaged(file, f"{len(tiff.pages)} of its {n_pages} pages can be read")
+    n_chunks = math.prod(series.keyframe.chunked)
+    end = 0 if series.dataoffset is None else series.dataoffset + series.nbytes
+    for page in tiff.pages:
+        for offset, n_bytes in zip(page.dataoffsets, page.databytecounts, strict=True):
+            if n_bytes == 0:
+                raise damaged(file, "a strip or tile without data")
+            end = max(end, offset + n_bytes)
+    if end > len(data):
+        raise damaged(file, f"its pixels should end at byte {end}, the file at {len(data)}")
+    for page in series.pages:
+        if len(page.dataoffsets) < n_chunks and not page.is_contiguous:
+            n_here = len(page.dataoffsets)
+            raise damaged(file, f"{n_here} of the {n_chunks} strips or tiles of a page")
+
+
+def _refuse_larger_jpeg(file: Path, data: bytes, series: tifffile.TiffPageSeries) -> None:
+    """Refuse strips and tiles whose JPEG says that they are larger, as it is decoded so."""
+    page = series.keyframe
+    height = page.tilelength if page.is_tiled else page.rowsperstrip
+    width = page.tilewidth if page.is_tiled else page.imagewidth
+    for page in series.pages:
+        for offset, n_bytes in zip(page.dataoffsets, page.databytecounts, strict=True):
+            frame = jpeg_frame(data[offset : offset + n_bytes])
+            if frame is None:
+                raise damaged(file, "a strip or tile without the header of a JPEG")
+            if frame.height > height + _PADDING or frame.width > width + _PADDING:
+                raise damaged(
+                    file,
+                    f"a strip or tile of {height} x {width} pixels holds a JPEG of "
+                    f"{frame.height} x {frame.width}",
+                )
+
+
+def _may_burst(page: tifffile.TiffPage, series: tifffile.TiffPageSeries, chunk: int) -> bool:
+    """Whether a decoder may give more bytes than it is asked for."""
+    if page.compression == tifffile.COMPRESSION.JPEG:
+        return _JPEG_TABLES in page.tags and jpeg_frame(page.tags[_JPEG_TABLES].value) is not None
+    if page.compression not in _OF_BYTES:
+        return True
+    if not decoded_by_python(page.compression):
+        return False
+    largest = max(max(each.databytecounts) for each in series.pages)
+    return most_unpacked(largest, page.compression) > max(ALWAYS_ALLOWED, 4 * chunk)
