@@ -161,7 +161,7 @@ def test_mask_types(tmp_path, dtype):
 
 
 def test_labels_to_compare(tmp_path):
-    """Stacks, arrays of `numpy.save`, whole numbers as floats; no series, no pickles."""
+    """Stacks, series, arrays of `numpy.save`, whole numbers as floats; no pickles."""
     stack = np.stack([labels(dtype=np.uint32) * 2**31] * 5)
     tifffile.imwrite(tmp_path / "a.tif", stack[:, :, :30], metadata={"axes": "ZYX"})
     np.testing.assert_array_equal(read_labels(tmp_path / "a.tif"), stack[:, :, :30], strict=True)
@@ -169,12 +169,23 @@ def test_labels_to_compare(tmp_path):
     np.testing.assert_array_equal(
         read_labels(tmp_path / "a.npy"), labels(dtype=np.int64), strict=True
     )
-    tifffile.imwrite(tmp_path / "b.tif", stack, metadata={"axes": "TYX"})
+    tifffile.imwrite(tmp_path / "t.tif", stack, metadata={"axes": "TYX"})
+    np.testing.assert_array_equal(read_labels(tmp_path / "t.tif"), stack, strict=True)
     np.save(tmp_path / "b.npy", np.array([print, None]), allow_pickle=True)
     (tmp_path / "c.npy").write_bytes(b"\x93NUMPY\x01\x00")
-    for name in ("b.tif", "b.npy", "c.npy"):
+    for name in ("b.npy", "c.npy"):
         with pytest.raises(BadInput, match=f"{name}: .*save"):
             read_labels(tmp_path / name)
+
+
+@pytest.mark.parametrize("shape", [(3, 24, 32), (4, 24, 32), (24, 32, 3)], ids=str)
+def test_a_stack_that_tifffile_calls_colours_is_read_as_it_was_saved(shape, tmp_path):
+    """As `cellpose.io.imsave` writes it: 16 bits, no word of axes."""
+    planar = "contig" if shape[-1] == 3 else "separate"  # as it chooses
+    stack = np.zeros(shape, np.uint16)
+    stack[1:3, 3:9, 1:7] = 700
+    tifffile.imwrite(tmp_path / "a_masks.tif", stack, photometric="rgb", planarconfig=planar)
+    np.testing.assert_array_equal(read_labels(tmp_path / "a_masks.tif"), stack, strict=True)
 
 
 one_label = labels() > 0

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from cellrepro.asked import defaults
 from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.changes.commands import Commands
@@ -245,7 +243,8 @@ def _of_masks(path: Path) -> Description:
         )
     recorded = {name: value for name, value in seg.settings.items() if name != "ismanual"}
     details["settings"] = recorded
-    details["n_manual"] = int(np.sum(seg.settings.get("ismanual") or 0))
+    drawn = seg.settings.get("ismanual")
+    details["n_manual"] = sum(map(bool, drawn)) if isinstance(drawn, list) else 0
     record = seg_file_record(path, seg)
     return Description(
         "_seg.npy",

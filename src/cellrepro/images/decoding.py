@@ -16,7 +16,7 @@ import tifffile
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, no_such_file
 from cellrepro.images.codecs import jpeg_frame, jpeg_pixels, png_pixels
-from cellrepro.images.decoded import Decoded, damaged, no_cmyk, refuse_absurd
+from cellrepro.images.decoded import Decoded, damaged, most_unpacked, no_cmyk, refuse_absurd
 from cellrepro.images.file_endings import FORMATS, OTHER_ENDINGS
 from cellrepro.images.tiff_decoding import decode_tiff
 
@@ -143,6 +143,8 @@ def _decode_jpeg(file: Path, data: bytes) -> Decoded:
     if frame is None or data.count(b"\xff\xda") > _MOST_SCANS:
         raise damaged(file, "it has no header of an image, or one image many times")
     n_bytes = frame.height * frame.width * frame.n_channels
+    if n_bytes > most_unpacked(len(data), tifffile.COMPRESSION.JPEG):  # the rest would be grey
+        raise damaged(file, f"its header promises {n_bytes} bytes in a file of {len(data)}")
     refuse_absurd(file, data, n_bytes, tifffile.COMPRESSION.JPEG)
     pixels = jpeg_pixels(file, data)
     if pixels.ndim == 3 and pixels.shape[2] == 4:

@@ -150,9 +150,14 @@ def _resolved(value: Any, left: Iterator[int], depth: int = 0) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value for JSON: NaN and infinity become null, and so do arrays of several axes."""
+    """A value for JSON: NaN and infinity become null, and so do arrays of several axes.
+
+    Halves of characters, which no file and no terminal takes, are written out.
+    """
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {_plain(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, np.ndarray):
         return _plain(value.tolist()) if value.ndim < 2 else None
     if isinstance(value, list):
@@ -169,7 +174,7 @@ def take_apart(stream: BinaryIO) -> dict[str, np.ndarray]:
     found = _resolved(_Unpickler(stream).load(), iter(range(n_bytes, 0, -1)))
     if not isinstance(found, dict) or not isinstance(found.get("masks"), np.ndarray):
         raise Refused("no dictionary with an array `masks`")
-    settings = {name: _plain(item) for name, item in found.items() if name not in _NO_SETTINGS}
+    settings = _plain({name: item for name, item in found.items() if name not in _NO_SETTINGS})
     flows = found.get("flows")
     arrays = {
         f"flows_{i}": flow if isinstance(flow, np.ndarray) else np.zeros(0)

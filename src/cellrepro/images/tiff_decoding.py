@@ -11,9 +11,11 @@ import io
 import logging
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import tifffile
 
 from cellrepro.errors import BadInput, NotPossibleHere
@@ -52,6 +54,8 @@ _USUAL_TAGS = frozenset(range(254, 348)) | {
 """Tags by which tifffile takes a file for none of its other kinds."""
 _OTHER_SOFTWARE = re.compile(r"SI\.|PerkinElmer|Philips|Ventana|ScanOutput|Indica")
 _OTHER_DESCRIPTION = re.compile(r"state\.|Aperio |(?s:.*)scanimage\.SI")
+_OF_JPEG = {6, 7, 33007, 34892}
+"""Compressions whose strips and tiles begin with the header of a JPEG."""
 _OF_BYTES = (
     tifffile.COMPRESSION.NONE,
     tifffile.COMPRESSION.PACKBITS,
@@ -66,8 +70,8 @@ _OF_BYTES = (
 _UNUSUAL_IN_OME = ("Modulo", "<!")  # axes of any length, entities
 _MOST_OF_OME = 2**24  # letters
 _ORDER_OF_OME = "DimensionOrder"
-_COUNTS_OF_OME = ("PlaneCount", "NumPlanes", "IFD")
-_MOST_SEARCHED = 2**20  # TIFF data elements times pages, each of which tifffile may look at
+_COUNTS_OF_OME = ("PlaneCount", "NumPlanes")
+_MOST_NAMED = 2**16  # planes, of an OME description
 _PADDING = 16  # pixels; JPEG codes blocks, and some programs write their size
 
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # what it says is known by then
@@ -104,7 +108,10 @@ def decode_tiff(file: Path, data: bytes) -> Decoded:
     except within_limits.NotHere as error:
         raise NotPossibleHere(str(error)) from error
     except within_limits.Refused as error:
-        raise BadInput(f"{str(error).removeprefix(f'{file}: ')}") from error
+        reason = str(error)
+        if reason.startswith(f"{file}: "):
+            raise BadInput(reason) from error
+        raise damaged(file, f"cannot be decoded as TIFF ({reason})") from error
     return Decoded(arrays["pixels"], str(arrays["axes"]), bool(arrays["alpha"]))
 
 
@@ -137,19 +144,24 @@ def decode_whole(file: Path, data: bytes, *, within_limits_already: bool) -> Dec
         raise NeedsLimits
     _refuse_planes_elsewhere(file, pages)
     with tifffile.TiffFile(io.BytesIO(data)) as tiff:
-        series = _only_series(file, tiff)
+        series = _only_series(file, tiff, pages)
         page = series.keyframe
         chunk = math.prod(page.chunks) * series.dtype.itemsize  # a strip or tile
         refuse_absurd(file, data, max(series.nbytes, chunk), page.compression)
         _refuse_missing_strips(file, data, tiff, series, pages.n_pages)
-        if page.compression == tifffile.COMPRESSION.JPEG:
-            _refuse_larger_jpeg(file, data, series)
+        if page.compression in _OF_JPEG:
+            _refuse_larger_pictures(file, data, series, _size_of_jpeg)
         if page.photometric == tifffile.PHOTOMETRIC.SEPARATED:
             raise no_cmyk(file)
         refuse_compression(file, page)
         if within_limits_already:
             needed = within_limits.Limits.for_bytes(len(data) + series.nbytes + chunk, answer=0)
             within_limits.hold_memory(needed.memory)
+            if page.compression in tifffile.TIFF.IMAGE_COMPRESSIONS - _OF_JPEG:
+                decompress = tifffile.TIFF.DECOMPRESSORS[page.compression]
+                _refuse_larger_pictures(
+                    file, data, series, lambda content: np.shape(decompress(content))
+                )
         elif _may_burst(page, series, chunk):
             raise NeedsLimits
         pixels = series.asarray(maxworkers=1)
@@ -172,12 +184,9 @@ def _is_usual(pages: TiffPages) -> bool:
     for text in descriptions:
         if _OTHER_DESCRIPTION.match(text) or (text.startswith("<") and not _is_ome(text)):
             return False
-        if _is_ome(text):
-            n_searched = text.count("TiffData") * pages.n_pages
-            if n_searched > _MOST_SEARCHED or len(text) > _MOST_OF_OME:
-                return False
-            if any(word in text for word in _UNUSUAL_IN_OME):
-                return False
+        is_unusual = len(text) > _MOST_OF_OME or any(word in text for word in _UNUSUAL_IN_OME)
+        if _is_ome(text) and is_unusual:
+            return False
     return True
 
 
@@ -189,7 +198,7 @@ def _refuse_planes_elsewhere(file: Path, pages: TiffPages) -> None:
     """Refuse an OME-TIFF whose description counts more planes than the file has pages."""
     for text in filter(_is_ome, pages.texts(IMAGE_DESCRIPTION)):
         try:
-            n_planes = _planes_counted(text, pages.samples_of_page)
+            n_planes = _planes_counted(text, pages)
         except (ElementTree.ParseError, ValueError, KeyError):  # tifffile then reads no planes
             continue
         if n_planes > pages.n_pages:
@@ -200,20 +209,22 @@ def _refuse_planes_elsewhere(file: Path, pages: TiffPages) -> None:
             )
 
 
-def _planes_counted(ome: str, samples_of_page: int) -> int:
-    """The most planes of which an OME description speaks in one place."""
+def _planes_counted(ome: str, pages: TiffPages) -> int:
+    """The most planes of which an OME description speaks in one place, or in too many."""
     n_planes = 0
+    n_named = 0  # each of which tifffile looks up
     for element in ElementTree.fromstring(ome).iter():
         if element.tag.endswith("Pixels"):
             sizes = [int(element.attrib[f"Size{axis}"]) for axis in element.attrib[_ORDER_OF_OME]]
-            n_planes = max(n_planes, math.prod(sizes) // samples_of_page)
+            n_planes = max(n_planes, math.prod(sizes) // pages.samples_of_page)
         elif element.tag.endswith("TiffData"):
-            numbers = [int(element.attrib.get(name, 0)) for name in _COUNTS_OF_OME]
-            n_planes = max(n_planes, *numbers)
-    return n_planes
+            counts = [int(element.attrib.get(name, 0)) for name in _COUNTS_OF_OME]
+            n_planes = max(n_planes, *counts)
+            n_named += max(counts) or ("IFD" in element.attrib or pages.n_pages)
+    return n_named if n_named > max(_MOST_NAMED, 4 * pages.n_pages) else n_planes
 
 
-def _only_series(file: Path, tiff: tifffile.TiffFile) -> tifffile.TiffPageSeries:
+def _only_series(file: Path, tiff: tifffile.TiffFile, pages: TiffPages) -> tifffile.TiffPageSeries:
     if not tiff.series:
         raise damaged(file, "it holds no image")
     if len(tiff.series) > 1:
@@ -222,7 +233,12 @@ def _only_series(file: Path, tiff: tifffile.TiffFile) -> tifffile.TiffPageSeries
             f"{file}: {len(tiff.series)} separate images of shapes {shapes}, expected one; "
             f"save the one to use as a TIFF of its own"
         )
-    return tiff.series[0]
+    series = tiff.series[0]
+    if series.kind in ("uniform", "generic") and any(
+        text.startswith("ImageJ=") for text in pages.texts(IMAGE_DESCRIPTION)
+    ):  # which has one page for all planes: tifffile then gives the first
+        raise damaged(file, "its description by ImageJ counts more planes than it holds")
+    return series
 
 
 def _refuse_missing_strips(
@@ -257,22 +273,30 @@ def _refuse_missing_strips(
             raise damaged(file, f"{n_here} of the {n_chunks} strips or tiles of a page")
 
 
-def _refuse_larger_jpeg(file: Path, data: bytes, series: tifffile.TiffPageSeries) -> None:
-    """Refuse strips and tiles whose JPEG says that they are larger, as it is decoded so."""
+def _refuse_larger_pictures(
+    file: Path,
+    data: bytes,
+    series: tifffile.TiffPageSeries,
+    size_of: Callable[[bytes], tuple[int, ...]],
+) -> None:
+    """Refuse strips and tiles of which their own header says that they are larger."""
     page = series.keyframe
     height = page.tilelength if page.is_tiled else page.rowsperstrip
     width = page.tilewidth if page.is_tiled else page.imagewidth
-    for page in series.pages:
-        for offset, n_bytes in zip(page.dataoffsets, page.databytecounts, strict=True):
-            frame = jpeg_frame(data[offset : offset + n_bytes])
-            if frame is None:
-                raise damaged(file, "a strip or tile without the header of a JPEG")
-            if frame.height > height + _PADDING or frame.width > width + _PADDING:
+    for each in series.pages:
+        for offset, n_bytes in zip(each.dataoffsets, each.databytecounts, strict=True):
+            own_height, own_width, *_ = size_of(data[offset : offset + n_bytes])
+            if own_height > height + _PADDING or own_width > width + _PADDING:
                 raise damaged(
                     file,
-                    f"a strip or tile of {height} x {width} pixels holds a JPEG of "
-                    f"{frame.height} x {frame.width}",
+                    f"a strip or tile of {height} x {width} pixels holds a picture of "
+                    f"{own_height} x {own_width}",
                 )
+
+
+def _size_of_jpeg(content: bytes) -> tuple[int, int]:
+    frame = jpeg_frame(content)
+    return (0, 0) if frame is None else (frame.height, frame.width)  # its decoder refuses it
 
 
 def _may_burst(page: tifffile.TiffPage, series: tifffile.TiffPageSeries, chunk: int) -> bool:
