@@ -210,6 +210,36 @@ def test_warns(folder, case):
     assert re.search(match, warning)
 
 
+def test_what_has_the_name_of_a_result_is_passed_over_with_a_word(folder):
+    write(folder / "train/blood_flows.tif", grey())
+    write(folder / "train/a_flows.tif", grey())
+    write(folder / "train/a_cp_masks.tif", labels())
+    warnings = read_folder(folder).warnings
+    assert [("blood_flows" in one, "a_flows" in one) for one in warnings] == [
+        (True, False),
+        (False, True),
+    ]
+    (of_segmentation,) = read_folder(folder, to_train=False).warnings
+    assert "blood_flows" in of_segmentation
+
+
+def test_masks_of_cellposes_command_line_are_to_be_renamed(folder):
+    (folder / "train/a_masks.tif").rename(folder / "train/a_cp_masks.tif")
+    with pytest.raises(BadInput, match=r"rename a_cp_masks\.tif.* to a_masks\.tif"):
+        read_folder(folder)
+
+
+def test_a_seg_file_that_was_edited_after_the_masks_is_named(folder):
+    beside = folder / "train/a_seg.npy"
+    beside.touch()
+    os.utime(beside, ns=(0, 0))
+    assert read_folder(folder).warnings == ()
+    os.utime(folder / "train/a_masks.tif", ns=(0, 0))
+    os.utime(beside, ns=(10**9, 10**9))
+    (warning,) = read_folder(folder).warnings
+    assert "a_seg.npy was changed after a_masks.tif" in warning
+
+
 def tiff(array, **options):
     stream = io.BytesIO()
     tifffile.imwrite(stream, array, **options)

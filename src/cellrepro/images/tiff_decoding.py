@@ -19,7 +19,7 @@ import numpy as np
 import tifffile
 
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.images import tiff_apart, within_limits
+from cellrepro.images import within_limits
 from cellrepro.images.codecs import decoded_by_python, jpeg_frame, refuse_compression
 from cellrepro.images.decoded import (
     ALWAYS_ALLOWED,
@@ -32,6 +32,7 @@ from cellrepro.images.decoded import (
 from cellrepro.store.tiff_pages import IMAGE_DESCRIPTION, TiffPages, TooManyPages, pages_of
 from cellrepro.words import some
 
+_APART = str(Path(__file__).with_name("tiff_apart.py"))
 _SOFTWARE = 305
 _JPEG_TABLES = 347
 _USUAL_TAGS = frozenset(range(254, 348)) | {
@@ -104,7 +105,7 @@ def decode_tiff(file: Path, data: bytes) -> Decoded:
         pass
     limits = within_limits.Limits.for_bytes(len(data), answer=2**40)
     try:
-        arrays = within_limits.arrays_of(tiff_apart.__file__, str(file), limits=limits, given=data)
+        arrays = within_limits.arrays_of(_APART, str(file), limits=limits, given=data)
     except within_limits.NotHere as error:
         raise NotPossibleHere(str(error)) from error
     except within_limits.Refused as error:
