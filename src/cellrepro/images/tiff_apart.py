@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellrepro.images.within_limits import NotHere, Refused, answer_with
 
 
-def main() -> Mapping[str, np.ndarray]:
+def main() -> Mapping[str, NDArray[np.generic]]:
     """The pixels, and what their axes are."""
     from cellrepro.errors import CellreproError, NotPossibleHere
     from cellrepro.images.tiff_decoding import decode_whole

@@ -268,7 +268,7 @@ def _refuse_missing_strips(
             end = max(end, offset + n_bytes)
     if end > len(data):
         raise damaged(file, f"its pixels should end at byte {end}, the file at {len(data)}")
-    for page in series.pages:
+    for page in filter(None, series.pages):
         if len(page.dataoffsets) < n_chunks and not page.is_contiguous:
             n_here = len(page.dataoffsets)
             raise damaged(file, f"{n_here} of the {n_chunks} strips or tiles of a page")
@@ -284,7 +284,7 @@ def _refuse_larger_pictures(
     page = series.keyframe
     height = page.tilelength if page.is_tiled else page.rowsperstrip
     width = page.tilewidth if page.is_tiled else page.imagewidth
-    for each in series.pages:
+    for each in filter(None, series.pages):
         for offset, n_bytes in zip(each.dataoffsets, each.databytecounts, strict=True):
             own_height, own_width, *_ = size_of(data[offset : offset + n_bytes])
             if own_height > height + _PADDING or own_width > width + _PADDING:
@@ -308,5 +308,5 @@ def _may_burst(page: tifffile.TiffPage, series: tifffile.TiffPageSeries, chunk: 
         return True
     if not decoded_by_python(page.compression):
         return False
-    largest = max(max(each.databytecounts) for each in series.pages)
+    largest = max(max(each.databytecounts) for each in filter(None, series.pages))
     return most_unpacked(largest, page.compression) > max(ALWAYS_ALLOWED, 4 * chunk)
