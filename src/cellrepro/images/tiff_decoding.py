@@ -268,9 +268,9 @@ def _refuse_missing_strips(
             end = max(end, offset + n_bytes)
     if end > len(data):
         raise damaged(file, f"its pixels should end at byte {end}, the file at {len(data)}")
-    for page in filter(None, series.pages):
-        if len(page.dataoffsets) < n_chunks and not page.is_contiguous:
-            n_here = len(page.dataoffsets)
+    for one in _pages_of(series):
+        if len(one.dataoffsets) < n_chunks and not one.is_contiguous:
+            n_here = len(one.dataoffsets)
             raise damaged(file, f"{n_here} of the {n_chunks} strips or tiles of a page")
 
 
@@ -284,7 +284,7 @@ def _refuse_larger_pictures(
     page = series.keyframe
     height = page.tilelength if page.is_tiled else page.rowsperstrip
     width = page.tilewidth if page.is_tiled else page.imagewidth
-    for each in filter(None, series.pages):
+    for each in _pages_of(series):
         for offset, n_bytes in zip(each.dataoffsets, each.databytecounts, strict=True):
             own_height, own_width, *_ = size_of(data[offset : offset + n_bytes])
             if own_height > height + _PADDING or own_width > width + _PADDING:
@@ -300,6 +300,10 @@ def _size_of_jpeg(content: bytes) -> tuple[int, int]:
     return (0, 0) if frame is None else (frame.height, frame.width)  # its decoder refuses it
 
 
+def _pages_of(series: tifffile.TiffPageSeries) -> list[tifffile.TiffPage | tifffile.TiffFrame]:
+    return [page for page in series.pages if page is not None]
+
+
 def _may_burst(page: tifffile.TiffPage, series: tifffile.TiffPageSeries, chunk: int) -> bool:
     """Whether a decoder may give more bytes than it is asked for."""
     if page.compression == tifffile.COMPRESSION.JPEG:
@@ -308,5 +312,5 @@ def _may_burst(page: tifffile.TiffPage, series: tifffile.TiffPageSeries, chunk: 
         return True
     if not decoded_by_python(page.compression):
         return False
-    largest = max(max(each.databytecounts) for each in filter(None, series.pages))
+    largest = max(max(each.databytecounts) for each in _pages_of(series))
     return most_unpacked(largest, page.compression) > max(ALWAYS_ALLOWED, 4 * chunk)
