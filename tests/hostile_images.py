@@ -1,6 +1,7 @@
 """Images and arrays, as an attacker would write them: small files that promise or hide much."""
 
 import io
+import lzma
 import pickle
 import struct
 import zipfile
@@ -8,6 +9,7 @@ import zlib
 
 import numpy as np
 import tifffile
+from PIL import Image
 
 _SHORT, _LONG = 3, 4
 
@@ -35,10 +37,11 @@ def tiff(width, height, *, data=b"", offset=None, compression=1, bits=8, loop=Fa
 
 
 def deflated(n_bytes):
-    """Zeros, packed as far as that goes."""
+    """Zeros, packed as far as that goes, a mebibyte again and again; without the sum at its end."""
     packer = zlib.compressobj(9)
-    packed = [packer.compress(bytes(2**20)) for _ in range(n_bytes // 2**20)]
-    return b"".join([*packed, packer.flush()])
+    first = packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    again = packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return first + again * (n_bytes // 2**20 - 1)
 
 
 def good_tiff(labels=None, **options):
@@ -91,3 +94,91 @@ def baseline(record, masks=(), *, method=zipfile.ZIP_DEFLATED):
         for name, content in masks:
             archive.writestr(name, content)
     return buffer.getvalue()
+
+
+# -- bombs: small files that become large ----------------------------------------------------------
+
+
+def jpeg(height, width, *, frame=None):
+    """A JPEG of one grey block whose header says another size."""
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(buffer, "JPEG")
+    data = bytearray(buffer.getvalue())
+    at = data.index(b"\xff\xc0" if frame is None else frame)
+    struct.pack_into(">HH", data, at + 5, height, width)
+    return bytes(data)
+
+
+def tiff_around(content, *, compression, side=64, bits=8, tile=False):
+    """A TIFF of a small image around the bytes of a format that has a size of its own."""
+    if not tile:
+        return tiff(side, side, data=content, compression=compression, bits=bits)
+    start = 8 + 2 + 12 * 13 + 4
+    more = [(322, _LONG, 1, side), (323, _LONG, 1, side), (324, _LONG, 1, start)]
+    more += [(325, _LONG, 1, len(content))]
+    return tiff(side, side, data=content, compression=compression, bits=bits, more=more)
+
+
+def ome_tiff(*, n_pages=1, elements="<TiffData/>", order="XYCZT", **sizes):
+    """An OME-TIFF whose description may count anything."""
+    counted = {"SizeX": 8, "SizeY": 8, "SizeC": 1, "SizeZ": 1, "SizeT": 1, **sizes}
+    attributes = " ".join(f'{name}="{size}"' for name, size in counted.items())
+    text = (
+        '<?xml version="1.0"?><OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06">'
+        f'<Image ID="Image:0"><Pixels DimensionOrder="{order}" Type="uint8" {attributes}>'
+        f"{elements}</Pixels></Image></OME>"
+    )
+    pixels = np.zeros((n_pages, 8, 8), np.uint8)
+    return good_tiff(pixels, description=text, metadata=None, photometric="minisblack")
+
+
+def described_tiff(text, *, software=None):
+    """A TIFF of one plane whose description may say anything."""
+    return good_tiff(np.zeros((8, 8), np.uint8), description=text, metadata=None, software=software)
+
+
+def many_pages(n):
+    """A TIFF of pages without a tag."""
+    tables = b"".join(struct.pack("<HI", 0, 8 + 6 * (i + 1)) for i in range(n - 1))
+    return b"II*\0\x08\0\0\0" + tables + struct.pack("<HI", 0, 0)
+
+
+def lzma_bomb(n_bytes):
+    """Zeros, packed as far as LZMA goes: one stream after the other."""
+    return lzma.compress(bytes(2**26)) * (n_bytes // 2**26)
+
+
+def packbits_bomb(n_bytes):
+    """Zeros, packed as far as PackBits goes."""
+    return b"\x81\0" * (n_bytes // 128)
+
+
+def jpeg2000(side):
+    """A JPEG 2000 stream whose header says another size than its 64 x 64 pixels."""
+    import imagecodecs
+
+    data = bytearray(imagecodecs.jpeg2k_encode(np.zeros((64, 64), np.uint8), codecformat="j2k"))
+    at = data.index(b"\xff\x51")
+    struct.pack_into(">4L", data, at + 6, side, side, 0, 0)
+    struct.pack_into(">2L", data, at + 22, side, side)
+    return bytes(data)
+
+
+def jpegxl(side):
+    """A JPEG XL of a large image of nothing."""
+    import imagecodecs
+
+    return bytes(imagecodecs.jpegxl_encode(np.zeros((side, side), np.uint8), effort=1))
+
+
+def webp(side):
+    """A WebP of a large image of nothing."""
+    import imagecodecs
+
+    return bytes(imagecodecs.webp_encode(np.zeros((side, side, 3), np.uint8), lossless=True))
+
+
+def seg_of_one_array(n):
+    """A ``_seg.npy`` in which one array stands many times."""
+    flow = np.zeros((64, 64), np.float32)
+    return seg({"masks": np.eye(64, dtype=np.uint16), "flows": [flow] * n}, protocol=4)

@@ -50,6 +50,7 @@ def test_a_stored_one_is_damage(tmp_path):
 def test_whole_files_pass(tmp_path):
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, np.zeros((5, 8, 8), np.uint8), photometric="minisblack")
-    tiff_pages.refuse_endless_file(path)
-    for data in (b"", b"II", b"II*\0", b"MM\0+", path.read_bytes()[:40]):
-        tiff_pages.refuse_endless(data)
+    tiff_pages.check_pages_of_file(path)
+    assert tiff_pages.pages_of(path.read_bytes()).n_pages == 5
+    for data in (b"", b"II", b"II*\0", b"MM\0+"):
+        assert tiff_pages.pages_of(data).n_pages == 0

@@ -161,7 +161,7 @@ def test_mask_types(tmp_path, dtype):
 
 
 def test_labels_to_compare(tmp_path):
-    """Stacks, arrays of `numpy.save`, whole numbers as floats; no series, no pickles."""
+    """Stacks, series, arrays of `numpy.save`, whole numbers as floats; no pickles."""
     stack = np.stack([labels(dtype=np.uint32) * 2**31] * 5)
     tifffile.imwrite(tmp_path / "a.tif", stack[:, :, :30], metadata={"axes": "ZYX"})
     np.testing.assert_array_equal(read_labels(tmp_path / "a.tif"), stack[:, :, :30], strict=True)
@@ -169,12 +169,23 @@ def test_labels_to_compare(tmp_path):
     np.testing.assert_array_equal(
         read_labels(tmp_path / "a.npy"), labels(dtype=np.int64), strict=True
     )
-    tifffile.imwrite(tmp_path / "b.tif", stack, metadata={"axes": "TYX"})
+    tifffile.imwrite(tmp_path / "t.tif", stack, metadata={"axes": "TYX"})
+    np.testing.assert_array_equal(read_labels(tmp_path / "t.tif"), stack, strict=True)
     np.save(tmp_path / "b.npy", np.array([print, None]), allow_pickle=True)
     (tmp_path / "c.npy").write_bytes(b"\x93NUMPY\x01\x00")
-    for name in ("b.tif", "b.npy", "c.npy"):
+    for name in ("b.npy", "c.npy"):
         with pytest.raises(BadInput, match=f"{name}: .*save"):
             read_labels(tmp_path / name)
+
+
+@pytest.mark.parametrize("shape", [(3, 24, 32), (4, 24, 32), (24, 32, 3)], ids=str)
+def test_a_stack_that_tifffile_calls_colours_is_read_as_it_was_saved(shape, tmp_path):
+    """As `cellpose.io.imsave` writes it: 16 bits, no word of axes."""
+    planar = "contig" if shape[-1] == 3 else "separate"  # as it chooses
+    stack = np.zeros(shape, np.uint16)
+    stack[1:3, 3:9, 1:7] = 700
+    tifffile.imwrite(tmp_path / "a_masks.tif", stack, photometric="rgb", planarconfig=planar)
+    np.testing.assert_array_equal(read_labels(tmp_path / "a_masks.tif"), stack, strict=True)
 
 
 one_label = labels() > 0
@@ -197,6 +208,36 @@ def test_warns(folder, case):
     (warning,) = read_folder(folder).warnings
     assert warning.startswith(f"{name}: ")
     assert re.search(match, warning)
+
+
+def test_what_has_the_name_of_a_result_is_passed_over_with_a_word(folder):
+    write(folder / "train/blood_flows.tif", grey())
+    write(folder / "train/a_flows.tif", grey())
+    write(folder / "train/a_cp_masks.tif", labels())
+    warnings = read_folder(folder).warnings
+    assert [("blood_flows" in one, "a_flows" in one) for one in warnings] == [
+        (True, False),
+        (False, True),
+    ]
+    (of_segmentation,) = read_folder(folder, to_train=False).warnings
+    assert "blood_flows" in of_segmentation
+
+
+def test_masks_of_cellposes_command_line_are_to_be_renamed(folder):
+    (folder / "train/a_masks.tif").rename(folder / "train/a_cp_masks.tif")
+    with pytest.raises(BadInput, match=r"rename a_cp_masks\.tif.* to a_masks\.tif"):
+        read_folder(folder)
+
+
+def test_a_seg_file_that_was_edited_after_the_masks_is_named(folder):
+    beside = folder / "train/a_seg.npy"
+    beside.touch()
+    os.utime(beside, ns=(0, 0))
+    assert read_folder(folder).warnings == ()
+    os.utime(folder / "train/a_masks.tif", ns=(0, 0))
+    os.utime(beside, ns=(10**9, 10**9))
+    (warning,) = read_folder(folder).warnings
+    assert "a_seg.npy was changed after a_masks.tif" in warning
 
 
 def tiff(array, **options):
@@ -305,13 +346,15 @@ def test_masks_that_hold_almost_nothing_are_read_however_well_they_are_packed(tm
 
 
 def test_more_pixels_than_memory_are_refused_before_any_is_read(tmp_path):
-    """JPEG 2000 packs an empty image without a bound, so only the memory decides."""
+    """As far as its compression goes the file could hold them, so that only the memory decides."""
     path = tmp_path / "a.tif"
-    tifffile.imwrite(path, grey(shape=(64, 64)), compression="jpeg2000", tile=(64, 64))
+    tifffile.imwrite(path, grey(shape=(64, 64)), compression="zstd", tile=(64, 64))
     with tifffile.TiffFile(path, mode="r+") as tiff:
         for name in ("ImageWidth", "ImageLength", "TileWidth", "TileLength"):
-            tiff.pages[0].tags[name].overwrite(2**24)
-    with pytest.raises(NotPossibleHere, match="281474976710656 bytes of pixels do not fit"):
+            tiff.pages[0].tags[name].overwrite(2**20)
+    with path.open("ab") as stream:
+        stream.truncate(2**26)
+    with pytest.raises(NotPossibleHere, match="1099511627776 bytes of pixels do not fit"):
         read_labels(path)
 
 

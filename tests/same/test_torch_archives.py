@@ -1,6 +1,7 @@
 """Files of torch.save are read as PyTorch reads them, and no code in them runs."""
 
 import io
+import itertools
 import pickle
 import random
 import struct
@@ -20,6 +21,7 @@ from cellrepro.same.torch_archives import content_of
 from cellrepro.same.torch_names import Namespace, StoredArray
 from cellrepro.same.weight_reading import open_weights
 from cellrepro.same.weight_tensors import Tensor
+from hostile_files import torch_zip
 
 DTYPES = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32),
@@ -276,6 +278,18 @@ def test_hostile_pickles(tmp_path, content, parts, message):
     with pytest.raises(BadInput, match=rf"hostile\.pth is no weights file.*({message})"):
         open_weights(path)
     assert time.process_time() - started < 20
+
+
+def test_names_that_collide_take_no_time(tmp_path):
+    """Tuples of numbers whose digests are equal, as 1 and 2**61 have one."""
+    numbers = [b"G" + struct.pack(">d", 2.0**power) for power in (0, 61, 122, 183)]
+    keys = itertools.islice(itertools.product(numbers, repeat=8), 20_000)
+    entries = b"".join(b"(" + b"".join(key) + b"tN" for key in keys)
+    path = tmp_path / "a.pth"
+    path.write_bytes(torch_zip(b"\x80\x02}(" + entries + b"u."))
+    begun = time.process_time()
+    content_of(path)
+    assert time.process_time() - begun < 10
 
 
 def test_hostile_archives(tmp_path):

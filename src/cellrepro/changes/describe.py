@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from cellrepro.asked import defaults
 from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.bits.torch_files import is_saved_by_torch
@@ -293,7 +291,8 @@ def _of_masks(path: Path) -> Description:
     if recorded.get("manual_changes"):  # the pixels of each, a hundred thousand characters
         recorded["manual_changes"] = [f"{edit.kind} at {edit.place}" for edit in hand_edits(seg)]
     details["settings"] = recorded
-    details["n_manual"] = int(np.sum(seg.settings.get("ismanual") or 0))
+    drawn = seg.settings.get("ismanual")
+    details["n_manual"] = sum(map(bool, drawn)) if isinstance(drawn, list) else 0
     record = seg_file_record(path, seg)
     return Description(
         "_seg.npy",

@@ -21,9 +21,11 @@ from cellrepro.words import joined
 
 MASK_ENDINGS = (".tif", ".tiff", ".png", ".npy")
 _WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files have none
-_SUFFIXES = ("_cp_masks", "_masks", "_seg")
+_SUFFIXES = ("_cp_masks", "_masks", "_mask", "_seg")
 """What follows the name of an image in that of its masks: as Cellpose's command line writes them,
-as it reads them (and as `cellrepro segment --masks-into` does), as its GUI does. Longest first."""
+as it reads them (and as `cellrepro segment --masks-into` does), as other programs do, as its GUI
+does. Longest first."""
+_OME = ".ome"  # of NAME_masks.ome.tif
 
 MaskReaders = Mapping[str, Callable[[], np.ndarray]]
 """Label images by image; each is read when it is needed."""
@@ -161,9 +163,12 @@ def image_name(stem: str) -> str:
 
     >>> image_name("a_cp_masks"), image_name("a_masks"), image_name("a_seg"), image_name("a")
     ('a', 'a', 'a', 'a')
+    >>> image_name("a_masks.ome"), image_name("a_mask")
+    ('a', 'a')
     >>> image_name("_masks")
     '_masks'
     """
+    stem = stem.removesuffix(_OME) or stem
     ending = next((suffix for suffix in _SUFFIXES if stem.endswith(suffix)), "")
     return stem.removesuffix(ending) or stem
 
@@ -192,7 +197,9 @@ def mask_files(folder: Path) -> dict[str, Path]:
     """
     visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
     files = [path for path in visible if path.suffix.lower() in MASK_ENDINGS]
-    named_as_masks = [path for path in files if image_name(path.stem) != path.stem]
+    named_as_masks = [
+        path for path in files if image_name(path.stem) != path.stem.removesuffix(_OME)
+    ]
     by_image: dict[str, list[Path]] = {}
     for path in named_as_masks or files:
         by_image.setdefault(image_name(path.stem), []).append(path)

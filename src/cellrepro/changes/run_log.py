@@ -8,8 +8,9 @@ what 2.3.2, 3.1.1.2, 4.0.9 and 4.2.1.1 wrote; the last has another form of line 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
@@ -31,6 +32,9 @@ _LINE = re.compile(
     r"\d{4}-\d\d-\d\d [\d:,]+ "
     r"(?:\[(?P<level>[A-Z]+)\]|(?P<level_of_4_2>[A-Z]+) \[[^]]*\]) ?(?P<message>.*)"
 )
+_LONGEST_LINE = 2000  # letters
+_MOST_LINES = 50  # of one entry; the longest of Cellpose is a traceback
+_MOST_LETTERS = 2**23  # of a log
 _FIRST = "WRITING LOG OUTPUT TO"
 _VERSIONS = re.compile(r"(cellpose version|platform|python version|torch version):\s*(\S+)")
 _NAMES = {
@@ -104,7 +108,10 @@ def log_record(path: Path) -> RecordedSettings:
             f"{path} is no run.log of Cellpose, which begins with {_FIRST!r}; expected the file "
             "that Cellpose writes into the folder .cellpose with --verbose, or a copy of it"
         )
-    entries = _entries(path.read_text(encoding="utf-8", errors="replace").splitlines())
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        beginning = stream.read(_MOST_LETTERS + 1)
+    is_cut = len(beginning) > _MOST_LETTERS
+    entries = _entries(beginning[:_MOST_LETTERS].splitlines())
     found: dict[str, list[object]] = {}
     for name, value in _values(entries):
         found.setdefault(name, []).append(value)
@@ -119,20 +126,24 @@ def log_record(path: Path) -> RecordedSettings:
     return RecordedSettings(
         of_file(path.name, values),
         generation=generation_of(values.get(VERSION)),
-        remarks=tuple(_remarks(path.name, entries, several)),
+        remarks=tuple(_remarks(path.name, entries, several, is_cut=is_cut)),
     )
 
 
-def _entries(lines: Sequence[str]) -> list[_Entry]:
+def _entries(lines: Iterable[str]) -> list[_Entry]:
+    """The lines that have a time, each with the first of those that follow it without one."""
     found: list[_Entry] = []
+    n_more = 0
     for line in lines:
-        match = _LINE.fullmatch(line)
+        match = _LINE.fullmatch(line[:_LONGEST_LINE])
         if match is not None:
             level = match["level"] or match["level_of_4_2"]
             found.append(_Entry(level != "INFO", match["message"]))
-        elif found:
+            n_more = 0
+        elif found and n_more < _MOST_LINES:
             last = found[-1]
-            found[-1] = last._replace(message=f"{last.message}\n{line}")
+            found[-1] = last._replace(message=f"{last.message}\n{line[:_LONGEST_LINE]}")
+            n_more += 1
     return found
 
 
@@ -212,7 +223,11 @@ def _losses(messages: Sequence[str]) -> list[str]:
 
 
 def _remarks(
-    file: str, entries: Sequence[_Entry], several: Mapping[str, Sequence[object]]
+    file: str,
+    entries: Sequence[_Entry],
+    several: Mapping[str, Sequence[object]],
+    *,
+    is_cut: bool,
 ) -> Iterator[str]:
     messages = [entry.message for entry in entries]
     losses = _losses(messages)
@@ -232,6 +247,8 @@ def _remarks(
         yield f"the network that was asked for was not found: {file} says that a default was taken"
     if any("ESTIMATING CELL DIAMETER" in message for message in messages):
         yield f"the diameter of {file} was estimated by Cellpose, not given"
+    if is_cut:
+        yield f"{file} is long: only its first {_MOST_LETTERS} letters were read"
     if several:
         each = [
             f"{name} ({some(list(dict.fromkeys(map(str, given))))})"
@@ -246,4 +263,6 @@ def _remarks(
         for entry in entries
         if entry.is_warning and not entry.message.strip().startswith(_SAID_ALWAYS)
     )
-    yield from (f"{file} warns: {warning}" for warning in warnings)
+    yield from (f"{file} warns: {warning}" for warning in itertools.islice(warnings, _MOST_LINES))
+    if len(warnings) > _MOST_LINES:
+        yield f"{file} has {len(warnings) - _MOST_LINES} more warnings"

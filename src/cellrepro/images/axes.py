@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import Decoded
+from cellrepro.images.decoded import Decoded
 
 _MOST_CHANNELS = 3  # Cellpose 4 reads three
 

@@ -8,7 +8,9 @@ with the command that installs imagecodecs.
 from __future__ import annotations
 
 import io
+import struct
 import warnings
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +32,11 @@ _WITHOUT_IMAGECODECS = (
     tifffile.COMPRESSION.LZMA,
 )
 """Compressions of TIFF that tifffile decodes by Python's own libraries."""
+
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_SCAN = 0xDA
+_JPEG_ALONE = frozenset({0x00, 0x01, 0xFF, *range(0xD0, 0xD9)})
+"""Markers of a JPEG without a length, and what only looks like a marker."""
 
 _GREY_16_BIT = ("I", "I;16", "I;16B", "I;16L")
 """Pillow's modes for the samples of a grey PNG of 16 bits, by its version and the processor."""
@@ -80,6 +87,49 @@ def png_pixels(file: Path, data: bytes) -> NDArray[np.unsignedinteger]:
         return np.asarray(image.convert("RGBA" if has_alpha else "RGB"))
 
 
+@dataclass(frozen=True)
+class JpegFrame:
+    """What the header of a JPEG says.
+
+    Attributes
+    ----------
+    height, width : int
+        Pixels.
+    n_channels : int
+    """
+
+    height: int
+    width: int
+    n_channels: int
+
+
+def jpeg_frame(data: bytes) -> JpegFrame | None:
+    """Find the header of the image that a JPEG holds; not that of a preview in it.
+
+    Parameters
+    ----------
+    data : bytes
+        Of the file, or of the part of a file that is a JPEG.
+
+    Returns
+    -------
+    JpegFrame or None
+        None where there is none before the pixels.
+    """
+    at = data.find(b"\xff")
+    while 0 <= at < len(data) - 9:
+        marker = data[at + 1]
+        if marker in _JPEG_FRAMES:
+            height, width, n_channels = struct.unpack_from(">HHB", data, at + 5)
+            return JpegFrame(height, width, n_channels)
+        if marker == _JPEG_SCAN:
+            return None
+        (length,) = struct.unpack_from(">H", data, at + 2)
+        is_alone = marker in _JPEG_ALONE
+        at = data.find(b"\xff", at + 1 if is_alone else at + 2 + length)
+    return None
+
+
 def jpeg_pixels(file: Path, data: bytes) -> NDArray[np.unsignedinteger]:
     """Decode a JPEG.
 
@@ -109,6 +159,12 @@ def jpeg_pixels(file: Path, data: bytes) -> NDArray[np.unsignedinteger]:
         return pixels
     with _opened(file, data, "JPEG") as image:
         return np.asarray(image)
+
+
+def decoded_by_python(compression: int) -> bool:
+    """Whether Python's own libraries decode a compression here, which give all that comes of it."""
+    packed = compression in _WITHOUT_IMAGECODECS and compression != tifffile.COMPRESSION.NONE
+    return packed and not _has_imagecodecs()
 
 
 def refuse_compression(file: Path, page: tifffile.TiffPage) -> None:

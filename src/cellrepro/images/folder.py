@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -33,7 +33,8 @@ _SPLITS: tuple[Split, ...] = ("train", "test")
 _MASKS = "_masks"
 # What Cellpose itself writes beside images (cellpose/io.py, 4.2.1.1): never an image, never a mask.
 _CELLPOSE_ENDINGS = ("_flows", "_flows_0", "_flows_1", "_flows_2", "_cellprob")
-_CELLPOSE_PARTS = ("_cp_masks", "_cp_output")
+_CELLPOSE_MASKS = "_cp_masks"
+_CELLPOSE_PARTS = (_CELLPOSE_MASKS, "_cp_output")
 _LITTER = {"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r"}  # in lower case
 _MOST_PROBLEMS = 10  # listed in one `BadInput`
 
@@ -322,9 +323,18 @@ def _kind(path: Path) -> Literal["image", "mask"] | None:
     """Whether a file is, by its name, an ``image``, a ``mask`` or neither."""
     if is_litter(path.name) or path.suffix.lower() not in FORMATS:
         return None
-    if path.stem.endswith(_CELLPOSE_ENDINGS) or any(part in path.stem for part in _CELLPOSE_PARTS):
+    if _is_named_as_result(path):
         return None
     return "mask" if path.stem.endswith(_MASKS) and path.stem != _MASKS else "image"
+
+
+def _is_named_as_result(path: Path) -> bool:
+    """Whether an image file has a name that Cellpose gives to what it writes beside images."""
+    if is_litter(path.name) or path.suffix.lower() not in FORMATS:
+        return False
+    return path.stem.endswith(_CELLPOSE_ENDINGS) or any(
+        part in path.stem for part in _CELLPOSE_PARTS
+    )
 
 
 def _no_images(folder: Path) -> str:
@@ -344,7 +354,8 @@ def _list_split(
     masks: dict[str, Path] = {}
     seen: dict[tuple[str, str], Path] = {}
     # Names that differ in leading zeros alone are equal to natsorted, which keeps their order.
-    for path in natsorted(entries, key=lambda entry: entry.name):
+    entries = natsorted(entries, key=lambda entry: entry.name)
+    for path in entries:
         kind = _kind(path)
         if kind is None:
             continue
@@ -370,15 +381,67 @@ def _list_split(
         if partner is None and to_train:
             survey.problems.append(
                 f"{path}: no mask, expected {stem}{_MASKS}.tif (or .png) beside it, spelled like "
-                f"that; add it (open a {stem}_seg.npy in the Cellpose GUI and save its masks as "
-                "PNG or TIFF), or move the image out of the folder"
+                f"that; {_how_to_get_masks(path)}, or move the image out of the folder"
             )
+        elif partner is not None and _is_newer(path.with_name(f"{stem}_seg.npy"), partner):
+            survey.warnings.append(
+                f"{survey.relative(path)}: {stem}_seg.npy was changed after {partner.name}, which "
+                "is used; save the masks anew in the Cellpose GUI if they were edited there"
+            )
+    survey.warnings += _passed_over(entries, images, survey, to_train=to_train)
     for stem, path in masks.items():
         survey.problems.append(
             f"{path}: a mask without its image, expected {stem.removesuffix(_MASKS)}.tif (or "
             f"{OTHER_ENDINGS}) beside it, spelled like that; add the image or remove the mask"
         )
     return bool(seen)
+
+
+def _how_to_get_masks(image: Path) -> str:
+    """How what Cellpose wrote beside an image becomes its mask."""
+    for ending in FORMATS:
+        written = image.with_name(f"{image.stem}{_CELLPOSE_MASKS}{ending}")
+        if written.exists():
+            return (
+                f"rename {written.name}, which Cellpose's command line wrote, to "
+                f"{image.stem}{_MASKS}{ending} if its masks are to be learnt"
+            )
+    return (
+        f"add it (open a {image.stem}_seg.npy in the Cellpose GUI and save its masks as PNG or "
+        "TIFF)"
+    )
+
+
+def _is_newer(file: Path, other: Path) -> bool:
+    try:
+        return file.stat().st_mtime_ns > other.stat().st_mtime_ns
+    except OSError:
+        return False
+
+
+def _passed_over(
+    entries: Sequence[Path], images: Mapping[str, Path], survey: _Survey, *, to_train: bool
+) -> Iterator[str]:
+    """What is named as Cellpose names its results, and so is not read, in words."""
+    passed = [path for path in entries if _is_named_as_result(path)]
+    flows = [path for path in passed if path.stem.removesuffix("_flows") in images]
+    strange = [
+        path
+        for path in passed
+        if not any(path.stem.startswith(f"{name}_") for name in images) and path.is_file()
+    ]
+    if strange:
+        names = some([survey.relative(path) for path in strange])
+        yield (
+            f"not read, since Cellpose names its results so: {names}; rename what is an image of "
+            "its own"
+        )
+    if flows and to_train:
+        names = some([survey.relative(path) for path in flows])
+        yield (
+            f"not used: {names}; Cellpose's own training takes such flows as they are, and here "
+            "they are computed anew from the masks"
+        )
 
 
 # --- pixels ---------------------------------------------------------------------------------------

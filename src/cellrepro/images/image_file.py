@@ -13,7 +13,8 @@ from scipy import ndimage
 
 from cellrepro.errors import BadInput
 from cellrepro.images.axes import FLAT, Axes, in_order, native
-from cellrepro.images.decoding import Decoded, decode, decode_labels, read_bytes
+from cellrepro.images.decoded import Decoded
+from cellrepro.images.decoding import decode, decode_labels, read_bytes
 from cellrepro.images.label_image import LARGEST_LABEL, label_image, refuse_picture
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.words import some
@@ -221,7 +222,10 @@ def _labels(file: Path, decoded: Decoded, *, stacks: bool, largest: int) -> np.n
     Floats become int64, booleans uint8, other types stay.
     """
     labels = decoded.pixels
-    if set(decoded.axes) & set("CST") or labels.ndim not in ((2, 3) if stacks else (2,)):
+    is_stack = stacks and _is_stack_of_labels(decoded)
+    if (set(decoded.axes) & set("CST") and not is_stack) or labels.ndim not in (
+        (2, 3) if stacks else (2,)
+    ):
         expected = "(Y, X) or (Z, Y, X)" if stacks else "one plane (Y, X)"
         raise BadInput(
             f"{file}: shape {labels.shape} (axes {decoded.axes or 'unknown'}), expected label "
@@ -235,6 +239,18 @@ def _labels(file: Path, decoded: Decoded, *, stacks: bool, largest: int) -> np.n
     checked = label_image(f"{file}:", labels, largest=largest)
     refuse_picture(f"{file}:", checked)
     return checked
+
+
+def _is_stack_of_labels(decoded: Decoded) -> bool:
+    """Whether an axis that is named otherwise counts planes.
+
+    tifffile, and so Cellpose, calls a stack of 3 or 4 planes, or one 3 or 4 pixels wide, colours
+    when it writes it. Colours have 8 bits; what has 16 and is read as labels is a stack, as
+    Cellpose reads it. Frames of a time series are compared as planes are.
+    """
+    if decoded.axes in ("SYX", "YXS"):
+        return decoded.pixels.dtype == np.uint16
+    return decoded.axes == "TYX"
 
 
 def _whole_numbers(file: Path, labels: np.ndarray) -> np.ndarray:

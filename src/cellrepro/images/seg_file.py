@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +14,12 @@ import numpy as np
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images import seg_pickle
 from cellrepro.images.label_image import label_image
-from cellrepro.own_scripts import script_command
+from cellrepro.images.within_limits import Limits, Refused, arrays_of
 from cellrepro.results import Result, Row
 from cellrepro.words import amount
 
 SEG_ENDING = "_seg.npy"
-_LEAST_MEMORY = 2**30  # bytes; NumPy itself takes about a tenth
-_LEAST_SECONDS = 20
-_SECONDS_PER_BYTE = 1e-7
-_NO_END = "reading it did not end within {} s, or crashed"
+_LEAST_ANSWER = 2**26  # bytes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,25 +99,11 @@ def _taken_apart(file: Path) -> dict[str, np.ndarray]:
     """The arrays of a file, and its settings as JSON in bytes: ``masks``, ``settings``, ``flows_0``
     and so on."""
     n_bytes = file.stat().st_size
-    seconds = int(_LEAST_SECONDS + _SECONDS_PER_BYTE * n_bytes)
-    memory = _LEAST_MEMORY + 4 * n_bytes
+    limits = Limits.for_bytes(n_bytes, answer=_LEAST_ANSWER + 8 * n_bytes)
     try:
-        ended = subprocess.run(
-            script_command(seg_pickle.__file__, str(file.resolve()), str(memory), str(seconds)),
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # each thread takes memory
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=4 * seconds,  # of a busy machine
-        )
-    except subprocess.TimeoutExpired as error:
-        raise _refused(file, _NO_END.format(seconds)) from error
-    if ended.returncode == seg_pickle.REFUSED:
-        lines = ended.stderr.decode(errors="replace")
-        raise _refused(file, lines.rpartition("\n")[2])  # Python may complain of a buffer before
-    if ended.returncode:
-        raise _refused(file, _NO_END.format(seconds))
-    with np.load(io.BytesIO(ended.stdout), allow_pickle=False) as arrays:
-        return dict(arrays)
+        return arrays_of(seg_pickle.__file__, str(file.resolve()), limits=limits)
+    except Refused as error:
+        raise _refused(file, str(error)) from error
 
 
 def _refused(file: Path, why: str) -> BadInput:

@@ -1,12 +1,11 @@
 """Runs as a process of its own: takes a ``_seg.npy`` apart, and writes its arrays and settings.
 
-``python seg_pickle.py FILE N_BYTES SECONDS`` puts an ``.npz`` without pickles on standard output,
-or ends with code `REFUSED` and a reason. Of the names that a pickle may call only those below exist
-here, and behind each stands a stand-in of this file: no code of NumPy's unpickling runs either, as
-that believes whatever layout of memory it is told. It imports nothing of this package.
+``python seg_pickle.py FILE MEMORY SECONDS ANSWER`` puts an ``.npz`` without pickles on standard
+output, or ends with a reason (`cellrepro.images.within_limits`). Of the names that a pickle may
+call only those below exist here, and behind each stands a stand-in of this file: no code of NumPy's
+unpickling runs either, as that believes whatever layout of memory it is told.
 """
 
-import contextlib
 import json
 import math
 import os
@@ -14,23 +13,20 @@ import pickle
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
 
 import numpy as np
 
-REFUSED = 2
-"""The exit code with a reason on standard error."""
+from cellrepro.images.within_limits import Refused, answer_with
+
 _PLAIN_TYPE = re.compile(r"[biuf][1248]|U\d+|O8?")
 _FORMAT = np.lib.format
 _HEADERS = {(1, 0): _FORMAT.read_array_header_1_0, (2, 0): _FORMAT.read_array_header_2_0}
 N_COLORS = "n_colors"
 """The GUI writes a colour for each cell; only how many there are is handed on."""
+_DEEPEST = 100
 _NO_SETTINGS = {"masks", "flows", "outlines", "colors", "img", "img_restore"}
-
-
-class Refused(Exception):
-    """What the file holds is none of the things that Cellpose writes."""
 
 
 class _Type:
@@ -136,27 +132,34 @@ class _Unpickler(pickle.Unpickler):
         return self._known[module, name]
 
 
-def _resolved(value: Any, left: Iterator[int]) -> Any:
+def _resolved(value: Any, left: Iterator[int], depth: int = 0) -> Any:
     """Arrays for what stands for them, in plain containers; each value takes one from ``left``."""
     if not next(left, 0):  # a list can hold another one twice, and so on
         raise Refused("more values than its size allows")
+    if depth > _DEEPEST:
+        raise Refused(f"values in values, more than {_DEEPEST} deep")
     if isinstance(value, _Array):
         if value.content is value:
             raise Refused("an array that is never filled")
-        return _resolved(value.content, left)
+        return _resolved(value.content, left, depth + 1)
     if value is None or isinstance(value, bool | int | float | str | np.ndarray):
         return value
     if isinstance(value, dict):
-        return {str(name): _resolved(item, left) for name, item in value.items()}
+        return {str(name): _resolved(item, left, depth + 1) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_resolved(item, left) for item in value]
+        return [_resolved(item, left, depth + 1) for item in value]
     raise Refused(f"a value of type {type(value).__name__.lstrip('_')}")
 
 
 def _plain(value: Any) -> Any:
-    """A value for JSON: NaN and infinity become null, and so do arrays of several axes."""
+    """A value for JSON: NaN and infinity become null, and so do arrays of several axes.
+
+    Halves of characters, which no file and no terminal takes, are written out.
+    """
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {_plain(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, np.ndarray):
         return _plain(value.tolist()) if value.ndim < 2 else None
     if isinstance(value, list):
@@ -173,7 +176,7 @@ def take_apart(stream: BinaryIO) -> dict[str, np.ndarray]:
     found = _resolved(_Unpickler(stream).load(), iter(range(n_bytes, 0, -1)))
     if not isinstance(found, dict) or not isinstance(found.get("masks"), np.ndarray):
         raise Refused("no dictionary with an array `masks`")
-    settings = {name: _plain(item) for name, item in found.items() if name not in _NO_SETTINGS}
+    settings = _plain({name: item for name, item in found.items() if name not in _NO_SETTINGS})
     colors = found.get("colors")
     if isinstance(colors, np.ndarray) and colors.ndim:
         settings[N_COLORS] = len(colors)
@@ -182,37 +185,17 @@ def take_apart(stream: BinaryIO) -> dict[str, np.ndarray]:
         f"flows_{i}": flow if isinstance(flow, np.ndarray) else np.zeros(0)
         for i, flow in enumerate(flows if isinstance(flows, list) else [])
     }
+    if sum(array.nbytes for array in arrays.values()) > 4 * n_bytes:  # one array can stand twice
+        raise Refused("more arrays than its size allows")
     written = np.frombuffer(json.dumps(settings, allow_nan=False).encode(), np.uint8)
     return {"masks": found["masks"], "settings": written, **arrays}
 
 
-def _limit(n_bytes: int, seconds: int) -> None:
-    with contextlib.suppress(ImportError, ValueError, OSError):  # Windows; macOS refuses the first
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))
-
-
-def main(path: str, n_bytes: str, seconds: str) -> None:
-    """Write what the file holds, or say why not."""
-    _limit(int(n_bytes), int(seconds))
-    try:
-        with open(path, "rb") as stream:  # noqa: PTH123
-            found = take_apart(stream)
-        np.savez(sys.stdout.buffer, **found)  # type: ignore[arg-type]
-        sys.stdout.flush()
-    except MemoryError:
-        reason = f"it asks for more than the {int(n_bytes) // 2**20} MiB that its size allows"
-    except Exception as error:  # a pickle can end in nearly any
-        text = ascii(str(error))[1:-1][:200]
-        reason = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {text}"
-    else:
-        return
-    sys.stderr.write(reason)
-    sys.stderr.flush()
-    os._exit(REFUSED)  # what it left half made is not taken down
+def main() -> dict[str, np.ndarray]:
+    """What the file holds."""
+    with Path(sys.argv[1]).open("rb") as stream:
+        return take_apart(stream)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    answer_with(main)

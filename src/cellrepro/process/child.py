@@ -24,6 +24,9 @@ before this process began; ``note``: a sentence for the user;
 ``progress``: how far a grid's notebook is, as JSON; ``unanswered``: why the child cannot leave its
 answer."""
 
+NeedOfCellpose = Literal["needed", "welcome", "unused"]
+"""``welcome``: a function that is wrapped may use it, and a broken one is no obstacle."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -72,6 +75,7 @@ class Child:
     def __init__(self, setup: Setup | None, send: Callable[[Event], None]) -> None:
         self._setup = setup
         self._send = send
+        self._has_cellpose = False  # imported, and whole
 
     @property
     def setup(self) -> Setup:
@@ -88,24 +92,39 @@ class Child:
         """Say what begins now."""
         self.tell("phase", name)
 
-    def enter(self) -> torch.device:
+    def enter(self, cellpose: NeedOfCellpose = "needed") -> torch.device:
         """Import Cellpose, if it is installed, and be what the profile says.
 
-        No mode is in force yet. A wrapped segmenter needs no Cellpose.
+        No mode is in force yet.
+
+        Parameters
+        ----------
+        cellpose : {"needed", "welcome", "unused"}
+            By what is computed here.
         """
         self.phase("import")
-        if has_library("cellpose"):
+        if cellpose != "unused" and has_library("cellpose"):
             from cellrepro.model.network import import_cellpose
 
             gc.disable()  # to search what is imported for garbage takes a tenth of a short run
-            import_cellpose()
+            try:
+                import_cellpose()
+                self._has_cellpose = True
+            except Exception:  # of a broken one nearly any
+                if cellpose == "needed":
+                    raise
             gc.freeze()
             gc.enable()
         return self.setup.profile.enter()
 
     @contextmanager
-    def prepared(self) -> Iterator[torch.device]:
+    def prepared(self, cellpose: NeedOfCellpose = "needed") -> Iterator[torch.device]:
         """`enter`, and put the mode in force for one block; `loosened` is the caller's to add.
+
+        Parameters
+        ----------
+        cellpose : {"needed", "welcome", "unused"}
+            As in `enter`.
 
         Raises
         ------
@@ -115,7 +134,7 @@ class Child:
         from cellrepro.determinism.modes import mode_in_force
         from cellrepro.determinism.substitutes import SUBSTITUTES
 
-        device = self.enter()
+        device = self.enter(cellpose)
         profile = self.setup.profile
         loose = self.setup.loose
         without_substitute = [op for item in SUBSTITUTES for op in item.replaces if op == loose]
@@ -139,7 +158,7 @@ class Child:
         from cellrepro.arithmetic.in_force import proved_arithmetic
 
         with ExitStack() as stack:
-            if has_library("cellpose"):
+            if self._has_cellpose:
                 from cellrepro.model.portable_cellpose import portable_cellpose
                 from cellrepro.model.portable_training import portable_training
 

@@ -118,6 +118,7 @@ def make_lab(
         raise BadInput(str(failure)) from failure
     _refuse_intel_mac()
     _refuse_other_pythons(interpreter)
+    _refuse_unwritable(target)
     with locked(beside_of_user(target), wait=True):
         _bring_up_to_date(environment, interpreter, versions)
     lab = Lab(target, __version__)
@@ -249,6 +250,19 @@ def _uv() -> list[str]:
         return [sys.executable, "-m", "uv"]
     program = shutil.which("uv")
     return [] if program is None else [program]
+
+
+def _refuse_unwritable(target: Path) -> None:
+    """Refuse a folder beside which nothing can be written, where a lock would be waited for."""
+    nearest = next(above for above in target.parents if above.exists())
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise BadInput(
+            f"{target} cannot be made: {nearest} takes no file ({error.strerror}); name a folder "
+            "in a place where you may write"
+        ) from error
 
 
 def _refuse_intel_mac() -> None:

@@ -14,6 +14,7 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.process.child import NeedOfCellpose
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import Setup
 from cellrepro.run.training_recorder import RecordingOptions
@@ -84,6 +85,11 @@ class Request:
     def setup_on(self, device: str | None) -> Setup:
         """The same on another device of the profile's kind."""
         return Setup.of(self.spec, device=device, asked_here=self.asked_here)
+
+    @property
+    def cellpose(self) -> NeedOfCellpose:
+        """Whether the process that carries it out imports Cellpose."""
+        return "needed"
 
     def build(self, device: torch.device, staged: Path) -> InitialNetwork:
         """Make the network to begin with.

@@ -70,7 +70,7 @@ def make_repeat(
     phases = _Phases(child, log)
     with ExitStack() as stack:
         with phases.phase("import"):
-            device = stack.enter_context(child.prepared())
+            device = stack.enter_context(child.prepared(request.cellpose))
         stack.enter_context(log.listening())
         environment = Environment.here(child.setup.profile, device)
         with phases.phase("data"):

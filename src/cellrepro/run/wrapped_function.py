@@ -17,6 +17,7 @@ import numpy as np
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.process.child import NeedOfCellpose
 from cellrepro.process.endings import ended_with
 from cellrepro.run.imported_files import ScriptContent
 from cellrepro.run.options import WrapOptions
@@ -60,6 +61,11 @@ def plan_function(options: WrapOptions, function: str, *, inputs: PlanInputs | N
 @dataclass(frozen=True)
 class FunctionRequest(WrappedRequest):
     """A request whose spec names a function in the place of Cellpose's network."""
+
+    @property
+    def cellpose(self) -> NeedOfCellpose:
+        """Whether the process that carries it out imports Cellpose."""
+        return "welcome"
 
     def segmenter(self, staged: Path) -> Callable[[LabelledImage], np.ndarray]:
         """The function, imported; it takes the pixels of each image.

@@ -21,6 +21,7 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.image_file import read_labels
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.process.child import NeedOfCellpose
 from cellrepro.process.process_trees import end_tree, ended_with_us
 from cellrepro.run.imported_files import ScriptContent
 from cellrepro.run.options import WrapOptions
@@ -170,6 +171,11 @@ class ProgramRequest(WrappedRequest):
 
     words: tuple[str, ...] = ()
     timeout: float | None = None
+
+    @property
+    def cellpose(self) -> NeedOfCellpose:
+        """Whether the process that carries it out imports Cellpose."""
+        return "unused"
 
     def segmenter(self, staged: Path) -> Callable[[LabelledImage], np.ndarray]:
         """The program, started for each image; what it says lies in `LOGS`."""

@@ -275,19 +275,22 @@ def plain_key(key: object) -> object:
     Returns
     -------
     object
-        The key.
+        The key; of several values the text of them, as tuples can be made to collide.
 
     Raises
     ------
     Refused
-        If it is neither a number nor text, or a number of more than 60 bits.
+        If it is neither a number nor text, a number of more than 60 bits, or several values of
+        which one is a long text.
     """
     if isinstance(key, int) and abs(key) >= _LARGEST_KEY:
         raise Refused("a dictionary in its pickle has a huge number as a key")
     if key is None or isinstance(key, int | float | str | bytes):
         return key
     if type(key) is tuple and len(key) <= 8 and not any(type(part) is tuple for part in key):
-        return tuple(plain_key(part) for part in key)
+        parts = [plain_key(part) for part in key]
+        if all(len(part) <= _LONGEST_NAME for part in parts if isinstance(part, str | bytes)):
+            return repr(tuple(parts))
     raise Refused("a dictionary in its pickle has a key that is neither number nor text")
 
 

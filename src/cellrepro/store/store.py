@@ -49,7 +49,7 @@ from cellrepro.store.stored_run import (
     read_record,
 )
 from cellrepro.store.stored_spec import read_spec
-from cellrepro.store.tiff_pages import refuse_endless_file
+from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import digest_once, sealed_digests
 from cellrepro.words import some, visible
 
@@ -304,7 +304,7 @@ class Store:
         if path is None:
             return None
         try:
-            refuse_endless_file(path)
+            check_pages_of_file(path)
             return tifffile.imread(path)
         except Exception as error:
             raise _not_as_stored(path, error) from error

@@ -18,7 +18,7 @@ from cellrepro.errors import BadInput, Damaged
 from cellrepro.store import whole_files
 from cellrepro.store.manifest import Manifest, ResultSummary
 from cellrepro.store.stored_spec import read_spec
-from cellrepro.store.tiff_pages import refuse_endless_file
+from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import RESTORE, Reading, refuse_damaged
 from cellrepro.words import short
 from cellrepro.wrong_fields import wrong_fields
@@ -194,7 +194,7 @@ class Repeat:
         record = self.manifest.masks[image]
         path = self.file(record.file)
         try:
-            refuse_endless_file(path)
+            check_pages_of_file(path)
             masks = tifffile.imread(path)
         except Exception as error:  # of a damaged file nearly any, struct.error among them
             raise Damaged(f"the masks {path} cannot be read ({error}); {RESTORE}") from error
