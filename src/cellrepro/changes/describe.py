@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from cellrepro.asked import defaults
 from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.bits.torch_files import is_saved_by_torch

@@ -101,7 +101,7 @@ def check_dataset(
         class has to stand in a file, and not in a cell of a notebook.
     """
     worker_init_fn = getattr(dataset, "worker_init_fn", None)
-    items: object = dataset.dataset if isinstance(dataset, DataLoader) else dataset
+    items: Any = dataset.dataset if isinstance(dataset, DataLoader) else dataset
     by_index = isinstance(items, Sized) and hasattr(items, "__getitem__")
     if not by_index or isinstance(items, IterableDataset):
         raise BadInput(

@@ -344,9 +344,9 @@ class _State:
                 for name, buffer in one._buffers.items():
                     if buffer is not None:
                         self._keep_tensor(f"{type(one).__name__} {name}", buffer)
-                for parameter in one._parameters.values():
-                    if parameter is not None:
-                        self._keep_gradient(parameter)
+                for own_parameter in one._parameters.values():
+                    if own_parameter is not None:
+                        self._keep_gradient(own_parameter)
             for parameter in parameters_of(one):
                 self._keep_gradient(parameter)
 
