@@ -128,7 +128,7 @@ def test_the_file_follows_from_its_content(tmp_path):
     assert one.stat().st_size < 2000
     assert check_baseline(one, tmp_path / "y" / "masks").ok
     assert describe(str(one)).kind == "baseline"
-    with pytest.raises(BadInput, match="not overwritten"):
+    with pytest.raises(BadInput, match="exists, and nothing is overwritten"):
         save_baseline(str(tmp_path / "x" / "masks"), one)
 
 

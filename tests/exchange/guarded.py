@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 
-ALLOWED = os.path.realpath(sys.argv[1])
+ALLOWED = os.path.realpath(sys.argv[-1])
 _OWN_CHILD = "from cellrepro.process.serving import serve; serve()"
 _ONE_PATH = {"os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "os.utime", "os.chown"}
 _TWO_PATHS = {"os.rename", "os.link", "os.symlink"}
