@@ -181,6 +181,19 @@ def test_what_was_not_stored_is_put_aside(store, twins):
     assert len(list((store.root / "aside").rglob("notes.txt"))) == 5
 
 
+def test_a_project_keeps_images_of_its_own_beside_those_of_the_store(store, twins):
+    """A store in the folder of a project, whose images lie in its data/."""
+    folder = store.root / "data" / "train"
+    folder.mkdir()
+    for path in (folder / "cells.tif", store.root / "data" / "README.md"):
+        path.write_text("mine")
+    assert kinds(store) == []
+    assert repaired(store).repaired == []
+    assert (folder / "cells.tif").exists()
+    (store.root / "data" / ("0" * 16)).write_text("a name of the lab")
+    assert kinds(store) == ["extra"]
+
+
 def test_what_lies_beside_passports_and_networks_is_put_aside(store, twins):
     """What the lab has not put there, and what it was writing when it was stopped."""
     repeat = twins[0].relative_to(store.root / "runs")

@@ -90,7 +90,7 @@ def test_settings_that_differ_are_said_first(files, invoke):
     assert third.startswith("  masks: ")
     text = words_of(html)
     assert "Made with different settings: diameter 42.4 in A, 30 in B." in text
-    assert "5 cells in A, 4 in B; 1 moved, 2 lost and 1 split, 1 kept" in text
+    assert "5 cells in A, 4 in B; 1 shifted or reshaped, 2 lost and 1 split, 1 kept" in text
     found = invoke("compare", *sides, "--json").json
     assert found["settings"][0] == {"name": "diameter", "a": 42.4, "b": 30.0}
     assert found["html"] is None
@@ -223,14 +223,14 @@ def test_refusals(files, tmp_path):
     assert not html.exists()
 
 
-def test_a_record_that_nobody_can_read_hides_no_masks(tmp_path, invoke):
-    """Other programs write JSON beside masks, too."""
+def test_json_of_another_program_hides_no_masks(tmp_path, invoke):
     for name, masks in (("a_masks.tif", A), ("b_masks.tif", B)):
         tifffile.imwrite(tmp_path / name, masks)
     (tmp_path / "a_masks.json").write_text('{"cells": 5}', encoding="utf-8")
     answer = invoke("compare", tmp_path / "a_masks.tif", tmp_path / "b_masks.tif")
     assert answer.code == 1
-    assert "note: A: what is recorded of it is not used" in answer.out
+    assert answer.out.splitlines()[0] == "different: masks"
+    assert "note" not in answer.out
 
 
 def test_a_page_about_two_runs_shows_their_image(tmp_path):

@@ -14,6 +14,7 @@ import tifffile
 from PIL import Image
 
 from cellrepro.errors import BadInput
+from cellrepro.same.metrics import compare_masks
 from cellrepro.show.explorer import stored_runs
 from cellrepro.show.explorer.stored_runs import explore_runs
 from cellrepro.show.explorer.view import View
@@ -114,6 +115,24 @@ def test_story_tells_every_cell():
     assert ("gained", [], [70_000], 0, 0, 256, 1) in found
     votes = unpacked(plane(three_runs(), "cells"))  # A and B alone have one cell each
     assert [votes[y, x] for y, x in ((8, 8), (32, 8), (40, 40), (8, 50))] == [3, 1, 1, 3]
+
+
+def test_planes_count_by_themselves_where_numbers_of_one_side_begin_anew():
+    """As `compare` counts: one side alone cannot say which planes one object goes through."""
+    a = np.zeros((3, 64, 64), np.uint16)
+    for number in range(1, 5):
+        a[:, 16 * number - 12 : 16 * number - 4, 8:16] = number
+    b = a.copy()
+    b[1][b[1] == 1] = 0
+    b[1][b[1] > 0] -= 1  # the second plane has numbers 1 to 3
+    shown = explore(np.zeros(a.shape), a, b)
+    found = shown.scene
+    story = unpacked(plane(shown, "story"))
+    (lost,) = (row for row, kind in enumerate(story["kind"]) if kind == "lost")
+    assert [story["given"]["a"][label] for label in story["labels_a"][lost]] == [1]
+    assert {kind: n for kind, n in found["kinds"].items() if n} == {"kept": 11, "lost": 1}
+    assert compare_masks(a, b).kinds == {"kept": 11, "lost": 1}
+    assert (found["n_objects"], found["z"]) == ({"a": 12, "b": 11}, 1)
 
 
 def test_equal_masks_travel_once_and_are_read_when_they_are_looked_at():

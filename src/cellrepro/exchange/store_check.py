@@ -169,7 +169,8 @@ class _Check:
 def _looked_at(root: Path) -> _Check:
     check = _Check(Look(root, Contents()))
     runs = _entries(root / "runs")
-    images = _entries(root / "data")
+    # A store may lie in a project with a data/ of its own: what no digest names is not the lab's.
+    images = [entry for entry in _entries(root / "data") if _IMAGES.fullmatch(entry.name)]
     total = len(runs) + len(images)
     is_quick = total < _FEW_FOLDERS
     with progress(total, "files held to their digests", quiet=is_quick, even=False) as bar:
@@ -281,11 +282,11 @@ def _unsealed(seal: Write, look: Look) -> Problem:
 
 
 def _check_kept_images(folder: Path, check: _Check) -> None:
-    if folder.is_dir() and not folder.is_symlink() and _IMAGES.fullmatch(folder.name):
+    if folder.is_dir() and not folder.is_symlink():
         check.add(check_images(folder, check.look))
-    else:  # a store may lie in a folder whose data/ is somebody's own
+    else:
         where = check.look.where(folder)
-        what = "the lab keeps images in folders that are named by a digest, and nothing else here"
+        what = "the lab keeps images in folders, and this is none, though a digest is its name"
         check.problems.append(Problem("extra", what, where, NOT_OURS))
 
 

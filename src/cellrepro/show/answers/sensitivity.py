@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.asked.setting_in_words import setting_in_words
+from cellrepro.same.object_changes import ObjectKind
 from cellrepro.show.answers.answer import Answer
 from cellrepro.words import amount, share_text, some
 
@@ -118,7 +119,7 @@ def _variant_line(variant: Variant, *, usual_ap50: float | None) -> str:
     if variant.interval is not None:
         low, high = variant.interval
         changed += f"; {share_text(low)} to {share_text(high)}"
-    kinds = ", ".join(f"{n} {kind}" for kind, n in variant.kinds.items() if n)
+    kinds = ", ".join(f"{n} {ObjectKind(kind).in_words}" for kind, n in variant.kinds.items() if n)
     scores = ""
     if usual_ap50 is not None and variant.ap50 is not None:
         scores = f"; AP@0.5 {variant.ap50:.3f} (usual {usual_ap50:.3f})"

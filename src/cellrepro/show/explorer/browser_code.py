@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cellrepro.same.object_changes import ObjectKind
 from cellrepro.show.figures import pixels
 
 STATIC = Path(__file__).with_name("static")
@@ -39,7 +40,10 @@ HELD_BYTES = 64 * 2**20
 def module_text() -> str:
     """Give the module, whose default export makes a widget."""
     files = [(STATIC / name).read_text(encoding="utf-8") for name in _MODULES]
-    return "\n".join([f"const SIGNS = {json.dumps(pixels.SIGNS)};", *files])
+    words = {kind: kind.in_words for kind in ObjectKind}
+    constants = {"SIGNS": pixels.SIGNS, "KIND_WORDS": words}
+    lines = [f"const {name} = {json.dumps(value)};" for name, value in constants.items()]
+    return "\n".join([*lines, *files])
 
 
 def style_text() -> str:

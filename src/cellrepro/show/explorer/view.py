@@ -16,10 +16,9 @@ from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
 from cellrepro.images.size_factor import factor_text
 from cellrepro.same.consensus import Agreement, agree
-from cellrepro.same.labels import canonical
 from cellrepro.same.metrics import categories as category_map
 from cellrepro.same.object_changes import ObjectChange, ObjectKind, object_changes
-from cellrepro.same.planes import numbering
+from cellrepro.same.planes import NumberedByPlane, numbered_by_plane, numbering
 from cellrepro.same.reading import read_pair
 from cellrepro.show.explorer.planes import NarrowImage, PackedPlane, packed_array, packed_json
 from cellrepro.show.figures.pixels import CATEGORIES, telling_plane
@@ -156,12 +155,25 @@ class OpenView:
         -------
         ndarray of int, of `shape`
         """
+        return self._once(f"labels {side}", lambda: self._numbered(side))
+
+    def _numbered(self, side: int) -> np.ndarray:
+        return self._by_plane(side).image if self._is_by_plane else self._given_labels(side)
+
+    def _by_plane(self, side: int) -> NumberedByPlane:
+        return numbered_by_plane(self._given_labels(side))
+
+    @cached_property
+    def _is_by_plane(self) -> bool:
+        """Whether objects are of one plane on all sides, as numbers of one begin anew in each."""
+        return self.n_planes > 1 and any(
+            numbering(self._given_labels(side)) == "anew" for side in self.sides
+        )
+
+    def _given_labels(self, side: int) -> np.ndarray:
         if self.is_truth(side) and self.truth is not None:
             return self.truth
-        name = f"masks of {self._names[side]}"
-        return self._once(
-            f"labels {side}", lambda: _checked_labels(name, self._read_masks(side), self.shape)
-        )
+        return _checked_labels(f"masks of {self._names[side]}", self._read_masks(side), self.shape)
 
     def _read_masks(self, run: int) -> np.ndarray:
         masks = _read(self.view.masks[run])
@@ -237,6 +249,7 @@ class OpenView:
             The fields of `ObjectChange` by name, ``moved`` for the displacement in pixels (None
             where one side lacks the object). Of three runs or more also ``n_runs``, how many there
             are, and ``runs``, how many of them have each object (None where only the truth does).
+            Where planes count by themselves ``given``: by side and label the number in its file.
         """
         changes = self.changes(a, b)
         story: dict[str, object] = {
@@ -252,6 +265,12 @@ class OpenView:
                 None if np.isnan(change.displacement) else change.displacement for change in changes
             ],
         }
+        if self._is_by_plane:
+            sides = {"a": a, "b": b}
+            if self.truth is not None:
+                sides["truth"] = len(self.view.masks)
+            given = {name: self._by_plane(side).given for name, side in sides.items()}
+            story["given"] = {name: numbers.tolist() for name, numbers in given.items()}
         if self.n_runs > 2:
             story["n_runs"] = self.n_runs
             story["runs"] = self._n_runs_with_each(a, b)
@@ -346,15 +365,11 @@ def _checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _checked_labels(name: str, labels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Refuse what is no label image of that shape; a map of the foreground is one object.
-
-    Of a stack whose numbers begin anew in each plane every object gets a number of its own.
-    """
+    """Refuse what is no label image of that shape; a map of the foreground is one object."""
     if labels.shape != shape:
         raise BadInput(
             f"{name} has shape {labels.shape}; expected {shape}, that of the image. Give the masks "
             "of this very image, neither cropped nor resized"
             + factor_text(name, labels.shape, "the image", shape, b_is_image=True)
         )
-    image = label_image(name, labels.astype(np.uint8) if labels.dtype.kind == "b" else labels)
-    return canonical(image) if numbering(image) == "anew" else image
+    return label_image(name, labels.astype(np.uint8) if labels.dtype.kind == "b" else labels)

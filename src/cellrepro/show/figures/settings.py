@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cellrepro.asked.setting_in_words import setting_in_words
+from cellrepro.same.object_changes import ObjectKind
 from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
@@ -86,9 +87,9 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
     caption = (
         "A cell is changed if the other masks have none that overlaps it by half (IoU 0.5), among "
         f"the cells of both, the usual and the other; {cells} with the usual settings. Black "
-        f"lines: 95 % intervals {_interval_kind(sensitivity)}. Lost, gained, moved, split and "
-        "merged are counted as `compare` does: a moved cell has its counterpart a pixel or more "
-        "away, and is changed only where the two overlap by less than half."
+        f"lines: 95 % intervals {_interval_kind(sensitivity)}. Lost, gained, split, merged, and "
+        "shifted or reshaped are counted as `compare` does: a cell that is shifted or reshaped is "
+        "changed only where it overlaps its counterpart by less than half."
     )
     if sensitivity.ap50 is not None:
         caption += f" AP@0.5 with the usual settings is {sensitivity.ap50:.2f}."
@@ -111,7 +112,8 @@ def _setting(changed: Variant | Example) -> str:
 def _beside(variant: Variant, usual_ap50: float | None) -> str:
     """Cells changed and of how many, what became of them, and the score where there is a truth."""
     parts = [f"{variant.n_changed} of {variant.n_cells}"]
-    parts += [f"{n} {kind}" for kind, n in variant.kinds.items() if n and kind != "kept"]
+    changed = {kind: n for kind, n in variant.kinds.items() if n and kind != ObjectKind.KEPT}
+    parts += [f"{n} {ObjectKind(kind).in_words}" for kind, n in changed.items()]
     if usual_ap50 is not None and variant.ap50 is not None:
         parts.append(f"AP@0.5 {variant.ap50:.2f}")
     return ", ".join(parts)

@@ -12,7 +12,7 @@ from cellrepro.same.metrics import MaskComparison
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.pixels import DIMMED, SIGNS, background_of, enlarged, with_outlines
 from cellrepro.show.report.page import Panel, panel
-from cellrepro.words import grouped, joined
+from cellrepro.words import grouped, joined, place_text
 
 _SIDE = 264  # of a tile, pixels
 _MARGIN = 6  # around the cell that is not dimmed, pixels of the tile
@@ -26,7 +26,8 @@ class CellTile:
 
     Attributes
     ----------
-    sign, kind : str
+    sign : str
+    kind : ObjectKind
         What became of it.
     facts : sequence of str
         Its numbers on both sides, place, and size.
@@ -34,7 +35,7 @@ class CellTile:
     """
 
     sign: str
-    kind: str
+    kind: ObjectKind
     facts: Sequence[str]
     panel: Panel
 
@@ -115,8 +116,8 @@ def cell_tiles(
         own = np.isin(labels["a"], change.labels_a) | np.isin(labels["b"], change.labels_b)
         _dim_around(pixels, own)
         facts = _facts(change)
-        alt = f"{change.kind}: {'; '.join(facts)}"
-        tiles.append(CellTile(SIGNS[change.kind], str(change.kind), facts, panel(pixels, "", alt)))
+        alt = f"{change.kind.in_words}: {'; '.join(facts)}"
+        tiles.append(CellTile(SIGNS[change.kind], change.kind, facts, panel(pixels, "", alt)))
     return tuple(tiles)
 
 
@@ -142,8 +143,7 @@ def _window(change: ObjectChange, shape: tuple[int, ...], *, is_stack: bool) -> 
 
 
 def _facts(change: ObjectChange) -> tuple[str, ...]:
-    *planes, y, x = change.position
-    place = "".join(f"plane {round(z) + 1}, " for z in planes) + f"y {y:.0f}, x {x:.0f}"
+    place = place_text(change.position)
     in_a = _cells(change.labels_a)
     in_b = _cells(change.labels_b)
     if not change.labels_b:

@@ -21,7 +21,7 @@ from cellrepro.show.figures.pixels import SIGNS
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
 from cellrepro.show.pages.page_file import PageTarget, write_page
 from cellrepro.show.pages.setting_words import difference_text, setting_meaning, setting_text
-from cellrepro.show.report.mask_pictures import compared_masks
+from cellrepro.show.report.mask_pictures import compared_masks, place_columns
 from cellrepro.show.report.page import MOST_ROWS, Figure, Table, table
 from cellrepro.words import amount, joined
 
@@ -171,7 +171,7 @@ def cells_text(comparison: MaskComparison) -> str:
     """
     n_cells = f"{amount(comparison.n_objects_a, 'cell')} in A, {comparison.n_objects_b} in B"
     counts = [
-        f"{comparison.kinds[kind]} {kind}"
+        f"{comparison.kinds[kind]} {kind.in_words}"
         for kind in ObjectKind
         if comparison.kinds[kind] and kind != ObjectKind.KEPT
     ]
@@ -240,10 +240,10 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
         return None
     rows = [
         {
-            "what": f"{SIGNS[change.kind]} {change.kind}",
+            "what": f"{SIGNS[change.kind]} {change.kind.in_words}",
             "cell in A": " ".join(map(str, change.labels_a)) or "–",
             "cell in B": " ".join(map(str, change.labels_b)) or "–",
-            **_place(change),
+            **place_columns(change),
             "IoU": change.iou if change.labels_a and change.labels_b else None,
             "pixels in A": change.area_a,
             "pixels in B": change.area_b,
@@ -252,12 +252,6 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
     ]
     kinds = {"IoU": "{:.2f}", "pixels in A": "count", "pixels in B": "count"}
     return table(rows, kinds | dict.fromkeys(("plane", "y", "x"), "{:.0f}"))
-
-
-def _place(change: ObjectChange) -> dict[str, float]:
-    place = dict(zip("zyx"[-len(change.position) :], change.position, strict=True))
-    # People count planes from 1.
-    return {"plane": round(place.pop("z")) + 1, **place} if "z" in place else place
 
 
 def _scores(comparison: MaskComparison) -> list[ScoreRow]:

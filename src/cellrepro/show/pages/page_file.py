@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
+from cellrepro.show.report.page import unbroken
 from cellrepro.store.whole_files import refuse_existing, write_whole
 from cellrepro.words import grouped, ppm_text, share_text
 
@@ -94,6 +95,7 @@ def _rendered(template: str, values: dict[str, object]) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=unbroken,
     )
     environment.filters |= {"ppm": ppm_text, "share": share_text, "grouped": grouped}
     return environment.get_template(template).render(

@@ -7,7 +7,6 @@ numbers, the templates hold the words.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -29,7 +28,7 @@ from cellrepro.show.report import (
     section_weights,
 )
 from cellrepro.show.report.mask_pictures import CHANGES, counts_text
-from cellrepro.show.report.page import MOST_ROWS, links_to, runs_folder
+from cellrepro.show.report.page import MOST_ROWS, links_to, runs_folder, unbroken
 from cellrepro.show.report.summary import (
     PLACES,
     Chapter,
@@ -43,8 +42,6 @@ from cellrepro.show.report.summary import (
 from cellrepro.store.store import Store
 from cellrepro.store.whole_files import refuse_existing, write_whole
 from cellrepro.words import grouped, ppm_text, share_text
-
-_NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -206,7 +203,7 @@ def _page(
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_unbroken,
+        finalize=unbroken,
     )
     environment.filters |= {"ppm": ppm_text, "share": share_text, "grouped": grouped}
     axes = [(chapter, axis) for chapter in summary.chapters for axis in chapter.spread.axes]
@@ -234,8 +231,3 @@ def _page(
         grid=GRID,
         most=MOST_ROWS,
     )
-
-
-def _unbroken(value: object) -> object:
-    """A number stays on one line with its digits and its unit; markup stays as it is."""
-    return _NUMBER_GAP.sub("\u00a0", value) if type(value) is str else value

@@ -26,9 +26,9 @@ from cellrepro.show.figures.pixels import (
 from cellrepro.show.report.page import Figure, Mark, Panel, panel, table_file
 from cellrepro.words import amount, grouped, joined, ppm_text
 
-CHANGES: dict[str, str] = {
+CHANGES: dict[ObjectKind, str] = {
     ObjectKind.KEPT: "as before: a counterpart that covers it, less than 1 pixel away",
-    ObjectKind.MOVED: "a counterpart that went farther or overlaps less",
+    ObjectKind.MOVED: "a counterpart that lies farther away or overlaps less",
     ObjectKind.LOST: "only in the first",
     ObjectKind.GAINED: "only in the second",
     ObjectKind.SPLIT: "one in the first, several in the second",
@@ -62,7 +62,8 @@ class ComparedMasks:
 
 def counts_text(comparison: MaskComparison) -> str:
     """Say what became of the cells: "3 kept and 1 lost"."""
-    counts = [f"{comparison.kinds[kind]} {kind}" for kind in CHANGES if comparison.kinds[kind]]
+    kinds = [kind for kind in CHANGES if comparison.kinds[kind]]
+    counts = [f"{comparison.kinds[kind]} {kind.in_words}" for kind in kinds]
     return joined(counts) if counts else "no cell on either side"
 
 
@@ -104,17 +105,23 @@ def _rows_of_cells(name: str, comparison: MaskComparison) -> list[dict[str, obje
 
 
 def _row_of_cell(name: str, change: ObjectChange) -> dict[str, object]:
-    place = zip("zyx"[-len(change.position) :], change.position, strict=True)
     return {
         "image": name,
-        "what": str(change.kind),
-        **{axis: round(coordinate, 1) for axis, coordinate in place},
+        "what": change.kind.in_words,
+        **{axis: round(at, 1) for axis, at in place_columns(change).items()},
         "iou": change.iou,
         "area_a": change.area_a,
         "labels_a": " ".join(map(str, change.labels_a)),
         "area_b": change.area_b,
         "labels_b": " ".join(map(str, change.labels_b)),
     }
+
+
+def place_columns(change: ObjectChange) -> dict[str, float]:
+    """Give where a cell lies, by the titles of columns; planes count from 1, as in viewers."""
+    *planes, y, x = change.position
+    place = {"y": y, "x": x}
+    return {"plane": round(planes[0]) + 1, **place} if planes else place
 
 
 def _difference_panels(

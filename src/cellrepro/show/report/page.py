@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _DPI = 110  # of figures
 _PANEL_WIDTH = 480  # of a picture of an image on a wide page, CSS pixels
 MOST_ROWS = 300  # of what a page shows row by row; the files beside it hold all
+_NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _TEXTS = {"ppm": ppm_text, "share": share_text, "count": grouped}
 
@@ -319,3 +321,8 @@ def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> st
     if n_hidden:
         shown.append(f"and {n_hidden} more")
     return "; ".join(shown)
+
+
+def unbroken(value: object) -> object:
+    """A number stays on one line with its digits and its unit; markup stays as it is."""
+    return _NUMBER_GAP.sub("\u00a0", value) if type(value) is str else value

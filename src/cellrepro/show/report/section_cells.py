@@ -21,7 +21,7 @@ from cellrepro.store.store import Repeat, Run
 
 _EQUALITY = {True: Verdict.IDENTICAL, False: Verdict.DIFFERENT, None: None}
 _MOST_LINES = 30  # of a figure with a line per spec
-_COUNTS = [str(kind) for kind in CHANGES if kind != ObjectKind.KEPT]
+_COUNTED = [kind for kind in CHANGES if kind != ObjectKind.KEPT]
 _KINDS = {
     "weights": "verdict",
     "masks": "verdict",
@@ -31,7 +31,7 @@ _KINDS = {
     "images": "number",
     "run a": "file",
     "run b": "file",
-} | dict.fromkeys(_COUNTS, "number")
+} | dict.fromkeys((kind.in_words for kind in _COUNTED), "number")
 """How the table of comparisons shows its columns."""
 
 
@@ -189,7 +189,7 @@ def _row(pair: Pair) -> dict[str, object]:
         "pixels": pair.ppm,
         "cells changed": pair.changed,
     }
-    row.update({kind: pair.kinds[kind] for kind in _COUNTS})
+    row.update({kind.in_words: pair.kinds[kind] for kind in _COUNTED})
     row["AP@0.5"] = apart
     row["images"] = pair.n_images
     return row

@@ -688,7 +688,10 @@ class Explorer {
 
   readPixel(p) {
     const [row, column] = [Math.floor(p / this.columns), p % this.columns];
-    const label = (name) => (this.data[name][p] ? `cell ${this.data[name][p]}` : "background");
+    const label = (name) => {
+      const number = this.data[name][p];
+      return number ? `cell ${givenNumber(this.data.story, name, number)}` : "background";
+    };
     const words = {
       background: "background in both",
       agree: "same object",

@@ -2,7 +2,8 @@
 //
 // A story `s` is a table by columns, see `OpenView.story` in view.py; each of its rows is a change.
 
-// What each kind of change says; its sign for those who see no colours stands in SIGNS.
+// What each kind of change says, in the order of the list. Its sign for those who see no colours
+// stands in SIGNS, its name for people in KIND_WORDS; both come from Python.
 const KINDS = {
   lost: "a cell of A that B does not have",
   gained: "a cell of B that A does not have",
@@ -20,7 +21,7 @@ const TRUTH_WORDS = {
 
 // What each kind of change is called; compared with the truth, a cell is missed or extra.
 function kindWords(truthIs) {
-  const words = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, kind]));
+  const words = { ...KIND_WORDS };
   if (truthIs === "a") Object.assign(words, { lost: "missed", gained: "extra" });
   if (truthIs === "b") Object.assign(words, { lost: "extra", gained: "missed" });
   return words;
@@ -32,7 +33,7 @@ const COLUMNS = [
     key: "kind",
     label: "change",
     title: "what became of the cell",
-    width: "88px",
+    width: "minmax(88px, 165px)",
     order: (s, r) => Object.keys(KINDS).indexOf(s.kind[r]) * 2 + s.iou[r],
     text: (s, r) => badge(s.kind[r], s.words[s.kind[r]]),
   },
@@ -102,6 +103,12 @@ function storyElements(story, row, short) {
   return [title, facts];
 }
 
+// The number that a cell has in its file. Where numbers begin anew in each plane, the masks here
+// have others, which name one cell each.
+function givenNumber(story, side, label) {
+  return story.given ? story.given[side][label] : label;
+}
+
 // People count planes from 1, arrays from 0.
 function planeText(z) {
   return `plane ${Math.round(z) + 1}`;
@@ -115,9 +122,9 @@ function storyFacts(story, row, { a, b }) {
   const unit = isStack ? "voxels" : "px";
   const areaA = story.area_a[row];
   const areaB = story.area_b[row];
-  const cells = (labels, area) => `cell ${labels.join(" + ")}, ${grouped(area)} ${unit}`;
-  if (areaA) facts.push([`in ${a}`, cells(story.labels_a[row], areaA)]);
-  if (areaB) facts.push([`in ${b}`, cells(story.labels_b[row], areaB)]);
+  const cells = (side, area) => `cell ${numbersOn(story, side, row)}, ${grouped(area)} ${unit}`;
+  if (areaA) facts.push([`in ${a}`, cells("a", areaA)]);
+  if (areaB) facts.push([`in ${b}`, cells("b", areaB)]);
   if (areaA && areaB) {
     const percent = ((areaB - areaA) / areaA) * 100;
     const sign = percent < 0 ? "\u2212" : "+";
@@ -129,7 +136,7 @@ function storyFacts(story, row, { a, b }) {
   facts.push(["centre", `${isStack ? `${planeText(position[0])}, ` : ""}y ${y}, x ${x}`]);
   const cuts = story.cut_between[row].map(([above, below]) => `${above + 1} and ${below + 1}`);
   if (cuts.length) facts.push(["cut between", `planes ${cuts.join("; ")}`]);
-  if (story.moved[row] !== null) facts.push(["moved by", `${story.moved[row].toFixed(2)} px`]);
+  if (story.moved[row] !== null) facts.push(["centre moved by", `${story.moved[row].toFixed(2)} px`]);
   if (story.runs && story.runs[row] !== null) {
     const n = story.runs[row];
     const percent = Math.round((n / story.n_runs) * 100);
@@ -269,8 +276,11 @@ class CellList {
 }
 
 function cellNumbers(story, row) {
-  const [a, b] = [story.labels_a[row], story.labels_b[row]];
-  return (a.length ? a : b).join(" + ");
+  return numbersOn(story, "a", row) || numbersOn(story, "b", row);
+}
+
+function numbersOn(story, side, row) {
+  return story[`labels_${side}`][row].map((label) => givenNumber(story, side, label)).join(" + ");
 }
 
 function badge(kind, word) {
