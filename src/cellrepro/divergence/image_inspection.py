@@ -219,7 +219,7 @@ def _held_against(seen: SegmentedAgain, repeat: Repeat, image: str) -> str:
     stored = {row.name: row.digest for row in read_rows(repeat.file(LEDGER), LedgerRow)}
     in_both = [stage for stage in PASSED if f"{image} {stage}" in stored and stage in seen.digests]
     n_same = sum(stored[f"{image} {stage}"] == seen.digests[stage] for stage in in_both)
-    return f"{n_same} of {amount(len(in_both), 'stage')} in the stored bits"
+    return f"{n_same} of {amount(len(in_both), 'stage')} gave the stored bits"
 
 
 # -- inside the child ----------------------------------------------------------------------

@@ -131,7 +131,7 @@ class Stepper:
             self._child.phase(f"step {index}")
         self.ledger.entries.clear()
         begun_at = f"the checkpoint at step {start}" if start else "the initial weights"
-        way = f"{n_verified} of {step - start} steps on the way in the stored bits"
+        way = f"{n_verified} of {step - start} steps on the way gave the stored bits"
         reasons = "".join(f"; a nearer checkpoint was passed over: {why}" for why in passed_over)
         return f"restored from {begun_at}, {way}{reasons}"
 

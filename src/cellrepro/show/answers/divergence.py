@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cellrepro.show.answers.answer import Answer
-from cellrepro.words import some
+from cellrepro.words import amount, some
 
 if TYPE_CHECKING:
     from cellrepro.divergence.result import Divergence, Evidence, FirstDifference
@@ -15,8 +15,21 @@ if TYPE_CHECKING:
 
 _MOST_NAMES = 4
 """Of what differs in a stage."""
-_SAID_UNLESS_ZERO = ("n_repetitions", "n_replays")
-"""Fields of `Evidence` that say something only where something was run again."""
+_HOW: Mapping[str, str] = {
+    "stored operations": "the operations that both runs have stored were compared",
+    "stored draws": "the random numbers that both runs have stored were compared",
+    "repetition": "the step was computed again and again from one state",
+    "audit": "each operation of the step was repeated",
+    "two replays": "the step was computed again as each of the two runs did it",
+    "ledgers": "the checksums that both runs have stored were compared",
+    "segmented again": "the image was segmented again",
+}
+_ENDS_AS: Mapping[str, str] = {
+    "a": "computed again, the step ends with the bits of A",
+    "b": "computed again, the step ends with the bits of B",
+    "both": "computed again, the step ends with the bits of A and of B",
+    "neither": "computed again, the step ends with other bits than those of A and of B",
+}
 
 
 @dataclass(frozen=True)
@@ -167,14 +180,30 @@ def _divergence_lines(divergence: Divergence) -> Iterator[str]:
 
 
 def _evidence_lines(evidence: Evidence) -> Iterator[str]:
-    """Say each field that holds something; each stage of a segmentation has its own line."""
-    for field in fields(evidence):
-        value = getattr(evidence, field.name)
-        if field.name == "stages_apart":
-            yield from (f"  {stage}" for stage in value)
-        elif value in (None, ()) or (not value and field.name in _SAID_UNLESS_ZERO):
-            continue
-        else:
-            words = field.name.removeprefix("n_").replace("_", " ")
-            text = "; ".join(value) if isinstance(value, tuple) else value
-            yield f"  {words:12} {text}"
+    """Say how the cause is known, a fact a line; of a segmentation also each stage."""
+    yield f"  how this is known: {_HOW[evidence.how]}"
+    facts = (
+        *_counts(evidence),
+        evidence.parting,
+        evidence.round_off,
+        evidence.draws,
+        None if evidence.alignment is None else f"A and B side by side: {evidence.alignment}",
+        None if evidence.ends_as is None else _ENDS_AS[evidence.ends_as],
+        *(f"{side}: {arrival}" for side, arrival in zip("AB", evidence.arrival, strict=False)),
+        evidence.elimination,
+        *evidence.stages_apart,
+    )
+    yield from (f"    {fact}" for fact in facts if fact)
+
+
+def _counts(evidence: Evidence) -> Iterator[str]:
+    """How often something was repeated, and how often the operation gave different bits."""
+    if evidence.n_repetitions:
+        yield f"computed again: {amount(evidence.n_repetitions, 'time')}"
+    if evidence.n_replays:
+        yield f"single operations computed again: {amount(evidence.n_replays, 'time')}"
+    if evidence.flips is not None:
+        yield (
+            f"the operation gave different bits from equal inputs in {evidence.flips} of "
+            f"{evidence.n_asked} repetitions"
+        )

@@ -33,7 +33,7 @@ const COLUMNS = [
     key: "kind",
     label: "change",
     title: "what became of the cell",
-    width: "minmax(88px, 165px)",
+    width: "minmax(88px, 185px)",
     order: (s, r) => Object.keys(KINDS).indexOf(s.kind[r]) * 2 + s.iou[r],
     text: (s, r) => badge(s.kind[r], s.words[s.kind[r]]),
   },
@@ -285,5 +285,5 @@ function numbersOn(story, side, row) {
 
 function badge(kind, word) {
   const sign = make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, SIGNS[kind]);
-  return make("span", "cre-badge", {}, sign, word);
+  return make("span", "cre-badge", {}, sign, make("span", "", {}, word));
 }
