@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.asked.setting_in_words import setting_in_words
-from cellrepro.same.object_changes import ObjectKind
 from cellrepro.show.answers.answer import Answer
 from cellrepro.words import amount, share_text, some
 
@@ -115,6 +114,8 @@ def _interval_kind(sensitivity: Sensitivity) -> str:
 
 
 def _variant_line(variant: Variant, *, usual_ap50: float | None) -> str:
+    from cellrepro.same.object_changes import ObjectKind  # not before a command computes: NumPy
+
     changed = share_text(variant.changed)
     if variant.interval is not None:
         low, high = variant.interval
