@@ -140,7 +140,7 @@ def test_the_page_is_whole_in_a_browser(files, browser):
         page.locator('.cellrepro-explorer[data-ready="1"]').wait_for()
         assert page.locator("#picture .panel").count() == 3
         tiles = page.locator(".tiles .tile-kind").all_inner_texts()
-        assert tiles == ["1→n split", "− lost", "− lost", "≈ moved"]
+        assert tiles == ["1→n split", "− lost", "− lost", "≈ shifted or reshaped"]
         assert page.locator("#changes tbody tr").count() == 4
         for width in (1400, 700, 390):
             page.set_viewport_size({"width": width, "height": 900})
