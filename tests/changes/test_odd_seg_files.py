@@ -1,8 +1,14 @@
 """Any field of a ``_seg.npy`` may hold anything: it is read or refused, and no command breaks."""
 
+import contextlib
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from cellrepro.changes.compare import compare
+from cellrepro.changes.describe import describe
+from cellrepro.errors import BadInput
 from cellrepro.images import seg_file
 from cellrepro.images.seg_pickle import take_apart
 from cellrepro.images.within_limits import Refused
@@ -55,7 +61,7 @@ def taken_apart_here(monkeypatch):
     """No process for each of some hundred files; whatever is raised there is a refusal."""
 
     def here(_script, path, *, limits):
-        with open(path, "rb") as stream:
+        with Path(path).open("rb") as stream:
             try:
                 return take_apart(stream)
             except (Refused, Exception) as error:
@@ -79,10 +85,14 @@ def test_every_command_reads_or_refuses(value, tmp_path, invoke, taken_apart_her
     odd = tmp_path / "cells_seg.npy"
     for name in FIELDS:
         write(odd, {**FIELDS, name: value})
-        for words in (["describe", odd], ["compare", odd, good], ["explain", good, odd]):
-            assert invoke(*words).code in (0, 1, 2), (name, words)
+        with contextlib.suppress(BadInput):
+            assert str(describe(odd))
+        with contextlib.suppress(BadInput):
+            assert str(compare(odd, good))
     write(odd, {name: MASKS if name == "masks" else value for name in FIELDS})
-    page = tmp_path / "page.html"
-    answer = invoke("compare", good, odd, "--image", image, "--html", page)
-    assert answer.code in (0, 1)
-    assert page.stat().st_size
+    for words in (["describe", odd], ["explain", good, odd]):
+        assert invoke(*words).code in (0, 1)
+    if isinstance(value, str | dict):  # a page takes a while
+        page = tmp_path / "page.html"
+        assert invoke("compare", good, odd, "--image", image, "--html", page).code in (0, 1)
+        assert page.stat().st_size

@@ -147,6 +147,8 @@ def decode_whole(file: Path, data: bytes, *, within_limits_already: bool) -> Dec
     with tifffile.TiffFile(io.BytesIO(data)) as tiff:
         series = _only_series(file, tiff, pages)
         page = series.keyframe
+        if 0 in series.shape:  # of which tifffile knows no strips
+            return Decoded(np.zeros(series.shape, series.dtype), series.axes)
         chunk = math.prod(page.chunks) * series.dtype.itemsize  # a strip or tile
         refuse_absurd(file, data, max(series.nbytes, chunk), page.compression)
         _refuse_missing_strips(file, data, tiff, series, pages.n_pages)
