@@ -143,6 +143,30 @@ def many_pages(n):
     return b"II*\0\x08\0\0\0" + tables + struct.pack("<HI", 0, 0)
 
 
+def small_pages(n):
+    """A stack of many pages of 4 x 4 pixels, all of which share their strip."""
+    start = 8 + 16
+    places = [256, 257, 258, 259, 262, 273, 277, 278, 279]
+    page = zip(places, [4, 4, 8, 1, 1, 8, 1, 4, 16], strict=True)
+    table = struct.pack("<H", 9)
+    table += b"".join(struct.pack("<2H2L", number, _LONG, 1, value) for number, value in page)
+    n_bytes = len(table) + 4
+    tables = b"".join(table + struct.pack("<L", start + n_bytes * i) for i in range(1, n))
+    header = b"II*\0" + struct.pack("<L", start) + bytes(range(16))
+    return header + tables + table + bytes(4)
+
+
+def tiff_of_jpeg_strips(height):
+    """A TIFF of 96 x 64 pixels in three strips of JPEG, whose own headers give a height."""
+    pixels = np.add.outer(np.arange(96), np.arange(64)).astype(np.uint8)
+    data = bytearray(good_tiff(pixels, compression="jpeg", rowsperstrip=32, metadata=None))
+    at = data.find(b"\xff\xc0")
+    while at >= 0:
+        struct.pack_into(">H", data, at + 5, height)
+        at = data.find(b"\xff\xc0", at + 2)
+    return bytes(data)
+
+
 def lzma_bomb(n_bytes):
     """Zeros, packed as far as LZMA goes: one stream after the other."""
     return lzma.compress(bytes(2**26)) * (n_bytes // 2**26)

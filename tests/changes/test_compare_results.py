@@ -1,6 +1,7 @@
 """Two named things compared: runs, masks, folders, weights; and refusals."""
 
 import itertools
+import os
 import shutil
 
 import imagecodecs
@@ -66,6 +67,19 @@ def test_every_kind_is_counted_over_all_images(masks, tmp_path):
         "renumbered": 2,
     }  # fmt: skip
     assert result.ppm == pytest.approx(1e6 * (8 + 8 + 8) / 80)
+
+
+def test_masks_older_than_the_file_of_the_gui_beside_them_are_named(masks, tmp_path, invoke):
+    for folder, age in (("a", -60), ("b", 60)):
+        path = tmp_path / masks(f"{folder}/x_masks.tif", HALVES)
+        seg = path.with_name("x_seg.npy")
+        np.save(seg, {"masks": RENUMBERED}, allow_pickle=True)
+        changed = path.stat().st_mtime + age
+        os.utime(seg, (changed, changed))
+    notes = invoke("compare", tmp_path / "a", tmp_path / "b", "--json").json["notes"]
+    named = [note for note in notes if "x_seg.npy" in note]
+    assert len(named) == 1
+    assert named[0].startswith("B: x_masks.tif was compared")
 
 
 def test_folders_of_masks(masks, tmp_path):

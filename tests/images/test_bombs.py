@@ -28,8 +28,10 @@ from hostile_images import (
     ome_tiff,
     packbits_bomb,
     seg_of_one_array,
+    small_pages,
     tiff,
     tiff_around,
+    tiff_of_jpeg_strips,
     webp,
 )
 
@@ -77,6 +79,8 @@ HERE = {
     "images of ImageJ": ("a.tif", lambda: described_tiff("ImageJ=1.5\nimages=9\nslices=9\n")),
     "a shape of tifffile": ("a.tif", lambda: described_tiff('{"shape": [300000000, 8, 8]}')),
     "a million pages": ("a.tif", lambda: many_pages(10**6)),
+    "pages of nothing": ("a.tif", lambda: many_pages(10**5)),
+    "strips of JPEG larger than the image": ("a.tif", lambda: tiff_of_jpeg_strips(60_000)),
     "strips that are not there": ("a.tif", lambda: tiff(1, 2**25, data=bytes(8), compression=8)),
 }
 APART = {
@@ -135,6 +139,29 @@ def test_usual_kinds_are_decoded_here_and_unusual_ones_to_the_same_pixels(monkey
         np.testing.assert_array_equal(decoded, pixels, strict=True)
     unusual = good_tiff(pixels, compression="jpeg2000", **plain)
     np.testing.assert_array_equal(decode(Path("a.tif"), unusual).pixels, pixels, strict=True)
+
+
+# -- honest files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow  # 100,000 tables
+def test_a_long_time_series_is_read():
+    assert decode(Path("a.tif"), small_pages(100_000)).pixels.shape == (100_000, 4, 4)
+
+
+def test_strips_of_jpeg_whose_headers_give_the_height_of_the_image_are_read():
+    expected = decode(Path("a.tif"), tiff_of_jpeg_strips(32)).pixels
+    actual = decode(Path("a.tif"), tiff_of_jpeg_strips(96)).pixels
+    np.testing.assert_array_equal(actual, expected, strict=True)
+
+
+@pytest.mark.slow  # JPEG 2000 takes long
+def test_a_blank_slide_is_read():
+    pixels = np.zeros((8300, 8300), np.uint8)
+    options = {"compression": "jpeg2000", "photometric": "minisblack", "metadata": None}
+    data = good_tiff(pixels, **options)
+    assert len(data) < pixels.size / 32768
+    assert decode(Path("a.tif"), data).pixels.shape == pixels.shape
 
 
 def test_one_array_many_times(tmp_path):

@@ -1,6 +1,7 @@
 """Figures of images, masks and trainings: what they show, and what they refuse."""
 
 import io
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.same.consensus import agree
+from cellrepro.show.explorer.planes import NarrowImage
 from cellrepro.show.figures import masks, style, training
 from cellrepro.show.figures.agreement import agreement_map, least_stable
 from cellrepro.show.figures.pixels import AGREED, AGREEMENT, COLOURS, DARKER, flat, rgb, shown_image
@@ -101,6 +103,26 @@ def test_difference_with_truth_and_votes():
 
 def test_an_image_with_values_that_are_not_finite_is_shown():
     assert shown_image([[np.nan, 1], [np.inf, 2]]).dtype == np.uint8
+
+
+def test_a_large_image_is_shown_without_wide_copies_of_it():
+    image = np.add.outer(np.arange(3000), np.arange(3000)).astype(np.uint8)
+    tracemalloc.start()
+    try:
+        shown_image(image)
+        narrow = NarrowImage.of(image[..., None])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 * image.nbytes
+    assert (narrow.low, narrow.high) == ([2.0], [253.0])
+
+
+def test_the_contrast_of_an_image_is_that_of_its_percentiles():
+    image = np.random.default_rng(0).gamma(2, 900, (61, 47, 2)).astype(np.uint16)
+    narrow = NarrowImage.of(image)
+    low, high = np.percentile(image - image.min(), (1, 99), axis=(0, 1))
+    np.testing.assert_allclose([narrow.low, narrow.high], [low, high])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
+from math import inf
 
 from cellrepro.changes.recorded_settings import Generation
 from cellrepro.model.cellpose_generation import generation_of
@@ -172,7 +172,7 @@ def _option(name: str, *values: str) -> _Words:
 
 def _number(value: object, *, is_whole: bool) -> str | None:
     """A number as argparse reads it; None for what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < inf:
         return None
     if not is_whole:
         return str(value)

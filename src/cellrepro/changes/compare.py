@@ -25,6 +25,7 @@ from cellrepro.changes.named import (
     kind_of,
     masks_of,
     named_as,
+    newer_seg_notes,
 )
 from cellrepro.changes.recorded_settings import side_by_side
 from cellrepro.changes.sides import read_side
@@ -83,7 +84,13 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
         masks_b = masks_of(str(b), opened_store)
         if len(masks_a) == len(masks_b) == 1 and kinds != {"folder"}:  # whatever they are called
             masks_b = dict(zip(masks_a, masks_b.values(), strict=True))
-        return _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
+        comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
+        newer = [
+            f"{side}: {note}"
+            for side, path in (("A", path_a), ("B", path_b))
+            for note in newer_seg_notes(path)
+        ]
+        return replace(comparison, notes=(*comparison.notes, *newer))
     if kinds <= {"weights", "run"}:
         return _compare_weights_files(_weights_of(a, opened_store), _weights_of(b, opened_store))
     raise _not_comparable(path_a, path_b)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ import numpy as np
 
 from cellrepro.changes.file_kinds import recognised
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.images.folder import is_litter
+from cellrepro.images.folder import is_litter, is_newer
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SEG_ENDING
 from cellrepro.store import baseline_file, checkpoints
@@ -204,6 +204,31 @@ def mask_files(folder: Path) -> dict[str, Path]:
     for path in named_as_masks or files:
         by_image.setdefault(image_name(path.stem), []).append(path)
     return {name: _only_one(name, paths) for name, paths in by_image.items()}
+
+
+def newer_seg_notes(path: Path) -> Iterator[str]:
+    """Say which masks of a folder were taken though a ``_seg.npy`` beside them is newer.
+
+    Parameters
+    ----------
+    path : Path
+        Of anything; only a folder of masks has such notes.
+
+    Yields
+    ------
+    str
+        A sentence each, without the name of the side.
+    """
+    if kind_of(path) != "folder":
+        return
+    for name, file in mask_files(path).items():
+        seg = file.with_name(f"{name}{SEG_ENDING}")
+        if is_newer(seg, file):
+            yield (
+                f"{file.name} was compared, and {seg.name} was changed after it; if cells were "
+                f"edited there, save the masks anew in the Cellpose GUI, or compare {seg.name} "
+                "itself"
+            )
 
 
 def _only_one(name: str, paths: Sequence[Path]) -> Path:

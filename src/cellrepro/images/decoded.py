@@ -28,6 +28,8 @@ _MOST_FROM_A_BYTE: dict[int, int] = {
 """Bytes of pixels that one byte of a file can hold, by TIFF's compression."""
 _MOST_OF_OTHERS = 32768
 """Of formats of pictures, as JPEG 2000, which have no bound: a picture of nothing is as small."""
+_ALLOWED_OF_OTHERS = 2**29
+"""Bytes of their pixels that a file of any size may promise: its process has twice the memory."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ def refuse_absurd(file: Path, data: bytes, n_bytes: int, compression: int) -> No
     NotPossibleHere
         If they do not fit into memory.
     """
-    if n_bytes <= ALWAYS_ALLOWED:
+    always = ALWAYS_ALLOWED if compression in _MOST_FROM_A_BYTE else _ALLOWED_OF_OTHERS
+    if n_bytes <= always:
         return
     most = most_unpacked(len(data), compression)
     if n_bytes > most:

@@ -383,7 +383,7 @@ def _list_split(
                 f"{path}: no mask, expected {stem}{_MASKS}.tif (or .png) beside it, spelled like "
                 f"that; {_how_to_get_masks(path)}, or move the image out of the folder"
             )
-        elif partner is not None and _is_newer(path.with_name(f"{stem}_seg.npy"), partner):
+        elif partner is not None and is_newer(path.with_name(f"{stem}_seg.npy"), partner):
             survey.warnings.append(
                 f"{survey.relative(path)}: {stem}_seg.npy was changed after {partner.name}, which "
                 "is used; save the masks anew in the Cellpose GUI if they were edited there"
@@ -412,7 +412,8 @@ def _how_to_get_masks(image: Path) -> str:
     )
 
 
-def _is_newer(file: Path, other: Path) -> bool:
+def is_newer(file: Path, other: Path) -> bool:
+    """Whether a file is there and was changed after another."""
     try:
         return file.stat().st_mtime_ns > other.stat().st_mtime_ns
     except OSError:

@@ -7,7 +7,6 @@ unpickling runs either, as that believes whatever layout of memory it is told.
 """
 
 import json
-import math
 import os
 import pickle
 import re
@@ -152,7 +151,7 @@ def _resolved(value: Any, left: Iterator[int], depth: int = 0) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value for JSON: NaN and infinity become null, and so do arrays of several axes.
+    """A value for JSON: NaN and what no float holds become null, as do arrays of several axes.
 
     Halves of characters, which no file and no terminal takes, are written out.
     """
@@ -164,7 +163,8 @@ def _plain(value: Any) -> Any:
         return _plain(value.tolist()) if value.ndim < 2 else None
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    is_number = isinstance(value, int | float)
+    return value if not is_number or abs(value) <= sys.float_info.max else None
 
 
 def take_apart(stream: BinaryIO) -> dict[str, np.ndarray]:

@@ -147,11 +147,15 @@ def decode_whole(file: Path, data: bytes, *, within_limits_already: bool) -> Dec
     with tifffile.TiffFile(io.BytesIO(data)) as tiff:
         series = _only_series(file, tiff, pages)
         page = series.keyframe
+        if 0 in series.shape:  # of which tifffile knows no strips
+            return Decoded(np.zeros(series.shape, series.dtype), series.axes)
         chunk = math.prod(page.chunks) * series.dtype.itemsize  # a strip or tile
         refuse_absurd(file, data, max(series.nbytes, chunk), page.compression)
         _refuse_missing_strips(file, data, tiff, series, pages.n_pages)
         if page.compression in _OF_JPEG:
-            _refuse_larger_pictures(file, data, series, _size_of_jpeg)
+            height = _refuse_larger_pictures(file, data, series, _size_of_jpeg)
+            if height > _chunk_height(page) + _PADDING and not within_limits_already:
+                raise NeedsLimits  # as large as the whole image, for each strip
         if page.photometric == tifffile.PHOTOMETRIC.SEPARATED:
             raise no_cmyk(file)
         refuse_compression(file, page)
@@ -279,20 +283,31 @@ def _refuse_larger_pictures(
     data: bytes,
     series: tifffile.TiffPageSeries,
     size_of: Callable[[bytes], tuple[int, ...]],
-) -> None:
-    """Refuse strips and tiles of which their own header says that they are larger."""
+) -> int:
+    """The height of the largest picture in a strip or tile, by the picture's own header.
+
+    Pictures larger than their place are refused; but old programs write the height of the whole
+    image into each strip, and decoders take the rows that are there.
+    """
     page = series.keyframe
-    height = page.tilelength if page.is_tiled else page.rowsperstrip
+    height = page.tilelength if page.is_tiled else page.imagelength
     width = page.tilewidth if page.is_tiled else page.imagewidth
+    largest = 0
     for each in _pages_of(series):
         for offset, n_bytes in zip(each.dataoffsets, each.databytecounts, strict=True):
             own_height, own_width, *_ = size_of(data[offset : offset + n_bytes])
             if own_height > height + _PADDING or own_width > width + _PADDING:
                 raise damaged(
                     file,
-                    f"a strip or tile of {height} x {width} pixels holds a picture of "
+                    f"a strip or tile of an image of {height} x {width} pixels holds a picture of "
                     f"{own_height} x {own_width}",
                 )
+            largest = max(largest, own_height)
+    return largest
+
+
+def _chunk_height(page: tifffile.TiffPage) -> int:
+    return int(page.tilelength if page.is_tiled else page.rowsperstrip)
 
 
 def _size_of_jpeg(content: bytes) -> tuple[int, int]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-MOST_PAGES = 2**16
-"""tifffile takes 38 s for a million pages."""
+MOST_PAGES = 2**17
+"""tifffile takes 15 s for a hundred thousand pages as programs write them."""
 IMAGE_DESCRIPTION = 270
 _SIZES = (256, 257, 277, 32997)  # width, height, channels, depth
 _SUB_IFDS = 330
@@ -121,7 +121,7 @@ def pages_of(data: bytes | mmap.mmap) -> TiffPages:
 
     Examples
     --------
-    >>> pages_of(b"II*\\x00" + struct.pack("<IHI", 8, 0, 0)).n_pages
+    >>> pages_of(b"II*\\x00" + struct.pack("<IHHHIII", 8, 1, 256, 4, 1, 32, 0)).n_pages
     1
     >>> pages_of(b"II*\\x00" + struct.pack("<IHI", 8, 0, 8))
     Traceback (most recent call last):
@@ -156,6 +156,8 @@ class _Walk:
         numbers: set[int] = set()
         for n, offset in enumerate(offsets, start=1):
             tags = self._tags(offset, f"page {n} of the TIFF")
+            if not tags:
+                raise ValueError(f"page {n} of the TIFF holds no image")
             first = first or tags
             numbers.update(tags)
             for copy in self._numbers(tags.get(_SUB_IFDS, ())):

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import NotRequired, TypedDict
+
+_VALUES_IN_PIECE = 2**20
 
 
 class PackedPlane(TypedDict):
@@ -123,15 +126,16 @@ class NarrowImage:
         -------
         NarrowImage
         """
-        is_float = image.dtype.kind == "f"
-        values = image.astype(np.float64 if is_float else np.int64)
-        offset = values.min().item()
-        span = values.max().item() - offset
-        exact = not is_float and span < 2**16
+        wide = np.float64 if image.dtype.kind == "f" else np.int64
+        offset = wide(image.min()).item()
+        span = wide(image.max()).item() - offset
+        exact = wide is np.int64 and span < 2**16
         step = 1 if exact else span / (2**16 - 1) or 1
-        stored = np.rint((values - offset) / step).astype(np.uint16)
+        stored = np.empty(image.shape, np.uint16)
+        for narrow, values in zip(_in_pieces(stored), _in_pieces(image), strict=True):
+            narrow[...] = np.rint((values.astype(wide) - offset) / step)
         axes = tuple(range(image.ndim - 1))
-        low, high = np.percentile(stored, (1, 99), axis=axes)
+        low, high = _percentiles(stored, (1, 99))
         # A channel of one value, or nearly, has no contrast to stretch: use its whole span.
         is_flat = low == high
         low = np.where(is_flat, stored.min(axes), low)
@@ -157,3 +161,28 @@ class NarrowImage:
         packed["step"] = self.step
         packed["exact"] = self.exact
         return packed
+
+
+def _in_pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Parts of an array along its first axis, so small that wider copies of them take no room."""
+    n_pieces = max(1, min(len(array), array.size // _VALUES_IN_PIECE))
+    yield from np.array_split(array, n_pieces)
+
+
+def _percentiles(stored: NDArray[np.uint16], percents: tuple[float, ...]) -> NDArray[np.float64]:
+    """Percentiles of each channel, (percent, channel), as `numpy.percentile` gives them.
+
+    Counted, as sorting would take several copies of the image.
+    """
+    n_channels = stored.shape[-1]
+    counts = np.zeros((n_channels, 2**16), np.int64)
+    for piece in _in_pieces(stored):
+        for channel in range(n_channels):
+            counts[channel] += np.bincount(piece[..., channel].ravel(), minlength=2**16)
+    places = np.array(percents) / 100 * (stored.size // n_channels - 1)
+    by_channel = []
+    for up_to in counts.cumsum(axis=1):
+        below = np.searchsorted(up_to, np.floor(places), side="right")
+        above = np.searchsorted(up_to, np.ceil(places), side="right")
+        by_channel.append(below + (above - below) * (places % 1))
+    return np.stack(by_channel, axis=1)

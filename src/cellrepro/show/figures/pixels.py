@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -60,6 +61,9 @@ SIDE = 480
 """Longer side of a picture inside a figure, pixels."""
 
 _OPACITY = 0.85
+_MOST_SAMPLED = 2**22
+"""Values for the contrast of an image; a larger one is sampled."""
+_VALUES_AT_ONCE = 2**18
 _FEW = 0.002
 """Share of pixels below which each is drawn as a spot."""
 
@@ -171,21 +175,31 @@ def shown_image(image: np.ndarray) -> np.ndarray:
     -------
     ndarray of uint8, shape (Y, X, 3)
         Each channel from percentile 1 to 99, from least to most where these are equal, in its
-        colour of `CHANNELS`.
+        colour of `CHANNELS`. Of a large image these are of some of its rows and columns.
     """
-    values = np.asarray(image, dtype=np.float64)
-    if values.ndim == 2:
-        values = values[..., None]
-    colours = _channel_colours(values.shape[2])
-    values = values[..., : len(colours)]
-    values = np.where(np.isfinite(values), values, 0.0)
-    low, high = np.percentile(values, (1, 99), axis=(0, 1))
+    image = np.asarray(image)
+    with_channels = image[..., None] if image.ndim == 2 else image
+    colours = _channel_colours(with_channels.shape[2])
+    values = with_channels[..., : len(colours)]
+    every = math.ceil(math.sqrt(values.size / _MOST_SAMPLED))
+    sample = _finite(values[::every, ::every])
+    low, high = np.percentile(sample, (1, 99), axis=(0, 1))
     is_flat = low == high
-    low = np.where(is_flat, values.min((0, 1)), low)
-    high = np.where(is_flat, values.max((0, 1)), high)
-    stretched = np.clip((values - low) / np.where(low == high, 1, high - low), 0, 1)
-    mixed = stretched @ np.array([rgb(colour) for colour in colours.values()], float)
-    return np.rint(np.minimum(mixed, 255)).astype(np.uint8)
+    low = np.where(is_flat, sample.min((0, 1)), low)
+    high = np.where(is_flat, sample.max((0, 1)), high)
+    span = np.where(low == high, 1, high - low)
+    weights = np.array([rgb(colour) for colour in colours.values()], float)
+    shown = np.empty((*values.shape[:2], 3), np.uint8)
+    rows = max(1, _VALUES_AT_ONCE // values[0].size)
+    for start in range(0, len(values), rows):  # wider numbers of a large image take too much memory
+        stretched = np.clip((_finite(values[start : start + rows]) - low) / span, 0, 1)
+        shown[start : start + rows] = np.rint(np.minimum(stretched @ weights, 255))
+    return shown
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    wide = values.astype(np.float64)
+    return np.where(np.isfinite(wide), wide, 0.0)
 
 
 def channels_text(image: np.ndarray | None, shape: tuple[int, ...]) -> str:
