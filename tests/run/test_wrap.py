@@ -414,8 +414,8 @@ def test_masks_are_taken_in_the_forms_that_networks_give(
         ("by_name", "returned dict of 1; return the label image alone"),
         ("nothing", "returned NoneType; return the label image alone"),
         ("ends", "ended itself with code 3"),
-        ("fractions", "are fractions"),
-        ("not_numbers", "what came of"),
+        ("fractions", "holds integers"),
+        ("not_numbers", "holds integers"),
         ("two_images", r"gave masks of shape \(2, "),
     ],
 )
