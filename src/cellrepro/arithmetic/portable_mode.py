@@ -53,6 +53,7 @@ _ALONG_AXES = frozenset(
         "index_add",
         "kthvalue",
         "topk",
+        "unfold_backward",
     ]
 )
 """Their forms need an axis, and numbers along it."""
