@@ -437,6 +437,7 @@ def segment(image):
 """
 
 
+@pytest.mark.slow
 def test_an_order_of_sets_that_changes_is_seen_in_mode_off(
     written, small_data, tmp_path, invoke, monkeypatch
 ):
