@@ -271,6 +271,18 @@ def test_normalize_given_whole_and_by_field_loses_nothing():
         Settings().replaced(**twice)
 
 
+@pytest.mark.parametrize("numbers", [(1, 4), (4, 1)])
+def test_one_field_by_two_of_its_names_is_given_once(numbers):
+    named = dict(zip(("sharpen", "sharpen_radius"), numbers, strict=True))
+    with pytest.raises(ValidationError, match="give it once"):
+        Settings(normalize=named)
+    with pytest.raises(BadInput, match="give it once"):
+        Settings().replaced(normalize=named)
+    with pytest.raises(BadInput, match="give it once"):
+        Settings().replaced(**{"normalize": named, "normalize.invert": True})
+    assert Settings(normalize={"sharpen": 4, "sharpen_radius": 4}).normalize.sharpen == 4
+
+
 @pytest.mark.parametrize("name", ["diameter", "niter", "normalize.sharpen"])
 def test_yes_is_no_number(name):
     """YAML reads ``on`` and ``yes`` so; as a number it would be 1."""

@@ -27,7 +27,36 @@ none."""
 _USUAL_CHANCE = 0.5  # of ``bernoulli_``: the dispatcher drops what equals the schema's default
 _NAMESPACES = frozenset(("aten", "prims", "c10d", "_c10d_functional"))
 _HALF = (torch.float16, torch.bfloat16)
-_OF_FRACTIONS = frozenset(("sqrt", "rsqrt", "pow"))  # which make fractions of whole numbers
+_OF_FRACTIONS = frozenset(
+    [
+        "sqrt",
+        "rsqrt",
+        "pow",
+        "affine_grid_generator",
+        "grid_sampler",
+        "grid_sampler_2d",
+        "grid_sampler_3d",
+    ]
+)
+"""They make fractions, also of whole numbers, as gradients do."""
+_ALONG_AXES = frozenset(
+    [
+        "convolution",
+        "_convolution",
+        "convolution_backward",
+        "softmax",
+        "_softmax",
+        "_safe_softmax",
+        "log_softmax",
+        "_log_softmax",
+        "avg_pool2d",
+        "index_add",
+        "kthvalue",
+        "topk",
+        "unfold_backward",
+    ]
+)
+"""Their forms need an axis, and numbers along it."""
 _COMPUTES_SCALARS = (
     "computes numbers by the system's power function, which is not the same everywhere (AdamW, "
     "Adam, SGD, RMSprop, Adagrad, Adadelta and Rprop have a portable form)"
@@ -161,19 +190,23 @@ def form_of(call: Call) -> Form:
 
 
 def _refuse_numbers(call: Call) -> None:
-    """Refuse types of numbers that no form but the exact ones is made for."""
+    """Refuse types and shapes that no form but the exact ones is made for."""
     leaves = list(_leaves((*call.args, *call.kwargs.values())))
     for leaf in leaves:
         dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
         if dtype in _HALF:
             raise NoPortableForm(f"has a portable form for float32, and got {dtype}")
     first = leaves[0] if leaves else None
-    if (
-        name_of(call.func) in _OF_FRACTIONS
-        and isinstance(first, torch.Tensor)
-        and not first.is_floating_point()
-    ):
+    if not isinstance(first, torch.Tensor):
+        return
+    name = name_of(call.func)
+    makes_fractions = name in _OF_FRACTIONS or name.endswith("_backward")
+    if makes_fractions and not first.is_floating_point():
         raise NoPortableForm(f"has a portable form for float32, and got {first.dtype}")
+    if name in _ALONG_AXES and (first.dim() == 0 or first.numel() == 0):
+        raise NoPortableForm(
+            f"has a portable form for tensors with numbers along axes, and got {[*first.shape]}"
+        )
 
 
 def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:

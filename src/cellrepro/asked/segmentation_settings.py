@@ -64,7 +64,7 @@ class _Named(BaseModel):
             wrong.append(f"{name}: {_ELSEWHERE.get(str(name)) or f'no such setting; {meant}'}")
         if wrong:
             raise ValueError("; ".join(wrong))
-        return {_ALIASES.get(name, name): value for name, value in given.items()}
+        return _plainly_named(given)
 
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, inner: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -83,6 +83,20 @@ class _Named(BaseModel):
 
 
 _ALIASES = {"sharpen_radius": "sharpen"}  # as Cellpose's own dictionary has it
+
+
+def _plainly_named(given: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Values by the names of their fields; one that is given by two names has to be given alike."""
+    found: dict[Any, Any] = {}
+    for name, value in given.items():
+        plain_name = _ALIASES.get(name, name)
+        first = found.setdefault(plain_name, value)
+        if first != value:
+            raise ValueError(
+                f"{name} is {value!r}, and {first!r} by another of its names: give it once, as "
+                f"{plain_name}"
+            )
+    return found
 
 
 class Normalize(_Named):
@@ -153,7 +167,7 @@ def _with_field(whole: Any, field: str, value: Any) -> Any:
     if not isinstance(whole, Mapping):
         return whole  # refused by its type
     plain_name = _ALIASES.get(field, field)
-    fields = {_ALIASES.get(name, name): given for name, given in whole.items()}
+    fields = _plainly_named(whole)
     given = fields.setdefault(plain_name, value)
     if given != value:
         raise ValueError(
@@ -232,8 +246,8 @@ class Settings(_Named):
             whole = new_values.get("normalize")
             if isinstance(whole, Mapping):
                 del new_values["normalize"]
-                for name, value in whole.items():
-                    new_values[f"normalize.{_ALIASES.get(name, name)}"] = value
+                for name, value in _plainly_named(whole).items():
+                    new_values[f"normalize.{name}"] = value
             return Settings.model_validate({**self.not_default(), **new_values})
         except ValidationError as error:
             raise BadInput(wrong_fields(error)) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     import torch
 
     from cellrepro.model.inference import Segmentation
+
+_SETS_ARE_FIXED = (
+    "the order of sets of text is held fixed (PYTHONHASHSEED); mode off shows whether the masks "
+    "depend on it"
+)
 
 
 @dataclass(frozen=True)
@@ -156,4 +161,7 @@ def plan_wrapped(
         ledger="off",
         program=program,
     )
-    return basis.plan(spec)
+    plan = basis.plan(spec)
+    return (
+        plan if options.mode == "off" else replace(plan, notices=(*plan.notices, _SETS_ARE_FIXED))
+    )

@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import re
+import subprocess
 import sys
 import uuid
 from contextlib import suppress
@@ -184,15 +185,45 @@ def identity(gpu: str) -> str:
 
 def _machine_id() -> str:
     """What stays the same on this installation of a system; empty where nothing does."""
+    if sys.platform == "linux":
+        return _id_of_linux()
+    return _id_of_system() or lasting_address(uuid.getnode())
+
+
+def _id_of_linux() -> str:
     for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
         machine_id = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
         if re.fullmatch("[0-9a-f]{32}", machine_id):
             return machine_id
-    if sys.platform == "linux":
-        return ""
-    network_address = uuid.getnode()
-    was_drawn_at_random = network_address >> 40 & 1  # or is a container's
-    return "" if was_drawn_at_random else f"{network_address:012x}"
+    return ""
+
+
+@functools.cache
+def _id_of_system() -> str:
+    """The computer's UUID on macOS, the installation's on Windows; empty where it is not told."""
+    if sys.platform == "darwin":
+        command = ["/usr/sbin/ioreg", "-rd1", "-c", "IOPlatformExpertDevice"]
+        with suppress(OSError, subprocess.SubprocessError):
+            told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+            found = re.search('"IOPlatformUUID" = "([^"]+)"', told.stdout)
+            return "" if found is None else found[1].lower()
+    if sys.platform == "win32":
+        import winreg
+
+        place, access = r"SOFTWARE\Microsoft\Cryptography", winreg.KEY_READ | winreg.KEY_WOW64_64KEY
+        with (
+            suppress(OSError),
+            winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, place, access=access) as key,
+        ):
+            return str(winreg.QueryValueEx(key, "MachineGuid")[0]).lower()
+    return ""
+
+
+def lasting_address(number: int) -> str:
+    """A network card's own address; empty for one that was drawn at random or given by software."""
+    is_multicast = number >> 40 & 1  # as `uuid.getnode` marks what it has drawn
+    is_given_by_software = number >> 41 & 1  # as of containers, VPNs and private Wi-Fi
+    return "" if is_multicast or is_given_by_software else f"{number:012x}"
 
 
 def _slug(device: str) -> str:
@@ -225,6 +256,7 @@ class _Processor(NamedTuple):
     flags: set[str]  # instructions that it has, as the system calls them
 
 
+@functools.cache
 def _processor() -> _Processor:
     listing = Path("/proc/cpuinfo")
     if listing.exists():  # py-cpuinfo reads this too, and takes a second for other sources

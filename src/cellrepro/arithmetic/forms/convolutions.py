@@ -73,6 +73,7 @@ def _convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
+    check_float32("convolution_backward", gradient, a, weight)
     convolution = _convolution_of(weight, stride, padding, dilation, groups)
     wanted = (bool(output_mask[0]), bool(output_mask[1]), bool(output_mask[2]))
     if not transposed:
@@ -96,6 +97,8 @@ def _col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> torch.Tensor:
+    if patches.dim() != 3:
+        raise NoPortableForm("has a portable form for (N, C, L) only: add the first axis")
     convolution = Convolution(
         kernel=pair(kernel_size),
         stride=pair(stride),

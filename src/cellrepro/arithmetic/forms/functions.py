@@ -100,6 +100,7 @@ def _tanh_backward(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor
 
 @FORMS.of("silu_backward")
 def _silu_backward(gradient: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+    check_float32("silu_backward", gradient, a)
     return activations.silu_backward(gradient, a)
 
 

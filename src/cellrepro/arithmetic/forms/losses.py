@@ -67,7 +67,7 @@ def _nll_loss(
     places, weights = _classes(a, target, weight, ignore_index)
     loss = -a.gather(_class_axis(a), places) * weights
     loss = loss.squeeze(_class_axis(a))
-    if reduction not in (_MEAN, _SUM):
+    if reduction not in (_MEAN, _SUM) and a.dim() > 1:
         return loss, a.new_zeros(())
     total_weight = pairwise_sum(weights)
     total = pairwise_sum(loss)

@@ -24,8 +24,7 @@ def _avg_pool2d(
     divisor_override: int | None = None,
 ) -> torch.Tensor:
     check_float32("avg_pool2d", a)
-    if a.dim() != 4:
-        raise NoPortableForm("has a portable form for (N, C, Y, X) only: add the first axis")
+    _check_axes(a)
     if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
         raise NoPortableForm("has a portable form for whole windows only")
     pooling = _pooling(kernel_size, stride, padding)
@@ -44,6 +43,7 @@ def _avg_pool2d_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> torch.Tensor:
+    _check_axes(a)
     pooling = _pooling(kernel_size, stride, padding)
     n_averaged = pooling.kernel[0] * pooling.kernel[1]
     shares = gradient / torch.full_like(gradient, n_averaged)
@@ -67,6 +67,11 @@ def _max_pool2d_backward(
         raise NoPortableForm("has a portable form for windows that do not overlap only")
     flat = a.new_zeros(a.shape).flatten(-2)
     return flat.scatter(-1, indices.flatten(-2), gradient.flatten(-2)).reshape(a.shape)
+
+
+def _check_axes(a: torch.Tensor) -> None:
+    if a.dim() != 4:
+        raise NoPortableForm("has a portable form for (N, C, Y, X) only: add the first axis")
 
 
 def _pooling(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from cellrepro.arithmetic.forms.registry import NoPortableForm, PortableForms
+from cellrepro.arithmetic.forms.registry import NoPortableForm, PortableForms, check_float32
 from cellrepro.arithmetic.interpolation import affine_grid, resampled, resampled_backward, sampled
 from cellrepro.arithmetic.sums import pairwise_sum
 
@@ -17,6 +17,7 @@ FORMS = PortableForms()
 def _upsample_linear(
     a: torch.Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None
 ) -> torch.Tensor:
+    check_float32("interpolate", a)
     return resampled(a, tuple(output_size), align_corners=align_corners, scales=scales)
 
 
@@ -30,6 +31,7 @@ def _upsample_linear_backward(
     align_corners: bool,
     *scales: float | None,
 ) -> torch.Tensor:
+    check_float32("interpolate", gradient)
     return resampled_backward(
         gradient, tuple(input_size[2:]), align_corners=align_corners, scales=scales
     )
