@@ -21,8 +21,9 @@ from cellrepro.words import amount, share_text, some
 
 _Labels = NDArray[np.integer]
 
-_LIMITS = {255: "8 bit", 65535: "16 bit"}
+_LIMITS = {255: "8 bit", 65535: "16 bit", 127: "signed 8 bit", 32767: "signed 16 bit"}
 """The largest number that a pixel of so many bits holds."""
+NO_BACKGROUND = "no pixel is 0, so none is background"
 FEW_NUMBERS = 16
 """As many as a foreground map or a map of classes has."""
 _LEAST_SHARE = 0.9  # of the numbers of one side that follow a rule; others are real changes
@@ -56,7 +57,7 @@ class NumberChange:
     def text(self, a: str, b: str) -> str:
         """Say how the numbers of ``b`` follow from those of ``a``, and what to do."""
         bits = _LIMITS.get(int(self.by - (self.kind == "modulo")), "fewer bits")
-        enough = "32 bits" if self.by >= 65535 else "16 or 32 bits"
+        enough = "32 bits" if self.by >= 32767 else "16 or 32 bits"
         again = f"; save {b} again, with {enough} and unchanged numbers"
         if self.lost:
             cells = "cell" if len(self.lost) == 1 else "cells"
@@ -324,7 +325,7 @@ def background_remarks(image: _Labels) -> Iterator[str]:
             why = f"; {covers}: it was probably added to all{imagej}, so subtract it"
         elif is_around and value == image.max():
             why = f"; {covers}: it is probably inverted, as by an inverting LUT, so invert it"
-        yield f"no pixel is 0, so none is background{why}"
+        yield f"{NO_BACKGROUND}{why}"
     elif share > _MOST_OF_IMAGE:
         yield (
             f"{covers}: this is probably the background of an inverted image (an inverting LUT), "
