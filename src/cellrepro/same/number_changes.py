@@ -23,6 +23,7 @@ _Labels = NDArray[np.integer]
 
 _LIMITS = {255: "8 bit", 65535: "16 bit", 127: "signed 8 bit", 32767: "signed 16 bit"}
 """The largest number that a pixel of so many bits holds."""
+_UNSIGNED = (255, 65535)  # at which numbers begin anew at 0; with a sign they become negative
 NO_BACKGROUND = "no pixel is 0, so none is background"
 FEW_NUMBERS = 16
 """As many as a foreground map or a map of classes has."""
@@ -168,7 +169,7 @@ def _partners(a: _Labels, b: _Labels) -> _Partners:
 
 def _wrapped(partners: _Partners, *, n_bits: int) -> Iterator[NumberChange]:
     numbers = partners.numbers
-    for limit in _LIMITS:
+    for limit in _UNSIGNED:
         expected = numbers % (limit + 1)
         follows = (numbers > limit) & (partners.values == expected)
         lost = numbers[follows & (expected == 0)]
@@ -185,10 +186,10 @@ def _cut(partners: _Partners, *, largest: int, n_shared: int) -> Iterator[Number
     numbers = partners.numbers
     stopped = (numbers > largest) & (partners.values == largest)
     # Without either, cells with the last numbers may have been joined, or all of a foreground.
-    is_usual = largest in _LIMITS or (n_shared > 0 and largest > FEW_NUMBERS)
+    is_usual = largest in _UNSIGNED or (n_shared > 0 and largest > FEW_NUMBERS)
     if is_usual and stopped.any() and partners.follow(np.minimum(numbers, largest)):
         yield NumberChange("stopped", largest)
-    for limit in _LIMITS:
+    for limit in _UNSIGNED:
         is_above = numbers > limit
         is_gone = is_above & (partners.values == 0)
         n_gone = int(np.count_nonzero(is_gone))
