@@ -255,6 +255,9 @@ NO_FORM = "does not have a deterministic implementation"
     [
         ("cumsum_cuda_kernel does not have ...", "PyTorch before 2.6", "PyTorch 2.6 or newer"),
         ("cumsum_cuda_kernel", "PyTorch before 2.6", "PyTorch 2.6 or newer"),
+        ("my_op_cuda does not have a deterministic", "no deterministic", "a newer one"),
+        ("my_op_cuda does not have a determ…", "no deterministic", "a newer one"),
+        ("Deterministic behavior was enabled with either", "cuBLAS", "CUBLAS_WORKSPACE_CONFIG"),
         (f"index_add_cuda_ {NO_FORM}", "PyTorch before 2.6", "from 1.9 on"),
         (f"a.py:3: index_put_ with accumulate=False {NO_FORM}", "PyTorch before 2.6", "from 1.8"),
         (f"compute_grad_weight {NO_FORM}", "PyTorch before 2.6", "2.6 or newer"),

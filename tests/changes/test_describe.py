@@ -232,3 +232,19 @@ def test_what_is_handed_on_is_sent_to_verify(tmp_path):
     export_runs(run.key, file, store=store.root, quiet=True)
     with pytest.raises(BadInput, match=f"`cellrepro verify {file}` says what is in it"):
         compare(str(file), str(file))
+
+
+def test_a_seg_file_says_what_its_numbers_show(tmp_path):
+    wrapped = np.zeros((170, 180), np.uint8)
+    for cell in range(1, 290):
+        row, column = divmod(cell - 1, 18)
+        wrapped[10 * row : 10 * row + 6, 10 * column : 10 * column + 6] = cell % 256
+    for name, masks, expected in (
+        ("wrapped_seg.npy", wrapped, "the largest is 255, the largest of 8 bit"),
+        ("sound_seg.npy", np.pad(np.ones((4, 4), np.uint16), 3), ""),
+    ):
+        outlines = np.zeros(masks.shape, bool)
+        np.save(tmp_path / name, {"masks": masks, "outlines": outlines})
+        found = describe(str(tmp_path / name))
+        assert expected in found.note
+        assert bool(expected) == bool(found.note)

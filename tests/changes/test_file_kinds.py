@@ -40,6 +40,9 @@ FILES = {
         b'{"type": "FeatureCollection", "features": [{}, {}]}',
         "GeoJSON",
     ),
+    "qupath.json": (b'[{"type": "Feature", "geometry": {}}]', "GeoJSON with 1 shape"),
+    "a.mat": (b"MATLAB 5.0 MAT-file, made by hand" + bytes(90), "a MAT file of MATLAB"),
+    "unknown.bin": (b"\xc3\x28\0\x01\x02\x03", "not known: it begins with"),
     "labelme.json": (b'{"shapes": [], "imagePath": "a.png"}', "LabelMe"),
     "coco.json": (b'{"images": [], "annotations": []}', "COCO"),
     "ro-crate-metadata.json": (b'{"@context": "x", "@graph": []}', "RO-Crate"),
@@ -145,3 +148,10 @@ def test_weights_say_what_their_training_left(tmp_path, invoke):
         assert "mean diameter of the network: 30 pixels (diam_mean)" in out
         assert "of 5 parameters 1 NaN and 1 infinite" in out
         assert find_model(str(tmp_path / "CP_98"), Store(tmp_path)).architecture == "cellpose"
+
+
+def test_a_link_that_leads_nowhere_is_no_name_of_a_model(tmp_path, invoke):
+    (tmp_path / "network").symlink_to(tmp_path / "gone")
+    answer = invoke("describe", tmp_path / "network")
+    assert answer.code == 2
+    assert "is a link to" in answer.err

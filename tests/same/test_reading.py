@@ -181,11 +181,21 @@ def test_cells_that_touch_and_have_one_number_are_merged():
     [
         (CELLS % 256, "of its 255 numbers are in several pieces"),
         (np.minimum(CELLS, 255), "its numbers stop at 255, the largest of 8 bit"),
+        (np.minimum(CELLS, 127), "its numbers stop at 127, the largest of signed 8 bit"),
         (CELLS.astype(np.int64) + 32768, "no pixel is 0, so none is background; number 32768"),
         (65535 - CELLS.astype(np.int64), "it is probably inverted"),
         (255 * (CELLS == 0), "probably the background of an inverted image"),
     ],
-    ids=["wrapped", "clipped", "added", "inverted", "inverted foreground"],
+    ids=["wrapped", "clipped", "clipped with a sign", "added", "inverted", "inverted foreground"],
 )
 def test_a_label_image_by_itself_shows_it(image, expected):
     assert expected in " ".join(number_remarks(image))
+
+
+def test_a_tissue_that_fills_both_images_needs_no_note():
+    tissue = np.kron(np.arange(1, 65).reshape(8, 8), np.ones((6, 6), np.int64))
+    renumbered = 65 - tissue
+    assert not [*label_notes(tissue, renumbered, compare_masks(tissue, renumbered))]
+    gap = np.where(tissue == 9, 0, tissue)
+    (note,) = label_notes(tissue, gap, compare_masks(tissue, gap))
+    assert note == "A: no pixel is 0, so none is background"

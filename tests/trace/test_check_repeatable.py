@@ -372,6 +372,58 @@ def test_a_training_is_checked_and_put_back_however_its_step_is_written(way, giv
     assert everything_of(net) != before
 
 
+PLAIN = {}
+
+
+def new_weights(weights):
+    loss = (X @ weights["w"]).square().sum()
+    (gradient,) = torch.autograd.grad(loss, [weights["w"]])
+    return {"w": (weights["w"] - 0.1 * gradient).detach().requires_grad_()}
+
+
+def put_into_a_dictionary():
+    PLAIN["held"].update(new_weights(PLAIN["held"]))
+
+
+def put_into_a_global_variable():
+    global WEIGHTS
+    WEIGHTS = new_weights(WEIGHTS)
+
+
+class Functional:
+    weights = None
+
+    def step(self):
+        self.weights = new_weights(self.weights)
+
+
+@pytest.mark.parametrize("place", ["dictionary", "global variable", "closure", "attribute"])
+def test_weights_that_a_step_computes_anew_are_state(place):
+    global WEIGHTS
+    weights = {"w": torch.ones(3, requires_grad=True)}
+    PLAIN["held"] = WEIGHTS = weights
+    tensor = weights["w"]
+    functional = Functional()
+    functional.weights = weights
+    variable = weights
+
+    def put_into_a_closure():
+        nonlocal variable
+        variable = new_weights(variable)
+
+    steps = {
+        "dictionary": put_into_a_dictionary,
+        "global variable": put_into_a_global_variable,
+        "closure": put_into_a_closure,
+        "attribute": functional.step,
+    }
+    found = check_repeatable(steps[place])
+    assert (found.identical, found.vacuous) == (True, False)
+    for after in (PLAIN["held"], WEIGHTS, functional.weights, variable):
+        assert after["w"] is tensor
+    assert tensor.tolist() == [1, 1, 1]
+
+
 def test_a_race_in_an_embedding_without_a_module_is_found():
     torch.set_num_threads(2)
     index = torch.randint(0, 50, (100_000,))

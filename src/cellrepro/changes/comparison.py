@@ -18,6 +18,7 @@ from cellrepro.same.mask_totals import MaskTotals, totals_over
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.same.number_changes import (
     FEW_NUMBERS,
+    NO_BACKGROUND,
     background_remarks,
     may_be_cut,
     n_numbers,
@@ -246,12 +247,12 @@ def label_notes(
     if result.verdict != Verdict.IDENTICAL:
         n_a = result.n_shared_a
         n_b = result.n_shared_b
-        of_b = number_change(labels_a, labels_b, n_shared_a=n_a, n_shared_b=n_b)
-        of_a = number_change(labels_b, labels_a, n_shared_a=n_b, n_shared_b=n_a)
-        if of_b is not None:
-            change = of_b.text(a, b)
-        elif of_a is not None:
-            change = of_a.text(b, a)
+        rule_b = number_change(labels_a, labels_b, n_shared_a=n_a, n_shared_b=n_b)
+        rule_a = number_change(labels_b, labels_a, n_shared_a=n_b, n_shared_b=n_a)
+        if rule_b is not None:
+            change = rule_b.text(a, b)
+        elif rule_a is not None:
+            change = rule_a.text(b, a)
     if change is not None:
         yield change
     for side, n_shared in ((a, result.n_shared_a), (b, result.n_shared_b)):
@@ -264,9 +265,13 @@ def label_notes(
     if change is None:
         n_a = n_numbers(labels_a) if result.n_shared_a else result.n_objects_a
         n_b = n_numbers(labels_b) if result.n_shared_b else result.n_objects_b
-        for side, labels, n in ((a, labels_a, n_a), (b, labels_b, n_b)):
-            remarks = _remarks(labels, n, by_plane=result.by_plane)
-            yield from (f"{side}: {remark}" for remark in remarks)
+        of_a = _remarks(labels_a, n_a, by_plane=result.by_plane)
+        of_b = _remarks(labels_b, n_b, by_plane=result.by_plane)
+        fills_both = NO_BACKGROUND in of_a and NO_BACKGROUND in of_b  # touching cells, in each
+        for side, remarks in ((a, of_a), (b, of_b)):
+            for remark in remarks:
+                if not (fills_both and remark == NO_BACKGROUND):
+                    yield f"{side}: {remark}"
 
 
 def _remarks(labels: np.ndarray, n: int, *, by_plane: bool) -> list[str]:

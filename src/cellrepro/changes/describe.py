@@ -300,6 +300,7 @@ def _of_masks(path: Path) -> Description:
         "_seg.npy",
         digest=file_digest(path),
         details=details,
+        note="; ".join(number_remarks(masks)),
         recorded=record,
         commands=recorded_commands(record, is_stack=masks.ndim > 2),
     )
@@ -309,6 +310,11 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
     try:
         repeat = store.find(reference)
     except BadInput as error:
+        if Path(reference).is_symlink():
+            raise BadInput(
+                f"{reference} is a link to {Path(reference).readlink()}, which is not there; give "
+                "the file itself, or make the link anew"
+            ) from error
         if Path(reference).is_absolute() or Path(reference).suffix:
             raise no_such_file(reference) from error
         if "/" in reference:

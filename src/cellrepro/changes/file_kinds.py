@@ -63,6 +63,7 @@ _IMPORT = (
 
 _BY_FIRST_BYTES: Sequence[tuple[int, bytes, str, str]] = (
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (ilastik, Keras, Imaris, .h5ad)", _CONVERT),
+    (0, b"MATLAB ", "a MAT file of MATLAB", _CONVERT),
     (0, b"Iout", "a ROI of ImageJ", _AS_LABELS),
     (0, b"\x93NUMPY", "an array of NumPy", "give it the ending .npy"),
     (0, b"II*\0", "a TIFF", "give it the ending .tif"),
@@ -155,7 +156,7 @@ def unknown(path: Path) -> FileKind:
 
 def may_hold_weights(path: Path) -> bool:
     """Whether a file begins, or is named, as one of weights does, be it damaged."""
-    if path.suffix.lower() in (".safetensors", ".pth", ".pt", ".ckpt", ".bin"):
+    if path.suffix.lower() in (".safetensors", ".pth", ".pt", ".ckpt"):
         return True
     with path.open("rb") as stream:
         beginning = stream.read(_N_OF_HEADER)
@@ -358,6 +359,8 @@ def _json(path: Path, text: str) -> FileKind:
             content = json.loads(whole.strip().partition("\n")[0])  # a document a line
         except (ValueError, RecursionError):
             return FileKind("a text that begins as JSON", _NOT_USED)
+    if isinstance(content, list) and content and all(map(_is_feature, content)):
+        content = {"type": "FeatureCollection", "features": content}
     if not isinstance(content, dict):
         return FileKind("a list in JSON", _NOT_USED)
     for is_so, name, next_step in _JSONS:
@@ -389,6 +392,11 @@ def holds_passports(path: Path) -> bool:
     """
     kind = recognised(path)
     return kind is None or not kind.name.startswith((_EMPTY, _FOREIGN))
+
+
+def _is_feature(item: object) -> bool:
+    """Whether one of a list is a shape, as QuPath before 0.3 lists them."""
+    return isinstance(item, dict) and item.get("type") == "Feature"
 
 
 def _n_features(content: dict[str, object]) -> str:

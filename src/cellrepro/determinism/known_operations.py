@@ -18,7 +18,11 @@ from cellrepro.errors import BadInput
 _LEAST_LETTERS = 8  # of an alert that is known by its name alone in a longer text
 _ORDER = ("error", "switched", "unlisted")
 _CUBLAS = "uses CuBLAS"
-_CUT_OFF = re.compile(r"does\s+not\s+have\s*(a\s*)?(\.\.\.|…)?\s*$")  # as one types it
+_CUT_OFF = re.compile(
+    r"does\s+not\s+have\s*(?P<begun>[a-z]\w*(\s+\w+)*)?\s*(\.\.\.|…)?\s*$"
+)  # as one types it, or a log cuts it
+_REST = "a deterministic implementation"
+_CUBLAS_BEGINS = "Deterministic behavior was enabled with either"  # the error's first words
 PHRASES = (
     "does not have a deterministic implementation",
     "defaults to a non-deterministic algorithm",
@@ -108,12 +112,22 @@ def _wrapped(text: str) -> str:
     return r"\s*".join(re.escape(letter) for letter in text if letter != " ")
 
 
+def _cut_off(message: str) -> re.Match[str] | None:
+    """Where a message ends within PyTorch's words."""
+    said = _CUT_OFF.search(message)
+    if said is None or not _REST.startswith(" ".join((said["begun"] or "").split())):
+        return None
+    return said
+
+
 def alert_in(message: str) -> str | None:
     """PyTorch's name for the operation in a warning or error about determinism, else none.
 
     The message may be pasted: with time, file and category before it, wrapped anywhere.
     """
-    said = re.search("|".join(map(_wrapped, PHRASES)), message) or _CUT_OFF.search(message)
+    if re.search(_wrapped(_CUBLAS_BEGINS), message):
+        return "CuBLAS"
+    said = re.search("|".join(map(_wrapped, PHRASES)), message) or _cut_off(message)
     before = "" if said is None else message[: said.start()].strip()
     if said is None or not before:
         return None

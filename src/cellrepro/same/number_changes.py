@@ -21,8 +21,10 @@ from cellrepro.words import amount, share_text, some
 
 _Labels = NDArray[np.integer]
 
-_LIMITS = {255: "8 bit", 65535: "16 bit"}
+_LIMITS = {255: "8 bit", 65535: "16 bit", 127: "signed 8 bit", 32767: "signed 16 bit"}
 """The largest number that a pixel of so many bits holds."""
+_UNSIGNED = (255, 65535)  # at which numbers begin anew at 0; with a sign they become negative
+NO_BACKGROUND = "no pixel is 0, so none is background"
 FEW_NUMBERS = 16
 """As many as a foreground map or a map of classes has."""
 _LEAST_SHARE = 0.9  # of the numbers of one side that follow a rule; others are real changes
@@ -56,7 +58,7 @@ class NumberChange:
     def text(self, a: str, b: str) -> str:
         """Say how the numbers of ``b`` follow from those of ``a``, and what to do."""
         bits = _LIMITS.get(int(self.by - (self.kind == "modulo")), "fewer bits")
-        enough = "32 bits" if self.by >= 65535 else "16 or 32 bits"
+        enough = "32 bits" if self.by >= 32767 else "16 or 32 bits"
         again = f"; save {b} again, with {enough} and unchanged numbers"
         if self.lost:
             cells = "cell" if len(self.lost) == 1 else "cells"
@@ -167,7 +169,7 @@ def _partners(a: _Labels, b: _Labels) -> _Partners:
 
 def _wrapped(partners: _Partners, *, n_bits: int) -> Iterator[NumberChange]:
     numbers = partners.numbers
-    for limit in _LIMITS:
+    for limit in _UNSIGNED:
         expected = numbers % (limit + 1)
         follows = (numbers > limit) & (partners.values == expected)
         lost = numbers[follows & (expected == 0)]
@@ -184,10 +186,10 @@ def _cut(partners: _Partners, *, largest: int, n_shared: int) -> Iterator[Number
     numbers = partners.numbers
     stopped = (numbers > largest) & (partners.values == largest)
     # Without either, cells with the last numbers may have been joined, or all of a foreground.
-    is_usual = largest in _LIMITS or (n_shared > 0 and largest > FEW_NUMBERS)
+    is_usual = largest in _UNSIGNED or (n_shared > 0 and largest > FEW_NUMBERS)
     if is_usual and stopped.any() and partners.follow(np.minimum(numbers, largest)):
         yield NumberChange("stopped", largest)
-    for limit in _LIMITS:
+    for limit in _UNSIGNED:
         is_above = numbers > limit
         is_gone = is_above & (partners.values == 0)
         n_gone = int(np.count_nonzero(is_gone))
@@ -324,7 +326,7 @@ def background_remarks(image: _Labels) -> Iterator[str]:
             why = f"; {covers}: it was probably added to all{imagej}, so subtract it"
         elif is_around and value == image.max():
             why = f"; {covers}: it is probably inverted, as by an inverting LUT, so invert it"
-        yield f"no pixel is 0, so none is background{why}"
+        yield f"{NO_BACKGROUND}{why}"
     elif share > _MOST_OF_IMAGE:
         yield (
             f"{covers}: this is probably the background of an inverted image (an inverting LUT), "

@@ -23,7 +23,14 @@ from cellrepro.errors import BadInput, whole
 from cellrepro.results import Result
 from cellrepro.trace.observer import Step, check_step
 from cellrepro.trace.replay_plan import is_plain
-from cellrepro.trace.step_reach import Reached, alive, parameters_of, reached_by
+from cellrepro.trace.step_reach import (
+    Binding,
+    Reached,
+    alive,
+    bindings_of,
+    parameters_of,
+    reached_by,
+)
 from cellrepro.words import amount, some
 
 
@@ -288,6 +295,13 @@ class _Alone(NamedTuple):
     kept: torch.Tensor
 
 
+class _Bound(NamedTuple):
+    """A place in which a tensor lies, or a container of some: a step may put another one there."""
+
+    binding: Binding
+    kept: Any
+
+
 class _State:
     """Everything a step starts from: what is given, what it reaches, and what it steps."""
 
@@ -308,6 +322,7 @@ class _State:
         for one in reached:
             if isinstance(one.value, torch.Tensor):
                 self._keep_tensor(one.name, one.value)
+        self._bound = list(_bound(reached))
         self._keep_hidden_parts()
         self._generators = capture()
 
@@ -406,6 +421,9 @@ class _State:
                 _write(tensor, kept)
             for _, tensor, kept in (*self._parameters, *self._tensors):
                 _write(tensor, kept)
+        for binding, kept in self._bound:
+            if binding.read() is not kept:
+                binding.write(kept)
         for parameter, gradient in self._gradients.values():
             parameter.grad = copy.deepcopy(gradient)
         for module, training in self._training:
@@ -419,7 +437,16 @@ class _State:
         tensors: list[Any] = [(held[name], kept) for held, name, _, kept in self._registered]
         tensors += [(tensor, kept) for _, tensor, kept in (*self._parameters, *self._tensors)]
         tensors += [(parameter.grad, kept) for parameter, kept in self._gradients.values()]
-        return not all(same_bits(now, kept) for now, kept in tensors)
+        if not all(same_bits(now, kept) for now, kept in tensors):
+            return True
+        return any(not _same_tensors(now, kept) for _, now, kept in self._bound_anew())
+
+    def _bound_anew(self) -> Iterator[tuple[str, Any, Any]]:
+        """The places in which other weights stand than before, and both."""
+        for binding, kept in self._bound:
+            now = binding.read()
+            if now is not kept:
+                yield binding.name, now, kept
 
     def results(self, loss: Any) -> Iterator[tuple[str, Any]]:
         """Every tensor and number that a step gave, by name."""
@@ -435,6 +462,8 @@ class _State:
         for name, tensor, kept in self._tensors:
             if not same_bits(tensor, kept):
                 yield from flat(tensor, f"tensor {name}")
+        for name, now, _ in self._bound_anew():
+            yield from flat(now, f"weights {name}")
         for item in self._others:
             if isinstance(item, torch.optim.Optimizer):
                 yield from flat(item.state_dict()["state"], "optimizer")
@@ -452,6 +481,34 @@ def _has_state(value: Any) -> bool:
         hasattr(kind, "load_state_dict")
         and hasattr(kind, "state_dict")
         and not isinstance(value, type)
+    )
+
+
+def _bound(reached: Iterable[Reached]) -> Iterator[_Bound]:
+    """The places of weights: a step that computes new ones puts them there."""
+    for one in reached:
+        for binding in bindings_of(one):
+            kept = binding.read()
+            if _are_weights(kept):
+                yield _Bound(binding, kept)
+
+
+def _are_weights(value: Any) -> bool:
+    """Whether a value is a tensor that is trained, or a plain container with one."""
+    if isinstance(value, torch.Tensor):
+        return value.requires_grad and value.is_leaf
+    if type(value) is dict:
+        value = list(value.values())
+    return type(value) in (list, tuple) and any(
+        isinstance(item, torch.Tensor) and _are_weights(item) for item in value
+    )
+
+
+def _same_tensors(a: Any, b: Any) -> bool:
+    tensors_a = dict(flat(a, ""))
+    tensors_b = dict(flat(b, ""))
+    return tensors_a.keys() == tensors_b.keys() and all(
+        same_bits(tensor, tensors_b[name]) for name, tensor in tensors_a.items()
     )
 
 

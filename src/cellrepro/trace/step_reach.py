@@ -17,6 +17,7 @@ from itertools import chain, islice
 from pathlib import Path
 from types import (
     BuiltinMethodType,
+    CellType,
     CodeType,
     FunctionType,
     MethodType,
@@ -180,6 +181,62 @@ def _is_library_code(file: str) -> bool:
     if file.startswith(_LIBRARIES) or file.startswith("<frozen"):
         return True
     return file.startswith(_STANDARD) and "-packages" not in file
+
+
+class Binding(NamedTuple):
+    """A place that a step reaches and may put another tensor in, or another container of some.
+
+    Attributes
+    ----------
+    name : str
+    read : callable
+        Gives what stands there now.
+    write : callable
+        Puts something there.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+
+
+def bindings_of(one: Reached) -> Iterator[Binding]:
+    """The places in a plain container, an object of the user's own or a function's variables."""
+    value = one.value
+    if type(value) is dict:
+        yield from (_item(value, key, f"{one.name} {key}") for key in list(value))
+    elif type(value) is list:
+        yield from (_item(value, index, f"{one.name} {index}") for index in range(len(value)))
+    elif isinstance(value, FunctionType):
+        if _is_library_code(value.__code__.co_filename):
+            return
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            yield _variable(cell, name)
+        names = set(_names(value.__code__)) & value.__globals__.keys()
+        yield from (_item(value.__globals__, name, name) for name in sorted(names))
+    elif not _is_of_a_library(type(value)):
+        held = dict(_attributes(value))
+        yield from (_item(vars(value), name, f"{one.name} {name}") for name in held)
+
+
+def _variable(cell: CellType, name: str) -> Binding:
+    def read() -> Any:
+        try:
+            return cell.cell_contents
+        except ValueError:  # nothing is there
+            return None
+
+    return Binding(name, read, functools.partial(setattr, cell, "cell_contents"))
+
+
+def _item(container: Any, key: Any, name: str) -> Binding:
+    def read() -> Any:
+        try:
+            return container[key]
+        except LookupError:  # taken out by the step
+            return None
+
+    return Binding(name, read, functools.partial(container.__setitem__, key))
 
 
 def alive() -> list[Any]:

@@ -24,7 +24,6 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     """Say what each side records, what differs first, and how Cellpose is called with it."""
     if explanation.why_not_replayed:
         yield explanation.why_not_replayed
-    yield from explanation.notes
     recorded = [setting for setting in explanation.settings if setting.is_recorded]
     alike = [each for each in recorded if each.is_recorded_of_both and not each.differs]
     yield from _table([each for each in recorded if each not in alike])
