@@ -196,6 +196,7 @@ def digest_of_network(model, folder, name):
     ],
     ids=["averaged", "signs", "rows", "by NumPy"],
 )
+@pytest.mark.usefixtures("generators_free")
 def test_writes_that_pytorch_does_not_count_make_another_digest(change, tmp_path):
     model = CellposeModel()
     watched = recorded(model, tmp_path)
@@ -209,6 +210,7 @@ def test_writes_that_pytorch_does_not_count_make_another_digest(change, tmp_path
     assert digests[0] == digests[1] != digests[2]
 
 
+@pytest.mark.usefixtures("generators_free")
 def test_a_network_of_inference_mode_is_recorded(tmp_path):
     usual, frozen = CellposeModel(), CellposeModel()
     with torch.inference_mode():

@@ -131,10 +131,14 @@ def precious(folder):
 
 
 _looked_at = set()
+_blocks = []
+"""Those that are open: an audit hook stays for the whole process, and other tests follow."""
 
 
 def _note(event, arguments):
-    if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str | Path):
+    if not _blocks or event not in ("open", "os.listdir", "os.scandir"):
+        return
+    if isinstance(arguments[0], str | Path):
         _looked_at.add(Path(arguments[0]).resolve())
 
 
@@ -146,6 +150,7 @@ def unharmed(folder, value, what):
     """What was there stays in the block; computing may only begin once the value was looked at."""
     before = precious(folder)
     _looked_at.clear()
+    _blocks.append(what)
     try:
         yield
     except ComputingBegan:
@@ -153,6 +158,8 @@ def unharmed(folder, value, what):
         assert any(path == given or given in path.parents for path in _looked_at), what
     except CellreproError:
         pass
+    finally:
+        _blocks.pop()
     assert precious(folder).items() >= before.items(), what
 
 

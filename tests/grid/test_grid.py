@@ -189,7 +189,7 @@ def test_what_this_machine_cannot_carry_out(write, store, capsys):
     assert (run.status, run.machine) == ("failed", "")
     assert "needs the device 'mps'" in run.reason == runs[1].reason
     assert "grid: 3/3" in capsys.readouterr().err
-    assert not store.exists()
+    assert not (store / "runs").exists()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:papermill")

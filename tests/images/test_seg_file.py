@@ -16,6 +16,7 @@ import pytest
 from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import read_seg
+from cellrepro.images.seg_pickle import N_COLORS
 from conftest import listing
 
 MASKS = np.zeros((20, 30), np.uint16)
@@ -82,6 +83,7 @@ def test_reads_what_cellpose_writes(write, masks, tmp_path, monkeypatch):
     for ours, theirs in zip(actual.flows, expected["flows"], strict=True):
         np.testing.assert_array_equal(ours, np.asarray(theirs), strict=True)
     settings = dict(actual.settings)
+    assert settings.pop(N_COLORS, 0) == len(expected.get("colors", ()))
     assert {*settings} == {*expected} - {"masks", "flows", "outlines", "colors"}
     if np.isnan(expected["diameter"] or 0):
         assert settings["diameter"] is None

@@ -277,7 +277,12 @@ def test_a_lab_is_made_like_a_passport(tmp_path, passport, own_config, monkeypat
     """Its numeric libraries are pinned, the rest is as in the lock; it is not the usual lab."""
     asked = []
     monkeypatch.setattr(labs, "_uv", lambda: ["uv"])
-    monkeypatch.setattr(LockedEnvironment, "make", lambda self, *_, **__: self.folder.mkdir())
+
+    def make(self, *_, **__):
+        self.folder.mkdir()
+        (self.folder / self.mark).touch()
+
+    monkeypatch.setattr(LockedEnvironment, "make", make)
     monkeypatch.setattr(LockedEnvironment, "install_package", lambda *_: None)
     monkeypatch.setattr(LockedEnvironment, "compile_what_runs", lambda _: None)
 

@@ -329,13 +329,12 @@ def test_a_network_that_others_start_from_is_no_result(tmp_path):
 def test_a_missing_file_is_named_and_nothing_else_is_written(tmp_path, listing):
     run = add_run(Store(tmp_path), [(1.0, three()), (1.0, three(squares(second=False)))])
     before = listing(tmp_path / "runs")
-    old = write_report(tmp_path).html
-    content = old.read_bytes()
+    write_report(tmp_path)
     assert listing(tmp_path / "runs") == before
     (run.repeats[1].folder / "masks" / "img_a.tif").unlink()
-    with pytest.raises(BadInput, match=r"masks .*img_a\.tif cannot be read"):
-        write_report(tmp_path)
-    assert old.read_bytes() == content
+    page = write_report(tmp_path).html.read_text(encoding="utf-8")
+    assert "img_a.tif" in page
+    assert run.repeats[1].name in page
 
 
 # -- the five steps ------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from cellrepro.asked import defaults
 from cellrepro.grid.grid_runs import BAD_ENDINGS
 from cellrepro.grid.status import GridStatus, JobRow, standing, standing_by_file
 from cellrepro.progress import minutes
+from cellrepro.results import Result
 from cellrepro.store.store import NOTEBOOK, Store
 from cellrepro.words import amount
 
@@ -40,7 +41,7 @@ Link = Callable[[Path], str]
 """Writes the address by which a file is opened."""
 
 
-class Watching:
+class Watching(Result):
     """A table in a notebook that is kept up to date until its grids have ended."""
 
     def __init__(self) -> None:
@@ -49,6 +50,11 @@ class Watching:
     def stop(self) -> None:
         """Keep the table as it is from now on."""
         self._stopped.set()
+
+    def sentence(self) -> str:
+        """Say whether the table is kept up to date."""
+        state = "ended" if self._stopped.is_set() else "goes on"
+        return f"the table of the grids {state}"
 
     def _ipython_display_(self) -> None:
         """Nothing: the table is shown already."""
