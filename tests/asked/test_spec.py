@@ -25,7 +25,11 @@ SEGMENTED = {n: value for n, value in FIELDS.items() if n not in _OF_TRAINING} |
 
 def test_the_key_is_pinned():
     """Stores of different machines and versions are united by their keys."""
-    assert make_spec(**FIELDS).key == "f92accf3dfc183fe"
+    assert Spec(**FIELDS).key == "f92accf3dfc183fe"  # stored by the first versions
+    assert make_spec(**FIELDS).key == "7e4c5e0abe2c649f"
+    names = {"data": "renamed", "profile": "mine"}
+    names["profile_settings"] = FIELDS["profile_settings"] | {"name": "mine"}
+    assert make_spec(**FIELDS | names).key == make_spec(**FIELDS).key
 
 
 def test_everything_asked_for_changes_the_key():
@@ -38,11 +42,12 @@ def test_everything_asked_for_changes_the_key():
         **{"normalize": False, "train_probs": {"a": 2}, "augmentation": False},
         **{"nimg_test_per_epoch": 2, "settings": {"batch_size": 1}, "continued_from": "a/b/0"},
         **{"ranks": 2, "cellpose": "4.0.9", "program": ("segment", "{image}", "{masks}")},
+        "key_from": "contents",
     }
     fixed = {"loose", "SGD", "bsize", "class_weights", "optimizer", "schedule"}
     assert others.keys() == Spec.model_fields.keys() - fixed
     keys = {Spec(**{**FIELDS, field: value}).key for field, value in others.items()}
-    assert len(keys | {make_spec(**FIELDS).key}) == len(others) + 1
+    assert len(keys | {Spec(**FIELDS).key}) == len(others) + 1
 
 
 @pytest.mark.parametrize(
@@ -140,8 +145,8 @@ def test_a_field_that_comes_later_leaves_the_keys_of_finished_grids():
     class LaterSpec(Spec):
         later: float = 0.1
 
-    assert LaterSpec(**FIELDS, later=0.1).key == make_spec(**FIELDS).key
-    assert LaterSpec(**FIELDS, later=0.2).key != make_spec(**FIELDS).key
+    assert LaterSpec(**FIELDS, later=0.1).key == Spec(**FIELDS).key
+    assert LaterSpec(**FIELDS, later=0.2).key != Spec(**FIELDS).key
 
 
 def test_the_key_holds_content_and_no_reference():
@@ -174,8 +179,8 @@ def test_refuses_every_wrong_field_at_once():
         assert f"{field} is {value!r}" in str(caught.value)
 
 
-def test_what_is_in_the_data_matters_and_not_where_it_lies(small_data, tmp_path):
-    other = tmp_path / "deep" / small_data.name
+def test_what_is_in_the_data_matters_and_not_its_name_or_place(small_data, tmp_path):
+    other = tmp_path / "deep" / "renamed"
     shutil.copytree(small_data, other)
     assert (
         plan_training(TrainingOptions(other)).spec.key
@@ -187,6 +192,18 @@ def test_what_is_in_the_data_matters_and_not_where_it_lies(small_data, tmp_path)
         plan_training(TrainingOptions(other)).spec.key
         != plan_training(TrainingOptions(small_data)).spec.key
     )
+
+
+@pytest.mark.parametrize("area", ["runs", "unfinished"])
+def test_what_the_first_versions_made_is_found(small_data, tmp_path, area):
+    options = TrainingOptions(small_data, store=str(tmp_path))
+    asked = plan_training(options).spec
+    first = asked.as_in_first_versions
+    assert first.key != asked.key
+    (tmp_path / area / first.key).mkdir(parents=True)
+    assert plan_training(options).spec == first
+    (tmp_path / "runs" / asked.key).mkdir(parents=True)
+    assert plan_training(options).spec == asked
 
 
 def test_what_a_profile_says_counts_and_how_it_is_described_does_not(small_data, tmp_path):

@@ -262,6 +262,14 @@ def several_sizes():
     return stream.getvalue()
 
 
+def one_by_one():
+    stream = io.BytesIO()
+    with tifffile.TiffWriter(stream) as writer:
+        for _ in range(2):
+            writer.write(grey(), photometric="minisblack", contiguous=False)
+    return stream.getvalue()
+
+
 def promising(n_bytes, compression):
     """A TIFF of a few bytes whose header promises 3 times 2**30 of them."""
     stream = io.BytesIO()
@@ -306,6 +314,7 @@ FILES = {
     "one row": ("a.tif", grey(shape=(1, 32)), r"\(1, 32\), expected at least 16 pixels"),
     "short z-stack": ("a.tif", planes(3, "ZYX"), ONE_PLANE),
     "pages of several sizes": ("a.tif", several_sizes(), "2 separate images of shapes .*; save"),
+    "planes one by one": ("a.tif", one_by_one(), "2 separate images .* Cellpose reads the first"),
     "unknown format": ("a_masks.bmp", b"BM", "no mask, expected a_masks.tif"),
     "jpeg masks": ("a_masks.jpg", jpeg(), "JPEG changes label numbers; save .* as a_masks.tif"),
     "palette": ("a_masks.png", palette(), "16-bit grey, not .* with a palette"),

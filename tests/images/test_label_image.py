@@ -12,7 +12,13 @@ from scipy.spatial import cKDTree
 
 from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_labels
-from cellrepro.images.label_image import doubt, pieces_of, refuse_picture
+from cellrepro.images.label_image import (
+    LARGEST_LABEL,
+    doubt,
+    label_image,
+    pieces_of,
+    refuse_picture,
+)
 from cellrepro.images.nuclei_drawing import draw_nuclei
 from cellrepro.images.synthetic_sets import IMAGES
 
@@ -146,3 +152,9 @@ def test_a_picture_in_a_file_is_refused_wherever_masks_are_read(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", PICTURE)
     with pytest.raises(BadInput, match=r"a\.tif: a picture, no label image"):
         read_labels(tmp_path / "a.tif")
+
+
+def test_numbers_that_began_anew_below_0_are_no_mark_to_be_removed():
+    masks = np.arange(400, dtype=np.int64).reshape(20, 20).astype(np.int8)
+    with pytest.raises(BadInput, match=r"from -128 to 127, .* for int8, .*save .* as int32"):
+        label_image("masks", masks, largest=LARGEST_LABEL)

@@ -177,6 +177,12 @@ def test_code_is_refused_and_not_executed(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_a_whole_network_is_told_to_be_saved_as_tensors(tmp_path):
+    torch.save(torch.nn.Sequential(torch.nn.ReLU()), tmp_path / "whole.pt")
+    with pytest.raises(BadInput, match=r"container\.Sequential, .*network\.state_dict\(\)"):
+        open_weights(tmp_path / "whole.pt")
+
+
 def test_pytorchs_own_loader_meets_no_file_that_is_refused_here(small_data, tmp_path, no_child):
     """A network to start from is looked at before any process, and so any unpickling, begins."""
     path = archive(tmp_path / "trap.pth", pickle.dumps({"W2": Trap()}, 2))

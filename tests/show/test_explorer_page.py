@@ -80,6 +80,30 @@ def test_planes_of_a_stack_stand_in_the_page(files, browser):
         assert page.locator(".cellrepro-explorer[data-error]").count() == 0
 
 
+@pytest.mark.browser
+def test_masks_without_their_image_speak_of_no_contrast(files, browser):
+    shown = explorer_page(None, files / "a.tif", files / "b.tif", html=files / "page.html")
+    with browsing(browser) as page:
+        page.goto(shown.html.as_uri())
+        page.locator(READY).wait_for()
+        assert "256 pixels differ" in page.locator("[data-line]").inner_text()
+        assert not page.get_by_text("contrast").count()
+        assert not page.locator(".cre-cell[data-cell=value]").is_visible()
+
+
+AXES = ("", "ZYX", "TYX", "CYX")
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_an_image_has_planes_where_its_masks_have_them(tmp_path, axes):
+    image = np.random.default_rng(0).integers(0, 200, (3, 64, 64)).astype(np.uint16)
+    named = {"metadata": {"axes": axes}} if axes else {"metadata": None}
+    tifffile.imwrite(tmp_path / "x.tif", image, photometric="minisblack", **named)
+    masks = np.stack([cells(), cells(second=False), cells()])
+    shown = explore(tmp_path / "x.tif", masks, masks)
+    assert shown.scene["n_planes"] == 3
+
+
 def test_files_and_arrays_are_the_same_to_a_notebook(files):
     of_files = explore(files / "x<b>.tif", files / "a.tif", files / "b.tif")
     image = tifffile.imread(files / "x<b>.tif")

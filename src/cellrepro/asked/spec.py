@@ -57,8 +57,8 @@ LEAVE_OUT = {
 class Spec(Hyperparameters):
     """What was asked for, completely: the same spec gives the same key on every machine.
 
-    Data count by their content and their name, weights by their content alone, a device by its
-    kind; where things lie, and which of several GPUs it was, is not part of it.
+    Data, weights and profiles count by their content, a device by its kind; what they are called,
+    where things lie, and which of several GPUs it was, is not part of it.
     """
 
     task: Literal["train", "segment", "wrap"] = "train"
@@ -107,6 +107,8 @@ class Spec(Hyperparameters):
     """Of a segmentation: arguments of ``eval`` that are not the default."""
     program: tuple[str, ...] | None = None
     """What is wrapped: the command as given, or a function."""
+    key_from: Literal["names", "contents"] = "names"
+    """Whether names of folder and profile are part of the key, as in the first versions."""
 
     @model_validator(mode="before")
     @classmethod
@@ -246,7 +248,16 @@ class Spec(Hyperparameters):
         """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
         named_by_digest = {"model"} if self.model_digest is not None else set()
         left_out = named_by_digest | added_later(self, FIRST_FIELDS)
-        return value_digest(self.model_dump(mode="json", exclude=left_out))[:KEY_LENGTH]
+        asked_for = self.model_dump(mode="json", exclude=left_out)
+        if self.key_from == "contents":
+            del asked_for["data"], asked_for["profile"]
+            asked_for["profile_settings"].pop("name", None)
+        return value_digest(asked_for)[:KEY_LENGTH]
+
+    @property
+    def as_in_first_versions(self) -> Spec:
+        """The same, under the key that the first versions gave it."""
+        return self.model_copy(update={"key_from": "names"})
 
 
 def make_spec(**fields: Any) -> Spec:
@@ -264,7 +275,7 @@ def make_spec(**fields: Any) -> Spec:
         work would have several keys.
     """
     try:
-        spec = Spec(**fields)
+        spec = Spec(**{"key_from": "contents"} | fields)
     except ValidationError as error:
         raise BadInput(wrong_fields(error, known=Spec.model_fields)) from error
     problems = _of_another_task(spec)

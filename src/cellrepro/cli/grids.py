@@ -86,7 +86,12 @@ def report(
     if output is None:
         refuse_idle(context, ("overwrite",), "without --output")
     written = cellrepro.write_report(store, html=output, overwrite=overwrite)
-    document = {"html": written.html, "runs": written.runs, "groups": written.groups}
+    document = {
+        "html": written.html,
+        "runs": written.runs,
+        "groups": written.groups,
+        "left_out": written.left_out,
+    }
     return Reply(Answer(document, [written.sentence(), f"report: {written.html}"]))
 
 

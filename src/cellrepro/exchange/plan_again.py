@@ -81,7 +81,8 @@ def plan_again(recorded: Recorded, given: Given, store: Store) -> Plan:
             plan = plan_segmentation(_segmentation_options(spec, data, given, store), inputs=inputs)
         case "wrap":
             plan = _plan_wrapped(spec, data, given, store, inputs)
-    named = plan.spec.model_copy(update={"data": spec.data, "model": spec.model})
+    names = {"data": spec.data, "model": spec.model, "key_from": spec.key_from}
+    named = plan.spec.model_copy(update=names)
     plan = replace(plan, request=replace(plan.request, spec=named))
     _refuse_other_spec(recorded, plan, given)
     return plan

@@ -25,11 +25,15 @@ class Axes:
         The axis of channels, of the array as the file holds it without axes of length 1.
     z : int, optional
         The axis of planes, likewise.
+    planes_of : tuple of int, optional
+        The shape of its masks, (Z, Y, X), where these are known: an image of the same shape has
+        planes where they have theirs, whatever its file calls its axes.
     """
 
     stacks: bool = False
     channel: int | None = None
     z: int | None = None
+    planes_of: tuple[int, ...] | None = None
 
 
 FLAT = Axes()
@@ -107,6 +111,8 @@ def in_order(file: Path, decoded: Decoded, axes: Axes) -> Ordered:
 def _named(file: Path, decoded: Decoded, axes: Axes) -> Decoded:
     """With the letters of axes that the user has named."""
     letters = decoded.axes
+    if decoded.pixels.shape[:3] == axes.planes_of:
+        letters = "ZYXC"[: decoded.pixels.ndim]
     if axes.channel is not None:
         _refuse_no_axis(file, decoded, "channel_axis", axes.channel)
         letters = _with_letter(letters, "C", axes.channel, instead_of="CS")

@@ -41,8 +41,13 @@ def read_bytes(file: Path) -> bytes:
     except OSError as error:
         raise BadInput(f"{file}: {why_unreadable(error, 'file')}") from error
     if not data:
-        raise BadInput(f"{file}: empty (0 bytes); copy it again from its source or remove it")
+        raise empty_file(file)
     return data
+
+
+def empty_file(file: Path) -> BadInput:
+    """The error for a file without a byte."""
+    return BadInput(f"{file}: empty (0 bytes); copy it again from its source or remove it")
 
 
 def why_unreadable(error: OSError, what: str) -> str:

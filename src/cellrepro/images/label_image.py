@@ -66,8 +66,14 @@ def label_image(
             "label a foreground map first (scipy.ndimage.label), cast whole numbers with "
             ".astype('int32'), and compare the images of a series one by one, without channels"
         )
-    negative = image.dtype.kind == "i" and image.min(initial=0) < 0
-    if negative or (np.iinfo(image.dtype).max > largest and image.max(initial=0) > largest):
+    if image.dtype.kind == "i" and image.min(initial=0) < 0:
+        raise BadInput(
+            f"{name} holds labels from {image.min()} to {image.max()}, expected 0 for background "
+            f"and up to {largest} for objects; where a mark such as -1 is to be ignored, set it to "
+            f"0; where there were too many objects for {image.dtype}, the numbers began anew below "
+            "0: save the masks again as int32"
+        )
+    if np.iinfo(image.dtype).max > largest and image.max(initial=0) > largest:
         raise BadInput(
             f"{name} holds labels from {image.min()} to {image.max()}, expected 0 for background "
             f"and up to {largest} for objects; set what is to be ignored to 0 and renumber the "

@@ -13,6 +13,7 @@ import numpy as np
 
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images import seg_pickle
+from cellrepro.images.decoding import empty_file
 from cellrepro.images.label_image import label_image
 from cellrepro.images.within_limits import Limits, Refused, arrays_of
 from cellrepro.results import Result, Row
@@ -99,6 +100,8 @@ def _taken_apart(file: Path) -> dict[str, np.ndarray]:
     """The arrays of a file, and its settings as JSON in bytes: ``masks``, ``settings``, ``flows_0``
     and so on."""
     n_bytes = file.stat().st_size
+    if n_bytes == 0:
+        raise empty_file(file)
     limits = Limits.for_bytes(n_bytes, answer=_LEAST_ANSWER + 8 * n_bytes)
     try:
         return arrays_of(seg_pickle.__file__, str(file.resolve()), limits=limits)

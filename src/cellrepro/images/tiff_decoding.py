@@ -233,10 +233,18 @@ def _only_series(file: Path, tiff: tifffile.TiffFile, pages: TiffPages) -> tifff
     if not tiff.series:
         raise damaged(file, "it holds no image")
     if len(tiff.series) > 1:
-        shapes = some([str(series.shape) for series in tiff.series])
+        n_images = len(tiff.series)
+        shapes = [series.shape for series in tiff.series]
+        if len(set(shapes)) == 1:
+            raise BadInput(
+                f"{file}: {n_images} separate images of shape {shapes[0]}, expected one; planes "
+                "that a program wrote one by one are no stack, and Cellpose reads the first alone: "
+                "tifffile.imwrite('stack.tif', numpy.stack([page.asarray() for page in "
+                "tifffile.TiffFile(FILE).pages]), metadata={'axes': 'ZYX'}) makes one of them"
+            )
         raise BadInput(
-            f"{file}: {len(tiff.series)} separate images of shapes {shapes}, expected one; "
-            f"save the one to use as a TIFF of its own"
+            f"{file}: {n_images} separate images of shapes {some(list(map(str, shapes)))}, "
+            "expected one; save the one to use as a TIFF of its own"
         )
     series = tiff.series[0]
     if series.kind in ("uniform", "generic") and any(

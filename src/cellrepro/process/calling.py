@@ -97,7 +97,6 @@ def in_child(
     quiet: bool = False,
     on_event: Callable[[Event], None] | None = None,
     variables: Mapping[str, str] | None = None,
-    here: bool = False,
     minutes: float | None = None,
     children: Children | None = None,
 ) -> T:
@@ -120,8 +119,6 @@ def in_child(
         Called with each event; not together with ``steps``.
     variables : mapping of str to str, optional
         Further variables of the process.
-    here : bool
-        Do the work in this process, which was started for it alone.
     minutes : float, optional
         Time after which the process is ended; by default it has no limit.
     children : Children, optional
@@ -147,19 +144,15 @@ def in_child(
                 label=label,
                 on_event=counting(bar),
                 variables=variables,
-                here=here,
                 minutes=minutes,
                 children=children,
             )
-    listener = on_event or _hear_nothing
     try:
-        if here:
-            return _done_here(task, Child(setup, listener), label)
         return _done_in_process(
             task,
             setup,
             label=label,
-            on_event=listener,
+            on_event=on_event or _hear_nothing,
             variables=variables or {},
             minutes=minutes,
             children=children or Children(),
@@ -178,15 +171,25 @@ def _hear_nothing(event: Event) -> None:
     pass
 
 
-def _done_here(task: Task[T], child: Child, label: str) -> T:
+def in_this_process(
+    task: Task[T],
+    setup: Setup | None,
+    *,
+    label: str,
+    on_event: Callable[[Event], None] | None = None,
+) -> T:
+    """Have work done as by `in_child`, in this process, which was started for it alone."""
     printed = io.StringIO()  # whatever libraries print is no result of a notebook's
     try:
         with redirect_stdout(printed), redirect_stderr(printed):
-            return task(child)
-    except CellreproError:
+            return task(Child(setup, on_event or _hear_nothing))
+    except CellreproError as error:
+        leave_ending(error)
         raise
     except Exception as error:
-        raise ended_with(repr(error), label=label, log=printed.getvalue()) from error
+        ending = ended_with(repr(error), label=label, log=printed.getvalue())
+        leave_ending(ending)
+        raise ending from error
 
 
 def _done_in_process(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
-from cellrepro.process.calling import in_child
+from cellrepro.process.calling import in_child, in_this_process
 from cellrepro.process.child import Child
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.process.setup import Setup, only_gpu
@@ -95,13 +95,11 @@ class _Question:
 @functools.cache
 def _answered(question: _Question) -> MachineRecord:
     profile = Profile.model_validate_json(question.profile_settings)
-    return in_child(
-        look,
-        Setup(profile, cellpose=question.cellpose),
-        label=f"looking at this machine under profile {profile.name!r}",
-        variables=only_gpu(question.gpu),
-        here=question.here,
-    )
+    setup = Setup(profile, cellpose=question.cellpose)
+    label = f"looking at this machine under profile {profile.name!r}"
+    if question.here:
+        return in_this_process(look, setup, label=label)
+    return in_child(look, setup, label=label, variables=only_gpu(question.gpu))
 
 
 def look(child: Child) -> MachineRecord:

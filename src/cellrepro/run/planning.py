@@ -173,6 +173,9 @@ class Basis:
 
     def plan(self, spec: Spec) -> Plan:
         """The plan of a spec that was made over it."""
+        first = spec.as_in_first_versions
+        if self.store.knows(first.key) and not self.store.knows(spec.key):
+            spec = first
         request = Request(spec, self.data, self.model, device=self.profile.device, asked_here=True)
         replaced = self.profile.replaced(request.setup.variables())
         return Plan(

@@ -14,7 +14,7 @@ from pathlib import Path
 from cellrepro.asked.spec import Spec
 from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.errors import BadInput
-from cellrepro.process.calling import in_child
+from cellrepro.process.calling import in_child, in_this_process
 from cellrepro.process.child import Event
 from cellrepro.process.grid_handover import (
     HANDOVER_FOLDER_VARIABLE,
@@ -119,13 +119,8 @@ class RepeatMaking:
                 recording=recording,
                 with_images=not plan.store.has_images(plan.spec.images_digest),
             )
-            in_child(
-                task,
-                plan.request.setup,
-                label=self.label,
-                on_event=partial(_show, bar=bar),
-                here=here,
-            )
+            made = in_this_process if here else in_child
+            made(task, plan.request.setup, label=self.label, on_event=partial(_show, bar=bar))
 
 
 @dataclass

@@ -350,7 +350,8 @@ def train_until_found(
 def _found_before(plan: Plan, goal: Goal) -> Repeat | None:
     """What this machine has stored of a training for the same goal; none if there is nothing."""
     for run in plan.store.readable_runs(data_digest=plan.spec.data_digest):
-        if run.spec.model_copy(update={"epochs": plan.spec.epochs}).key != plan.spec.key:
+        as_asked = {"epochs": plan.spec.epochs, "key_from": plan.spec.key_from}
+        if run.spec.model_copy(update=as_asked).key != plan.spec.key:
             continue
         repeat = plan.store.repeat(run.spec.key, plan.machine, 0)
         training = None if repeat is None else repeat.manifest.training

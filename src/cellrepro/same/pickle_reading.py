@@ -26,6 +26,10 @@ class Refused(pickle.UnpicklingError):
     """What a pickle holds is nothing that is read here."""
 
 
+class HoldsCode(Refused):
+    """A pickle names a class or function that makes no tensor and no plain value."""
+
+
 @dataclass(frozen=True)
 class Callee:
     """What stands for a function or class that a pickle calls.
@@ -225,7 +229,7 @@ class PickleReader:
     def _name(self, module: object, name: object) -> None:
         full_name = f"{module}.{name}"
         if full_name not in self._names:
-            raise Refused(
+            raise HoldsCode(
                 f"it holds {ascii(full_name)[1:-1][:120]}, which is no tensor and no plain value; "
                 "nothing of it was executed"
             )

@@ -18,7 +18,7 @@ from cellrepro.bits.torch_files import is_saved_by_torch
 from cellrepro.determinism.generator_states import ENTRY
 from cellrepro.errors import BadInput
 from cellrepro.same.file_content import FileContent, content_beside, is_optimizer
-from cellrepro.same.pickle_reading import Refused
+from cellrepro.same.pickle_reading import HoldsCode, Refused
 from cellrepro.same.torch_archives import content_of
 from cellrepro.same.weight_tensors import NUMPY_TYPES, Bits, Tensor
 from cellrepro.same.zip_parts import NotStored
@@ -83,6 +83,11 @@ def open_file(path: str | Path) -> FileContent:
         content = _content(path)
     except BadInput:
         raise
+    except HoldsCode as error:
+        raise BadInput(
+            f"{path}: {error}; save what is to be read as tensors, of a network "
+            "torch.save(network.state_dict(), 'weights.pt')"
+        ) from error
     except Exception as error:  # what a file that is something else ends in can be nearly any
         problem = str(error).partition("\n")[0]
         if not isinstance(error, Refused | NotStored):

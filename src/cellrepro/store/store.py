@@ -101,6 +101,10 @@ class Store:
 
     # -- runs ------------------------------------------------------------------------------
 
+    def knows(self, key: str) -> bool:
+        """Whether anything of a run of a full key is there, finished or not."""
+        return any((self.root / area / key).is_dir() for area in ("runs", "unfinished"))
+
     def run(self, key: str) -> Run | None:
         """The stored run of a full key, or none.
 

@@ -52,19 +52,19 @@ def read_view(
     return View(
         name or default_name,
         [labels_a, labels_b],
-        None if image is None else read_pixels(image, is_stack=labels_a.ndim == 3),
+        None if image is None else read_pixels(image, labels_a.shape),
         labels_of_truth,
     )
 
 
-def read_pixels(image: np.ndarray | str | Path, *, is_stack: bool) -> np.ndarray:
+def read_pixels(image: np.ndarray | str | Path, masks_shape: tuple[int, ...]) -> np.ndarray:
     """Read an image.
 
     Parameters
     ----------
     image : ndarray, str or Path
-    is_stack : bool
-        Whether the file may hold planes, as where its masks have them.
+    masks_shape : tuple of int
+        (Y, X), or (Z, Y, X) where the masks have planes: then the file may hold them, too.
 
     Returns
     -------
@@ -77,7 +77,8 @@ def read_pixels(image: np.ndarray | str | Path, *, is_stack: bool) -> np.ndarray
     """
     if isinstance(image, str | Path):
         file = Path(image)
-        return check_image(file, read_bytes(file), Axes(stacks=is_stack)).pixels
+        axes = Axes(stacks=True, planes_of=masks_shape) if len(masks_shape) == 3 else Axes()
+        return check_image(file, read_bytes(file), axes).pixels
     return np.asarray(image)
 
 

@@ -35,6 +35,8 @@ class Scene(TypedDict):
         What ``a`` and ``b`` are called in sentences.
     sides : list of int
         What can be A or B here.
+    has_image : bool
+        Whether there is an image, and not the masks alone.
     truth_is : {"a", "b", ""}
         Which side is the ground truth.
     planes : dict
@@ -57,6 +59,7 @@ class Scene(TypedDict):
     names: dict[str, str]
     short: dict[str, str]
     sides: list[int]
+    has_image: bool
     truth_is: str
     planes: dict[str, str]
     counts: dict[str, int]
@@ -179,6 +182,7 @@ class Scenes:
             "names": {"image": open_view.view.name, "a": name_a, "b": name_b},
             "short": {"a": short_a, "b": short_b},
             "sides": open_view.sides,
+            "has_image": open_view.view.image is not None,
             "truth_is": truth_is,
             "planes": self._plane_names(view, a, b, z),
             "counts": dict(counts.pixels),

@@ -175,7 +175,7 @@ def _pixels(
         if repeats is None:
             return None
         return store.image(repeats[0].spec.images_digest, name)
-    pixels = read_pixels(image, is_stack=masks.ndim == 3)
+    pixels = read_pixels(image, masks.shape)
     size = pixels.shape[: masks.ndim]
     if size != masks.shape:
         by_a_factor = factor_text("the masks", masks.shape, "the image", size, b_is_image=True)

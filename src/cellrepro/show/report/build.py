@@ -59,12 +59,15 @@ class Report(Result):
         with ``masks`` (one digest over all images, as numbered by Cellpose) and ``n_objects``.
     headline : str
         How the runs came out.
+    left_out : dict of str to str
+        Why damaged repeats or runs are not in it, by ``KEY/MACHINE/REPEAT`` or ``KEY``.
     """
 
     html: Path
     runs: list[JudgedSpecDocument]
     groups: list[dict[str, object]]
     headline: str
+    left_out: dict[str, str]
 
     def sentence(self) -> str:
         """Give the headline."""
@@ -173,6 +176,7 @@ def write_report(
         runs=run_documents(summary.chapters),
         groups=[group for chapter in summary.chapters for group in group_documents(chapter)],
         headline=summary.sentence,
+        left_out=summary.left_out,
     )
 
 

@@ -196,10 +196,10 @@ class Explorer {
     this.parts.line.textContent = unbroken(scene.line);
     this.showNames();
     this.showAmounts();
+    this.showImageRow();
     this.showTruthRow();
     this.showAgreementButton();
     this.showPlaneSlider();
-    this.parts.contrast.textContent = contrastText(this.imagePlane, Object.keys(this.channels()));
     this.describeCanvas();
     this.showChoice();
     if (this.storyShown === scene.planes.story) return; // another plane of the same stack
@@ -234,6 +234,16 @@ class Explorer {
       const n = nObjects[side];
       amounts[side].textContent = `${grouped(n)} ${n === 1 ? "cell" : "cells"}`;
     }
+  }
+
+  // Masks can be looked at without their image.
+  showImageRow() {
+    const { parts, scene } = this;
+    parts.rows.image.hidden = !scene.has_image;
+    parts.reads.value.hidden = !scene.has_image;
+    parts.contrast.textContent = scene.has_image
+      ? contrastText(this.imagePlane, Object.keys(this.channels()))
+      : "";
   }
 
   // Where the truth is A or B, its outline is that of A or B.
