@@ -1,31 +1,64 @@
-"""What every result of the lab has: a sentence, and in a notebook a table below it."""
+"""What every answer is: a record whose fields are its JSON and whose methods are its words."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from html import escape
+
+from cellrepro.words import visible
 
 MOST_ROWS = 40
 """Of a table in a notebook; the rest is counted in its last line."""
+MOST_LINES = 12
+"""Of a table in a terminal; the JSON names all."""
 
 Row = Mapping[str, object]
 """One row of a table: the words of each column by its heading."""
 
 
+class derived(property):
+    """A property that stands in the JSON beside the fields, as it follows from them."""
+
+
 class Result:
     """Something that the lab found out, which says itself.
 
-    `str` of it is its sentence; in Jupyter it shows the sentence above its table.
+    Subclasses are frozen dataclasses. Their fields are what ``--json`` prints, but for those whose
+    names begin with an underscore; `derived` properties follow them. `str` of a result is its
+    sentence; in Jupyter it shows the sentence above its table.
     """
 
-    @abstractmethod
+    @property
+    def differs(self) -> bool:
+        """Whether a script must notice it: things differ, or nothing could be shown."""
+        return False
+
+    @property
+    def exit_code(self) -> int:
+        """With which a command ends that prints it."""
+        return int(self.differs)
+
     def sentence(self) -> str:
         """Say in plain words what was found."""
+        raise NotImplementedError
 
     def rows(self) -> Sequence[Row]:
         """Give the rows of its table; none where the sentence says all."""
         return ()
+
+    def lines(self) -> Sequence[str]:
+        """Give the lines that a terminal shows."""
+        return [*self.sentence().splitlines(), *table_lines(self.rows())]
+
+    def as_json(self) -> str:
+        """Give its fields as JSON; NaN and infinities, which JSON lacks, become null."""
+        return json.dumps(plain(self), indent=1, allow_nan=False) + "\n"
+
+    def as_text(self) -> str:
+        """Give its lines, each with its end; nothing in them moves a terminal's cursor."""
+        return visible("\n".join(self.lines())) + "\n"
 
     def __str__(self) -> str:
         return self.sentence()
@@ -37,25 +70,55 @@ class Result:
         return f"<p>{escape(self.sentence())}</p>{html_table(self.rows())}"
 
 
-def html_table(rows: Sequence[Row], *, most: int = MOST_ROWS) -> str:
-    """Write rows as an HTML table, as Jupyter shows those of pandas.
+def plain(value: object) -> object:
+    """A value as JSON has it: dataclasses as objects by the names of their fields, tuples as lists."""
+    from pydantic_core import to_jsonable_python
+
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: plain(getattr(value, name)) for name in json_names(type(value))}
+    if isinstance(value, Mapping):
+        return {to_jsonable_python(name): plain(content) for name, content in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return to_jsonable_python(
+        value, inf_nan_mode="null", fallback=lambda array: array.tolist()
+    )
+
+
+def json_names(record: type) -> list[str]:
+    """The names of a record's fields in JSON, and of its `derived` properties after them."""
+    names = [field.name for field in fields(record) if not field.name.startswith("_")]
+    for base in reversed(record.__mro__):
+        names += [name for name, member in vars(base).items() if isinstance(member, derived)]
+    return list(dict.fromkeys(names))
+
+
+def table_lines(rows: Sequence[Row], *, indent: int = 2, most: int = MOST_LINES) -> Iterator[str]:
+    """Write rows as an aligned table for a terminal, under their headings.
 
     A column that is empty in every row is left out.
 
-    Parameters
-    ----------
-    rows : sequence of mapping of str to object
-        All with the same headings, those of the first.
-    most : int
-        Rows that are shown; of the others only the number is.
+    >>> print("\\n".join(table_lines([{"image": "a", "note": "", "cells": 3}], indent=0)))
+    image  cells
+    a      3
+    """
+    if not rows:
+        return
+    headings = _headings(rows)
+    texts = [[str(row[heading]) for heading in headings] for row in rows[:most]]
+    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+    for line in (headings, *texts):
+        cells = (text.ljust(width) for text, width in zip(line, widths, strict=True))
+        yield f"{' ' * indent}{'  '.join(cells)}".rstrip()
+    if len(rows) > most:
+        yield f"{' ' * indent}and {len(rows) - most} more; --json names them all"
 
-    Returns
-    -------
-    str
-        Nothing for no rows.
 
-    Examples
-    --------
+def html_table(rows: Sequence[Row], *, most: int = MOST_ROWS) -> str:
+    """Write rows as an HTML table, as Jupyter shows those of pandas.
+
+    A column that is empty in every row is left out, and the rest after ``most`` rows is counted.
+
     >>> html_table([{"image": "a", "weights": "", "cells": 3}])  # doctest: +ELLIPSIS
     '<table>...<tr><td>a</td><td>3</td></tr></tbody></table>'
     >>> html_table([])
@@ -63,7 +126,7 @@ def html_table(rows: Sequence[Row], *, most: int = MOST_ROWS) -> str:
     """
     if not rows:
         return ""
-    headings = [heading for heading in rows[0] if any(row[heading] != "" for row in rows)]
+    headings = _headings(rows)
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     lines = []
     for row in rows[:most]:
@@ -74,3 +137,7 @@ def html_table(rows: Sequence[Row], *, most: int = MOST_ROWS) -> str:
             f'<tr><td colspan="{len(headings)}">and {len(rows) - most} more rows</td></tr>'
         )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _headings(rows: Sequence[Row]) -> list[str]:
+    return [heading for heading in rows[0] if any(row[heading] != "" for row in rows)]
