@@ -169,3 +169,42 @@ def test_every_public_name_can_be_had():
     assert set(cellrepro.__all__) <= set(dir(cellrepro))
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         _ = cellrepro.trian
+
+
+SECTION = re.compile(r"^(Parameters|Attributes|Returns|Yields|Raises|Notes|Examples)\n-{3,}$", re.M)
+OWN_DOORS = {"cellrepro.record", "cellrepro.pytest_plugin"}
+"""Users import them by themselves."""
+
+
+def exported():
+    """The public names, by the module that defines them."""
+    for stub in SOURCE.rglob("*.pyi"):
+        room = ["cellrepro", *stub.parent.relative_to(SOURCE).parts]
+        for node in ast.walk(ast.parse(stub.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                module = ".".join([*room[: len(room) - node.level + 1], node.module])
+                yield from ((module, alias.name) for alias in node.names)
+
+
+def documented(tree, *, outside=""):
+    """Every class and function with its whole name: ``Class.method``, ``function.inner``."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield f"{outside}{node.name}", node
+            yield from documented(node, outside=f"{outside}{node.name}.")
+        else:
+            yield from documented(node, outside=outside)
+
+
+def test_sections_are_for_what_is_exported():
+    public = {*exported()}
+    assert len(public) > 100
+    superfluous = [
+        f"{module}: {name}"
+        for module, tree in TREES.items()
+        if module not in OWN_DOORS
+        for name, node in documented(tree)
+        if (module, name.partition(".")[0]) not in public
+        if SECTION.search(ast.get_docstring(node) or "")
+    ]
+    assert superfluous == []

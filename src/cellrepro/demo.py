@@ -51,24 +51,16 @@ _AT_ONCE = 2
 
 @dataclass(frozen=True, repr=False)
 class Demo(Result):
-    """What the demo made.
-
-    Attributes
-    ----------
-    base : Outcome
-        Of the network that the fine-tunings start from: its training, or what it finds.
-    runs : GridRuns
-        The fine-tunings.
-    report : Report
-        On all runs of the store, those of the notebooks among them.
-    notebooks : list of Path
-        The executed copies.
-    """
+    """What the demo made."""
 
     base: Outcome
+    """Of the network that the fine-tunings start from: its training, or what it finds."""
     runs: GridRuns
+    """The fine-tunings."""
     report: Report
+    """On all runs of the store, those of the notebooks among them."""
     notebooks: list[Path]
+    """The executed copies."""
 
     def sentence(self) -> str:
         """Say what the report says."""
@@ -89,33 +81,6 @@ def run_demo(
     """Train a network on a folder, fine-tune it over the demo grid, report, execute the notebooks.
 
     The page is there before the notebooks, and is written once more with what they add.
-
-    Parameters
-    ----------
-    data : str or Path
-        Folder in Cellpose's convention, with masks to train on.
-    store : str or Path
-        Folder of finished runs.
-    model : str
-        One of the small ones is trained first, until it finds cells; any other (a Cellpose name, a
-        weights file, ``KEY/REPEAT``) is taken as it is.
-    goal : Goal, optional
-        Until when the small one is trained; by default until it finds half of the cells, or for
-        two and a half minutes, or for ten where it finds hardly a cell by then.
-
-    Returns
-    -------
-    Demo
-
-    Raises
-    ------
-    BadInput
-        If there are no such images.
-    RunError
-        Where the network finds hardly a cell; it says the ways on, before anything is compared.
-        Where a spec of the grid failed.
-    CellreproError
-        Where a notebook failed; the others have been executed.
     """
     if str(data) == _SYNTHETIC and not Path(data).exists():
         raise BadInput(
@@ -168,22 +133,7 @@ def _fine_tune(data: str | Path, model: str, store: str | Path) -> GridRuns:
 
 
 def stop_without_cells(base: Outcome, data: str | Path, model: str) -> None:
-    """Raise with the ways on if the network finds too little to compare anything.
-
-    Parameters
-    ----------
-    base : Outcome
-        Of the network that the fine-tunings start from.
-    data : str or Path
-        What it was tried on.
-    model : str
-        Its name.
-
-    Raises
-    ------
-    RunError
-        With what was found, after how long a training, and what to do next.
-    """
+    """Raise with the ways on if the network finds too little to compare anything."""
     if _finds_enough(base):
         return
     manifest = base.repeats[0].manifest

@@ -32,19 +32,6 @@ class NotPossibleHere(CellreproError, RuntimeError):
 def no_such_file(path: object, *, expected: str = "") -> BadInput:
     """Give the error for a file that is not there, in the same words for every command.
 
-    Parameters
-    ----------
-    path : object
-        As it was given.
-    expected : str
-        Which kind of file was expected; empty where the reader knows it.
-
-    Returns
-    -------
-    BadInput
-
-    Examples
-    --------
     >>> print(no_such_file("a_masks.tif", expected="masks"))
     a_masks.tif: no such file; expected masks: check its spelling and folder
     """
@@ -53,27 +40,7 @@ def no_such_file(path: object, *, expected: str = "") -> BadInput:
 
 
 def whole(name: str, value: object, least: int) -> int:
-    """Check that a value is a whole number of at least ``least``.
-
-    Parameters
-    ----------
-    name : str
-        Of the value, for the message.
-    value : object
-        Of Python's or NumPy's types.
-    least : int
-        The smallest that it may be.
-
-    Returns
-    -------
-    int
-        The value, as Python's.
-
-    Raises
-    ------
-    BadInput
-        If it is no whole number, or a smaller one.
-    """
+    """Check that a value is a whole number of at least ``least``."""
     number = whole_number(value)
     if number is None or number < least:
         raise BadInput(f"{name} must be a whole number of at least {least}, got {value!r}")

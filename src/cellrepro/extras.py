@@ -52,15 +52,10 @@ _OLDEST_CELLPOSE = (3, 1)
 
 
 class NeedsExtra(NotPossibleHere):
-    """Something was asked for that the installed extras do not bring.
-
-    Attributes
-    ----------
-    modules : tuple of str
-        What is missing, of `EXTRA_OF`.
-    """
+    """Something was asked for that the installed extras do not bring."""
 
     modules: tuple[str, ...] = ()
+    """What is missing, of `EXTRA_OF`."""
 
 
 def absent(modules: Sequence[str]) -> list[str]:
@@ -75,20 +70,7 @@ def missing_module(error: ImportError) -> str | None:
 
 
 def needs(modules: Sequence[str], *, what: str) -> NeedsExtra:
-    """Say what is missing, and how one gets it.
-
-    Parameters
-    ----------
-    modules : sequence of str
-        Of `EXTRA_OF`, that are not installed.
-    what : str
-        That needs them: the beginning of the sentence.
-
-    Returns
-    -------
-    NeedsExtra
-        Not raised yet.
-    """
+    """Say what is missing, and how one gets it."""
     error = NeedsExtra(f"{what} needs {joined(modules)}, not installed here: {_remedy(modules)}")
     error.modules = tuple(modules)
     return error

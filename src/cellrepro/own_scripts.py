@@ -14,18 +14,5 @@ _RUN = (
 
 
 def script_command(script: str | Path, *arguments: str) -> list[str]:
-    """Give the command that runs a file by this Python.
-
-    Parameters
-    ----------
-    script : str or Path
-        The file; it may import what is installed, and nothing that lies beside it.
-    *arguments : str
-        What it finds in ``sys.argv[1:]``.
-
-    Returns
-    -------
-    list of str
-        The words of the command.
-    """
+    """Give the command that runs a file by this Python."""
     return [sys.executable, "-c", _RUN, str(script), *arguments]

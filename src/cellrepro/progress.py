@@ -29,25 +29,7 @@ _MOST_SILENT_SECONDS = 300
 
 
 def progress(total: int, label: str, *, quiet: bool = False, even: bool = True) -> Progress:
-    """Make a bar that suits where this process writes to.
-
-    Parameters
-    ----------
-    total : int
-        Steps of the work.
-    label : str
-        What is done.
-    quiet : bool
-        Show nothing.
-    even : bool
-        Whether the steps take about as long as each other, so that those that are done tell the
-        time that is left.
-
-    Returns
-    -------
-    Progress
-        A context manager; call its `advance` after each step.
-    """
+    """Make a bar that suits where this process writes to."""
     bar = Progress(total, label) if quiet else _shown(total, label)
     bar.even = even
     return bar
@@ -247,13 +229,8 @@ def minutes(seconds: float) -> str:
 
 
 def pass_on(send: Callable[[str], None]) -> None:
-    """Send what the file of `FILE_VARIABLE` says whenever it has changed, while this process lives.
-
-    Parameters
-    ----------
-    send : callable
-        Is given the text of the file; never called where no file is named.
-    """
+    """Send what the file of `FILE_VARIABLE` says whenever it has changed, while this process
+    lives."""
     if FILE_VARIABLE not in os.environ:
         return
     path = Path(os.environ[FILE_VARIABLE])

@@ -228,27 +228,18 @@ class RecordedModel:
 
 @dataclass(frozen=True)
 class _Before:
-    """What is known before the network runs.
-
-    Attributes
-    ----------
-    images : list of object
-        As they were passed.
-    received : list of dict
-        What each was at that moment.
-    passed : dict of str to object
-        Arguments as they were passed, by name.
-    defaults : dict of str to object
-        Those that were not passed.
-    normalize : dict of str to object or None
-        Every field of the normalisation; None for Cellpose 2, which has none.
-    """
+    """What is known before the network runs."""
 
     images: list[object]
+    """As they were passed."""
     received: list[dict[str, object]]
+    """What each was at that moment."""
     passed: dict[str, object]
+    """Arguments as they were passed, by name."""
     defaults: dict[str, object]
+    """Those that were not passed."""
     normalize: dict[str, object] | None
+    """Every field of the normalisation; None for Cellpose 2, which has none."""
 
     def of_image(self, i: int) -> dict[str, object]:
         """Give the arguments as they were passed for one of the images."""
@@ -267,19 +258,12 @@ class _Before:
 
 @dataclass(frozen=True)
 class _KnownNetwork:
-    """A network as it was when its digest was computed.
-
-    Attributes
-    ----------
-    tensors : list of weakref.ref
-        Its parameters and buffers.
-    state : list of tuple
-        Of each, its type and the check sum of its values.
-    digest : str
-    """
+    """A network as it was when its digest was computed."""
 
     tensors: Sequence[weakref.ref[_Tensor]]
+    """Its parameters and buffers."""
     state: Sequence[tuple[object, ...]]
+    """Of each, its type and the check sum of its values."""
     digest: str
 
     def is_still(self, tensors: Sequence[_Tensor], state: Sequence[tuple[object, ...]]) -> bool:
@@ -290,27 +274,18 @@ class _KnownNetwork:
 
 @dataclass(frozen=True)
 class _Recorder:
-    """Describes calls of one model, and writes what it found.
-
-    Attributes
-    ----------
-    model : Segments
-        A model of Cellpose.
-    folder : Path
-        Where records are written.
-    name : str or None
-        Of the image, where a call says none.
-    known_files : dict
-        Digests of files that have not changed since.
-    known_networks : dict
-        The same of networks, by role.
-    """
+    """Describes calls of one model, and writes what it found."""
 
     model: Segments
+    """A model of Cellpose."""
     folder: Path
+    """Where records are written."""
     name: str | None
+    """Of the image, where a call says none."""
     known_files: dict[object, str] = field(default_factory=dict)
+    """Digests of files that have not changed since."""
     known_networks: dict[str, _KnownNetwork] = field(default_factory=dict)
+    """The same of networks, by role."""
 
     def names(self, record_as: object, n_images: int) -> list[str | None]:
         """Give the name of each image; None for one that is named after its record."""

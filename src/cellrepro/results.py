@@ -71,7 +71,8 @@ class Result:
 
 
 def plain(value: object) -> object:
-    """A value as JSON has it: dataclasses as objects by the names of their fields, tuples as lists."""
+    """A value as JSON has it: dataclasses as objects by the names of their fields, tuples as
+    lists."""
     from pydantic_core import to_jsonable_python
 
     if is_dataclass(value) and not isinstance(value, type):
@@ -80,9 +81,7 @@ def plain(value: object) -> object:
         return {to_jsonable_python(name): plain(content) for name, content in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
-    return to_jsonable_python(
-        value, inf_nan_mode="null", fallback=lambda array: array.tolist()
-    )
+    return to_jsonable_python(value, inf_nan_mode="null", fallback=lambda array: array.tolist())
 
 
 def json_names(record: type) -> list[str]:

@@ -73,15 +73,8 @@ def fp32_precision(way: Literal["get", "set"]) -> Callable[..., Any]:
     The public ``torch.backends.mkldnn.fp32_precision`` sets the setting of all backends instead of
     its own (torch 2.15).
 
-    Parameters
-    ----------
-    way : {"get", "set"}
-
-    Returns
-    -------
-    callable
-        Of a backend and an operation, ``("cuda", "matmul")``, and to set of a value after them.
-        Before torch 2.9 it does nothing and returns None.
+    Of a backend and an operation, ``("cuda", "matmul")``, and to set of a value after them. Before
+    torch 2.9 it does nothing and returns None.
     """
     return getattr(torch._C, f"_{way}_fp32_precision_{way}ter", lambda *setting: None)
 
@@ -100,16 +93,7 @@ _FOLDER = str(Path(torch.__file__).parent)
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
-    """Whether a module was made by ``torch.compile``, or compiled in place.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a module was made by ``torch.compile``, or compiled in place."""
     compiler = sys.modules.get(_COMPILER)
     if compiler is None:
         return False
@@ -120,11 +104,6 @@ def compiled_callers() -> Iterator[str]:
     """Name the functions made by ``torch.compile`` that the line at work is called from.
 
     A network is none of them: `is_compiled` tells it.
-
-    Yields
-    ------
-    str
-        Its name, with that of its class.
     """
     compiler = sys.modules.get(_COMPILER)
     if compiler is None:

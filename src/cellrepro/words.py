@@ -163,18 +163,7 @@ def pixels_text(ppm: float) -> str:
 
 
 def place_text(position: Sequence[float], shape: Sequence[int] = ()) -> str:
-    """Say where a centroid lies, as it is found in a viewer: planes count from 1.
-
-    Parameters
-    ----------
-    position : sequence of float
-        (y, x) or (z, y, x) in pixels, from 0.
-    shape : sequence of int
-        Of the image; of a stack it says how many planes there are.
-
-    >>> place_text((12.2, 31.0)), place_text((3.4, 8.0, 9.0), (7, 64, 64))
-    ('y 12, x 31', 'plane 4 of 7, y 8, x 9')
-    """
+    """Say where a centroid lies, as it is found in a viewer: planes count from 1."""
     *planes, y, x = position
     of_all = f" of {shape[0]}" if len(shape) == 3 else ""
     parts = [f"plane {round(z) + 1}{of_all}" for z in planes]
@@ -236,19 +225,6 @@ def short_digest(text: str) -> str:
 def with_variables(variables: Mapping[str, str], command: str, *, windows: bool) -> str:
     """A command with environment variables before it, as one writes it in a shell.
 
-    Parameters
-    ----------
-    variables : mapping of str to str
-    command : str
-    windows : bool
-        For PowerShell; else for the shells of Linux and macOS.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> with_variables({"A": "1", "B": "x y"}, "python …", windows=False)
     "A=1 B='x y' python …"
     >>> with_variables({"A": "1", "B": "it's"}, "python …", windows=True)
@@ -264,18 +240,6 @@ def with_variables(variables: Mapping[str, str], command: str, *, windows: bool)
 def words_of(command: str, *, windows: bool) -> list[str]:
     r"""The words of a command line, as a shell divides them.
 
-    Parameters
-    ----------
-    command : str
-    windows : bool
-        Whether a backslash divides the folders of a path; elsewhere it protects the next letter.
-
-    Returns
-    -------
-    list of str
-
-    Examples
-    --------
     >>> words_of("python 'my script.py' {image}", windows=False)
     ['python', 'my script.py', '{image}']
     >>> words_of(r'C:\py\python.exe "C:\my files\a.py" {image}', windows=True)

@@ -20,18 +20,8 @@ _LONGEST = 120
 def wrong_fields(error: ValidationError, *, known: Collection[str] = ()) -> str:
     """What pydantic found wrong, every field in one sentence a user can act on.
 
-    Parameters
-    ----------
-    error : ValidationError
-        As pydantic raised it.
-    known : collection of str
-        Names that would have been taken; the nearest one is proposed for a name that is not.
-
-    Returns
-    -------
-    str
-        At most ten of them; what was given is cut where it is long, and left out of a missing
-        field's, where it would be the whole document.
+    At most ten of them; what was given is cut where it is long, and left out of a missing field's,
+    where it would be the whole document.
     """
     sentences = [_wrong_field(problem, known) for problem in error.errors()]
     n_more = len(sentences) - _MOST_FIELDS

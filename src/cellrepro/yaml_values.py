@@ -44,22 +44,8 @@ _Loader.add_implicit_resolver(
 def read_yaml(text: str) -> YamlValue:
     """Read a value, or a whole file.
 
-    Parameters
-    ----------
-    text : str
+    Numbers, text, true, false, None, lists and dictionaries of them.
 
-    Returns
-    -------
-    value
-        Numbers, text, true, false, None, lists and dictionaries of them.
-
-    Raises
-    ------
-    yaml.YAMLError
-        If it is no YAML.
-
-    Examples
-    --------
     >>> read_yaml("[1e-3, 0.5, 12, off, true]")
     [0.001, 0.5, 12, 'off', True]
     """

@@ -33,15 +33,7 @@ def _normal_chance(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def gelu_backward(gradient: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """The gradient of `gelu`.
-
-    Parameters
-    ----------
-    gradient : torch.Tensor of float32
-        Of what `gelu` gave.
-    numbers : torch.Tensor of float32
-        What it was given.
-    """
+    """The gradient of `gelu`."""
     return mapped(_gelu_backward, gradient, numbers)
 
 
@@ -54,15 +46,7 @@ def _gelu_backward(gradient: torch.Tensor, numbers: torch.Tensor) -> torch.Tenso
 
 
 def softmax(numbers: torch.Tensor, dim: int) -> torch.Tensor:
-    """Exponentials that sum to 1 along one axis, of float32 numbers.
-
-    Parameters
-    ----------
-    numbers : torch.Tensor of float32
-        Minus infinity gives 0.
-    dim : int
-        The axis.
-    """
+    """Exponentials that sum to 1 along one axis, of float32 numbers."""
     rows = numbers.movedim(dim, -1)
     flat = rows.reshape(-1, rows.shape[-1])
     result = torch.empty_like(flat, memory_format=torch.contiguous_format)
@@ -79,17 +63,7 @@ def _softmax_of_rows(rows: torch.Tensor) -> torch.Tensor:
 
 
 def softmax_backward(gradient: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
-    """The gradient of `softmax`.
-
-    Parameters
-    ----------
-    gradient : torch.Tensor of float32
-        Of what `softmax` gave.
-    output : torch.Tensor of float32
-        What it gave.
-    dim : int
-        The axis.
-    """
+    """The gradient of `softmax`."""
     gradients = gradient.movedim(dim, -1)
     outputs = output.movedim(dim, -1)
     flat_gradient = gradients.reshape(-1, gradients.shape[-1])
@@ -116,14 +90,7 @@ def log_softmax_backward(gradient: torch.Tensor, output: torch.Tensor, dim: int)
 
 
 def binary_cross_entropy_with_logits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The loss of each logit: max(x, 0) - x t + log(1 + exp(-abs(x))), not yet averaged.
-
-    Parameters
-    ----------
-    logits : torch.Tensor of float32
-    targets : torch.Tensor of float32, of the same shape
-        From 0 to 1.
-    """
+    """The loss of each logit: max(x, 0) - x t + log(1 + exp(-abs(x))), not yet averaged."""
     return mapped(_cross_entropy, logits, targets.expand_as(logits).contiguous())
 
 

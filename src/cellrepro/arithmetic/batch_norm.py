@@ -11,20 +11,13 @@ from cellrepro.arithmetic.sums import pairwise_mean, pairwise_sum
 
 
 class Statistics(NamedTuple):
-    """Of each channel, or each group of each image.
-
-    Attributes
-    ----------
-    mean : torch.Tensor of float32
-    inverse_deviation : torch.Tensor of float32
-        1 by the standard deviation.
-    variance : torch.Tensor of float32
-        Divided by the count.
-    """
+    """Of each channel, or each group of each image."""
 
     mean: torch.Tensor
     inverse_deviation: torch.Tensor
+    """1 by the standard deviation."""
     variance: torch.Tensor
+    """Divided by the count."""
 
 
 def statistics(numbers: torch.Tensor, dims: list[int], *, epsilon: float) -> Statistics:
@@ -61,17 +54,7 @@ def scaled(
 def gradient_of_normalised(
     gradient: torch.Tensor, normalised: torch.Tensor, inverse: torch.Tensor, dims: list[int]
 ) -> torch.Tensor:
-    """The gradient of what was normalised along some axes, from that of the result.
-
-    Parameters
-    ----------
-    gradient, normalised : torch.Tensor of float32
-        Of one shape.
-    inverse : torch.Tensor of float32
-        The inverse deviation, in a shape that extends to theirs.
-    dims : list of int
-        The axes.
-    """
+    """The gradient of what was normalised along some axes, from that of the result."""
     mean_gradient = pairwise_mean(gradient, dims, keepdim=True)
     mean_product = pairwise_mean(gradient * normalised, dims, keepdim=True)
     return ((gradient - mean_gradient) - normalised * mean_product) * inverse

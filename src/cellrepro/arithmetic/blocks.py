@@ -15,19 +15,7 @@ _BLOCK_OF_GPU = 2**26
 def slices(n_items: int, *, item_size: int, device: torch.device) -> Iterator[slice]:
     """Cut a number of items into blocks.
 
-    Parameters
-    ----------
-    n_items : int
-        Rows, or single numbers.
-    item_size : int
-        Numbers in an item.
-    device : torch.device
-        Where they are.
-
-    Yields
-    ------
-    slice
-        Of the items, in order; at least one item each.
+    Of the items, in order; at least one item each.
     """
     block = _BLOCK if device.type == "cpu" else _BLOCK_OF_GPU
     n_together = max(1, block // max(1, item_size))
@@ -40,20 +28,7 @@ def mapped(
 ) -> torch.Tensor:
     """Apply a function that works number by number to tensors, block by block.
 
-    Parameters
-    ----------
-    function : callable
-        Is given a block of each tensor, all of one shape (n,), and returns one of that shape. It
-        must not write into what it is given.
-    *tensors : torch.Tensor
-        Of one shape and device.
-    dtype : torch.dtype, optional
-        Of the result; that of the first tensor by default.
-
-    Returns
-    -------
-    torch.Tensor
-        With the shape of the tensors; contiguous unless the first tensor is laid out otherwise.
+    With the shape of the tensors; contiguous unless the first tensor is laid out otherwise.
     """
     first = tensors[0]
     result = torch.empty_like(first, dtype=dtype)

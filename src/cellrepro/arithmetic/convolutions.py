@@ -14,23 +14,18 @@ from cellrepro.arithmetic.sums import pairwise_sum
 
 @dataclass(frozen=True)
 class Convolution:
-    """How a kernel is moved over an image.
-
-    Attributes
-    ----------
-    kernel : tuple of int
-        Its height and width.
-    stride, padding, dilation : tuple of int
-        Along Y and X, in pixels.
-    groups : int
-        Parts into which the channels are divided.
-    """
+    """How a kernel is moved over an image."""
 
     kernel: tuple[int, int]
+    """Its height and width."""
     stride: tuple[int, int]
+    """Along Y and X, in pixels."""
     padding: tuple[int, int]
+    """Along Y and X, in pixels."""
     dilation: tuple[int, int]
+    """Along Y and X, in pixels."""
     groups: int = 1
+    """Parts into which the channels are divided."""
 
     def patches(self, images: torch.Tensor) -> torch.Tensor:
         """What the kernel sees at each place: shape (B, groups, C * kernel, places)."""
@@ -43,15 +38,7 @@ class Convolution:
         return columns.reshape(len(images), self.groups, -1, columns.shape[-1])
 
     def from_patches(self, patches: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
-        """Add patches up where they overlap, kernel place by kernel place, in this order.
-
-        Parameters
-        ----------
-        patches : torch.Tensor of float32, shape (B, C * kernel, places)
-            As ``unfold`` gives them.
-        size : tuple of int
-            Height and width of the images, shape (B, C, *size), that are returned.
-        """
+        """Add patches up where they overlap, kernel place by kernel place, in this order."""
         n_images, _, n_places = patches.shape
         height, width = self.kernel
         n_channels = patches.shape[1] // (height * width)
@@ -90,12 +77,7 @@ class Convolution:
 
 
 class ConvolutionGradients(NamedTuple):
-    """Gradients of a convolution; none where it was not asked for.
-
-    Attributes
-    ----------
-    images, weight, bias : torch.Tensor of float32 or None
-    """
+    """Gradients of a convolution; none where it was not asked for."""
 
     images: torch.Tensor | None
     weight: torch.Tensor | None
@@ -108,19 +90,7 @@ def convolve(
     bias: torch.Tensor | None,
     convolution: Convolution,
 ) -> torch.Tensor:
-    """Convolve images.
-
-    Parameters
-    ----------
-    images : torch.Tensor of float32, shape (B, C, Y, X)
-    weight : torch.Tensor of float32, shape (N, C / groups, kernel Y, kernel X)
-    bias : torch.Tensor of float32, shape (N,), or None
-    convolution : Convolution
-
-    Returns
-    -------
-    torch.Tensor of float32, shape (B, N, places along Y, places along X)
-    """
+    """Convolve images."""
     groups = convolution.groups
     patches = convolution.patches(images).flatten(0, 1)
     kernels = weight.reshape(groups, weight.shape[0] // groups, -1)
@@ -148,17 +118,7 @@ def convolve_backward(
     *,
     wanted: tuple[bool, bool, bool],
 ) -> ConvolutionGradients:
-    """The gradients of `convolve`.
-
-    Parameters
-    ----------
-    gradient : torch.Tensor of float32
-        Of what it gave.
-    images, weight, convolution
-        As it was given them.
-    wanted : tuple of bool
-        Whether the gradients of images, weight and bias are wanted.
-    """
+    """The gradients of `convolve`."""
     groups = convolution.groups
     n_images = len(images)
     columns = gradient.reshape(n_images * groups, weight.shape[0] // groups, -1)
@@ -188,18 +148,7 @@ def convolve_transposed(
     *,
     output_padding: tuple[int, int],
 ) -> torch.Tensor:
-    """The transposed convolution of images, shape (B, C, Y, X) to (B, N, Y', X').
-
-    Parameters
-    ----------
-    images : torch.Tensor of float32, shape (B, C, Y, X)
-    weight : torch.Tensor of float32, shape (C, N / groups, kernel Y, kernel X)
-    bias : torch.Tensor of float32, shape (N,), or None
-    convolution : Convolution
-        Of which this is the gradient with respect to the images.
-    output_padding : tuple of int
-        Pixels that are added at the lower and right border.
-    """
+    """The transposed convolution of images, shape (B, C, Y, X) to (B, N, Y', X')."""
     size = tuple(
         (images.shape[2 + axis] - 1) * convolution.stride[axis]
         - 2 * convolution.padding[axis]

@@ -62,20 +62,7 @@ _ERF_IS_ONE = 4.0
 
 
 def polynomial(numbers: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
-    """A polynomial by Horner's scheme, each product and each sum rounded by itself.
-
-    Parameters
-    ----------
-    numbers : torch.Tensor of float32 or float64
-        Where it is evaluated.
-    coefficients : sequence of float
-        That of the highest power first.
-
-    Returns
-    -------
-    torch.Tensor
-        Of the same type and shape.
-    """
+    """A polynomial by Horner's scheme, each product and each sum rounded by itself."""
     value = numbers * coefficients[0]
     value += coefficients[1]
     for coefficient in coefficients[2:]:
@@ -85,29 +72,12 @@ def polynomial(numbers: torch.Tensor, coefficients: Sequence[float]) -> torch.Te
 
 
 def exp(numbers: torch.Tensor) -> torch.Tensor:
-    """The exponential function of float32 numbers, within 1.1 units in the last place.
-
-    Parameters
-    ----------
-    numbers : torch.Tensor of float32
-        Of any size: below -104 the result is 0, above 88.73 infinite.
-    """
+    """The exponential function of float32 numbers, within 1.1 units in the last place."""
     return mapped(_exp, numbers)
 
 
 def exp_at_most_one(numbers: torch.Tensor) -> torch.Tensor:
-    """The exponential function of a block of float32 numbers that are 0 or less.
-
-    Parameters
-    ----------
-    numbers : torch.Tensor of float32
-        It is overwritten.
-
-    Returns
-    -------
-    torch.Tensor
-        0 below -87.7, also for minus infinity.
-    """
+    """The exponential function of a block of float32 numbers that are 0 or less."""
     clamped = numbers.clamp_(min=_SMALLEST_EXPONENT / _LOG2_OF_E)
     exponents, power = _exponent_and_power(clamped)
     return power.mul_(_two_to(exponents))
@@ -147,13 +117,7 @@ def _bits(number: float) -> int:
 
 
 def log(numbers: torch.Tensor) -> torch.Tensor:
-    """The natural logarithm of float32 numbers, within 1.5 units in the last place.
-
-    Parameters
-    ----------
-    numbers : torch.Tensor of float32
-        Negative ones give NaN, 0 minus infinity.
-    """
+    """The natural logarithm of float32 numbers, within 1.5 units in the last place."""
     return mapped(_log, numbers)
 
 

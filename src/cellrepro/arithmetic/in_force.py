@@ -14,18 +14,7 @@ from cellrepro.determinism.modes import mode_in_force
 
 @contextmanager
 def proved_arithmetic(device: torch.device | str) -> Iterator[PortableArithmetic]:
-    """Compute in portable arithmetic for one block, on a device that is proved before.
-
-    Parameters
-    ----------
-    device : torch.device or str
-        On which is computed; its proof takes a tenth of a second, every time.
-
-    Raises
-    ------
-    NotPossibleHere
-        If the device does not compute as is assumed.
-    """
+    """Compute in portable arithmetic for one block, on a device that is proved before."""
     prove(device)
     with portable_arithmetic() as arithmetic:
         yield arithmetic

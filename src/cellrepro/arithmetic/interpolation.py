@@ -22,19 +22,7 @@ def resampled(
     align_corners: bool = False,
     scales: Sequence[float | None] = (),
 ) -> torch.Tensor:
-    """Images resized by linear interpolation along each axis, as ``torch.nn.functional`` does.
-
-    Parameters
-    ----------
-    images : torch.Tensor of float32, shape (B, C, ...)
-        One to three axes after the channels.
-    size : tuple of int
-        Of the result, along these axes.
-    align_corners : bool
-        Whether the middles of the outermost pixels stay where they are.
-    scales : sequence of float or None
-        By which the images are enlarged; from the sizes where none is given.
-    """
+    """Images resized by linear interpolation along each axis, as ``torch.nn.functional`` does."""
     values = images
     for axis, length in enumerate(size):
         matrix = _matrix(values.shape[axis + 2], length, align_corners, _scale(scales, axis))
@@ -93,20 +81,7 @@ def _matrix(n_rows: int, length: int, align_corners: bool, scale: float | None) 
 
 
 def sampled(images: torch.Tensor, grid: torch.Tensor, *, align_corners: bool) -> torch.Tensor:
-    """Images at points between their pixels, by linear interpolation; 0 outside.
-
-    Parameters
-    ----------
-    images : torch.Tensor of float32, shape (B, C, Y, X) or (B, C, Z, Y, X)
-    grid : torch.Tensor of float32, shape (B, ..., 2) or (B, ..., 3)
-        Points, x first, from -1 to 1 over the image.
-    align_corners : bool
-        Whether -1 and 1 are the middles of the outermost pixels, or their outer borders.
-
-    Returns
-    -------
-    torch.Tensor of float32, shape (B, C, ...)
-    """
+    """Images at points between their pixels, by linear interpolation; 0 outside."""
     sizes = images.shape[2:]
     n_axes = len(sizes)
     positions = [
@@ -117,22 +92,7 @@ def sampled(images: torch.Tensor, grid: torch.Tensor, *, align_corners: bool) ->
 
 
 def affine_grid(theta: torch.Tensor, size: tuple[int, ...], *, align_corners: bool) -> torch.Tensor:
-    """Where the pixels of images come from under affine maps.
-
-    Parameters
-    ----------
-    theta : torch.Tensor of float32, shape (B, n, n + 1)
-        The maps of n axes, x first.
-    size : tuple of int
-        Of the images, along their n axes.
-    align_corners : bool
-        Whether -1 and 1 are the middles of the outermost pixels, or their outer borders.
-
-    Returns
-    -------
-    torch.Tensor of float32, shape (B, *size, n)
-        Points for `sampled`.
-    """
+    """Where the pixels of images come from under affine maps."""
     n_axes = len(size)
     coordinates = [
         _normalised_middles(length, align_corners=align_corners).to(theta.device) for length in size
@@ -165,18 +125,7 @@ def unnormalised(grid: torch.Tensor, length: int, *, align_corners: bool) -> tor
 
 
 def at_positions(images: torch.Tensor, positions: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Images at positions in pixels, by linear interpolation; 0 outside.
-
-    Parameters
-    ----------
-    images : torch.Tensor of float32, shape (B, C, Y, X) or (B, C, Z, Y, X)
-    positions : sequence of torch.Tensor of float32, shape (B, ...)
-        One for each axis of the images.
-
-    Returns
-    -------
-    torch.Tensor of float32, shape (B, C, ...)
-    """
+    """Images at positions in pixels, by linear interpolation; 0 outside."""
     flat = images.flatten(2)
     points = [position.flatten(1) for position in positions]
     n_images, n_channels = images.shape[:2]

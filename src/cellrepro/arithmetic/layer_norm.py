@@ -12,36 +12,24 @@ from cellrepro.arithmetic.sums import pairwise_mean, pairwise_sum
 
 
 class LayerNorm(NamedTuple):
-    """What `layer_norm` gives.
-
-    Attributes
-    ----------
-    output : torch.Tensor of float32
-        Of the shape of what was given.
-    mean : torch.Tensor of float32, shape (..., 1)
-        Of each row.
-    inverse_deviation : torch.Tensor of float32, shape (..., 1)
-        1 by the standard deviation of each row.
-    """
+    """What `layer_norm` gives."""
 
     output: torch.Tensor
+    """Of the shape of what was given."""
     mean: torch.Tensor
+    """Of each row."""
     inverse_deviation: torch.Tensor
+    """1 by the standard deviation of each row."""
 
 
 class LayerNormGradients(NamedTuple):
-    """What `layer_norm_backward` gives.
-
-    Attributes
-    ----------
-    numbers : torch.Tensor of float32
-    weight, bias : torch.Tensor of float32
-        Summed over all rows.
-    """
+    """What `layer_norm_backward` gives."""
 
     numbers: torch.Tensor
     weight: torch.Tensor
+    """Summed over all rows."""
     bias: torch.Tensor
+    """Summed over all rows."""
 
 
 def layer_norm(
@@ -52,19 +40,7 @@ def layer_norm(
     bias: torch.Tensor | None,
     epsilon: float,
 ) -> LayerNorm:
-    """Normalise rows to mean 0 and variance 1.
-
-    Parameters
-    ----------
-    numbers : torch.Tensor of float32
-        The last axes are one row.
-    n_normalised : int
-        How many numbers a row has.
-    weight, bias : torch.Tensor of float32 or None
-        Of the shape of a row.
-    epsilon : float
-        Is added to the variance.
-    """
+    """Normalise rows to mean 0 and variance 1."""
     rows = numbers.reshape(-1, n_normalised)
     output = torch.empty_like(rows, memory_format=torch.contiguous_format)
     means = rows.new_empty((len(rows), 1))
@@ -103,19 +79,7 @@ def layer_norm_backward(
     inverse_deviation: torch.Tensor,
     weight: torch.Tensor | None,
 ) -> LayerNormGradients:
-    """The gradients of `layer_norm`.
-
-    Parameters
-    ----------
-    gradient : torch.Tensor of float32
-        Of its output.
-    numbers : torch.Tensor of float32
-        What it was given.
-    n_normalised, weight
-        As it was given them.
-    mean, inverse_deviation : torch.Tensor of float32
-        As it gave them.
-    """
+    """The gradients of `layer_norm`."""
     rows = numbers.reshape(-1, n_normalised)
     gradients = gradient.reshape(-1, n_normalised)
     means = mean.reshape(-1, 1)

@@ -17,17 +17,7 @@ def each_by_itself(
 ) -> list[torch.Tensor] | None:
     """Carry out an operation on lists of tensors as one operation for each tensor.
 
-    Parameters
-    ----------
-    func : torch.OpOverload
-        Of a name that begins with `PREFIX`.
-    args, kwargs
-        What it is given.
-
-    Returns
-    -------
-    list of torch.Tensor or None
-        None from one that writes into the tensors it is given.
+    None from one that writes into the tensors it is given.
     """
     name = str(func).split(".")[1].removeprefix(PREFIX)
     is_in_place = name.endswith("_")

@@ -7,15 +7,7 @@ from cellrepro.errors import NotPossibleHere
 
 
 class NotPortable(NotPossibleHere):
-    """An operation was called that gives different bits on different machines.
-
-    Attributes
-    ----------
-    site : Site
-        Operation, module and line.
-    reason : str
-        Why it has no portable form.
-    """
+    """An operation was called that gives different bits on different machines."""
 
     def __init__(self, site: Site, reason: str) -> None:
         self.site = site

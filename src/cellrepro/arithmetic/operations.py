@@ -23,40 +23,26 @@ _WORDS: dict[Form, str] = {
 
 @dataclass(frozen=True)
 class PortableOperation:
-    """One operation of a step.
-
-    Attributes
-    ----------
-    name : str
-        As ATen has it, without overload.
-    form : {"exact", "replaced", "missing"}
-        How it becomes portable.
-    calls : int
-        How often it was called.
-    first : Site
-        Where it was called first.
-    reason : str
-        Why it has no portable form; empty if it has one.
-    """
+    """One operation of a step."""
 
     name: str
+    """As ATen has it, without overload."""
     form: Form
+    """How it becomes portable."""
     calls: int
+    """How often it was called."""
     first: Site
+    """Where it was called first."""
     reason: str = ""
+    """Why it has no portable form; empty if it has one."""
 
 
 @dataclass(frozen=True, repr=False)
 class PortableOperations(Result):
-    """What of a step is portable.
-
-    Attributes
-    ----------
-    operations : tuple of PortableOperation
-        Those without a portable form first, then those that are replaced.
-    """
+    """What of a step is portable."""
 
     operations: tuple[PortableOperation, ...]
+    """Those without a portable form first, then those that are replaced."""
 
     def sentence(self) -> str:
         """Say whether the step can be computed in mode portable."""

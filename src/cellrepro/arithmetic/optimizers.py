@@ -34,26 +34,18 @@ _HOMES_OF_ADAM = (("torch.optim.adam", "adam"), ("torch.optim.adamw", "adamw"))
 
 
 class Moments(NamedTuple):
-    """A parameter with what Adam keeps of it, all of one shape; an update writes into all of them.
-
-    Attributes
-    ----------
-    parameter : torch.Tensor of float32
-    gradient : torch.Tensor of float32
-        It is read only.
-    mean : torch.Tensor of float32
-        Moving mean of gradients.
-    square : torch.Tensor of float32
-        Moving mean of their squares.
-    highest_square : torch.Tensor of float32 or None
-        The highest one so far, of ``amsgrad``.
-    """
+    """A parameter with what Adam keeps of it, all of one shape; an update writes into all of
+    them."""
 
     parameter: torch.Tensor
     gradient: torch.Tensor
+    """It is read only."""
     mean: torch.Tensor
+    """Moving mean of gradients."""
     square: torch.Tensor
+    """Moving mean of their squares."""
     highest_square: torch.Tensor | None
+    """The highest one so far, of ``amsgrad``."""
 
     def each(self, taken: Callable[[torch.Tensor], torch.Tensor]) -> Moments:
         """Take something of each tensor, as a view of it."""
@@ -69,25 +61,17 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class AdamSettings:
-    """Arguments of ``torch.optim.Adam`` and ``AdamW``.
-
-    Attributes
-    ----------
-    learning_rate, weight_decay, epsilon : float
-    betas : tuple of float
-        How much of the moving means stays at each step.
-    is_decoupled : bool
-        Whether weights decay by themselves, as in AdamW, or through the gradient.
-    is_maximised : bool
-        Whether the parameters follow the gradient upwards.
-    """
+    """Arguments of ``torch.optim.Adam`` and ``AdamW``."""
 
     learning_rate: float
     betas: tuple[float, float]
+    """How much of the moving means stays at each step."""
     epsilon: float
     weight_decay: float
     is_decoupled: bool
+    """Whether weights decay by themselves, as in AdamW, or through the gradient."""
     is_maximised: bool = False
+    """Whether the parameters follow the gradient upwards."""
 
 
 class Update(Protocol):
@@ -101,15 +85,6 @@ class Update(Protocol):
 def bias_correction(beta: float, step: int) -> float:
     """What a moving mean that began with 0 has to be divided by after so many steps.
 
-    Parameters
-    ----------
-    beta : float
-        How much of it stays at each step.
-    step : int
-        From 1.
-
-    Examples
-    --------
     >>> bias_correction(0.5, 1), bias_correction(0.5, 3)
     (0.5, 0.875)
     """
@@ -119,16 +94,6 @@ def bias_correction(beta: float, step: int) -> float:
 def update(moments: Moments, settings: AdamSettings, step: int) -> None:
     """Do one step of Adam or AdamW, each operation by itself.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of one parameter.
-    settings : AdamSettings
-    step : int
-        The number of this step, from 1.
-
-    Notes
-    -----
     With the formula of ``torch.optim.Adam``, in its order; parameters differ from PyTorch's by
     some roundings of a step, not more than 1e-6 of the learning rate.
     """
@@ -185,18 +150,7 @@ def update_all(
     steps: Sequence[torch.Tensor],
     settings: AdamSettings,
 ) -> None:
-    """Do one step of Adam or AdamW for several parameters.
-
-    Parameters
-    ----------
-    parameters, gradients, means, squares : sequence of torch.Tensor of float32
-        See `Moments`.
-    highest_squares : sequence of torch.Tensor of float32
-        Empty without ``amsgrad``.
-    steps : sequence of torch.Tensor
-        The number of this step, of each parameter.
-    settings : AdamSettings
-    """
+    """Do one step of Adam or AdamW for several parameters."""
     for i, parameter in enumerate(parameters):
         highest_square = highest_squares[i] if len(highest_squares) else None
         moments = Moments(parameter, gradients[i], means[i], squares[i], highest_square)

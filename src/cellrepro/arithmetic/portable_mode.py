@@ -66,8 +66,6 @@ _COMPUTES_SCALARS = (
 def name_of(func: Any) -> str:
     """An operation's name without namespace, overload and the ``_`` of writing in place.
 
-    Examples
-    --------
     >>> name_of(torch.ops.aten.add_.Tensor)
     'add'
     """
@@ -95,13 +93,7 @@ class PortableArithmetic(Observer):
         way_back.enter_context(optimizers.adam_as_one_operation())
 
     def observe(self, call: Call) -> Any:
-        """Carry out one operation.
-
-        Raises
-        ------
-        NotPortable
-            If it has no portable form.
-        """
+        """Carry out one operation."""
         form = form_of(call)
         if form == "missing" and name_of(call.func).startswith(lists_of_tensors.PREFIX):
             with self._at_work_again():
@@ -163,13 +155,7 @@ def exact_operations() -> Mapping[str, frozenset[str]]:
 
 
 def form_of(call: Call) -> Form:
-    """How an operation becomes portable.
-
-    Parameters
-    ----------
-    call : Call
-        The operation with what it is given.
-    """
+    """How an operation becomes portable."""
     if call.func.namespace == "profiler":
         return "exact"
     if call.func.namespace not in _NAMESPACES:  # of another library, whatever its last name
@@ -247,12 +233,6 @@ def _writes_into_first(func: Any) -> bool:
 
 @contextmanager
 def portable_arithmetic() -> Iterator[PortableArithmetic]:
-    """Carry out every operation of PyTorch in its portable form for one block.
-
-    Raises
-    ------
-    NotPortable
-        From an operation in the block that has no portable form.
-    """
+    """Carry out every operation of PyTorch in its portable form for one block."""
     with PortableArithmetic() as arithmetic:
         yield arithmetic

@@ -11,18 +11,6 @@ _EXPONENT_OF_DOUBLE = 0x7FF0000000000000
 def power_of_two_below(numbers: torch.Tensor) -> torch.Tensor:
     """The largest power of two that is at most each number.
 
-    Parameters
-    ----------
-    numbers : torch.Tensor of float32 or float64
-        0 or more. Float64 numbers below 2**-1022 count as 0.
-
-    Returns
-    -------
-    torch.Tensor of float64
-        0 for 0, infinity for infinity and NaN.
-
-    Examples
-    --------
     >>> power_of_two_below(torch.tensor([0.0, 1.0, 1.5, 7.9])).tolist()
     [0.0, 1.0, 1.0, 4.0]
     """
@@ -33,8 +21,6 @@ def power_of_two_below(numbers: torch.Tensor) -> torch.Tensor:
 def n_bits_of_count(count: int) -> int:
     """How many bits a sum of so many numbers may be longer than the longest of them.
 
-    Examples
-    --------
     >>> [n_bits_of_count(count) for count in (1, 2, 3, 4, 1024, 1025)]
     [0, 1, 2, 2, 10, 11]
     """

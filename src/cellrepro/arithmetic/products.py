@@ -34,18 +34,6 @@ class _Bits(NamedTuple):
 def bits_of_factors(length: int) -> _Bits:
     """How many bits the numbers of two matrices may have, so that their product is exact.
 
-    Parameters
-    ----------
-    length : int
-        Columns of the left matrix, which are the rows of the right one.
-
-    Returns
-    -------
-    left, right : int
-        Together at most 53 less what the sum of so many products is longer than one of them.
-
-    Examples
-    --------
     >>> bits_of_factors(1024)
     _Bits(left=22, right=21)
     """
@@ -59,24 +47,7 @@ def product(
 ) -> torch.Tensor:
     """The product of two matrices, or of two stacks of them, with equal bits on every machine.
 
-    Parameters
-    ----------
-    left : torch.Tensor of float32, shape (M, K) or (B, M, K)
-        The left matrices.
-    right : torch.Tensor of float32, shape (K, N) or (B, K, N)
-        The right ones.
-    added : torch.Tensor of float32, shape (N,), (M, N) or one that extends to that, optional
-        Is added to the product before it is rounded to float32.
-
-    Returns
-    -------
-    torch.Tensor of float32, shape (M, N) or (B, M, N)
-        Infinities and NaN stand where they stand in PyTorch's.
-
-    Raises
-    ------
-    BadInput
-        If a matrix is not of float32.
+    Infinities and NaN stand where they stand in PyTorch's.
     """
     for matrix in (left, right):
         if matrix.dtype != torch.float32:
@@ -117,18 +88,12 @@ def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None
 
 
 class _Factor(NamedTuple):
-    """A stack of matrices, rounded for an exact product.
-
-    Attributes
-    ----------
-    numbers : torch.Tensor of float64
-        Of the shape of the stack; what is not finite is 0.
-    is_finite : bool
-        Whether all were finite.
-    """
+    """A stack of matrices, rounded for an exact product."""
 
     numbers: torch.Tensor
+    """Of the shape of the stack; what is not finite is 0."""
     is_finite: bool
+    """Whether all were finite."""
 
     @classmethod
     def of_rows(cls, matrices: torch.Tensor, n_bits: int) -> _Factor:

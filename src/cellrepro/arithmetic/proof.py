@@ -25,33 +25,16 @@ _SMALLEST_FLOAT32 = 2.0**-149
 
 @dataclass(frozen=True)
 class Claim:
-    """One thing that portable arithmetic assumes of a device.
-
-    Attributes
-    ----------
-    name : str
-        In words, for the message.
-    holds : callable
-        Is given the device, and says whether it is so.
-    """
+    """One thing that portable arithmetic assumes of a device."""
 
     name: str
+    """In words, for the message."""
     holds: Callable[[torch.device], bool]
+    """Is given the device, and says whether it is so."""
 
 
 def prove(device: torch.device | str) -> None:
-    """Check a device.
-
-    Parameters
-    ----------
-    device : torch.device or str
-        On which will be computed.
-
-    Raises
-    ------
-    NotPossibleHere
-        If something is not as assumed, or the device has no float64 numbers.
-    """
+    """Check a device."""
     device = torch.device(device)
     if device.type == "mps":
         raise NotPossibleHere(
@@ -69,13 +52,7 @@ def prove(device: torch.device | str) -> None:
 
 
 def failed_claims(device: torch.device) -> Iterator[str]:
-    """What a device does otherwise, in words.
-
-    Parameters
-    ----------
-    device : torch.device
-        A processor, or a GPU that has float64 numbers.
-    """
+    """What a device does otherwise, in words."""
     with modes_suspended(), torch.no_grad():
         for claim in CLAIMS:
             if not claim.holds(device):

@@ -28,18 +28,6 @@ _SMALLEST_EXPONENT = -746.0
 def exp(number: float) -> float:
     """The exponential function, correctly rounded.
 
-    Parameters
-    ----------
-    number : float
-        Of any size.
-
-    Returns
-    -------
-    float
-        Infinite above 709.78, 0 below -745.13, NaN for NaN.
-
-    Examples
-    --------
     >>> exp(0.0), exp(1.0), exp(-1000.0)
     (1.0, 2.718281828459045, 0.0)
     """
@@ -59,13 +47,6 @@ def exp(number: float) -> float:
 def sin(angle: float) -> float:
     """The sine, correctly rounded.
 
-    Parameters
-    ----------
-    angle : float
-        In radians; finite.
-
-    Examples
-    --------
     >>> sin(0.0), sin(1.0)
     (0.0, 0.8414709848078965)
     """
@@ -78,13 +59,6 @@ def sin(angle: float) -> float:
 def cos(angle: float) -> float:
     """The cosine, correctly rounded.
 
-    Parameters
-    ----------
-    angle : float
-        In radians; finite.
-
-    Examples
-    --------
     >>> cos(0.0), cos(1.0)
     (1.0, 0.5403023058681398)
     """
@@ -95,13 +69,6 @@ def cos(angle: float) -> float:
 def tan(angle: float) -> float:
     """The tangent, correctly rounded.
 
-    Parameters
-    ----------
-    angle : float
-        In radians; finite.
-
-    Examples
-    --------
     >>> tan(0.0), tan(1.0)
     (0.0, 1.5574077246549023)
     """
@@ -114,25 +81,8 @@ def tan(angle: float) -> float:
 def power(base: float, exponent: int) -> float:
     """A number multiplied by itself so many times, correctly rounded.
 
-    Parameters
-    ----------
-    base : float
-        Finite.
-    exponent : int
-        0 or more.
+    1 for the exponent 0; infinite where it would be larger than any float64.
 
-    Returns
-    -------
-    float
-        1 for the exponent 0; infinite where it would be larger than any float64.
-
-    Raises
-    ------
-    ValueError
-        If the exponent is negative or has a fraction.
-
-    Examples
-    --------
     >>> power(0.9, 3), power(0.999, 100_000), power(-2.0, 3)
     (0.7290000000000001, 3.5385276883431275e-44, -8.0)
     """

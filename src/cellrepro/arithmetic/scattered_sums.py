@@ -17,22 +17,6 @@ _BITS_OF_DOUBLE = 53
 def added_at(target: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """A row of numbers, with others added to it at places that may repeat.
 
-    Parameters
-    ----------
-    target : torch.Tensor of float32, shape (N,)
-        It is left as it is.
-    places : torch.Tensor of int64, shape (M,)
-        From 0 to N - 1.
-    values : torch.Tensor of float32, shape (M,)
-        What is added there.
-
-    Returns
-    -------
-    torch.Tensor of float32, shape (N,)
-        Within one rounding of the exact sum of what is added, and one of the result.
-
-    Examples
-    --------
     >>> added_at(torch.tensor([1.0, 2.0]), torch.tensor([1, 1]), torch.tensor([0.5, 0.25]))
     tensor([1.0000, 2.7500])
     """

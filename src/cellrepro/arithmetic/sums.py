@@ -19,22 +19,6 @@ def pairwise_sum(
 ) -> torch.Tensor:
     """The sum along some axes, in halves.
 
-    Parameters
-    ----------
-    numbers : torch.Tensor of float32 or float64
-        What is added.
-    dims : sequence of int, optional
-        The axes, one after the other; all of them by default.
-    keepdim : bool
-        Whether they stay, with the length 1.
-
-    Returns
-    -------
-    torch.Tensor
-        Of the same type. The error is at most about log2(n) roundings of a sum of absolute values.
-
-    Examples
-    --------
     >>> pairwise_sum(torch.arange(6.0).reshape(2, 3), [1])
     tensor([ 3., 12.])
     """
@@ -58,15 +42,7 @@ def pairwise_mean(
 ) -> torch.Tensor:
     """The mean along some axes: the sum in halves, divided once.
 
-    Parameters
-    ----------
-    numbers, dims, keepdim
-        As for `pairwise_sum`.
-
-    Returns
-    -------
-    torch.Tensor
-        NaN where there are no numbers.
+    NaN where there are no numbers.
     """
     total = pairwise_sum(numbers, dims, keepdim=keepdim)
     n_averaged = numbers.numel() // total.numel() if total.numel() else 1

@@ -21,19 +21,7 @@ class Workspace(threading.local):
     def take(
         self, shape: Sequence[int], role: str, *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """A tensor whose numbers are what was left in it.
-
-        Parameters
-        ----------
-        shape : sequence of int
-            Its shape; it is contiguous.
-        role : str
-            Only tensors of other roles are left untouched.
-        dtype : torch.dtype
-            Of its numbers.
-        device : torch.device
-            Only on the processor are buffers kept: GPUs have a cache of their own.
-        """
+        """A tensor whose numbers are what was left in it."""
         n_numbers = math.prod(shape)
         if device.type != "cpu" or n_numbers > _MOST_KEPT:
             return torch.empty(tuple(shape), dtype=dtype, device=device)
@@ -45,15 +33,7 @@ class Workspace(threading.local):
         return buffer[:n_numbers].view(tuple(shape))
 
     def like(self, tensor: torch.Tensor, role: str, *, dtype: torch.dtype) -> torch.Tensor:
-        """A tensor of the shape of another, and contiguous where that one is dense.
-
-        Parameters
-        ----------
-        tensor : torch.Tensor
-            Gives shape, device, and the order of the last two axes in memory.
-        role, dtype
-            As for `take`.
-        """
+        """A tensor of the shape of another, and contiguous where that one is dense."""
         is_transposed = tensor.dim() >= 2 and tensor.stride(-2) == 1 and tensor.stride(-1) != 1
         if is_transposed:
             swapped = tensor.transpose(-1, -2)

@@ -67,30 +67,14 @@ def strange_variables(spec: Spec) -> list[str]:
 
     One that the reader has set to the same value already is none of them.
 
-    Parameters
-    ----------
-    spec : Spec
-
-    Returns
-    -------
-    list of str
-        Empty where all of them are of threads, kernels and instruction sets.
+    Empty where all of them are of threads, kernels and instruction sets.
     """
     here = [f"{name}={value}" for name, value in os.environ.items()]
     return [text for text in _not_of_numbers(spec) if text not in here]
 
 
 def refused_elsewhere(spec: Spec) -> Iterator[str]:
-    """Say of a run that is handed on that nobody else will take it.
-
-    Parameters
-    ----------
-    spec : Spec
-
-    Yields
-    ------
-    str
-    """
+    """Say of a run that is handed on that nobody else will take it."""
     variables = _not_of_numbers(spec)
     if variables:
         yield (
@@ -116,30 +100,13 @@ def _not_of_numbers(spec: Spec) -> list[str]:
 
 
 def variables_in_words(variables: Sequence[str]) -> str:
-    """The first of some variables, each cut where it is long.
-
-    Parameters
-    ----------
-    variables : sequence of str
-        ``NAME=VALUE``.
-    """
+    """The first of some variables, each cut where it is long."""
     return some([short(variable, 60) for variable in variables], _MOST_NAMED)
 
 
 def refuse_strange_variables(spec: Spec, *, whose: str) -> None:
-    """Refuse a spec that was made elsewhere and would have its process started with anything else.
-
-    Parameters
-    ----------
-    spec : Spec
-    whose : str
-        Name of the run, for the message.
-
-    Raises
-    ------
-    BadInput
-        With the variables.
-    """
+    """Refuse a spec that was made elsewhere and would have its process started with anything
+    else."""
     strange = strange_variables(spec)
     if strange:
         raise BadInput(

@@ -6,19 +6,6 @@ from __future__ import annotations
 def setting_in_words(name: str, value: object) -> str:
     """Say a field of a spec and its value.
 
-    Parameters
-    ----------
-    name : str
-        As in a spec; a setting of a segmentation begins with ``settings.``.
-    value : object
-        None stands for the default, and for the seed for none.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> setting_in_words("weight_decay", 0.2), setting_in_words("train_probs", (("a", 3.0),))
     ('weight decay 0.2', 'train probs a 3')
     >>> setting_in_words("settings.flow_threshold", 0.5)

@@ -167,11 +167,8 @@ class Spec(Hyperparameters):
     def parameters(self) -> dict[str, Any]:
         """Give the `PARAMETERS` with their values.
 
-        Returns
-        -------
-        dict of str to value
-            "" stands for a setting where this is no segmentation, and for `FIRST_OF_TRAINING`
-            where it is no training. The batch size is that of the task; of a wrapped segmenter "".
+        "" stands for a setting where this is no segmentation, and for `FIRST_OF_TRAINING` where it
+        is no training. The batch size is that of the task; of a wrapped segmenter "".
         """
         values = {name: getattr(self, name) for name in PARAMETERS if name not in SETTINGS}
         values |= dict.fromkeys(SETTINGS, "")
@@ -184,14 +181,7 @@ class Spec(Hyperparameters):
         return values
 
     def shown_parameters(self) -> list[str]:
-        """Name the `PARAMETERS` worth showing.
-
-        Returns
-        -------
-        list of str
-            Without those that came later and have their default, settings that have theirs, and
-            those that do nothing in this task.
-        """
+        """Name the `PARAMETERS` worth showing."""
         hidden = added_later(self, FIRST_FIELDS)
         changed_settings = self.settings.not_default()
         hidden |= {
@@ -261,19 +251,7 @@ class Spec(Hyperparameters):
 
 
 def make_spec(**fields: Any) -> Spec:
-    """A spec for something to be done, which is checked more strictly than one that was stored.
-
-    Parameters
-    ----------
-    **fields
-        Those of `Spec`, by name.
-
-    Raises
-    ------
-    BadInput
-        For every field that is wrong, and for options that do nothing in the spec's task: the same
-        work would have several keys.
-    """
+    """A spec for something to be done, which is checked more strictly than one that was stored."""
     try:
         spec = Spec(**{"key_from": "contents"} | fields)
     except ValidationError as error:

@@ -30,64 +30,44 @@ _MOST_IMAGES = 4
 class CostRow:
     """What one way of training costs, beside ``plain`` Cellpose.
 
-    Attributes
-    ----------
-    name : str
-        A key of `cellrepro.model.step_timing.VARIANTS`.
-    what : str
-        The same in words.
-    seconds : float
-        Of one step, median over the steps of all rounds.
-    ratio : float
-        How many times as long as ``plain`` a step takes. Each round gives one ratio, of the median
-        seconds of its steps; this is the median of the rounds.
-    lowest : float
-        The smallest ratio of a round.
-    highest : float
-        The largest ratio of a round.
-    peak_memory : float
-        The most bytes held at a time, median over all rounds; 0 where unknown.
-
-    Notes
-    -----
     Both ways run in turns and are divided round by round, so that a load on the machine meets
     both, and a median is not moved by one slow round. Kalibera and Jones (ISMM 2013) compare
     systems by a ratio over repeated runs as well, there of means.
     """
 
     name: str
+    """A key of `cellrepro.model.step_timing.VARIANTS`."""
     what: str
+    """The same in words."""
     seconds: float
+    """Of one step, median over the steps of all rounds."""
     ratio: float
+    """How many times as long as ``plain`` a step takes. Each round gives one ratio, of the median
+    seconds of its steps; this is the median of the rounds."""
     lowest: float
+    """The smallest ratio of a round."""
     highest: float
+    """The largest ratio of a round."""
     peak_memory: float = 0
+    """The most bytes held at a time, median over all rounds; 0 where unknown."""
 
 
 @dataclass(frozen=True, repr=False)
 class Cost(Result):
-    """What determinism costs here.
-
-    Attributes
-    ----------
-    encoder, device : str
-        The network's size, and where it was trained.
-    threads : int
-        Of PyTorch on the CPU.
-    steps : int
-        Timed in a round.
-    rounds : int
-        In which every way of training was run once.
-    table : tuple of CostRow
-        One for each way of training, ``plain`` first.
-    """
+    """What determinism costs here."""
 
     encoder: str
+    """The network's size, and where it was trained."""
     device: str
+    """The network's size, and where it was trained."""
     threads: int
+    """Of PyTorch on the CPU."""
     steps: int
+    """Timed in a round."""
     rounds: int
+    """In which every way of training was run once."""
     table: tuple[CostRow, ...]
+    """One for each way of training, ``plain`` first."""
 
     def sentence(self) -> str:
         """Say how long a step takes in each way, beside Cellpose as it is."""
@@ -119,17 +99,7 @@ def summarise(
 ) -> tuple[CostRow, ...]:
     """Sum up the times of the same steps in several ways.
 
-    Parameters
-    ----------
-    rounds : sequence of mapping of str to sequence of float
-        Of each round, by the name of the way, the seconds of its steps; ``plain`` is among them.
-    peaks : mapping of str to sequence of int
-        By name, for each run the most bytes held at a time.
-
-    Returns
-    -------
-    tuple of CostRow
-        ``plain`` first, the others in their order.
+    ``plain`` first, the others in their order.
     """
     other_names = [name for name in rounds[0] if name != "plain"]
     return tuple(_cost_row(name, rounds, peaks[name]) for name in ("plain", *other_names))
@@ -233,35 +203,7 @@ def time_steps(
     rounds: int,
     variants: Sequence[str],
 ) -> Cost:
-    """Inside the child: build the network and time every round.
-
-    Parameters
-    ----------
-    child : Child
-        The process, and its line to the caller.
-    data : Path or None
-        Folder of images; none for synthetic ones.
-    encoder : str
-        A name of `cellrepro.model.encoders.ENCODERS`.
-    steps : int
-        Timed steps of each run.
-    rounds : int
-        How often every variant is run.
-    variants : sequence of str
-        Names in `cellrepro.model.step_timing.VARIANTS`, ``plain`` among them.
-
-    Returns
-    -------
-    Cost
-        Of this process's device and threads.
-
-    Raises
-    ------
-    BadInput
-        If the folder holds no image that can be trained on.
-    NotPossibleHere
-        If this machine lacks what the profile asks for.
-    """
+    """Inside the child: build the network and time every round."""
     import torch
 
     from cellrepro.model.network import seeded_network

@@ -26,31 +26,21 @@ from cellrepro.store import this_machine
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis(Result):
-    """What `diagnose` found.
-
-    Attributes
-    ----------
-    setup : Setup
-        The profile, with mode and seed.
-    hardware : mapping
-        The machine, as `cellrepro.store.this_machine.host` describes it.
-    versions : mapping of str to str
-        Of the packages that decide bits, by name.
-    double_run : DoubleRun or None
-        None if it could not run.
-    findings : tuple of Finding
-        Errors first, then warnings.
-    exit_code : int
-        0 if nothing is wrong and the double run was bit-identical, 1 if not, 3 if this machine
-        cannot run the profile.
-    """
+    """What `diagnose` found."""
 
     setup: Setup
+    """The profile, with mode and seed."""
     hardware: Mapping[str, object]
+    """The machine, as `cellrepro.store.this_machine.host` describes it."""
     versions: Mapping[str, str]
+    """Of the packages that decide bits, by name."""
     double_run: DoubleRun | None
+    """None if it could not run."""
     findings: tuple[Finding, ...]
+    """Errors first, then warnings."""
     exit_code: int
+    """0 if nothing is wrong and the double run was bit-identical, 1 if not, 3 if this machine
+    cannot run the profile."""
 
     @property
     def ok(self) -> bool:

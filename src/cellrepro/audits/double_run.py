@@ -19,45 +19,31 @@ from cellrepro.store.numeric_class import measure_numeric_class
 
 @dataclass(frozen=True)
 class ShortRun:
-    """What one process made of the short training.
-
-    Attributes
-    ----------
-    weights_before, weights : str
-        Digests of all weights, before the first step and after the last.
-    numeric_class : str
-        Of the device that it computed on.
-    libraries : sequence of mapping
-        BLAS and OpenMP, as `cellrepro.store.this_machine.numeric_libraries` lists them.
-    """
+    """What one process made of the short training."""
 
     weights_before: str
+    """Digests of all weights, before the first step and after the last."""
     weights: str
+    """Digests of all weights, before the first step and after the last."""
     numeric_class: str
+    """Of the device that it computed on."""
     libraries: Sequence[Mapping[str, Any]]
+    """BLAS and OpenMP, as `cellrepro.store.this_machine.numeric_libraries` lists them."""
 
 
 @dataclass(frozen=True)
 class DoubleRun:
-    """The same short training in two processes; both should end in equal weights.
-
-    Attributes
-    ----------
-    first, second : ShortRun
-        In the order in which they ran.
-    """
+    """The same short training in two processes; both should end in equal weights."""
 
     first: ShortRun
+    """In the order in which they ran."""
     second: ShortRun
+    """In the order in which they ran."""
 
     def findings(self) -> Iterator[Finding]:
         """Say what the two show.
 
-        Yields
-        ------
-        Finding
-            An error if the weights differ or were not changed; a warning for several OpenMP
-            libraries.
+        An error if the weights differ or were not changed; a warning for several OpenMP libraries.
         """
         if self.first.weights == self.first.weights_before:
             yield Finding(
@@ -88,25 +74,7 @@ class DoubleRun:
 
 
 def run_twice(setup: Setup, *, quiet: bool) -> DoubleRun:
-    """Train `tiny` on synthetic images in two processes, one after the other.
-
-    Parameters
-    ----------
-    setup : Setup
-        Profile, mode and seed of both.
-    quiet : bool
-        Show no progress.
-
-    Returns
-    -------
-    DoubleRun
-
-    Raises
-    ------
-    CellreproError
-        If the machine cannot run the profile, or a process ends without finishing; or if the lab
-        does not train with the Cellpose that is installed.
-    """
+    """Train `tiny` on synthetic images in two processes, one after the other."""
     refuse_training()
     with progress(2 * (N_STEPS + 2), "double run", quiet=quiet) as bar:
         first = in_child(train_briefly, setup, label="first run", on_event=counting(bar))
@@ -115,17 +83,7 @@ def run_twice(setup: Setup, *, quiet: bool) -> DoubleRun:
 
 
 def train_briefly(child: Child) -> ShortRun:
-    """Inside the child: train `tiny` on synthetic images.
-
-    Parameters
-    ----------
-    child : Child
-        The process, and its line to the caller.
-
-    Returns
-    -------
-    ShortRun
-    """
+    """Inside the child: train `tiny` on synthetic images."""
     from cellrepro.bits.tensor_digests import tensors_digest
     from cellrepro.model.encoders import TINY
     from cellrepro.model.weight_sources import ModelSource

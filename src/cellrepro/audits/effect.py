@@ -19,41 +19,30 @@ from cellrepro.words import amount, pixels_text, share_text
 
 @dataclass(frozen=True, repr=False)
 class Effect(Result):
-    """What an operation left loose does: the largest difference of any two of its repeats.
-
-    Attributes
-    ----------
-    op : str
-        The operation, as it was dispatched.
-    key, fixed_key : str
-        Of the run with this operation left as it is, and of the run with every one fixed.
-    repeats : int
-        Of each of the two.
-    fixed_identical : bool
-        Whether the repeats with every operation fixed were bit-identical.
-    n_weights, n_masks : int
-        Different weights files, and different sets of masks, among the loose repeats.
-    weights_differing : float
-        Share of the weights, from 0 to 1.
-    ppm : float
-        Pixels of the masks that differ, per million.
-    n_objects : int
-        Objects without a match at IoU 0.5 in the other of two repeats.
-    vacuous : tuple of str
-        Why equality would prove nothing.
-    """
+    """What an operation left loose does: the largest difference of any two of its repeats."""
 
     op: str
+    """The operation, as it was dispatched."""
     key: str
+    """Of the run with this operation left as it is, and of the run with every one fixed."""
     fixed_key: str
+    """Of the run with this operation left as it is, and of the run with every one fixed."""
     repeats: int
+    """Of each of the two."""
     fixed_identical: bool
+    """Whether the repeats with every operation fixed were bit-identical."""
     n_weights: int
+    """Different weights files, and different sets of masks, among the loose repeats."""
     weights_differing: float
+    """Share of the weights, from 0 to 1."""
     n_masks: int
+    """Different weights files, and different sets of masks, among the loose repeats."""
     ppm: float
+    """Pixels of the masks that differ, per million."""
     n_objects: int
+    """Objects without a match at IoU 0.5 in the other of two repeats."""
     vacuous: tuple[str, ...] = ()
+    """Why equality would prove nothing."""
 
     def sentence(self) -> str:
         """Say whether it matters, over how much."""
@@ -79,57 +68,14 @@ class Effect(Result):
 def measure_effect(
     options: TrainingOptions, op: str, *, repeats: int, quiet: bool = False
 ) -> Effect:
-    """Train in mode ``strict`` with one operation left loose, and with none, and compare.
-
-    Parameters
-    ----------
-    options : TrainingOptions
-        Of the trainings with nothing loose.
-    op : str
-        The operation to leave loose.
-    repeats : int
-        Trainings with it loose, and as many with nothing loose.
-    quiet : bool
-        Show neither progress nor notices.
-
-    Returns
-    -------
-    Effect
-
-    Raises
-    ------
-    BadInput
-        If mode ``strict`` does not hold the operation.
-    NotPossibleHere
-        If this machine lacks what the profile asks for.
-    RunError
-        If a process ends without finishing.
-    """
+    """Train in mode ``strict`` with one operation left loose, and with none, and compare."""
     loose = train_with(replace(options, loose=op), repeats=repeats, quiet=quiet)
     fixed = train_with(options, repeats=repeats, quiet=quiet)
     return effect_between(op, fixed, loose)
 
 
 def effect_between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
-    """Compare the repeats of two outcomes: with nothing loose, and with one operation loose.
-
-    Parameters
-    ----------
-    op : str
-        The operation.
-    fixed, loose : Outcome
-        Of as many repeats each.
-
-    Returns
-    -------
-    Effect
-        The largest difference of any two of the loose repeats.
-
-    Raises
-    ------
-    BadInput
-        If a stored file cannot be read.
-    """
+    """Compare the repeats of two outcomes: with nothing loose, and with one operation loose."""
     weights_files = _different_weights(loose.repeats)
     by_masks = _different_masks(loose.repeats)
     weights = [compare_weights(a, b) for a, b in combinations(weights_files, 2)]

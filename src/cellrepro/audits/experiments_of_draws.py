@@ -26,18 +26,7 @@ from cellrepro.trace.watches import StepWatch
 
 
 def augmentation(folder: ImageFolder) -> Source:
-    """Try whether Cellpose's augmentation shows an image otherwise, and what it draws from.
-
-    Parameters
-    ----------
-    folder : ImageFolder
-        With training images, of which the first few are used.
-
-    Returns
-    -------
-    Source
-        ``augmentation``.
-    """
+    """Try whether Cellpose's augmentation shows an image otherwise, and what it draws from."""
     images = few_images(folder)
     prepared = list(one_epoch(images).prepared.values())  # pixels and flows in turns
     with generators_kept():
@@ -82,21 +71,14 @@ def _torch() -> ModuleType:
 
 @dataclass(frozen=True)
 class _Shown:
-    """Digests of the same images, augmented three times.
-
-    Attributes
-    ----------
-    first : str
-        From one state of the generators.
-    going_on : str
-        From the state in which the first augmentation left them.
-    again : str
-        From the first state once more.
-    """
+    """Digests of the same images, augmented three times."""
 
     first: str
+    """From one state of the generators."""
     going_on: str
+    """From the state in which the first augmentation left them."""
     again: str
+    """From the first state once more."""
 
 
 def _shown_again(prepared: Sequence[np.ndarray]) -> _Shown:
@@ -132,20 +114,7 @@ def _epoch_batches(
 
 
 def loader(folder: ImageFolder, *, workers: Sequence[int] = (0, 2)) -> Source:
-    """Try whether a shuffling DataLoader gives another order or other crops after one more draw.
-
-    Parameters
-    ----------
-    folder : ImageFolder
-        With training images.
-    workers : sequence of int
-        Numbers of worker processes to try.
-
-    Returns
-    -------
-    Source
-        ``loader``.
-    """
+    """Try whether a shuffling DataLoader gives another order or other crops after one more draw."""
     images = [image.image for image in folder.train]
     passes: dict[_LoaderKind, list[_Pass]] = {}
     with generators_kept():

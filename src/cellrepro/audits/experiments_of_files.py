@@ -25,15 +25,7 @@ def file_order(folder: ImageFolder) -> Source:
 
     Positions matter, as Cellpose draws indices of images.
 
-    Parameters
-    ----------
-    folder : ImageFolder
-        With training images.
-
-    Returns
-    -------
-    Source
-        ``file-order``.
+    ``file-order``.
     """
     digests = {image.image_path.name: tensor_digest(image.image) for image in folder.train}
     names = list(digests)
@@ -71,25 +63,7 @@ def _listings(folder: Path, names: list[str]) -> dict[str, list[str]]:
 
 
 def two_readings(folder: ImageFolder) -> Source:
-    """Try whether one folder, read here and in a fresh process, gives different numbers.
-
-    Parameters
-    ----------
-    folder : ImageFolder
-        With training images; it is read again from its path.
-
-    Returns
-    -------
-    Source
-        ``two-readings``.
-
-    Raises
-    ------
-    BadInput
-        If the folder can no longer be read.
-    RunError
-        If the fresh process ends without finishing.
-    """
+    """Try whether one folder, read here and in a fresh process, gives different numbers."""
     in_this_process = digests_of_reading(folder.path)
     task = partial(read_in_child, data=folder.path.resolve())
     in_fresh_process = in_child(task, None, label="sources, readings")
@@ -105,42 +79,12 @@ def two_readings(folder: ImageFolder) -> Source:
 
 
 def read_in_child(child: Child, *, data: Path) -> dict[str, str]:
-    """Inside the child: `digests_of_reading`.
-
-    Parameters
-    ----------
-    child : Child
-        The process; reading a folder needs nothing of it.
-    data : Path
-        Folder of labelled images.
-
-    Returns
-    -------
-    dict of str to str
-        As of `digests_of_reading`.
-    """
+    """Inside the child: `digests_of_reading`."""
     return digests_of_reading(data)
 
 
 def digests_of_reading(data: Path) -> dict[str, str]:
-    """Read a folder, and prepare a few of its images for training.
-
-    Parameters
-    ----------
-    data : Path
-        Folder of labelled images.
-
-    Returns
-    -------
-    dict of str to str
-        Digests by name: of the files, of every image and its masks, and of a few images once
-        normalised, with their flows.
-
-    Raises
-    ------
-    BadInput
-        If the folder holds no image, or a file cannot be read.
-    """
+    """Read a folder, and prepare a few of its images for training."""
     folder = read_folder(data)
     digests = {"files": folder.digest}
     for split, images in (("train", folder.train), ("test", folder.test)):

@@ -41,20 +41,7 @@ _PARTIAL = {"percentile": [1.0, 99.0]}
 def import_order(modules: Sequence[str] = inference.IMPORTED) -> Source:
     """Try whether importing Cellpose, in a fresh process, undoes a switch or moves a generator.
 
-    Parameters
-    ----------
-    modules : sequence of str
-        Imported one after the other, PyTorch before them.
-
-    Returns
-    -------
-    Source
-        ``import-order``.
-
-    Raises
-    ------
-    RunError
-        If the process ends without finishing, as where a module cannot be imported.
+    ``import-order``.
     """
     task = partial(imported, modules=list(modules))
     states = in_child(task, None, label="sources, imports")
@@ -82,18 +69,8 @@ def import_order(modules: Sequence[str] = inference.IMPORTED) -> Source:
 def imported(child: Child, *, modules: list[str]) -> list[dict[str, object]]:
     """Inside the child: import modules one after the other.
 
-    Parameters
-    ----------
-    child : Child
-        The process; importing needs nothing of it.
-    modules : list of str
-        PyTorch is imported before them.
-
-    Returns
-    -------
-    list of dict
-        Digests of the generators and values of the switches by name: before the first module, and
-        after each.
+    Digests of the generators and values of the switches by name: before the first module, and after
+    each.
     """
     import torch
 
@@ -108,13 +85,7 @@ def imported(child: Child, *, modules: list[str]) -> list[dict[str, object]]:
 
 
 def initial_weights() -> Source:
-    """Try whether `tiny`, as PyTorch and as the lab make it, depends on what was drawn before.
-
-    Returns
-    -------
-    Source
-        ``initial-weights``.
-    """
+    """Try whether `tiny`, as PyTorch and as the lab make it, depends on what was drawn before."""
     initialisations: dict[str, Callable[[nn.Module], None]] = {
         "PyTorch's own initialisation": _reset_by_pytorch,
         "cellrepro's seeded_network": _unchanged,
@@ -188,18 +159,7 @@ class _CellposeModel(Protocol):
 
 
 def hidden_state(folder: ImageFolder) -> Source:
-    """Try whether ``CellposeModel.eval`` changes the next call's result, by its shared defaults.
-
-    Parameters
-    ----------
-    folder : ImageFolder
-        With training images, of which the first two are used.
-
-    Returns
-    -------
-    Source
-        ``hidden-state``.
-    """
+    """Try whether ``CellposeModel.eval`` changes the next call's result, by its shared defaults."""
     images = [image.image[:_EVAL_PIXELS, :_EVAL_PIXELS] for image in folder.train[:2]]
     plain: _CellposeModel = inference.evaluator(seeded_network(TINY, seed=0)).model
     with _shared_defaults_kept() as shared, generators_kept():

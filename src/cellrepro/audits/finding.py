@@ -14,18 +14,11 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a result depends on, or that changes it.
-
-    Attributes
-    ----------
-    level : {"error", "warning", "info"}
-        How bad it is.
-    what : str
-        What was found.
-    remedy : str
-        What helps.
-    """
+    """One thing that a result depends on, or that changes it."""
 
     level: Level
+    """How bad it is."""
     what: str
+    """What was found."""
     remedy: str
+    """What helps."""

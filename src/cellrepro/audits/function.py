@@ -87,29 +87,7 @@ def audit_function(
 
 
 def audit_calls(child: Child, *, request: Request, options: AuditOptions) -> SegmentationAudit:
-    """Inside the child: audit a function on some images.
-
-    Parameters
-    ----------
-    child : Child
-        The process, and its line to the caller.
-    request : Request
-        Of the function and its images.
-    options : AuditOptions
-        How much is audited.
-
-    Returns
-    -------
-    SegmentationAudit
-        Without batches.
-
-    Raises
-    ------
-    BadInput
-        If the folder cannot be read any more.
-    NotPossibleHere
-        If this machine lacks what the profile asks for.
-    """
+    """Inside the child: audit a function on some images."""
     from cellrepro.trace.operation_audit import audit
 
     with child.prepared(), child.loosened():

@@ -23,24 +23,15 @@ _WHICH_BUILD = (
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """What the installed PyTorch was built for, and what it can compute on here.
-
-    Attributes
-    ----------
-    version : str
-    cuda : str or None
-        The version of CUDA that it was built with.
-    architectures : tuple of str
-        The GPUs that it has kernels for, ``sm_90`` for example.
-    capabilities : tuple of str
-        Of the GPUs that it sees, in the same words.
-    usable : UsableDevices
-    """
+    """What the installed PyTorch was built for, and what it can compute on here."""
 
     version: str
     cuda: str | None
+    """The version of CUDA that it was built with."""
     architectures: tuple[str, ...]
+    """The GPUs that it has kernels for, ``sm_90`` for example."""
     capabilities: tuple[str, ...]
+    """Of the GPUs that it sees, in the same words."""
     usable: UsableDevices
 
     def has_kernels_for(self, capability: str) -> bool:
@@ -59,12 +50,7 @@ class TorchBuild:
 
 
 def gpu_findings() -> Iterator[Finding]:
-    """Look for GPUs; PyTorch is asked, in a process of its own, only where there is one.
-
-    Yields
-    ------
-    Finding
-    """
+    """Look for GPUs; PyTorch is asked, in a process of its own, only where there is one."""
     gpus = this_machine.gpus()
     is_mac = platform.system() == "Darwin"
     build = None
@@ -94,21 +80,7 @@ def look_at_torch(child: Child) -> TorchBuild:
 def judged(
     gpus: Sequence[Mapping[str, object]], build: TorchBuild | None, *, is_mac: bool
 ) -> Iterator[Finding]:
-    """Say of each GPU whether it would be used, and if not, why.
-
-    Parameters
-    ----------
-    gpus : sequence of mapping
-        NVIDIA's, as `cellrepro.store.this_machine.gpus` gives them.
-    build : TorchBuild or None
-        The installed PyTorch; none where there is no GPU to ask it for.
-    is_mac : bool
-        Whether Apple's GPU may be there.
-
-    Yields
-    ------
-    Finding
-    """
+    """Say of each GPU whether it would be used, and if not, why."""
     if build is None:
         yield Finding(
             level="info",

@@ -16,10 +16,7 @@ _DOWNLOAD_AGAIN = "remove the file, and Cellpose downloads it again when it next
 def network_findings() -> Iterator[Finding]:
     """Look at the file of the network that the installed Cellpose takes where none is named.
 
-    Yields
-    ------
-    Finding
-        A warning where masks would not be those of the published network.
+    A warning where masks would not be those of the published network.
     """
     name = generation_of().default_network
     path = cellpose_folder() / name

@@ -20,18 +20,7 @@ _MOST_IMAGES = 6
 
 
 def few_images(folder: ImageFolder) -> Sequence[LabelledImage]:
-    """Take the first images of a folder that can be trained on.
-
-    Parameters
-    ----------
-    folder : ImageFolder
-        With masks for its training images.
-
-    Returns
-    -------
-    sequence of LabelledImage
-        At most six, with flows.
-    """
+    """Take the first images of a folder that can be trained on."""
     import torch
 
     with contextlib.redirect_stderr(io.StringIO()):  # of Cellpose's bars
@@ -46,19 +35,7 @@ def one_epoch(
 ) -> TrainingLoop:
     """Prepare an epoch of `tiny`, one image a step, with a learning rate of 0.
 
-    Parameters
-    ----------
-    images : sequence of LabelledImage
-        With flows, as `few_images` gives them.
-    data_seed : int or "cellpose"
-        For image order and augmentation.
-    watch : StepWatch, optional
-        Of every step.
-
-    Returns
-    -------
-    TrainingLoop
-        Before its first step.
+    Before its first step.
     """
     network = seeded_network(TINY, seed=0)
     with contextlib.redirect_stderr(io.StringIO()), generators_kept():

@@ -10,49 +10,22 @@ from cellrepro.errors import whole
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """How much an audit looks at, as `cellrepro.audit` takes it.
-
-    Attributes
-    ----------
-    steps : int
-        Of a training; of a segmentation, images.
-    replays : int
-        Of each operation in each step.
-    suspects : int
-        Replays, if more, of an operation that has a substitute or is documented to race.
-    threads : int, optional
-        CPU threads of PyTorch meanwhile; by default the profile's.
-    """
+    """How much an audit looks at, as `cellrepro.audit` takes it."""
 
     steps: int = defaults.AUDITED_STEPS
+    """Of a training; of a segmentation, images."""
     replays: int = defaults.REPLAYS
+    """Of each operation in each step."""
     suspects: int = defaults.SUSPECT_REPLAYS
+    """Replays, if more, of an operation that has a substitute or is documented to race."""
     threads: int | None = None
+    """CPU threads of PyTorch meanwhile; by default the profile's."""
 
 
 def checked_options(
     *, steps: int, replays: int, suspects: int, threads: int | None
 ) -> AuditOptions:
-    """Check how much an audit is asked to look at.
-
-    Parameters
-    ----------
-    steps, replays : int
-        1 or more.
-    suspects : int
-        0 or more.
-    threads : int or None
-        1 or more; None for those of the profile.
-
-    Returns
-    -------
-    AuditOptions
-
-    Raises
-    ------
-    BadInput
-        If a number is no whole number, or below its least.
-    """
+    """Check how much an audit is asked to look at."""
     return AuditOptions(
         steps=whole("steps", steps, least=1),
         replays=whole("replays", replays, least=1),

@@ -21,24 +21,7 @@ from cellrepro.progress import progress
 def sources_of_difference(data: str | Path, *, quiet: bool = False) -> list[Source]:
     """Try every source of difference outside the training step on a folder of labelled images.
 
-    Parameters
-    ----------
-    data : str or Path
-        Folder in Cellpose's convention.
-    quiet : bool
-        Show no progress.
-
-    Returns
-    -------
-    list of Source
-        In the order of `cellrepro.audits.source_of_difference.EXPERIMENTS`.
-
-    Raises
-    ------
-    BadInput
-        If the folder holds no image, or a file cannot be read.
-    RunError
-        If a fresh process ends without finishing.
+    In the order of `cellrepro.audits.source_of_difference.EXPERIMENTS`.
     """
     folder = read_folder(data)
     experiments: list[Callable[[], Source]] = [

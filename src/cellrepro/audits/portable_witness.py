@@ -41,21 +41,14 @@ _SETTINGS = {"cellprob_threshold": -2.0, "flow_threshold": 0.0, "min_size": 1}
 
 @dataclass(frozen=True)
 class StageDigest:
-    """What one stage gave on this machine, and what it should give.
-
-    Attributes
-    ----------
-    stage : str
-        In words.
-    digest : str
-        SHA-256 of its numbers here.
-    expected : str or None
-        That of the reference; none where the reference does not have the stage.
-    """
+    """What one stage gave on this machine, and what it should give."""
 
     stage: str
+    """In words."""
     digest: str
+    """SHA-256 of its numbers here."""
     expected: str | None
+    """That of the reference; none where the reference does not have the stage."""
 
     @property
     def is_as_expected(self) -> bool:
@@ -65,24 +58,16 @@ class StageDigest:
 
 @dataclass(frozen=True, repr=False)
 class PortableWitness(Result):
-    """What one machine says about mode ``portable``.
-
-    Attributes
-    ----------
-    profile : str
-        With which it computed.
-    machine : mapping of str to object
-        Processor, system and GPU.
-    versions : mapping of str to str
-        Of the numeric libraries.
-    stages : tuple of StageDigest
-        In the order in which they are computed.
-    """
+    """What one machine says about mode ``portable``."""
 
     profile: str
+    """With which it computed."""
     machine: Mapping[str, object]
+    """Processor, system and GPU."""
     versions: Mapping[str, str]
+    """Of the numeric libraries."""
     stages: tuple[StageDigest, ...]
+    """In the order in which they are computed."""
 
     @property
     def first_difference(self) -> StageDigest | None:
@@ -220,13 +205,7 @@ def _digest_of_weights(network: nn.Module) -> str:
 
 
 def _stages_of_segmentation(network: nn.Module, image: LabelledImage) -> dict[str, str]:
-    """The digest of each stage of a segmentation, of flows and of masks.
-
-    Raises
-    ------
-    RuntimeError
-        If nothing is segmented, since equal digests would prove nothing.
-    """
+    """The digest of each stage of a segmentation, of flows and of masks."""
     from cellrepro.bits.digests import array_digest
     from cellrepro.model.inference import segment
     from cellrepro.model.stages import PASSED, Stages

@@ -47,30 +47,20 @@ _MOST_IMAGES = 6  # flows take longer than the steps
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """The same training steps, with one seed set.
-
-    Attributes
-    ----------
-    seed_name : str
-        A key of `SEEDS`.
-    seed : int
-        Its value.
-    batches : tuple of str
-        Digests of what the network was shown, augmentation included, one for each step.
-    thumbnails : ndarray of uint8, shape (N, 64, 64)
-        The first image of every step as it was shown.
-    n_changed : tuple of int
-        Weights that differ from the initial ones, after every epoch.
-    weights : str
-        Digest of all weights at the end.
-    """
+    """The same training steps, with one seed set."""
 
     seed_name: SeedName
+    """A key of `SEEDS`."""
     seed: int
+    """Its value."""
     batches: tuple[str, ...]
+    """Digests of what the network was shown, augmentation included, one for each step."""
     thumbnails: np.ndarray
+    """The first image of every step as it was shown."""
     n_changed: tuple[int, ...]
+    """Weights that differ from the initial ones, after every epoch."""
     weights: str
+    """Digest of all weights at the end."""
 
     @property
     def call(self) -> str:
@@ -80,24 +70,16 @@ class Trial:
 
 @dataclass(frozen=True, repr=False)
 class SeedProbe(Result):
-    """What two values of every seed made of the same training, in mode ``strict``.
-
-    Attributes
-    ----------
-    trials : tuple of Trial
-        Two for each of `SEEDS`, from the same initial weights.
-    n_images : int
-        To draw from.
-    steps_per_epoch : int
-        Of each trial.
-    start_seed : int
-        PyTorch's own, before anybody set one: another in every process (torch 2.15).
-    """
+    """What two values of every seed made of the same training, in mode ``strict``."""
 
     trials: tuple[Trial, ...]
+    """Two for each of `SEEDS`, from the same initial weights."""
     n_images: int
+    """To draw from."""
     steps_per_epoch: int
+    """Of each trial."""
     start_seed: int
+    """PyTorch's own, before anybody set one: another in every process (torch 2.15)."""
 
     def sentence(self) -> str:
         """Say what each seed changes."""
@@ -105,13 +87,7 @@ class SeedProbe(Result):
         return "; ".join(map(self.sentence_of, seed_names))
 
     def sentence_of(self, seed_name: SeedName) -> str:
-        """Say what one of `SEEDS` changes.
-
-        Parameters
-        ----------
-        seed_name : str
-            One of `SEEDS`.
-        """
+        """Say what one of `SEEDS` changes."""
         a, b = (trial for trial in self.trials if trial.seed_name == seed_name)
         images = "the same images" if a.batches == b.batches else "different images"
         weights = "the same weights" if a.weights == b.weights else "different weights"
@@ -197,15 +173,7 @@ def which_seed_changes(
 
 
 def try_seeds(child: Child, *, request: Request) -> SeedProbe:
-    """Inside the child: prepare a training as a worker does, and train once for every seed.
-
-    Parameters
-    ----------
-    child : Child
-        The process, and its line to the caller.
-    request : Request
-        Of the training.
-    """
+    """Inside the child: prepare a training as a worker does, and train once for every seed."""
     import torch
 
     start_seed = torch.initial_seed()  # before anything sets one

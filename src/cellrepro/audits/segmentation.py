@@ -53,52 +53,35 @@ _UNPACKED = (
 
 @dataclass(frozen=True)
 class BatchResult:
-    """An image segmented with one batch size, beside tile by tile.
-
-    Attributes
-    ----------
-    batch_size : int
-        Tiles at a time.
-    n_differing : int
-        Values of flows and cell probability that differ.
-    max_abs : float
-        Their largest difference.
-    n_pixels : int
-        Pixels of the masks that differ.
-    n_changed : int
-        Cells of both sides without a counterpart at IoU 0.5.
-    n_cells : int
-        Cells of both sides.
-    """
+    """An image segmented with one batch size, beside tile by tile."""
 
     batch_size: int
+    """Tiles at a time."""
     n_differing: int
+    """Values of flows and cell probability that differ."""
     max_abs: float
+    """Their largest difference."""
     n_pixels: int
+    """Pixels of the masks that differ."""
     n_changed: int
+    """Cells of both sides without a counterpart at IoU 0.5."""
     n_cells: int
+    """Cells of both sides."""
 
 
 @dataclass(frozen=True)
 class BatchAudit:
-    """Whether what Cellpose's network makes of an image depends on how many tiles it sees at once.
-
-    Attributes
-    ----------
-    invariance : cellrepro.trace.batch_invariance.BatchInvariance
-        Which operations give a tile different bits in a batch than alone.
-    results : tuple of BatchResult
-        One for each of `BATCH_SIZES`.
-    image : str
-        The image that was segmented at each batch size.
-    n_tiles : int
-        Tiles of that image.
-    """
+    """Whether what Cellpose's network makes of an image depends on how many tiles it sees at
+    once."""
 
     invariance: BatchInvariance
+    """Which operations give a tile different bits in a batch than alone."""
     results: tuple[BatchResult, ...]
+    """One for each of `BATCH_SIZES`."""
     image: str
+    """The image that was segmented at each batch size."""
     n_tiles: int
+    """Tiles of that image."""
 
     @property
     def depends_on_batch(self) -> bool:
@@ -108,24 +91,16 @@ class BatchAudit:
 
 @dataclass(frozen=True, repr=False)
 class SegmentationAudit(Result):
-    """What the audit of a segmentation found.
-
-    Attributes
-    ----------
-    spec : Spec
-        Of the segmentation that was audited.
-    operations : cellrepro.trace.operation_audit.Audit
-        What was replayed, how often, and what flipped; its steps are images.
-    batches : BatchAudit or None
-        None where a function segments in the place of Cellpose's network.
-    remark : str
-        How what was audited differs from what Cellpose computes by itself; empty if it does not.
-    """
+    """What the audit of a segmentation found."""
 
     spec: Spec
+    """Of the segmentation that was audited."""
     operations: Audit
+    """What was replayed, how often, and what flipped; its steps are images."""
     batches: BatchAudit | None = None
+    """None where a function segments in the place of Cellpose's network."""
     remark: str = ""
+    """How what was audited differs from what Cellpose computes by itself; empty if it does not."""
 
     @property
     def ops(self) -> tuple[NondeterministicOperation, ...]:
@@ -239,26 +214,7 @@ def audit_segmentation(
 def audit_images(child: Child, *, request: Request, options: AuditOptions) -> SegmentationAudit:
     """Inside the child: audit some images, then the batches of the first.
 
-    Parameters
-    ----------
-    child : Child
-        The process, and its line to the caller.
-    request : Request
-        Of the segmentation.
-    options : AuditOptions
-        How much is audited.
-
-    Returns
-    -------
-    SegmentationAudit
-        With the batches of the first image.
-
-    Raises
-    ------
-    BadInput
-        If the folder cannot be read any more.
-    NotPossibleHere
-        If this machine lacks what the profile asks for.
+    With the batches of the first image.
     """
     from cellrepro.model.inference import evaluator, in_plain_layout, packs_tensors
     from cellrepro.model.network import build

@@ -13,17 +13,7 @@ from cellrepro.words import joined, with_variables
 
 
 def setup_findings(setup: Setup) -> Iterator[Finding]:
-    """Look at what a training is asked to compute with.
-
-    Parameters
-    ----------
-    setup : Setup
-        Profile, mode and seed.
-
-    Yields
-    ------
-    Finding
-    """
+    """Look at what a training is asked to compute with."""
     yield from _of_races(setup)
     if setup.mode != "portable":
         yield from _of_threads(setup.profile)

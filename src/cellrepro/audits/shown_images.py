@@ -10,13 +10,7 @@ from cellrepro.trace.watches import Watch
 
 
 class ShownImages(Watch):
-    """Keeps the images of every batch.
-
-    Attributes
-    ----------
-    batches : list of ndarray of float32, shape (N, C, Y, X)
-        One for each step, augmented as the network saw them.
-    """
+    """Keeps the images of every batch."""
 
     def __init__(self) -> None:
         self.batches: list[np.ndarray] = []

@@ -21,24 +21,7 @@ _LEARNING_RATE = 1e-3
 def small_training(
     source: ModelSource, device: torch.device, *, seed: int | None
 ) -> tuple[TrainingLoop, nn.Module]:
-    """Prepare two epochs of a network on synthetic images.
-
-    Parameters
-    ----------
-    source : ModelSource
-        Where the network's weights come from.
-    device : torch.device
-        Where it computes.
-    seed : int or None
-        Of its initial weights; none leaves them to chance.
-
-    Returns
-    -------
-    loop : TrainingLoop
-        Before its first step; it has `N_STEPS`.
-    network : torch.nn.Module
-        The network that it trains.
-    """
+    """Prepare two epochs of a network on synthetic images."""
     from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.network import build
     from cellrepro.model.training_loop import TrainingLoop

@@ -22,18 +22,12 @@ SourceName = Literal[
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is tried of one source of difference.
-
-    Attributes
-    ----------
-    question : str
-        That it answers.
-    remedy : str
-        How to pin the source.
-    """
+    """What is tried of one source of difference."""
 
     question: str
+    """That it answers."""
     remedy: str
+    """How to pin the source."""
 
 
 EXPERIMENTS: dict[SourceName, Experiment] = {
@@ -75,24 +69,16 @@ EXPERIMENTS: dict[SourceName, Experiment] = {
 
 @dataclass(frozen=True, repr=False)
 class Source(Result):
-    """One source of difference, as it was found here.
-
-    Attributes
-    ----------
-    name : str
-        A key of `EXPERIMENTS`.
-    moves : bool
-        Whether it changed something here; "no" is no proof for other data.
-    n_compared : int
-        Over how many things.
-    evidence : tuple of str
-        Short facts; of digests the first 12 hex digits.
-    """
+    """One source of difference, as it was found here."""
 
     name: SourceName
+    """A key of `EXPERIMENTS`."""
     moves: bool
+    """Whether it changed something here; "no" is no proof for other data."""
     n_compared: int
+    """Over how many things."""
     evidence: tuple[str, ...]
+    """Short facts; of digests the first 12 hex digits."""
 
     @property
     def remedy(self) -> str:
@@ -115,15 +101,7 @@ class Source(Result):
 def changed_names(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """Compare two readings of the same named values.
 
-    Parameters
-    ----------
-    before, after : mapping of str to object
-        Values by name.
-
-    Returns
-    -------
-    list of str
-        The names whose values differ, sorted; a name that only one side has counts as differing.
+    The names whose values differ, sorted; a name that only one side has counts as differing.
     """
     names = sorted({*before, *after})
     return [name for name in names if before.get(name) != after.get(name)]

@@ -36,36 +36,24 @@ _IF_YOURS = "where a training of yours, in Cellpose or any other framework of Py
 
 @dataclass(frozen=True, repr=False)
 class WarningMeaning(Result):
-    """What a warning of PyTorch about determinism means.
-
-    Attributes
-    ----------
-    op : str
-        The operation, as PyTorch calls it.
-    meaning : str
-        Why its bits may change from run to run.
-    training : str
-        The training that `affects` and `why` are about.
-    affects : bool or None
-        Whether the operation can change that training; none if unknown.
-    why : str
-        How that is known.
-    elsewhere : str
-        What the warning means for any other training.
-    remedy : str
-        What helps.
-    profile : str
-        Of that training.
-    """
+    """What a warning of PyTorch about determinism means."""
 
     op: str
+    """The operation, as PyTorch calls it."""
     meaning: str
+    """Why its bits may change from run to run."""
     training: str
+    """The training that `affects` and `why` are about."""
     affects: bool | None
+    """Whether the operation can change that training; none if unknown."""
     why: str
+    """How that is known."""
     elsewhere: str
+    """What the warning means for any other training."""
     remedy: str
+    """What helps."""
     profile: str = defaults.PROFILE
+    """Of that training."""
 
     def sentence(self) -> str:
         """Say all of it, in four lines."""
@@ -82,16 +70,10 @@ class WarningMeaning(Result):
 
 
 class Effect(NamedTuple):
-    """Whether an operation can change a training, and how that is known.
-
-    Attributes
-    ----------
-    affects : bool or None
-        None if nobody knows.
-    why : str
-    """
+    """Whether an operation can change a training, and how that is known."""
 
     affects: bool | None
+    """None if nobody knows."""
     why: str
 
 
@@ -179,18 +161,8 @@ def explain_warning(
 def device_of(text: str, entry: known_operations.KnownOperation | None) -> str:
     """The kind of device that a warning is about, which is the name of a profile, too.
 
-    Parameters
-    ----------
-    text : str
-        The warning, as it was pasted.
-    entry : known_operations.KnownOperation or None
-        Its operation; none if that is not known.
-
-    Returns
-    -------
-    str
-        ``cpu``, ``cuda`` or ``mps``: as the text says, else as the operation's devices are; the
-        processor where it is one of several.
+    ``cpu``, ``cuda`` or ``mps``: as the text says, else as the operation's devices are; the
+    processor where it is one of several.
     """
     named = re.findall(r"(?<![a-z])(cuda|mps|cpu)(?![a-z])|cublas", text.lower())
     if named:
@@ -216,21 +188,7 @@ def effect_on_training(
 ) -> Effect:
     """Say whether an operation can change a training.
 
-    Parameters
-    ----------
-    entry : known_operations.KnownOperation
-        The operation, as the lab's list has it.
-    calls : mapping of str to str
-        The operations that a step of the training calls, and where each is called first.
-    mode : {"off", "fast", "warn", "strict", "portable"}
-        The training's mode.
-    model : str
-        The trained network's name, for the sentence.
-
-    Returns
-    -------
-    Effect
-        With none for `Effect.affects` where PyTorch does not say which operations it means.
+    With none for `Effect.affects` where PyTorch does not say which operations it means.
     """
     if not entry.ops:
         return Effect(None, "PyTorch does not say which operations it means.")

@@ -33,19 +33,14 @@ _WARM_UP = 2  # steps, in which memory and kernels are set up
 
 @dataclass(frozen=True)
 class Updates:
-    """What the audited steps changed: an audit of steps that train nothing would prove nothing.
-
-    Attributes
-    ----------
-    lowest_rate, highest_rate : float
-        Learning rates of the steps.
-    n_weights_changed : int
-        Weights that are others after the steps than before.
-    """
+    """What the audited steps changed: an audit of steps that train nothing would prove nothing."""
 
     lowest_rate: float
+    """Learning rates of the steps."""
     highest_rate: float
+    """Learning rates of the steps."""
     n_weights_changed: int
+    """Weights that are others after the steps than before."""
 
     def sentence(self) -> str:
         """Say it in half a sentence."""
@@ -57,27 +52,18 @@ class Updates:
 
 @dataclass(frozen=True, repr=False)
 class TrainingAudit(Result):
-    """What the audit of a training found.
-
-    Attributes
-    ----------
-    spec : Spec
-        Of the training that was audited.
-    operations : cellrepro.trace.operation_audit.Audit
-        What was replayed, how often, and what flipped.
-    updates : Updates
-        What the audited steps changed.
-    warnings : tuple of NondeterministicOperation
-        Of PyTorch, from one step in mode ``warn``.
-    suspects : tuple of NondeterministicOperation
-        Where nothing flipped: those whose effect was measured all the same.
-    """
+    """What the audit of a training found."""
 
     spec: Spec
+    """Of the training that was audited."""
     operations: Audit
+    """What was replayed, how often, and what flipped."""
     updates: Updates
+    """What the audited steps changed."""
     warnings: tuple[NondeterministicOperation, ...]
+    """Of PyTorch, from one step in mode ``warn``."""
     suspects: tuple[NondeterministicOperation, ...] = ()
+    """Where nothing flipped: those whose effect was measured all the same."""
 
     @property
     def ops(self) -> tuple[NondeterministicOperation, ...]:
@@ -200,26 +186,7 @@ def audit_training(
 def audit_steps(child: Child, *, request: Request, options: AuditOptions) -> TrainingAudit:
     """Inside the child: prepare a training as a worker does, and audit its first steps.
 
-    Parameters
-    ----------
-    child : Child
-        The process, and its line to the caller.
-    request : Request
-        Of the training.
-    options : AuditOptions
-        How much is audited.
-
-    Returns
-    -------
-    TrainingAudit
-        Of the steps after the first epoch.
-
-    Raises
-    ------
-    BadInput
-        If the folder cannot be read any more.
-    NotPossibleHere
-        If this machine lacks what the profile asks for.
+    Of the steps after the first epoch.
     """
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build

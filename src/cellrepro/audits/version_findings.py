@@ -15,17 +15,7 @@ TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
 
 
 def version_findings(profile: Profile) -> Iterator[Finding]:
-    """Look at the installed versions and at the machine's name.
-
-    Parameters
-    ----------
-    profile : Profile
-        That the machine is to run.
-
-    Yields
-    ------
-    Finding
-    """
+    """Look at the installed versions and at the machine's name."""
     yield from _of_versions()
     if profile.kind != "cuda" and this_machine.is_anonymous():
         yield Finding(

@@ -20,21 +20,7 @@ _BLOCK = 2**18  # bytes of a file that are read at a time
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes; ``sha256sum`` agrees.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    OSError
-        If it cannot be read, or is no file: the reading of a pipe or a device need not end.
-    """
+    """SHA-256 of a file's bytes; ``sha256sum`` agrees."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # asked of thousands of files
         raise OSError(errno.EINVAL, "a folder, pipe or device instead of a file", str(path))
     digest = hashlib.sha256()
@@ -46,13 +32,7 @@ def file_digest(path: Path) -> str:
 
 
 def array_digest(array: np.ndarray) -> str:
-    """SHA-256 of an array's dtype, shape and values in C order, whatever its layout.
-
-    Raises
-    ------
-    BadInput
-        If it holds objects, of which an array has the addresses only.
-    """
+    """SHA-256 of an array's dtype, shape and values in C order, whatever its layout."""
     if array.dtype.hasobject:
         raise BadInput(
             f"an array of dtype {array.dtype} holds objects, which have no digest; expected numbers"

@@ -11,29 +11,20 @@ from pathlib import Path
 class Site:
     """Where an operation comes from.
 
-    Attributes
-    ----------
-    op : str
-        As PyTorch names it, with its overload: ``aten.index_put.default``.
-    module : str or None
-        Path of the innermost module (``encoder.blocks.1.attn``), or the class of the network;
-        None outside of any.
-    source : str or None
-        ``FILE:LINE in FUNCTION`` outside PyTorch; for an operation of the backward, of its
-        forward. None if no such line is on the stack.
-    phase : str
-        ``forward``, ``backward``, or ``update`` (inside an optimizer's step).
-
-    Examples
-    --------
     >>> print(Site("aten.mul.Tensor", "encoder", "mine.py:3 in f", "forward"))
     forward of encoder, mine.py:3 in f
     """
 
     op: str
+    """As PyTorch names it, with its overload: ``aten.index_put.default``."""
     module: str | None
+    """Path of the innermost module (``encoder.blocks.1.attn``), or the class of the network; None
+    outside of any."""
     source: str | None
+    """``FILE:LINE in FUNCTION`` outside PyTorch; for an operation of the backward, of its forward.
+    None if no such line is on the stack."""
     phase: str
+    """``forward``, ``backward``, or ``update`` (inside an optimizer's step)."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (pydantic reads it from the class)
 

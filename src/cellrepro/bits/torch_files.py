@@ -11,12 +11,7 @@ PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF"
 
 
 def is_saved_by_torch(path: Path) -> bool:
-    """Whether a file begins as one of ``torch.save``; no folder does.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """Whether a file begins as one of ``torch.save``; no folder does."""
     if path.is_dir():
         return False
     with path.open("rb") as stream:

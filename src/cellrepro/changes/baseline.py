@@ -34,21 +34,14 @@ without a counterpart.
 
 
 class Cell(NamedTuple):
-    """A cell of a baseline.
-
-    Attributes
-    ----------
-    image : str
-        In which it lies.
-    label : int
-        In the baseline.
-    area : int
-        Pixels.
-    """
+    """A cell of a baseline."""
 
     image: str
+    """In which it lies."""
     label: int
+    """In the baseline."""
     area: int
+    """Pixels."""
 
 
 class ChangedCell(NamedTuple):
@@ -60,42 +53,28 @@ class ChangedCell(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class BaselineCheck(Result):
-    """How masks differ from a baseline, and whether that is within limits.
-
-    Attributes
-    ----------
-    ok : bool
-        Whether nothing is broken.
-    ppm : float
-        Differing pixels per million of the image that differs most.
-    changed : float
-        Share of the cells of both sides without a match at IoU 0.5.
-    lost : int
-        Cells of the baseline without a counterpart.
-    broken : tuple of str
-        What is beyond its limit or could not be compared, a sentence each.
-    limits : mapping of str to float
-        Those that the masks were held to.
-    cells : tuple of ChangedCell
-        Those that changed at all, most first.
-    hidden : tuple of Cell
-        Cells of which any one could vanish within the limits, smallest first.
-    all_hidden : bool
-        Whether all cells together could: masks without any would pass.
-    notes : tuple of str
-        How masks were read, and what was done to their numbers, with the image.
-    """
+    """How masks differ from a baseline, and whether that is within limits."""
 
     ok: bool
+    """Whether nothing is broken."""
     ppm: float
+    """Differing pixels per million of the image that differs most."""
     changed: float
+    """Share of the cells of both sides without a match at IoU 0.5."""
     lost: int
+    """Cells of the baseline without a counterpart."""
     broken: tuple[str, ...]
+    """What is beyond its limit or could not be compared, a sentence each."""
     limits: Limits
+    """Those that the masks were held to."""
     cells: tuple[ChangedCell, ...]
+    """Those that changed at all, most first."""
     hidden: tuple[Cell, ...]
+    """Cells of which any one could vanish within the limits, smallest first."""
     all_hidden: bool
+    """Whether all cells together could: masks without any would pass."""
     notes: tuple[str, ...]
+    """How masks were read, and what was done to their numbers, with the image."""
 
     def sentence(self) -> str:
         """Say whether the limits are kept, how far the masks are apart, and what is broken."""
@@ -226,26 +205,17 @@ def _readers(
 
 @dataclass(frozen=True)
 class _ImageOfBaseline:
-    """An image of a baseline, and what it is compared with.
-
-    Attributes
-    ----------
-    n_pixels : int
-    cells : tuple of Cell
-        All of the baseline.
-    result : MaskComparison or None
-        None where the image has no other masks, or they cannot be compared.
-    problem : str
-        Why they cannot be compared, or are no such masks though no pixel differs; else empty.
-    notes : tuple of str
-        How the two were read.
-    """
+    """An image of a baseline, and what it is compared with."""
 
     n_pixels: int
     cells: tuple[Cell, ...]
+    """All of the baseline."""
     result: MaskComparison | None = None
+    """None where the image has no other masks, or they cannot be compared."""
     problem: str = ""
+    """Why they cannot be compared, or are no such masks though no pixel differs; else empty."""
     notes: tuple[str, ...] = ()
+    """How the two were read."""
 
 
 @dataclass(frozen=True)
@@ -299,24 +269,15 @@ def _compare_image(
 
 
 class _Measure(NamedTuple):
-    """How far masks are from a baseline, as one limit counts it.
-
-    Attributes
-    ----------
-    limit_name : str
-    value : float
-    in_words : str
-    factor : float
-        By which the number in these words is larger than the value.
-    unit : str
-        Behind that number.
-    """
+    """How far masks are from a baseline, as one limit counts it."""
 
     limit_name: str
     value: float
     in_words: str
     factor: float
+    """By which the number in these words is larger than the value."""
     unit: str
+    """Behind that number."""
 
     def beyond(self, limit: float) -> str:
         """Say that it is beyond a limit, with as many decimals as that takes."""

@@ -33,18 +33,13 @@ class SavedBaseline(Result):
     """A new baseline.
 
     ``saved[NAME]`` is a field of its record.
-
-    Attributes
-    ----------
-    file : Path
-        Where it was written.
-    record : dict
-        As JSON: ``from``, ``limits``, ``images``, ``reproducibility_tolerance``; of a run also its
-        ``spec``, ``weights`` and ``versions``; of proposed limits ``proposed_from``.
     """
 
     file: Path
+    """Where it was written."""
     record: JsonRecord
+    """As JSON: ``from``, ``limits``, ``images``, ``reproducibility_tolerance``; of a run also its
+    ``spec``, ``weights`` and ``versions``; of proposed limits ``proposed_from``."""
 
     def __getitem__(self, name: str) -> Any:
         return self.record[name]

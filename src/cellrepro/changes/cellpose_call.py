@@ -40,40 +40,26 @@ _NOT_OF_2 = frozenset({"niter", "bsize", "max_size_fraction", "flow3D_smooth"})
 
 @dataclass(frozen=True)
 class CellposeCall:
-    """One call of Cellpose.
-
-    Attributes
-    ----------
-    generation : {"2", "3", "4"}
-    version : str or None
-        None where the generation alone is known.
-    network : str
-        A name, a path, or `NETWORK`.
-    settings : mapping of str to object
-        Those to be said, by name.
-    image : str
-        Its path.
-    expression : str
-        The image in Python.
-    channels : sequence of int or str
-        Of Cellpose 2 and 3: the channel to segment and that of nuclei; None for a usual call.
-    restoration : str or None
-        The network of Cellpose 3 that restores the image.
-    uses_gpu : bool
-    precision : str or None
-        None where Cellpose takes its own, or nobody recorded it.
-    """
+    """One call of Cellpose."""
 
     generation: Generation
     version: str | None
+    """None where the generation alone is known."""
     network: str
+    """A name, a path, or `NETWORK`."""
     settings: Mapping[str, object]
+    """Those to be said, by name."""
     image: str = IMAGE
+    """Its path."""
     expression: str = "image"
+    """The image in Python."""
     channels: tuple[object, object] | None = None
+    """Of Cellpose 2 and 3: the channel to segment and that of nuclei; None for a usual call."""
     restoration: str | None = None
+    """The network of Cellpose 3 that restores the image."""
     uses_gpu: bool = False
     precision: str | None = None
+    """None where Cellpose takes its own, or nobody recorded it."""
 
     @property
     def is_named(self) -> bool:

@@ -29,47 +29,31 @@ _NOT_OF_A_FILE = (DEPTH, CHANNELS, CROP)
 
 @dataclass(frozen=True)
 class Commands:
-    """How to make a result again; a line that is empty cannot be given.
-
-    Attributes
-    ----------
-    shell : str
-        Cellpose's command line; after it, what that cannot say.
-    python : str
-        The call of Cellpose in Python.
-    lab : str
-        This lab's command line, which takes every network and every setting; empty where the two
-        are written from files alone.
-    not_recorded : tuple of str
-        What the result depends on and no file records; in the commands, words in capitals stand
-        for it.
-    """
+    """How to make a result again; a line that is empty cannot be given."""
 
     shell: str
+    """Cellpose's command line; after it, what that cannot say."""
     python: str
+    """The call of Cellpose in Python."""
     lab: str
+    """This lab's command line, which takes every network and every setting; empty where the two are
+    written from files alone."""
     not_recorded: tuple[str, ...] = ()
+    """What the result depends on and no file records; in the commands, words in capitals stand for
+    it."""
 
 
 @dataclass(frozen=True)
 class LabSetup:
-    """Under what this lab made a result.
-
-    Attributes
-    ----------
-    profile : str
-        As it was asked for.
-    dtype : str
-        The precision of that profile.
-    mode : {"off", "fast", "warn", "strict", "portable"}
-    seed : int or None
-        As it was asked for.
-    """
+    """Under what this lab made a result."""
 
     profile: str = defaults.PROFILE
+    """As it was asked for."""
     dtype: str = "float32"
+    """The precision of that profile."""
     mode: Mode = defaults.MODE
     seed: int | None = None
+    """As it was asked for."""
 
     def options(self, precision: object) -> list[str]:
         """Those of the command line that have not their usual value."""
@@ -95,20 +79,7 @@ def commands_for(
 ) -> Commands:
     """Write the commands that make the result of a condition.
 
-    Parameters
-    ----------
-    image : str
-        Path of the image.
-    condition : mapping
-        With ``model`` and ``precision`` among its names.
-    sources : mapping of str to ModelSource
-        The networks by name.
-    setup : LabSetup
-
-    Returns
-    -------
-    Commands
-        Those of Cellpose are empty for a network that it does not load.
+    Those of Cellpose are empty for a network that it does not load.
     """
     model = str(condition[MODEL])
     source = sources.get(model) or ModelSource(model, model if model in ENCODERS else PRETRAINED)
@@ -180,12 +151,8 @@ def _as_on_command_line(
 
 
 def file_for_cellpose(source: ModelSource) -> str:
-    """The file that Cellpose loads a network from, exported where it lies in a store; or its name.
-
-    Parameters
-    ----------
-    source : ModelSource
-    """
+    """The file that Cellpose loads a network from, exported where it lies in a store; or its
+    name."""
     if source.path is None:
         return source.label
     if source.path.suffix != ".safetensors":
@@ -207,13 +174,8 @@ def _is_in_store(weights: Path) -> bool:
 
 
 def words_for_repeat(folder: Path) -> list[str]:
-    """How a command names a stored repeat: ``KEY/MACHINE/REPEAT``, and its store if not the usual.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the repeat, resolved.
-    """
+    """How a command names a stored repeat: ``KEY/MACHINE/REPEAT``, and its store if not the
+    usual."""
     root = folder.parents[3]
     name = folder.relative_to(folder.parents[2]).as_posix()
     return [name] if root == Path(defaults.STORE).resolve() else [name, "--store", str(root)]

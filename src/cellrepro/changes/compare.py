@@ -44,33 +44,7 @@ from cellrepro.words import joined
 
 
 def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE) -> Comparison:
-    """Compare two things that both have masks, or both have weights.
-
-    Parameters
-    ----------
-    a, b : str or Path
-        Each is ``KEY`` (then its first repeat; the same one twice: its first two) or ``KEY/REPEAT``
-        of the store, or the path of a mask file, ``_seg.npy`` among them, of a folder of masks, of
-        a baseline, or of a file of tensors: weights, a checkpoint, or the folder of one of the lab.
-    store : str or Path
-        Folder of finished runs. Its other runs show what seeds do, beside which two runs are held.
-
-    Returns
-    -------
-    Comparison
-        Its ``str`` is the verdict with what differs.
-
-    Raises
-    ------
-    BadInput
-        If one of them does not exist or cannot be read, if they are not of one kind, or if their
-        masks have no image in common.
-
-    See Also
-    --------
-    cellrepro.show.pages.compare.compare : What users call; it says how files are matched, and
-        writes the page.
-    """
+    """Compare two things that both have masks, or both have weights."""
     opened_store = Store(store)
     path_a = file_or_run(a, name="a")
     path_b = file_or_run(b, name="b")
@@ -98,21 +72,13 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
 
 @dataclass(frozen=True)
 class _MaskFile:
-    """A mask file, with what is recorded of how it was made.
-
-    Attributes
-    ----------
-    masks : ndarray of int
-    recorded : mapping of str to object
-    remarks : sequence of str
-    edits : tuple of HandEdit
-        Cells that were drawn or removed by hand.
-    """
+    """A mask file, with what is recorded of how it was made."""
 
     masks: Integers
     recorded: Mapping[str, object]
     remarks: Sequence[str]
     edits: tuple[HandEdit, ...] = ()
+    """Cells that were drawn or removed by hand."""
 
     @classmethod
     def read(cls, file: str, store: Store) -> _MaskFile:

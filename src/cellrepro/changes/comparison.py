@@ -60,46 +60,31 @@ class TwoValues(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
-    """What two things have in common and in what they differ.
-
-    Attributes
-    ----------
-    verdict : Verdict
-        Over masks and weights, whichever both sides have.
-    differs : tuple of Differs
-    masks : mapping of str to MaskComparison
-        By image.
-    weights : WeightsComparison, optional
-    environment : mapping of str to TwoValues
-        Fields of the environment that differ.
-    spec : mapping of str to TwoValues
-        Fields of the specifications that differ.
-    ap50 : TwoValues, optional
-        Average precision at IoU 0.5 against the ground truth.
-    ap50_train : TwoValues, optional
-        The same on training images.
-    files : FileComparison, optional
-        Of two weights files as bytes; no part of the verdict.
-    state : StateComparison, optional
-        Of two checkpoints: what lies beside their networks.
-    settings : tuple of SettingOfBoth
-        Of two mask files: what at least one of them records of how it was made, what differs first.
-    notes : tuple of str
-        What was not compared, and how it stands beside what seeds do.
-    """
+    """What two things have in common and in what they differ."""
 
     verdict: Verdict
+    """Over masks and weights, whichever both sides have."""
     differs: tuple[Differs, ...]
     masks: Mapping[str, MaskComparison] = field(default_factory=dict)
+    """By image."""
     weights: WeightsComparison | None = None
     environment: Mapping[str, TwoValues] = field(default_factory=dict)
+    """Fields of the environment that differ."""
     spec: Mapping[str, TwoValues] = field(default_factory=dict)
+    """Fields of the specifications that differ."""
     ap50: TwoValues | None = None
+    """Average precision at IoU 0.5 against the ground truth."""
     ap50_train: TwoValues | None = None
+    """The same on training images."""
     files: FileComparison | None = None
+    """Of two weights files as bytes; no part of the verdict."""
     state: StateComparison | None = None
+    """Of two checkpoints: what lies beside their networks."""
     settings: tuple[SettingOfBoth, ...] = ()
+    """Of two mask files: what at least one of them records of how it was made, what differs
+    first."""
     notes: tuple[str, ...] = ()
+    """What was not compared, and how it stands beside what seeds do."""
 
     @property
     def differing_settings(self) -> tuple[SettingOfBoth, ...]:
@@ -162,34 +147,15 @@ class Comparison(Result):
 
 @dataclass(frozen=True)
 class ComparedMasks:
-    """The masks of the images that two sides have in common.
-
-    Attributes
-    ----------
-    by_image : mapping of str to MaskComparison
-    notes : tuple of str
-        What only one side has, and what may be no label image.
-    """
+    """The masks of the images that two sides have in common."""
 
     by_image: Mapping[str, MaskComparison]
     notes: tuple[str, ...]
+    """What only one side has, and what may be no label image."""
 
 
 def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMasks:
-    """Compare the masks of equal names, one image at a time.
-
-    Parameters
-    ----------
-    a, b : mapping of str to callable
-        Readers of label images, by image.
-    who : str
-        Names the two sides in messages.
-
-    Raises
-    ------
-    BadInput
-        If no image is on both sides, or masks of one image cannot be compared.
-    """
+    """Compare the masks of equal names, one image at a time."""
     in_both = [name for name in a if name in b]
     if not in_both:
         names = f"{some(list(a)) or 'none'} and {some(list(b)) or 'none'}"
@@ -227,19 +193,7 @@ def label_notes(
 ) -> Iterator[str]:
     """Say how two label images were read, and what was done to their numbers.
 
-    Parameters
-    ----------
-    labels_a, labels_b : ndarray of int, shape (Y, X) or (Z, Y, X)
-        As `cellrepro.compare_masks` took them.
-    result : MaskComparison
-        Of the two.
-    a, b : str
-        What the two are called.
-
-    Yields
-    ------
-    str
-        A sentence each, without the name of the image.
+    A sentence each, without the name of the image.
     """
     if result.by_plane:
         yield _reading_note(result, a, b)
@@ -326,13 +280,7 @@ def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
 
 
 def no_cell_note(side: str) -> str:
-    """Say what usually makes masks without a cell, of one side of two.
-
-    Parameters
-    ----------
-    side : str
-        ``A`` or ``B``.
-    """
+    """Say what usually makes masks without a cell, of one side of two."""
     return (
         f"{side} has no cell. Usual reasons: a network that is not of this version of Cellpose, "
         "intensities scaled by a few bright pixels, a threshold or a diameter that is far off, or "

@@ -18,31 +18,22 @@ _ALIKE_AT_ANOTHER_SIZE = 0.6  # the same of masks brought to one size
 
 @dataclass(frozen=True)
 class Part:
-    """Where one side shows a part of the image and the other the whole of it.
-
-    Attributes
-    ----------
-    of : {"a", "b"}
-        The side that shows a part.
-    rows, columns : tuple of int
-        Pixels of the whole, the second left out.
-    share : float
-        Of the image's pixels.
-    n_cells : int
-        Of the side that shows the whole.
-    n_outside : int
-        Of these wholly outside of the part.
-    n_cut : int
-        Of these cut by the border of the part.
-    """
+    """Where one side shows a part of the image and the other the whole of it."""
 
     of: Literal["a", "b"]
+    """The side that shows a part."""
     rows: tuple[int, int]
+    """Pixels of the whole, the second left out."""
     columns: tuple[int, int]
+    """Pixels of the whole, the second left out."""
     share: float
+    """Of the image's pixels."""
     n_cells: int
+    """Of the side that shows the whole."""
     n_outside: int
+    """Of these wholly outside of the part."""
     n_cut: int
+    """Of these cut by the border of the part."""
 
 
 class _Match(NamedTuple):
@@ -53,21 +44,8 @@ class _Match(NamedTuple):
 
 
 def placed(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
-    """Give a side with the place of its crop among what is known, if it shows a part of the image.
-
-    Parameters
-    ----------
-    side, other : Side
-        With flat masks; the place is looked for in those of the other.
-    shape : tuple of int
-        (Y, X) of the image.
-
-    Raises
-    ------
-    BadInput
-        If the masks are of another image, of the whole image at a different size, or have no cell
-        by which to find their place.
-    """
+    """Give a side with the place of its crop among what is known, if it shows a part of the
+    image."""
     if side.masks.shape == shape:
         return side
     sizes = f"{side.name} has masks of shape {side.masks.shape}, and the image has {shape}"

@@ -51,48 +51,33 @@ DescribedKind = Literal[
 
 @dataclass(frozen=True, repr=False)
 class Description(Result):
-    """What a file is; what does not apply is None.
-
-    Attributes
-    ----------
-    kind : str
-        ``weights``, ``tensors`` (a file of tensors without a network), ``label image``,
-        ``_seg.npy``, ``baseline``, ``run``, ``run.log``, ``name`` or ``other``: the details then
-        say ``what`` it is, and the ``next`` step.
-    generation : str or None
-        Of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``.
-    dtype : str or None
-        Of the weights, or of the label image.
-    n_parameters : int or None
-        Numbers in all tensors of the weights.
-    digest : str or None
-        SHA-256 of the file; of a run, of its weights.
-    loads_as : str or None
-        As what the installed Cellpose would load it: ``itself``, the name of another network that
-        it takes without a word, ``a partly random network``, or None where it refuses it.
-    official_name : str or None
-        Of Cellpose's published weights, by their digest.
-    details : mapping of str to object
-        What else is known of this kind, by name.
-    note : str
-        Why it does not load, or what deserves attention.
-    recorded : RecordedSettings or None
-        Of masks and of a run: what the files record of how they were made.
-    commands : Commands or None
-        How Cellpose is called with that; None where too little is recorded.
-    """
+    """What a file is; what does not apply is None."""
 
     kind: DescribedKind
+    """``weights``, ``tensors`` (a file of tensors without a network), ``label image``,
+    ``_seg.npy``, ``baseline``, ``run``, ``run.log``, ``name`` or ``other``: the details then say
+    ``what`` it is, and the ``next`` step."""
     generation: str | None = None
+    """Of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``."""
     dtype: str | None = None
+    """Of the weights, or of the label image."""
     n_parameters: int | None = None
+    """Numbers in all tensors of the weights."""
     digest: str | None = None
+    """SHA-256 of the file; of a run, of its weights."""
     loads_as: str | None = None
+    """As what the installed Cellpose would load it: ``itself``, the name of another network that it
+    takes without a word, ``a partly random network``, or None where it refuses it."""
     official_name: str | None = None
+    """Of Cellpose's published weights, by their digest."""
     details: Mapping[str, Any] = field(default_factory=dict)
+    """What else is known of this kind, by name."""
     note: str = ""
+    """Why it does not load, or what deserves attention."""
     recorded: RecordedSettings | None = None
+    """Of masks and of a run: what the files record of how they were made."""
     commands: Commands | None = None
+    """How Cellpose is called with that; None where too little is recorded."""
 
     def sentence(self) -> str:
         """Say what it is, and what Cellpose makes of it."""

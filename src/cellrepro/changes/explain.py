@@ -66,52 +66,37 @@ _SAY_SECONDS = 30.0  # after which a line that stays says how far a search is
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Result):
-    """What two results record, what made them differ, and what remains.
-
-    Attributes
-    ----------
-    a, b : Side
-        The two.
-    result : MaskComparison or None
-        Over what both show of the image; None where the two cannot be laid on each other.
-    replayed : Replayed or None
-        None where they are equal, or cannot be replayed.
-    settings : tuple of SettingOfBoth
-        Every setting, and what else the two record, what differs first.
-    commands : mapping of str to Commands or None
-        How to make side ``a`` and ``b`` again; None for one that was not made again, or of which
-        too little is recorded.
-    part : Part or None
-        Where the two show different parts of the image.
-    why_not_replayed : str
-        Empty where they could be.
-    from_files : bool
-        Whether only what the files record was compared, as no image was given.
-    window : Window or None
-        The part of the image that alone was replayed; what was found holds for the cells in it.
-    notes : tuple of str
-        What a reader has to know beyond the remarks of either side: how the masks were read, a
-        network that nobody recorded.
-    by_hand : EffectOfHand
-        Cells that only one of the two has because of what was done by hand.
-    interrupted : bool
-        Whether the user ended the replay: it holds what was found until then, or, where
-        `replayed` is None, only what the files record.
-    """
+    """What two results record, what made them differ, and what remains."""
 
     a: Side
+    """The two."""
     b: Side
+    """The two."""
     result: MaskComparison | None
+    """Over what both show of the image; None where the two cannot be laid on each other."""
     replayed: Replayed | None
+    """None where they are equal, or cannot be replayed."""
     settings: tuple[SettingOfBoth, ...]
+    """Every setting, and what else the two record, what differs first."""
     commands: Mapping[str, Commands | None]
+    """How to make side ``a`` and ``b`` again; None for one that was not made again, or of which too
+    little is recorded."""
     part: Part | None = None
+    """Where the two show different parts of the image."""
     why_not_replayed: str = ""
+    """Empty where they could be."""
     from_files: bool = False
+    """Whether only what the files record was compared, as no image was given."""
     window: Window | None = None
+    """The part of the image that alone was replayed; what was found holds for the cells in it."""
     notes: tuple[str, ...] = ()
+    """What a reader has to know beyond the remarks of either side: how the masks were read, a
+    network that nobody recorded."""
     by_hand: EffectOfHand = field(default_factory=EffectOfHand)
+    """Cells that only one of the two has because of what was done by hand."""
     interrupted: bool = False
+    """Whether the user ended the replay: it holds what was found until then, or, where `replayed`
+    is None, only what the files record."""
 
     @property
     def vacuous(self) -> bool:

@@ -27,18 +27,12 @@ _MOST_LINES = 100_000
 
 
 class FileKind(NamedTuple):
-    """What a file is.
-
-    Attributes
-    ----------
-    name : str
-        "ROIs of ImageJ, 30 of them".
-    next_step : str
-        What takes it, or what to do to compare it here.
-    """
+    """What a file is."""
 
     name: str
+    """"ROIs of ImageJ, 30 of them"."""
     next_step: str
+    """What takes it, or what to do to compare it here."""
 
 
 _AS_LABELS = (
@@ -118,16 +112,7 @@ _BY_FIRST_BYTES: Sequence[tuple[int, bytes, str, str]] = (
 
 
 def recognised(path: Path) -> FileKind | None:
-    """Say what a file or folder is; None for one that may hold weights, or that nothing tells.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    FileKind or None
-    """
+    """Say what a file or folder is; None for one that may hold weights, or that nothing tells."""
     if path.is_dir():
         found = _folder(path)
     elif path.is_file():
@@ -140,12 +125,7 @@ def recognised(path: Path) -> FileKind | None:
 
 
 def unknown(path: Path) -> FileKind:
-    """Say of a file that nothing tells what it is.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """Say of a file that nothing tells what it is."""
     with path.open("rb") as stream:
         beginning = stream.read(16)
     return FileKind(
@@ -384,12 +364,8 @@ def _is_of_the_lab(content: Mapping[str, object]) -> bool:
 
 
 def holds_passports(path: Path) -> bool:
-    """Whether a file is one of passports, or as it is named so; not if it is known to be another.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """Whether a file is one of passports, or as it is named so; not if it is known to be
+    another."""
     kind = recognised(path)
     return kind is None or not kind.name.startswith((_EMPTY, _FOREIGN))
 

@@ -24,17 +24,11 @@ _MOST_PLACES = 5
 
 @dataclass(frozen=True, eq=False)
 class HandEdit:
-    """One cell that was drawn or removed by hand.
-
-    Attributes
-    ----------
-    kind : {"drawn", "removed"}
-    pixels : ndarray of int, shape (2 or 3, N)
-        Of the cell, by axis.
-    """
+    """One cell that was drawn or removed by hand."""
 
     kind: EditKind
     pixels: NDArray[np.intp]
+    """Of the cell, by axis."""
 
     @property
     def place(self) -> str:
@@ -63,12 +57,7 @@ class HandEdit:
 
 
 def hand_edits(seg: SegFile) -> tuple[HandEdit, ...]:
-    """Give the cells that were drawn and those that were removed, as far as they still are.
-
-    Parameters
-    ----------
-    seg : SegFile
-    """
+    """Give the cells that were drawn and those that were removed, as far as they still are."""
     return (*_drawn(seg), *_removed(seg))
 
 
@@ -128,14 +117,7 @@ def _is_put_back(edit: HandEdit, masks: Integers) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class EditedSide:
-    """One of two results, with what was done by hand in it.
-
-    Attributes
-    ----------
-    letter : str
-    masks : ndarray of int
-    edits : tuple of HandEdit
-    """
+    """One of two results, with what was done by hand in it."""
 
     letter: str
     masks: Integers
@@ -144,17 +126,11 @@ class EditedSide:
 
 @dataclass(frozen=True, eq=False)
 class EffectOfHand:
-    """Which cells only one of two results has because of what was done by hand.
-
-    Attributes
-    ----------
-    notes : tuple of str
-    explains_all : bool
-        Whether the two are equal but for these cells.
-    """
+    """Which cells only one of two results has because of what was done by hand."""
 
     notes: tuple[str, ...] = ()
     explains_all: bool = False
+    """Whether the two are equal but for these cells."""
 
 
 def effect_of_hand(a: EditedSide, b: EditedSide) -> EffectOfHand:

@@ -12,19 +12,7 @@ from cellrepro.changes.search_values import TRIED
 
 
 def as_read(image: np.ndarray, condition: Mapping[str, Any]) -> np.ndarray:
-    """Give an image as another reader may have given it.
-
-    Parameters
-    ----------
-    image : ndarray, shape (Y, X) or (Y, X, C)
-    condition : mapping
-        Of which ``image.depth``, ``image.channels`` and ``image.crop`` count.
-
-    Returns
-    -------
-    ndarray, shape (Y, X) or (Y, X, C)
-        With 8 bits, other channels, or a part of the image; contiguous.
-    """
+    """Give an image as another reader may have given it."""
     image = _in_depth(image, condition.get(DEPTH))
     image = _with_channels(image, condition.get(CHANNELS))
     crop = condition.get(CROP)
@@ -64,16 +52,7 @@ def readings(image: np.ndarray) -> Iterator[Condition]:
 
 
 def applies(name: str, value: object, image: np.ndarray) -> bool:
-    """Whether a value of a condition can make another result of this image.
-
-    Parameters
-    ----------
-    name : str
-        Of a condition.
-    value : object
-        One of those that are tried of it.
-    image : ndarray, shape (Y, X) or (Y, X, C)
-    """
+    """Whether a value of a condition can make another result of this image."""
     if name == DEPTH:
         if image.dtype == np.uint16:
             return True

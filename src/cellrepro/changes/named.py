@@ -43,22 +43,7 @@ NAMED_AS: Mapping[Kind, str] = {
 
 
 def kind_of(path: Path) -> Kind:
-    """Say what a path is, by what lies there or else by its ending; ``run`` for what is no path.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    Kind
-
-    Raises
-    ------
-    BadInput
-        If it is a file of a kind that is not compared, such as ROIs, or one in which runs are
-        handed on, which are imported first.
-    """
+    """Say what a path is, by what lies there or else by its ending; ``run`` for what is no path."""
     if path.is_dir():
         return "weights" if checkpoints.is_one(path) else "folder"
     if path.suffix.lower() in MASK_ENDINGS:
@@ -72,25 +57,7 @@ def kind_of(path: Path) -> Kind:
 
 
 def file_or_run(reference: str | Path, *, name: str) -> Path:
-    """Check that something names a file or a run, and that a file is there.
-
-    Parameters
-    ----------
-    reference : str or Path
-        What a user gave.
-    name : str
-        Of the argument, for the message.
-
-    Returns
-    -------
-    Path
-        As it was given; that of a run leads nowhere.
-
-    Raises
-    ------
-    BadInput
-        If it is something else, such as an array, or if a file is not there.
-    """
+    """Check that something names a file or a run, and that a file is there."""
     if not isinstance(reference, str | os.PathLike):
         raise BadInput(
             f"{name} is of the type {type(reference).__name__}; expected the path of a file, or "
@@ -113,19 +80,7 @@ def named_as(path: Path) -> str:
 
 
 def masks_of(reference: str, store: Store) -> MaskReaders:
-    """Find the masks of a run, a mask file, a folder or a baseline, by the name of their image.
-
-    Parameters
-    ----------
-    reference : str
-        ``KEY`` or ``KEY/REPEAT`` of the store, or a path.
-    store : Store
-
-    Raises
-    ------
-    BadInput
-        If it is a weights file, no run of the store, or a folder with two masks of one image.
-    """
+    """Find the masks of a run, a mask file, a folder or a baseline, by the name of their image."""
     path = Path(reference)
     kind = kind_of(path)
     if kind == "run":
@@ -150,23 +105,6 @@ def image_name(stem: str) -> str:
     """Give the name of the image whose masks a file holds.
 
     It is the one rule by which files, folders, baselines and runs find what belongs together.
-
-    Parameters
-    ----------
-    stem : str
-        The name of a file without its last extension.
-
-    Returns
-    -------
-    str
-        The stem without what Cellpose adds for masks; all of it where nothing else is there.
-
-    >>> image_name("a_cp_masks"), image_name("a_masks"), image_name("a_seg"), image_name("a")
-    ('a', 'a', 'a', 'a')
-    >>> image_name("a_masks.ome"), image_name("a_mask")
-    ('a', 'a')
-    >>> image_name("_masks")
-    '_masks'
     """
     stem = stem.removesuffix(_OME) or stem
     ending = next((suffix for suffix in _SUFFIXES if stem.endswith(suffix)), "")
@@ -180,20 +118,7 @@ def mask_files(folder: Path) -> dict[str, Path]:
     count, since the others are the images; and ``NAME_seg.npy`` counts for an image that has no
     other masks, since the GUI writes it beside them.
 
-    Parameters
-    ----------
-    folder : Path
-        Where they lie; subfolders are not looked at.
-
-    Returns
-    -------
-    dict of str to Path
-        By `image_name`, in the order of the files' names.
-
-    Raises
-    ------
-    BadInput
-        If two files are masks of one image, and nothing says which of them is meant.
+    By `image_name`, in the order of the files' names.
     """
     visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
     files = [path for path in visible if path.suffix.lower() in MASK_ENDINGS]
@@ -209,15 +134,7 @@ def mask_files(folder: Path) -> dict[str, Path]:
 def newer_seg_notes(path: Path) -> Iterator[str]:
     """Say which masks of a folder were taken though a ``_seg.npy`` beside them is newer.
 
-    Parameters
-    ----------
-    path : Path
-        Of anything; only a folder of masks has such notes.
-
-    Yields
-    ------
-    str
-        A sentence each, without the name of the side.
+    A sentence each, without the name of the side.
     """
     if kind_of(path) != "folder":
         return

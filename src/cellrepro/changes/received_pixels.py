@@ -21,34 +21,16 @@ from cellrepro.images.integer_images import Integers
 
 
 class ReceivedPixels(NamedTuple):
-    """How a script read an image, as far as the digest of its pixels tells.
-
-    Attributes
-    ----------
-    reading : Condition
-        Its depth and channels; empty where nothing is recorded, or the pixels are others.
-    remark : str
-        Whether the image is the one that was segmented; empty where nothing is recorded.
-    """
+    """How a script read an image, as far as the digest of its pixels tells."""
 
     reading: Condition
+    """Its depth and channels; empty where nothing is recorded, or the pixels are others."""
     remark: str
+    """Whether the image is the one that was segmented; empty where nothing is recorded."""
 
 
 def received_pixels(record: RecordedSettings, image: Integers) -> ReceivedPixels:
-    """Compare an image with the pixels that ``eval`` received.
-
-    Parameters
-    ----------
-    record : RecordedSettings
-        Of a script, with the digest of these pixels.
-    image : ndarray, shape (Y, X) or (Y, X, C)
-        As it was read here.
-
-    Returns
-    -------
-    ReceivedPixels
-    """
+    """Compare an image with the pixels that ``eval`` received."""
     digest = record.value(IMAGE_DIGEST)
     if digest == NOT_RECORDED:
         return ReceivedPixels({}, "")

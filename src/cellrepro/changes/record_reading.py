@@ -17,22 +17,7 @@ from cellrepro.images.seg_file import SEG_ENDING, SegFile, read_seg
 
 
 def label_image_record(path: Path, masks: Integers) -> RecordedSettings:
-    """Give what is recorded of a label image: beside it, in its tags.
-
-    Parameters
-    ----------
-    path : Path
-        The label image.
-    masks : ndarray of int, shape (Y, X) or (Z, Y, X)
-        What it holds.
-
-    Returns
-    -------
-    RecordedSettings
-        Of ``NAME_masks.json``, as the lab or a script wrote it, else of any record of a script in
-        the folder, or a ``NAME_seg.npy``, that holds the very same labels; and of the tags of a
-        TIFF.
-    """
+    """Give what is recorded of a label image: beside it, in its tags."""
     tags = tiff_record(path)
     by_script = script_record(path, masks)
     if by_script is not None:
@@ -45,17 +30,7 @@ def label_image_record(path: Path, masks: Integers) -> RecordedSettings:
 def seg_file_record(path: Path, seg: SegFile) -> RecordedSettings:
     """Give what is recorded of a ``_seg.npy``: in it, and by the script that made its labels.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    seg : SegFile
-        What it holds.
-
-    Returns
-    -------
-    RecordedSettings
-        What its own fields say counts first.
+    What its own fields say counts first.
     """
     own = seg_record(path.name, seg)
     by_script = script_record(path, seg.masks)

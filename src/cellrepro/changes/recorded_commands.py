@@ -44,19 +44,7 @@ def recorded_commands(
 ) -> Commands | None:
     """Write the calls of Cellpose that a record tells of.
 
-    Parameters
-    ----------
-    record : RecordedSettings
-    image : str, optional
-        Path of the image; by default the name that is recorded.
-    is_stack : bool
-        Whether the masks have planes, which depend on more settings.
-
-    Returns
-    -------
-    Commands or None
-        None where nothing is recorded, or not which generation of Cellpose it was; and of a
-        training.
+    None where nothing is recorded, or not which generation of Cellpose it was; and of a training.
     """
     generation = record.generation
     if generation is None or not record.values or TRAINING in record.values:

@@ -26,38 +26,18 @@ _NO_NETWORK = ("size_", ".txt", ".part")  # what else lies in Cellpose's folder
 
 
 class FoundNetwork(NamedTuple):
-    """A network, and what a reader has to know of how it was found.
-
-    Attributes
-    ----------
-    source : ModelSource or None
-        None where it is not on this machine, or nobody recorded it.
-    remark : str
-        Empty where there is nothing to say.
-    """
+    """A network, and what a reader has to know of how it was found."""
 
     source: ModelSource | None
+    """None where it is not on this machine, or nobody recorded it."""
     remark: str = ""
+    """Empty where there is nothing to say."""
 
 
 def recorded_network(record: RecordedSettings, store: Store) -> FoundNetwork:
     """Find the network that files record: where it was, or of the same name in Cellpose's folder.
 
-    Parameters
-    ----------
-    record : RecordedSettings
-        With the path of its file, and, of a script, the file's digest.
-    store : Store
-
-    Returns
-    -------
-    FoundNetwork
-        None for a file that has changed since.
-
-    Raises
-    ------
-    BadInput
-        If the file that is recorded is no whole file of weights.
+    None for a file that has changed since.
     """
     recorded = record.value(MODEL_PATH)
     if recorded == NOT_RECORDED:
@@ -93,25 +73,8 @@ def _source_of(candidate: str, store: Store) -> ModelSource | None:
 
 
 def usual_network(version: str | None, *, is_provided: bool) -> FoundNetwork:
-    """Give the network that a version of Cellpose takes by itself, for a result that records none.
-
-    Parameters
-    ----------
-    version : str or None
-        Of the Cellpose that made the result; None for the one that is installed.
-    is_provided : bool
-        Whether the result is made again with that very version.
-
-    Returns
-    -------
-    FoundNetwork
-        Its remark says which networks are at hand.
-
-    Raises
-    ------
-    BadInput
-        If the Cellpose that is installed does not load networks of that version's generation.
-    """
+    """Give the network that a version of Cellpose takes by itself, for a result that records
+    none."""
     installed = metadata.version("cellpose")
     version = version or installed
     at_hand = _networks_at_hand()

@@ -52,42 +52,28 @@ Generation = Literal["2", "3", "4"]
 
 @dataclass(frozen=True)
 class RecordedValue:
-    """A value that a file records.
-
-    Attributes
-    ----------
-    value : object
-        None is a value, too: that setting of Cellpose was none.
-    source : str
-        Name of the file, or of the run.
-    """
+    """A value that a file records."""
 
     value: object
+    """None is a value, too: that setting of Cellpose was none."""
     source: str
+    """Name of the file, or of the run."""
 
 
 @dataclass(frozen=True, repr=False)
 class RecordedSettings(Result):
-    """What files record of how one result was made.
-
-    Attributes
-    ----------
-    values : mapping of str to RecordedValue
-        By name: settings of ``eval`` under Cellpose's own names (``diameter``,
-        ``normalize.sharpen``), ``model``, ``precision``, ``cellpose`` (the version), ``device``,
-        and whatever else a file tells. What is not in it is not recorded.
-    generation : {"2", "3", "4"} or None
-        Of the Cellpose that wrote the files; None where they do not tell.
-    written_by : str
-        What wrote them, in words; empty where they do not tell.
-    remarks : tuple of str
-        What a reader has to know beyond the values, one sentence each.
-    """
+    """What files record of how one result was made."""
 
     values: Mapping[str, RecordedValue] = field(default_factory=dict)
+    """By name: settings of ``eval`` under Cellpose's own names (``diameter``,
+    ``normalize.sharpen``), ``model``, ``precision``, ``cellpose`` (the version), ``device``, and
+    whatever else a file tells. What is not in it is not recorded."""
     generation: Generation | None = None
+    """Of the Cellpose that wrote the files; None where they do not tell."""
     written_by: str = ""
+    """What wrote them, in words; empty where they do not tell."""
     remarks: tuple[str, ...] = ()
+    """What a reader has to know beyond the values, one sentence each."""
 
     @property
     def known(self) -> Condition:
@@ -130,18 +116,7 @@ class RecordedSettings(Result):
         ]
 
     def with_more_of(self, other: RecordedSettings) -> RecordedSettings:
-        """Add what another file records of the same result.
-
-        Parameters
-        ----------
-        other : RecordedSettings
-            Its values count where this record has none; where both have one and they differ, that
-            becomes a remark.
-
-        Returns
-        -------
-        RecordedSettings
-        """
+        """Add what another file records of the same result."""
         contradictions = tuple(
             f"{name} is {mine.value} in {mine.source}, and {theirs.value} in {theirs.source}: the "
             "first is taken"
@@ -164,18 +139,11 @@ class RecordedSettings(Result):
 
 
 class SettingOfBoth(NamedTuple):
-    """A setting, or something else that is recorded, as each of two results has it.
-
-    Attributes
-    ----------
-    name : str
-    a : object
-        `NOT_RECORDED` where no file says it.
-    b : object
-    """
+    """A setting, or something else that is recorded, as each of two results has it."""
 
     name: str
     a: object
+    """`NOT_RECORDED` where no file says it."""
     b: object
 
     @property
@@ -211,8 +179,6 @@ def tell_settings(names: Iterable[str]) -> bool:
 def of_file(source: str, values: Mapping[str, object]) -> dict[str, RecordedValue]:
     """Give plain values as those of one file.
 
-    Examples
-    --------
     >>> of_file("a_seg.npy", {"diameter": 30.0})
     {'diameter': RecordedValue(value=30.0, source='a_seg.npy')}
     """
@@ -222,20 +188,10 @@ def of_file(source: str, values: Mapping[str, object]) -> dict[str, RecordedValu
 def side_by_side(a: Mapping[str, object], b: Mapping[str, object]) -> tuple[SettingOfBoth, ...]:
     """Put what two results record beside each other, what differs first.
 
-    Parameters
-    ----------
-    a, b : mapping of str to object
-        Plain values by name, as `RecordedSettings.known` and `RecordedSettings.beyond` give them.
+    Every setting of Cellpose, and what else at least one of them records: first what both record
+    differently, then what one of them does not record, then what is the same, then what neither
+    records.
 
-    Returns
-    -------
-    tuple of SettingOfBoth
-        Every setting of Cellpose, and what else at least one of them records: first what both
-        record differently, then what one of them does not record, then what is the same, then what
-        neither records.
-
-    Examples
-    --------
     >>> table = side_by_side({"diameter": 42.4, "niter": None}, {"diameter": 30.0})
     >>> table[:2]  # doctest: +NORMALIZE_WHITESPACE
     (SettingOfBoth(name='diameter', a=42.4, b=30.0), SettingOfBoth(name='niter', a=None, b='?'))
@@ -252,8 +208,6 @@ def side_by_side(a: Mapping[str, object], b: Mapping[str, object]) -> tuple[Sett
 def generation_of(version: object) -> Generation | None:
     """Say of which generation a version of Cellpose is; None for text that is none.
 
-    Examples
-    --------
     >>> generation_of("3.1.1.2"), generation_of("4.0.9"), generation_of("1.0.2")
     ('3', '4', '2')
     """

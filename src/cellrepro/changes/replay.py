@@ -24,69 +24,47 @@ from cellrepro.process.interrupts import EndRequest
 
 
 class Known(NamedTuple):
-    """A result, and what is recorded of how it was made.
-
-    Attributes
-    ----------
-    condition : Condition
-    masks : numpy.ndarray
-        uint (Y, X), 0 is background.
-    is_network_certain : bool
-        Whether the network is known to be the one that made it, by its digest.
-    """
+    """A result, and what is recorded of how it was made."""
 
     condition: Condition
     masks: np.ndarray
+    """Uint (Y, X), 0 is background."""
     is_network_certain: bool = False
+    """Whether the network is known to be the one that made it, by its digest."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change from A's condition to B's, and what it does by itself.
-
-    Attributes
-    ----------
-    name : str
-        Of a condition.
-    a, b : object
-        Its values.
-    gap : Gap
-        Between A and A with this change alone.
-    n_cells : int
-        Of these two.
-    """
+    """One change from A's condition to B's, and what it does by itself."""
 
     name: str
+    """Of a condition."""
     a: Any
+    """Its values."""
     b: Any
+    """Its values."""
     gap: Gap
+    """Between A and A with this change alone."""
     n_cells: int
+    """Of these two."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What replaying two results from one condition to the other has shown.
-
-    Attributes
-    ----------
-    a, b : Fit
-        How each result was made.
-    causes : tuple of Change
-        The fewest changes that leave no more than all together, those of most cells first.
-    left : Gap
-        Between B and A with these.
-    n_cells : int
-        Of these two.
-    cut_short : bool
-        Whether the user ended the searches, each with the best that it had.
-    """
+    """What replaying two results from one condition to the other has shown."""
 
     a: Fit
+    """How each result was made."""
     b: Fit
+    """How each result was made."""
     causes: tuple[Change, ...]
+    """The fewest changes that leave no more than all together, those of most cells first."""
     left: Gap
+    """Between B and A with these."""
     n_cells: int
+    """Of these two."""
     cut_short: bool = False
+    """Whether the user ended the searches, each with the best that it had."""
 
 
 def replay(
@@ -100,34 +78,7 @@ def replay(
     shorter: str = "",
     window: Window | None = None,
 ) -> Replayed:
-    """Inside the child: find the conditions of both results, and the changes between them.
-
-    Parameters
-    ----------
-    child : Child
-    sources : mapping of str to ModelSource
-        Networks by the names that conditions have for them; the first is the usual one.
-    image : ndarray, shape (Y, X) or (Y, X, C)
-    sides : sequence of Known
-        A and B.
-    search_minutes : float
-        For both searches together.
-    end_request : EndRequest
-        Ends both, each with the best that it has.
-    shorter : str
-        What makes the searches shorter here, for the user.
-    window : Window, optional
-        The part of the image of which the masks of A and B are; without it they are whole.
-
-    Returns
-    -------
-    Replayed
-
-    Raises
-    ------
-    CellreproError
-        If what is recorded of a result cannot be carried out at all.
-    """
+    """Inside the child: find the conditions of both results, and the changes between them."""
     known_a, known_b = sides
     duration = SearchDuration(
         most_minutes=search_minutes, shorter=shorter, say=partial(child.tell, "note")

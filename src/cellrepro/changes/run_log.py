@@ -84,23 +84,7 @@ def is_run_log(path: Path) -> bool:
 
 
 def log_record(path: Path) -> RecordedSettings:
-    """Give what a ``run.log`` records: versions, device, network, channels, diameter.
-
-    Parameters
-    ----------
-    path : Path
-        The file, or a copy of it.
-
-    Returns
-    -------
-    RecordedSettings
-        A value that the log gives more than once, and not alike, is left out and said.
-
-    Raises
-    ------
-    BadInput
-        If there is no such file, or Cellpose did not begin it.
-    """
+    """Give what a ``run.log`` records: versions, device, network, channels, diameter."""
     if not path.is_file():
         raise no_such_file(path, expected="a run.log of Cellpose")
     if not is_run_log(path):

@@ -20,16 +20,7 @@ from cellrepro.store.stored_run import WEIGHTS
 
 
 def run_record(repeat: Repeat) -> RecordedSettings:
-    """Give what a stored repeat records: every setting, its network, precision and versions.
-
-    Parameters
-    ----------
-    repeat : Repeat
-
-    Returns
-    -------
-    RecordedSettings
-    """
+    """Give what a stored repeat records: every setting, its network, precision and versions."""
     manifest = repeat.manifest
     spec = repeat.spec
     version = manifest.versions.get("cellpose")
@@ -54,17 +45,8 @@ def run_record(repeat: Repeat) -> RecordedSettings:
 def run_commands(repeat: Repeat, *, image: str | None = None) -> Commands:
     """Write the commands that make the masks of a stored repeat again.
 
-    Parameters
-    ----------
-    repeat : Repeat
-    image : str, optional
-        Path of the image.
-
-    Returns
-    -------
-    Commands
-        Those of Cellpose are empty for a network that it does not load, and for a program of the
-        user's own. This lab's computes the repeat again.
+    Those of Cellpose are empty for a network that it does not load, and for a program of the user's
+    own. This lab's computes the repeat again.
     """
     folder = repeat.folder.resolve()
     lab = shell_line(["cellrepro", "verify", *words_for_repeat(folder), "--replay"])

@@ -40,23 +40,8 @@ _ANOTHER_FORMAT = FORMAT.rpartition(" ")[0]
 def script_record(path: Path, masks: Integers) -> RecordedSettings | None:
     """Give what a script recorded of the call that made some masks.
 
-    Parameters
-    ----------
-    path : Path
-        The file of the masks.
-    masks : ndarray of int, shape (Y, X) or (Z, Y, X)
-        What it holds.
-
-    Returns
-    -------
-    RecordedSettings or None
-        Of the file of the same name with the ending ``.json``; else of any ``*_masks.json`` in
-        the folder that tells of exactly these labels; None where there is none.
-
-    Raises
-    ------
-    BadInput
-        If the file of that name is a record of a later cellrepro, or is damaged.
+    Of the file of the same name with the ending ``.json``; else of any ``*_masks.json`` in the
+    folder that tells of exactly these labels; None where there is none.
     """
     digest = masks_digest(masks)
     beside = path.with_suffix(".json")

@@ -70,45 +70,30 @@ class ValueTried(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """The condition that comes closest to a result, and what it leaves.
-
-    Attributes
-    ----------
-    condition : Condition
-    start : Condition
-        What is recorded; the rest was searched.
-    gap : Gap
-        Between the result and what the condition makes.
-    n_cells : int
-        Of the result and of what the condition makes, together.
-    n_target : int
-        Cells of the result.
-    n_exact : int
-        Of these the ones that were made again pixel for pixel.
-    n_pixels : int
-        Of the result's cells.
-    n_tried : int
-        Conditions.
-    stopped : bool
-        Whether time was up, or the user ended the search, before everything was tried.
-    empty_with : tuple of ValueTried
-        Changes with which no cell is found.
-    network_doubt : {"", "probably another", "not searched"}
-        Whether all that decides is recorded, so that a different network probably made it; or
-        whether that was so of the other result, and this one was not searched.
-    """
+    """The condition that comes closest to a result, and what it leaves."""
 
     condition: Condition
     start: Condition
+    """What is recorded; the rest was searched."""
     gap: Gap
+    """Between the result and what the condition makes."""
     n_cells: int
+    """Of the result and of what the condition makes, together."""
     n_target: int
+    """Cells of the result."""
     n_exact: int
+    """Of these the ones that were made again pixel for pixel."""
     n_pixels: int
+    """Of the result's cells."""
     n_tried: int
+    """Conditions."""
     stopped: bool = False
+    """Whether time was up, or the user ended the search, before everything was tried."""
     empty_with: tuple[ValueTried, ...] = ()
+    """Changes with which no cell is found."""
     network_doubt: NetworkDoubt = ""
+    """Whether all that decides is recorded, so that a different network probably made it; or
+    whether that was so of the other result, and this one was not searched."""
 
     @property
     def reproduced(self) -> Reproduced:
@@ -140,21 +125,6 @@ class Search:
     of all that are tried, as long as it explains a good part of what is left. Where one change does
     not make the result, some are searched together, too: the best diameter beside the usual
     threshold may be far from the one beside the right threshold.
-
-    Parameters
-    ----------
-    trials : Trials
-        Of the image.
-    target : ndarray of int, shape (Y, X)
-        The result; 0 is background.
-    known : Condition
-        What is recorded of it, and not searched.
-    minutes : float
-        After which the search ends with the best that it has.
-    is_ended : callable, optional
-        Says whether the user has ended the search, which then does so with the best that it has.
-    is_network_certain : bool
-        Whether the network is known to be the one that made the result, by its digest.
     """
 
     def __init__(
@@ -191,22 +161,7 @@ class Search:
         return not self._as_fit(start, start).came_to_something
 
     def fit(self, *, near: Condition) -> Fit:
-        """Search, and give what comes closest.
-
-        Parameters
-        ----------
-        near : Condition
-            What the rest is first, beside what is known.
-
-        Returns
-        -------
-        Fit
-
-        Raises
-        ------
-        CellreproError
-            If what is known cannot be carried out at all.
-        """
+        """Search, and give what comes closest."""
         self._near = near
         self._n_tried_before = self._trials.n_tried
         self._stop_at = time.monotonic() + 60 * self._minutes
@@ -370,13 +325,7 @@ class Search:
     # -- what it is made of
 
     def _best(self, conditions: Iterable[Condition]) -> Trial:
-        """The nearest of some conditions, as far as time allows; at least one is tried.
-
-        Raises
-        ------
-        CellreproError
-            If every one of them is refused.
-        """
+        """The nearest of some conditions, as far as time allows; at least one is tried."""
         trials: list[Trial] = []
         refusal: CellreproError = BadInput("no condition was given")
         for condition in conditions:

@@ -20,17 +20,7 @@ _NOTE_SECONDS = 5.0  # between two notes of how far a search is
 
 
 class SearchDuration:
-    """Counts the settings that two searches have tried, and says how long they still take.
-
-    Parameters
-    ----------
-    most_minutes : float
-        After which both have ended.
-    shorter : str
-        What makes it shorter here; said after the duration.
-    say : callable
-        Takes each note.
-    """
+    """Counts the settings that two searches have tried, and says how long they still take."""
 
     def __init__(
         self,
@@ -73,13 +63,7 @@ class SearchDuration:
             self._say(self._how_far())
 
     def sentence(self, seconds: float) -> str:
-        """Say how long both searches may take.
-
-        Parameters
-        ----------
-        seconds : float
-            What one segmentation takes.
-        """
+        """Say how long both searches may take."""
         one = f"{DURATION_NOTE}: one segmentation takes {seconds:.1f} s here"
         changes = [change for round_ in self._first_rounds.values() for change in round_]
         if not changes:

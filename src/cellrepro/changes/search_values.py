@@ -90,16 +90,7 @@ FEW: Mapping[str, tuple[float, ...]] = {
 def neighbours(name: str, value: float) -> tuple[float, float]:
     """Give the nearest values that are tried of a setting, below and above one.
 
-    Parameters
-    ----------
-    name : str
-        One of `NUMBERS`.
-    value : float
-
-    Returns
-    -------
-    tuple of float
-        The value itself on a side where none is tried.
+    The value itself on a side where none is tried.
     """
     below = [number for number in NUMBERS[name] if number < value]
     above = [number for number in NUMBERS[name] if number > value]

@@ -52,21 +52,7 @@ _NO_DIAMETER = {
 
 
 def seg_record(name: str, seg: SegFile) -> RecordedSettings:
-    """Give what a ``_seg.npy`` records, under the names that settings of ``eval`` have.
-
-    Parameters
-    ----------
-    name : str
-        Of the file.
-    seg : SegFile
-        What it holds.
-
-    Returns
-    -------
-    RecordedSettings
-        ``est_diam`` counts as ``diameter`` and ``chan_choose`` as ``channels``. What Cellpose
-        writes whatever was used is left out.
-    """
+    """Give what a ``_seg.npy`` records, under the names that settings of ``eval`` have."""
     fields = seg.settings
     by_gui = "model_path" in fields
     is_of_omnipose = _is_of_omnipose(fields)

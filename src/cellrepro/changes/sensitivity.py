@@ -152,19 +152,7 @@ def _variations(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> lis
 
 
 def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -> Sensitivity:
-    """Inside the child: segment every image with every variation, and compare.
-
-    Parameters
-    ----------
-    child : Child
-    request : Request
-        Of the segmentation with the usual settings.
-    variations : sequence of Variation
-
-    Returns
-    -------
-    Sensitivity
-    """
+    """Inside the child: segment every image with every variation, and compare."""
     with child.opened(request.model) as (network, _):
         from cellrepro.determinism.generator_states import generators_kept
         from cellrepro.model.inference import evaluator
@@ -182,15 +170,7 @@ def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -
 
 
 class _VariedImages:
-    """Compares each image with the usual settings and with every variation of them.
-
-    Parameters
-    ----------
-    evaluate : Evaluator
-    base : Settings
-        The usual ones.
-    variations : sequence of Variation
-    """
+    """Compares each image with the usual settings and with every variation of them."""
 
     def __init__(
         self, evaluate: Evaluator, base: Settings, variations: Sequence[Variation]

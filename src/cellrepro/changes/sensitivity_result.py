@@ -31,119 +31,74 @@ class Variation:
     value: Any
 
     def of(self, base: Settings) -> Settings:
-        """Vary the usual settings.
-
-        Raises
-        ------
-        BadInput
-            If Cellpose would ignore the value beside these settings.
-        """
+        """Vary the usual settings."""
         return base.replaced(**{self.name: self.value})
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What a variation does to the cells over all images.
-
-    Attributes
-    ----------
-    name : str
-        The setting.
-    value : object
-        That it was given.
-    changed : float
-        Share of both sides' cells without a counterpart at IoU 0.5.
-    n_changed : int
-        These cells.
-    n_cells : int
-        Of both sides.
-    interval : tuple of 2 float or None
-        95 % of the share; None where there is no cell.
-    interval_over : IntervalOver
-        ``images`` (bootstrap), or ``cells`` (binomial) where there are fewer than three images.
-    kinds : mapping of str to int
-        What became of the cells: kept, moved, lost, gained, split, merged.
-    n_objects : int
-        With this value.
-    ppm : float
-        Differing pixels per million.
-    ap50 : float or None
-        Mean over images with a truth.
-    image : str
-        That changes most.
-    """
+    """What a variation does to the cells over all images."""
 
     name: str
+    """The setting."""
     value: Any
+    """That it was given."""
     changed: float
+    """Share of both sides' cells without a counterpart at IoU 0.5."""
     n_changed: int
+    """These cells."""
     n_cells: int
+    """Of both sides."""
     interval: tuple[float, float] | None
+    """95 % of the share; None where there is no cell."""
     interval_over: IntervalOver
+    """``images`` (bootstrap), or ``cells`` (binomial) where there are fewer than three images."""
     kinds: Mapping[str, int]
+    """What became of the cells: kept, moved, lost, gained, split, merged."""
     n_objects: int
+    """With this value."""
     ppm: float
+    """Differing pixels per million."""
     ap50: float | None
+    """Mean over images with a truth."""
     image: str
+    """That changes most."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """The image that a setting changes most.
-
-    Attributes
-    ----------
-    name : str
-    value : object
-    image : str
-    pixels : numpy.ndarray
-        (Y, X) or (Y, X, C).
-    usual : numpy.ndarray
-        Masks, uint32 (Y, X), 0 is background.
-    masks : numpy.ndarray
-        The same with the setting varied.
-    share : float
-        Of its cells that changed.
-    """
+    """The image that a setting changes most."""
 
     name: str
     value: Any
     image: str
     pixels: np.ndarray = field(repr=False)
+    """(Y, X) or (Y, X, C)."""
     usual: np.ndarray = field(repr=False)
+    """Masks, uint32 (Y, X), 0 is background."""
     masks: np.ndarray = field(repr=False)
+    """The same with the setting varied."""
     share: float = 0.0
+    """Of its cells that changed."""
 
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(Result):
-    """What every setting does to the cells of some images, what changes most first.
-
-    Attributes
-    ----------
-    model : str
-    base : Settings
-        Beside which each is varied.
-    variants : tuple of Variant
-    examples : mapping of str to Example
-        By setting; of those that change cells.
-    n_images : int
-    n_objects : int
-        With the usual settings.
-    ap50 : float or None
-        With the usual settings, mean over images with a truth.
-    n_passes : int
-        Of the network, over all images.
-    """
+    """What every setting does to the cells of some images, what changes most first."""
 
     model: str
     base: Settings
+    """Beside which each is varied."""
     variants: tuple[Variant, ...]
     examples: Mapping[str, Example]
+    """By setting; of those that change cells."""
     n_images: int
     n_objects: int
+    """With the usual settings."""
     ap50: float | None
+    """With the usual settings, mean over images with a truth."""
     n_passes: int
+    """Of the network, over all images."""
 
     def sentence(self) -> str:
         """Say which setting changes most cells, and how many values change none."""
@@ -244,29 +199,16 @@ def share_changed(differences: Iterable[ImageDifference]) -> float:
 
 
 class Interval(NamedTuple):
-    """A 95 % interval of a share.
-
-    Attributes
-    ----------
-    limits : tuple of 2 float or None
-        None where there is no cell.
-    over : IntervalOver
-    """
+    """A 95 % interval of a share."""
 
     limits: tuple[float, float] | None
+    """None where there is no cell."""
     over: IntervalOver
 
 
 def share_interval(n_changed: ArrayLike, n_cells: ArrayLike) -> Interval:
     """Give the 95 % interval of the share of cells that changed.
 
-    Parameters
-    ----------
-    n_changed, n_cells : array_like of int, shape (images,)
-        Cells that changed, and all of both sides, by image.
-
-    Notes
-    -----
     From three images on a percentile bootstrap over images, as in `cellrepro.same.seed_spread`;
     from fewer Wilson's for a binomial share (1927), as if each cell was drawn by itself. It counts
     half of both sides' cells, since a counterpart is two cells and one chance.

@@ -30,27 +30,12 @@ def sidecar_of(masks: Path) -> Path:
 
 
 def write_sidecar(masks: Path, record: Mapping[str, Any]) -> None:
-    """Write how a label image was made beside it.
-
-    Parameters
-    ----------
-    masks : Path
-        The label image.
-    record : mapping
-        ``settings``, ``model``, ``model_digest``, ``precision``, ``run`` and ``versions``, as far
-        as they are known; only ``settings`` must be there.
-    """
+    """Write how a label image was made beside it."""
     write_whole(sidecar_of(masks), json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_sidecar(masks: Path) -> dict[str, Any] | None:
-    """Read what stands beside a label image; None where nothing does, or JSON of others.
-
-    Raises
-    ------
-    BadInput
-        If it is a record, and damaged.
-    """
+    """Read what stands beside a label image; None where nothing does, or JSON of others."""
     path = sidecar_of(masks)
     if not path.is_file():
         return None
@@ -85,20 +70,7 @@ def _is_ours(content: object) -> bool:
 def sidecar_record(masks: Path) -> RecordedSettings:
     """Give what stands beside a label image, as every reader of records does.
 
-    Parameters
-    ----------
-    masks : Path
-        The label image.
-
-    Returns
-    -------
-    RecordedSettings
-        Empty where nothing stands beside it, or JSON of a different program.
-
-    Raises
-    ------
-    BadInput
-        If it is a damaged record, or has settings that Cellpose would not take.
+    Empty where nothing stands beside it, or JSON of a different program.
     """
     record = read_sidecar(masks)
     if record is None:
@@ -119,20 +91,7 @@ def sidecar_record(masks: Path) -> RecordedSettings:
 
 
 def refuse_masks(folder: Path, data: Path) -> None:
-    """Refuse a folder for masks, before anything is segmented for it.
-
-    Parameters
-    ----------
-    folder : Path
-        It need not exist.
-    data : Path
-        The images. ``NAME_masks.tif`` in their folder is what somebody has drawn.
-
-    Raises
-    ------
-    BadInput
-        If it is the folder of the images or lies in it, or holds masks.
-    """
+    """Refuse a folder for masks, before anything is segmented for it."""
     if folder.resolve().is_relative_to(data.resolve()):
         raise BadInput(
             f"masks are to be written into {folder}, which lies in the folder of the images, "
@@ -146,20 +105,7 @@ def refuse_masks(folder: Path, data: Path) -> None:
 
 
 def write_masks(repeat: Repeat, folder: Path) -> None:
-    """Write the masks of a stored run for people, each with its record beside it.
-
-    Parameters
-    ----------
-    repeat : Repeat
-    folder : Path
-        Is made if it is not there; an image ``NAME`` becomes ``NAME_masks.tif``. See
-        `refuse_masks`.
-
-    Raises
-    ------
-    BadInput
-        If one of the files is there.
-    """
+    """Write the masks of a stored run for people, each with its record beside it."""
     import tifffile
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -39,43 +39,29 @@ SideKind = Literal["stored run", "_seg.npy", "label image", "label image with it
 
 @dataclass(frozen=True)
 class Side:
-    """One of two results of an image.
-
-    Attributes
-    ----------
-    name : str
-        Its path, or ``KEY/MACHINE/REPEAT``.
-    kind : str
-        What it was read from.
-    masks : ndarray of uint, shape (Y, X) or (Z, Y, X)
-        0 is background.
-    known : Condition
-        By name; what is not in it nobody recorded.
-    recorded : mapping of str to object
-        What is recorded and cannot be varied: restoration, changes by hand, the machine, and the
-        version of Cellpose as long as that is not provided.
-    model : ModelSource or None
-        The network that made it, where that is recorded.
-    pixels_read : ndarray or None
-        The image as a stored run read it.
-    record : RecordedSettings
-        Both of these, each value with the file that records it.
-    edits : tuple of HandEdit
-        Cells that were drawn or removed by hand.
-    run : Repeat or None
-        The stored run that it is of.
-    """
+    """One of two results of an image."""
 
     name: str
+    """Its path, or ``KEY/MACHINE/REPEAT``."""
     kind: SideKind
+    """What it was read from."""
     masks: np.ndarray = field(repr=False)
+    """0 is background."""
     known: Condition
+    """By name; what is not in it nobody recorded."""
     recorded: Mapping[str, Any]
+    """What is recorded and cannot be varied: restoration, changes by hand, the machine, and the
+    version of Cellpose as long as that is not provided."""
     model: ModelSource | None = None
+    """The network that made it, where that is recorded."""
     pixels_read: np.ndarray | None = field(default=None, repr=False)
+    """The image as a stored run read it."""
     record: RecordedSettings = field(default_factory=RecordedSettings, repr=False)
+    """Both of these, each value with the file that records it."""
     edits: tuple[HandEdit, ...] = field(default=(), repr=False)
+    """Cells that were drawn or removed by hand."""
     run: Repeat | None = field(default=None, repr=False)
+    """The stored run that it is of."""
 
     @property
     def n_cells(self) -> int:
@@ -159,27 +145,7 @@ class Side:
 def read_side(
     reference: str, *, image: str | None, store: Store, with_network: bool = True
 ) -> Side:
-    """Read one of two results of an image, as far as it says how it was made.
-
-    Parameters
-    ----------
-    reference : str
-        A ``_seg.npy``, a label image, or ``KEY/REPEAT`` of the store.
-    image : str or None
-        Its name in a stored run; None for the only one that a run has.
-    store : Store
-    with_network : bool
-        Look for the network that made a run, and for the image as the run read it.
-
-    Returns
-    -------
-    Side
-
-    Raises
-    ------
-    BadInput
-        If a run has no such image, or a file cannot be read.
-    """
+    """Read one of two results of an image, as far as it says how it was made."""
     path = Path(reference)
     if path.is_dir():
         raise BadInput(
@@ -196,22 +162,7 @@ def read_side(
 def networks(sides: Sequence[Side], model: str | None, store: Store) -> dict[str, ModelSource]:
     """Find the networks with which two sides are made again.
 
-    Parameters
-    ----------
-    sides : sequence of Side
-    model : str or None
-        As for `cellrepro.segment`; None for the network that each side records.
-    store : Store
-
-    Returns
-    -------
-    dict of str to ModelSource
-        By label; the first is the usual one.
-
-    Raises
-    ------
-    BadInput
-        If none is given, and that of no side is found.
+    By label; the first is the usual one.
     """
     if model is not None:
         source = find_model(model, store)
@@ -226,23 +177,7 @@ def networks(sides: Sequence[Side], model: str | None, store: Store) -> dict[str
 
 
 def with_usual_networks(a: Side, b: Side) -> tuple[Side, Side, str]:
-    """Give two sides the network of Cellpose itself, where neither records one.
-
-    Parameters
-    ----------
-    a, b : Side
-
-    Returns
-    -------
-    a, b : Side
-    remark : str
-        Says which network was taken, and why; empty where one of them records its own.
-
-    Raises
-    ------
-    BadInput
-        If the Cellpose that is here loads no such network.
-    """
+    """Give two sides the network of Cellpose itself, where neither records one."""
     if any(MODEL in side.recorded or side.model is not None for side in (a, b)):
         return a, b, ""
     both_recorded = a.version is not None and b.version is not None

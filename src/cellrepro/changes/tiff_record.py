@@ -14,16 +14,8 @@ _MOST_CHARACTERS = 120
 def tiff_record(path: Path) -> RecordedSettings:
     """Give what the tags of a label image record.
 
-    Parameters
-    ----------
-    path : Path
-        The label image; a file that is no TIFF records nothing.
-
-    Returns
-    -------
-    RecordedSettings
-        ``software``, ``written`` (when) and ``description``, as far as the tags have them. A
-        description that only repeats the shape of the array is left out.
+    ``software``, ``written`` (when) and ``description``, as far as the tags have them. A
+    description that only repeats the shape of the array is left out.
     """
     if path.suffix.lower() not in _TIFF:
         return RecordedSettings()

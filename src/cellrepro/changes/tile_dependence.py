@@ -17,57 +17,38 @@ TileCause = Literal["tiling", "normalisation", "none"]
 
 @dataclass(frozen=True)
 class Tiled:
-    """One image, and what became of its cells when tiles lay elsewhere.
-
-    Attributes
-    ----------
-    name : str
-        Of the image.
-    n_cells : int
-        In the usual result.
-    n_dependent : int
-        Cells of the usual result without a counterpart at IoU 0.5 in a variant that has other
-        tiles and the same normalisation.
-    n_gained : int
-        Cells of such variants without a counterpart in the usual result. A cell that several
-        variants have counts once.
-    n_by_normalisation : int
-        Cells of a crop without a counterpart where the crop is normalised by itself, and cells
-        that appear there. A cell that several crops show counts once.
-    seam : Seam
-        Straight ends at tile borders, and at all other lines.
-    cuts : tuple of StraightBorder
-        Straight borders in the usual result.
-    masks : ndarray of uint32, shape (Y, X)
-        The usual result; 0 is background.
-    dependent : tuple of int
-        Labels of the dependent cells in ``masks``.
-    """
+    """One image, and what became of its cells when tiles lay elsewhere."""
 
     name: str
+    """Of the image."""
     n_cells: int
+    """In the usual result."""
     n_dependent: int
+    """Cells of the usual result without a counterpart at IoU 0.5 in a variant that has other tiles
+    and the same normalisation."""
     n_gained: int
+    """Cells of such variants without a counterpart in the usual result. A cell that several
+    variants have counts once."""
     n_by_normalisation: int
+    """Cells of a crop without a counterpart where the crop is normalised by itself, and cells that
+    appear there. A cell that several crops show counts once."""
     seam: Seam
+    """Straight ends at tile borders, and at all other lines."""
     cuts: tuple[StraightBorder, ...]
+    """Straight borders in the usual result."""
     masks: NDArray[np.uint32] = field(repr=False)
+    """The usual result; 0 is background."""
     dependent: tuple[int, ...]
+    """Labels of the dependent cells in ``masks``."""
 
 
 @dataclass(frozen=True, repr=False)
 class TileDependence(Result):
-    """What becomes of the cells of some images when tiles lie elsewhere.
-
-    Attributes
-    ----------
-    images : tuple of Tiled
-    variants : tuple of str
-        How tiles were laid elsewhere, in words.
-    """
+    """What becomes of the cells of some images when tiles lie elsewhere."""
 
     images: tuple[Tiled, ...]
     variants: tuple[str, ...]
+    """How tiles were laid elsewhere, in words."""
 
     @property
     def vacuous(self) -> bool:

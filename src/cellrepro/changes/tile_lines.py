@@ -16,18 +16,12 @@ _USUAL = TileLayout()
 
 
 class TileLine(NamedTuple):
-    """A row or a column at which a tile begins or ends.
-
-    Attributes
-    ----------
-    axis : {"y", "x"}
-        ``y`` for a row, ``x`` for a column.
-    at : int
-        Pixels from the beginning of the image.
-    """
+    """A row or a column at which a tile begins or ends."""
 
     axis: Literal["y", "x"]
+    """``y`` for a row, ``x`` for a column."""
     at: int
+    """Pixels from the beginning of the image."""
 
 
 def tile_lines(
@@ -35,22 +29,8 @@ def tile_lines(
 ) -> Iterator[TileLine]:
     """Find where tiles begin and end inside an image, as Cellpose lays them out.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        (Y, X) or (Y, X, C) of the image.
-    settings : Settings
-        Of which ``diameter``, ``bsize``, ``augment`` and ``tile_overlap`` count.
-    layout : TileLayout
-        Of the network; by default that of Cellpose 4.
+    The rows in order, then the columns.
 
-    Yields
-    ------
-    TileLine
-        The rows in order, then the columns.
-
-    Notes
-    -----
     After ``cellpose.transforms.get_pad_yx`` and ``make_tiles`` (4.2.1.1, 3.1.1.2).
     """
     axes: tuple[Literal["y", "x"], ...] = ("y", "x")
@@ -66,21 +46,8 @@ def tiles_along(
 ) -> list[tuple[int, int]]:
     """Give where the tiles along one axis of an image begin and end, as Cellpose has them.
 
-    Parameters
-    ----------
-    n_pixels : int
-        Of the axis.
-    settings : Settings
-    layout : TileLayout
-        Of the network; by default that of Cellpose 4.
+    Pixels of the image; the first and the last tile reach beyond it.
 
-    Returns
-    -------
-    list of tuple of int
-        Pixels of the image; the first and the last tile reach beyond it.
-
-    Examples
-    --------
     >>> tiles_along(512, Settings())
     [(-8, 248), (128, 384), (264, 520)]
     """

@@ -160,25 +160,7 @@ def follow(
     layout: TileLayout = _USUAL_LAYOUT,
     scaled_channels: np.ndarray | None = None,
 ) -> Tiled:
-    """Segment one image in all variants, and follow its cells.
-
-    Parameters
-    ----------
-    segment : Segmenter
-    name : str
-        Of the image.
-    image : ndarray, shape (Y, X) or (Y, X, C)
-    settings : Settings
-        Of all variants.
-    layout : TileLayout
-        Of the network; by default that of Cellpose 4.
-    scaled_channels : ndarray, shape (Y, X) or (Y, X, C), optional
-        The channels whose intensities Cellpose scales; by default those of the image.
-
-    Returns
-    -------
-    Tiled
-    """
+    """Segment one image in all variants, and follow its cells."""
     own_scale = settings.arguments()
     channels = image if scaled_channels is None else scaled_channels
     scale_of_whole = {**own_scale, "normalize": {"lowhigh": _low_and_high(channels)}}
@@ -249,30 +231,16 @@ def _low_and_high(image: np.ndarray) -> list[list[float]]:
 
 
 class _Unmatched(NamedTuple):
-    """Labels without a counterpart at IoU 0.5, of two results.
-
-    Attributes
-    ----------
-    lost : set of int
-        Of the first.
-    gained : set of int
-        Of the second.
-    """
+    """Labels without a counterpart at IoU 0.5, of two results."""
 
     lost: set[int]
+    """Of the first."""
     gained: set[int]
+    """Of the second."""
 
 
 def _unmatched(before: np.ndarray, after: np.ndarray, *, near_cut: int = 0) -> _Unmatched:
-    """The cells that only one of two results has.
-
-    Parameters
-    ----------
-    before, after : ndarray of int, shape (Y, X)
-    near_cut : int
-        Cells within so many pixels of the first row or column are left out, since the crop cuts
-        them off; 0 where nothing is cut off.
-    """
+    """The cells that only one of two results has."""
     table = overlap(before, after)
     pairs = matches(table, 0.5)
     matched_before = {int(table.labels_a[table.rows[pair]]) for pair in pairs}
@@ -292,18 +260,8 @@ def _labels_near_cut(masks: np.ndarray, n_pixels: int) -> set[int]:
 
 
 class _DistinctCells:
-    """Counts cells of several results of one image; a cell that several of them have counts once.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        (Y, X) of the whole image.
-
-    Attributes
-    ----------
-    n : int
-        How many distinct cells were added.
-    """
+    """Counts cells of several results of one image; a cell that several of them have counts
+    once."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.n = 0

@@ -23,18 +23,12 @@ from cellrepro.same.matching import matches, overlap, partners
 
 
 class Gap(NamedTuple):
-    """How far two results of one image are apart.
-
-    Attributes
-    ----------
-    n_unmatched : int
-        Cells of both sides without a counterpart at IoU 0.5.
-    n_differing : int
-        Pixels.
-    """
+    """How far two results of one image are apart."""
 
     n_unmatched: int
+    """Cells of both sides without a counterpart at IoU 0.5."""
     n_differing: int
+    """Pixels."""
 
 
 class Trial(NamedTuple):
@@ -50,13 +44,8 @@ class Trial(NamedTuple):
 
 
 def nearest(trials: list[Trial]) -> Trial:
-    """Give the first of those with fewest differing pixels: they say more than cells, and sooner.
-
-    Parameters
-    ----------
-    trials : list of Trial
-        At least one.
-    """
+    """Give the first of those with fewest differing pixels: they say more than cells, and
+    sooner."""
     return min(trials, key=n_differing)
 
 
@@ -66,13 +55,7 @@ def n_differing(trial: Trial) -> int:
 
 
 def gap_between(a: np.ndarray, b: np.ndarray) -> Gap:
-    """Measure how far two results are apart, counted as `cellrepro.compare_masks` does.
-
-    Parameters
-    ----------
-    a, b : ndarray of int, shape (Y, X)
-        0 is background.
-    """
+    """Measure how far two results are apart, counted as `cellrepro.compare_masks` does."""
     if np.array_equal(a, b):
         return Gap(0, 0)
     table = overlap(a, b)
@@ -92,19 +75,12 @@ def n_cells_in(masks: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Usual:
-    """What a condition that does not name these has.
-
-    Attributes
-    ----------
-    model : str
-    precision : str
-    version : str, optional
-        Of Cellpose; None in a process that has a different version.
-    """
+    """What a condition that does not name these has."""
 
     model: str
     precision: str
     version: str | None = None
+    """Of Cellpose; None in a process that has a different version."""
 
     def by_name(self) -> Condition:
         """As a condition."""
@@ -117,23 +93,7 @@ Builder = Callable[[str, str], Any]
 
 
 class Trials:
-    """Segments one image under any condition, each once.
-
-    Parameters
-    ----------
-    image : ndarray, shape (Y, X) or (Y, X, C)
-    build : callable
-        Builds a network, by model and precision.
-    usual : Usual
-        Of conditions that name no model, precision or version.
-    window : Window, optional
-        The part of the image in which masks are compared; without it they are whole.
-    elsewhere : callable, optional
-        Gives the labels under a condition with a different version of Cellpose.
-    tell : callable, optional
-        Is called after each condition that was not tried before, with the seconds that it took;
-        what building its network took is left out.
-    """
+    """Segments one image under any condition, each once."""
 
     def __init__(
         self,
@@ -158,11 +118,6 @@ class Trials:
     def masks(self, condition: Mapping[str, Any]) -> np.ndarray:
         """The labels (Y, X) under a condition; of a crop, the whole of the crop; of a window, the
         cells wholly in it.
-
-        Raises
-        ------
-        CellreproError
-            If the condition is refused: Cellpose would ignore a part of it beside the others.
         """
         key = value_digest(sorted((name, str(value)) for name, value in condition.items()))
         labels: np.ndarray = self._results.get(key, lambda: self._segmented(condition))

@@ -34,25 +34,7 @@ class TilesNeeded(NamedTuple):
 
 
 def chosen_window(crop: str | Sequence[int], a: Integers, b: Integers) -> Window:
-    """Find the window that was asked for.
-
-    Parameters
-    ----------
-    crop : str or sequence of int
-        `AUTO`; or the centre, ``Y,X``, and the pixels along each edge, ``Y,X,SIZE``.
-    a, b : ndarray of int, shape (Y, X)
-        Two results of the whole image; 0 is background.
-
-    Returns
-    -------
-    Window
-        Inside of the image.
-
-    Raises
-    ------
-    BadInput
-        If it is none of these, lies elsewhere, or holds no cell of a side, or none that differs.
-    """
+    """Find the window that was asked for."""
     shape = (a.shape[0], a.shape[1])
     if crop == AUTO:
         return _window_of_most(a, b)

@@ -231,17 +231,7 @@ def _reply_with_effects(
     code: int,
     measure: Callable[[Callable[[TrainingAudit], None]], None],
 ) -> Reply:
-    """Reply with the audit of a training and the effects of its operations, as far as measured.
-
-    Parameters
-    ----------
-    audit : TrainingAudit
-        Without effects.
-    code : int
-        The exit code, unless the user interrupts the measuring.
-    measure : callable
-        Measures the effects, and calls its argument with the audit after each.
-    """
+    """Reply with the audit of a training and the effects of its operations, as far as measured."""
     sys.stderr.write(f"{audit.sentence()}\n")
     audits = [audit]  # each with one effect more than the one before
     try:

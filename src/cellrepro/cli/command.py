@@ -30,17 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a verb says, and the exit code that it ends with.
-
-    Attributes
-    ----------
-    answer : Answer
-    exit_code : int
-        0, `DIFFERS`, or another one of the contract; see `code_for`.
-    """
+    """What a verb says, and the exit code that it ends with."""
 
     answer: Answer[Any]
     exit_code: int = 0
+    """0, `DIFFERS`, or another one of the contract; see `code_for`."""
 
 
 DIFFERS = 1
@@ -152,20 +146,7 @@ app.add_typer(baseline, help="Check later results against a small file.")
 def verb(
     name: str | None = None, *, group: typer.Typer = app
 ) -> Callable[[Callable[..., Reply]], Callable[..., None]]:
-    """Make a command with ``--json`` of a function that replies, or refuses.
-
-    Parameters
-    ----------
-    name : str, optional
-        Of the command; by default that of the function.
-    group : typer.Typer
-        To which the command is added.
-
-    Returns
-    -------
-    callable
-        The decorator.
-    """
+    """Make a command with ``--json`` of a function that replies, or refuses."""
 
     def decorate(function: Callable[..., Reply]) -> Callable[..., None]:
         own_name = name or function.__name__
@@ -250,23 +231,7 @@ def given_options(context: typer.Context) -> frozenset[str]:
 def refuse_idle(
     context: typer.Context, names: Sequence[str], why: str, *, instead: str = "leave it out"
 ) -> None:
-    """Refuse those of some options that are given, as they would do nothing.
-
-    Parameters
-    ----------
-    context : typer.Context
-    names : sequence of str
-        Of the function's parameters.
-    why : str
-        The end of the sentence "--OPTION would do nothing".
-    instead : str
-        What to do.
-
-    Raises
-    ------
-    BadInput
-        If one of them is given.
-    """
+    """Refuse those of some options that are given, as they would do nothing."""
     idle = [name for name in names if is_given(context, name)]
     if idle:
         options = ["--set" if name == "settings" else f"--{name}" for name in idle]

@@ -11,18 +11,12 @@ _DO_NOT_WRAP = "\b"
 
 @dataclass(frozen=True)
 class Example:
-    """A command line that works, and what it is good for.
-
-    Attributes
-    ----------
-    purpose : str
-        What a user gets from it, in a few words.
-    command : str
-        The whole command line, as typed.
-    """
+    """A command line that works, and what it is good for."""
 
     purpose: str
+    """What a user gets from it, in a few words."""
     command: str
+    """The whole command line, as typed."""
 
 
 EXAMPLES: Mapping[str, Sequence[Example]] = {
@@ -287,15 +281,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
 def examples_text(command: str) -> str | None:
     """Give what ``--help`` of a command shows after its options.
 
-    Parameters
-    ----------
-    command : str
-        Its words, as in `EXAMPLES`.
-
-    Returns
-    -------
-    str or None
-        None for a command without an example.
+    None for a command without an example.
     """
     examples = EXAMPLES.get(command, ())
     if not examples:

@@ -50,19 +50,7 @@ ABOUT_THIS_CELLPOSE = ("audit", "explain", "segment", "sensitivity", "tiles")
 
 
 def needed_by(command: str, options: Mapping[str, object]) -> Sequence[str]:
-    """The modules that a command with these options needs beside those of the core.
-
-    Parameters
-    ----------
-    command : str
-        Its name.
-    options : mapping of str to object
-        Their values by the names of its function's parameters.
-
-    Returns
-    -------
-    sequence of str
-    """
+    """The modules that a command with these options needs beside those of the core."""
     deciding = _WITHOUT.get(command)
     if deciding is not None and options.get(deciding) in (None, False):
         return ()
@@ -70,27 +58,7 @@ def needed_by(command: str, options: Mapping[str, object]) -> Sequence[str]:
 
 
 def carried_out(command: str, options: Mapping[str, object], *, work: Callable[[], int]) -> int:
-    """Carry a command out here, or in the lab where this environment cannot.
-
-    Parameters
-    ----------
-    command : str
-        Its name.
-    options : mapping of str to object
-        Their values by the names of its function's parameters.
-    work : callable
-        Carries it out here, and returns the exit code.
-
-    Returns
-    -------
-    int
-        The exit code.
-
-    Raises
-    ------
-    NeedsExtra
-        If something is missing here, and there is no lab elsewhere.
-    """
+    """Carry a command out here, or in the lab where this environment cannot."""
     what = f"`cellrepro {command}`"
     try:
         missing = absent(needed_by(command, options))
@@ -133,19 +101,7 @@ def _in_lab(refusal: NeedsExtra, command: str) -> int:
 def handed_to(lab: Lab, words: Sequence[str], *, replaces: bool = os.name == "posix") -> int:
     """Have the lab's command line carry out some words.
 
-    Parameters
-    ----------
-    lab : Lab
-    words : sequence of str
-        Of the command line, without the name of the program.
-    replaces : bool
-        Whether the lab's process takes the place of this one, so that a signal reaches it. Windows
-        has no such thing: there this one waits.
-
-    Returns
-    -------
-    int
-        Its exit code, if this process is still there.
+    Its exit code, if this process is still there.
     """
     from cellrepro.process.lab import environment_for
 

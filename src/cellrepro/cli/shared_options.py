@@ -22,21 +22,8 @@ MODEL_HELP = f"{', '.join(_MODELS)}, a Cellpose name, a weights file, or KEY/REP
 
 
 def one_of(words: Sequence[str], *names: str, help: str) -> Any:
-    """Make an option that takes one of a few words, lists them, completes them, and proposes one.
-
-    Parameters
-    ----------
-    words : sequence of str
-        What it may be.
-    *names : str
-        Of the option; by default that of the parameter.
-    help : str
-        What the words mean.
-
-    Returns
-    -------
-    typer.models.OptionInfo
-    """
+    """Make an option that takes one of a few words, lists them, completes them, and proposes
+    one."""
 
     def read(text: str) -> str:
         if text in words:
@@ -109,13 +96,6 @@ SettingsOption = Annotated[
 def steps_in(text: str) -> list[int]:
     """Read numbers and ranges of steps.
 
-    Raises
-    ------
-    BadInput
-        If the text is neither.
-
-    Examples
-    --------
     >>> steps_in("0,17"), steps_in("0-3")
     ([0, 17], [0, 1, 2, 3])
     """
@@ -140,13 +120,7 @@ _MOST_STEPS = 100_000
 
 
 def in_yaml(option: str, text: str) -> Any:
-    """Read the value of an option that is written in YAML.
-
-    Raises
-    ------
-    BadInput
-        If it is none.
-    """
+    """Read the value of an option that is written in YAML."""
     import yaml
 
     from cellrepro.yaml_values import read_yaml
@@ -160,24 +134,6 @@ def in_yaml(option: str, text: str) -> Any:
 def overrides(pairs: Sequence[str] | None, option: str = "--set") -> dict[str, Any]:
     """Read ``NAME=VALUE`` pairs, the values in YAML.
 
-    Parameters
-    ----------
-    pairs : sequence of str, optional
-        As they were given; none gives an empty dictionary.
-    option : str
-        The option's name, for messages.
-
-    Returns
-    -------
-    dict of str to value
-
-    Raises
-    ------
-    BadInput
-        If a pair has no name, no ``=`` or no value in YAML.
-
-    Examples
-    --------
     >>> overrides(["diameter=30", "learning_rate=1e-3", "normalize=false"])
     {'diameter': 30, 'learning_rate': 0.001, 'normalize': False}
     """
@@ -186,13 +142,7 @@ def overrides(pairs: Sequence[str] | None, option: str = "--set") -> dict[str, A
 
 
 def pairs_in(pairs: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Read ``NAME=VALUE`` pairs, the values as they were written.
-
-    Raises
-    ------
-    BadInput
-        If a pair has no name or no ``=``.
-    """
+    """Read ``NAME=VALUE`` pairs, the values as they were written."""
     chosen = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")

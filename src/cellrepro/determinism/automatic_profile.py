@@ -14,18 +14,12 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class UsableDevices:
-    """What the installed PyTorch can compute on beside the processor.
-
-    Attributes
-    ----------
-    cuda : bool
-        The first NVIDIA GPU, or one of AMD's through ROCm.
-    mps : bool
-        Apple's GPU.
-    """
+    """What the installed PyTorch can compute on beside the processor."""
 
     cuda: bool
+    """The first NVIDIA GPU, or one of AMD's through ROCm."""
     mps: bool
+    """Apple's GPU."""
 
     @classmethod
     def here(cls) -> UsableDevices:

@@ -14,20 +14,7 @@ from cellrepro.errors import BadInput
 
 
 def other_seeds(state: Mapping[str, Any], seed: int) -> list[str]:
-    """Say which of PyTorch's generators in a state do not follow from a seed.
-
-    Parameters
-    ----------
-    state : mapping
-        As `cellrepro.determinism.generator_states.capture` gives it, or a checkpoint with it.
-    seed : int
-        In [0, 2**32).
-
-    Returns
-    -------
-    list of str
-        A sentence for each. Python's and NumPy's generators do not say how they were seeded.
-    """
+    """Say which of PyTorch's generators in a state do not follow from a seed."""
     stored = in_todays_format(state)
     states = {"torch": stored.torch}
     for index, cuda_state in enumerate(stored.cuda or ()):

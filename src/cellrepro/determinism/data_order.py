@@ -27,13 +27,6 @@ def seed_worker(worker_id: int, *, rank: int = 0) -> None:
 
     PyTorch seeds it from the loader's generator, which is the same in processes that train
     together, so that their workers would augment alike. Here the rank goes in as well.
-
-    Parameters
-    ----------
-    worker_id : int
-        Which worker it is; unused, as PyTorch's seed of the worker has it already.
-    rank : int
-        Which of the processes that train together, from 0.
     """
     import torch
     from torch.utils.data import get_worker_info
@@ -223,17 +216,7 @@ def _exact_shares(fractions: Sequence[float], n_items: int) -> list[Fraction]:
 
 
 def _parts_of_groups(sizes: np.ndarray, shares: Sequence[Fraction], seed: int) -> np.ndarray:
-    """The part that each group falls into: array of int, shape (n_groups,).
-
-    Parameters
-    ----------
-    sizes : ndarray of int, shape (n_groups,)
-        Items of each group.
-    shares : sequence of Fraction
-        Of each part; together 1.
-    seed : int
-        From which the groups' order is drawn.
-    """
+    """The part that each group falls into: array of int, shape (n_groups,)."""
     n_items = int(sizes.sum())
     sort_keys = np.random.PCG64(np.random.SeedSequence(seed)).random_raw(len(sizes))
     order = np.argsort(sort_keys, kind="stable")

@@ -9,18 +9,7 @@ from pydantic import BaseModel
 
 
 def added_later(model: BaseModel, first: Collection[str]) -> set[str]:
-    """Fields that came after the first version and have their default: they change no key.
-
-    Parameters
-    ----------
-    model : pydantic.BaseModel
-    first : collection of str
-        The fields of the first version.
-
-    Returns
-    -------
-    set of str
-    """
+    """Fields that came after the first version and have their default: they change no key."""
     return {
         name
         for name, default in defaults(type(model)).items()
@@ -30,17 +19,7 @@ def added_later(model: BaseModel, first: Collection[str]) -> set[str]:
 
 @cache
 def defaults(kind: type[BaseModel]) -> dict[str, object]:
-    """The default of each field, made once: `list` asks for those of thousands of specs.
-
-    Parameters
-    ----------
-    kind : type
-        A model, whose required fields have pydantic's ``PydanticUndefined``.
-
-    Returns
-    -------
-    dict of str to object
-    """
+    """The default of each field, made once: `list` asks for those of thousands of specs."""
     return {
         # pydantic 2.10.0 calls a factory only where it is given data that have been validated.
         name: field.get_default(call_default_factory=True, validated_data={})

@@ -30,27 +30,19 @@ class GeneratorStates:
     """The states of all global generators, as their libraries give them or as plain numbers.
 
     TensorFlow's and CuPy's cannot be read.
-
-    Attributes
-    ----------
-    python : sequence
-        Of `random.getstate`: version, words, and the second of two normal numbers or None.
-    numpy : mapping
-        Of ``numpy.random.get_state(legacy=False)``.
-    torch : tensor or list of int, or None
-        Bytes of the state of PyTorch's generator on the processor; None where PyTorch is not
-        installed.
-    cuda : list of tensor or list of list of int, or None
-        Bytes of the state on each CUDA device; None where CUDA had not started.
-    mps : tensor or list of int, or None
-        Bytes of the state on Apple's GPU; None where there is none.
     """
 
     python: Any
+    """Of `random.getstate`: version, words, and the second of two normal numbers or None."""
     numpy: Any
+    """Of ``numpy.random.get_state(legacy=False)``."""
     torch: Any
+    """Bytes of the state of PyTorch's generator on the processor; None where PyTorch is not
+    installed."""
     cuda: Any
+    """Bytes of the state on each CUDA device; None where CUDA had not started."""
     mps: Any
+    """Bytes of the state on Apple's GPU; None where there is none."""
 
     @classmethod
     def read(cls) -> GeneratorStates:
@@ -113,10 +105,7 @@ def generators_kept() -> Iterator[None]:
 def capture() -> dict[str, Any]:
     """Read the state of every generator as plain numbers.
 
-    Returns
-    -------
-    dict
-        For JSON: ``format``, the fields of `GeneratorStates`, and an empty ``generators``.
+    For JSON: ``format``, the fields of `GeneratorStates`, and an empty ``generators``.
     """
     states = GeneratorStates.read()
     by_name = {field.name: _plain(getattr(states, field.name)) for field in fields(states)}
@@ -175,23 +164,7 @@ def restore(checkpoint: Mapping[str, Any]) -> None:
 
 
 def in_todays_format(checkpoint: Mapping[str, Any]) -> GeneratorStates:
-    """Read what `capture` gave, today or in the first version of the lab.
-
-    Parameters
-    ----------
-    checkpoint : mapping
-        What `capture` gave, or a checkpoint with it.
-
-    Returns
-    -------
-    GeneratorStates
-        Of plain numbers.
-
-    Raises
-    ------
-    BadInput
-        If it is of neither format, or lacks a generator.
-    """
+    """Read what `capture` gave, today or in the first version of the lab."""
     state = checkpoint
     if isinstance(checkpoint, Mapping):
         state = checkpoint.get(ENTRY, checkpoint)

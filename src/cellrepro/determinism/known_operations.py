@@ -32,30 +32,16 @@ PHRASES = (
 
 @dataclass(frozen=True)
 class KnownOperation:
-    """One way in which an operation may not repeat; the data's head explains its fields.
-
-    Attributes
-    ----------
-    alert : str or None
-        What PyTorch calls it in its warning; none where it says nothing.
-    ops : tuple of str
-        As `base_name` gives them.
-    devices : tuple of str
-    phase : str
-    kind : str
-        One of `_ORDER`.
-    reason : str
-    remedy : str
-    source : str
-    version : str
-    documented : tuple of str
-    """
+    """One way in which an operation may not repeat; the data's head explains its fields."""
 
     alert: str | None
+    """What PyTorch calls it in its warning; none where it says nothing."""
     ops: tuple[str, ...]
+    """As `base_name` gives them."""
     devices: tuple[str, ...]
     phase: str
     kind: str
+    """One of `_ORDER`."""
     reason: str
     remedy: str
     source: str
@@ -149,18 +135,11 @@ def lookup(text: str) -> KnownOperation | None:
 
 @dataclass(frozen=True)
 class AlertElsewhere:
-    """An alert that no release in the list gives.
-
-    Attributes
-    ----------
-    alert : str
-    giver : str
-        What gives it: ``torchvision``, or which versions of PyTorch.
-    remedy : str
-    """
+    """An alert that no release in the list gives."""
 
     alert: str
     giver: str
+    """What gives it: ``torchvision``, or which versions of PyTorch."""
     remedy: str
 
 

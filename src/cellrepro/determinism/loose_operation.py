@@ -11,18 +11,7 @@ from cellrepro.determinism.known_operations import base_name
 
 
 class LooseOperation(TorchDispatchMode):
-    """Turns determinism off for the calls of one operation in its block, backward too.
-
-    Parameters
-    ----------
-    op : str
-        With or without namespace and overload: ``index_put``.
-
-    Attributes
-    ----------
-    n_calls : int
-        Calls of the operation so far; 0 proves nothing about it.
-    """
+    """Turns determinism off for the calls of one operation in its block, backward too."""
 
     # Operations that take functions, such as flex attention, come here too (torch 2.7).
     supports_higher_order_operators = True

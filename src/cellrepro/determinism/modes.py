@@ -111,37 +111,6 @@ def mode_in_force(
     Blocks nest: the innermost one's switches hold, but substitutes stay in place in blocks of other
     modes inside ``strict`` and ``portable``. Enter and leave from one thread while no other
     computes: the switches are the process's.
-
-    Parameters
-    ----------
-    mode : {"off", "fast", "warn", "strict", "portable"}
-        How strictly PyTorch is held. ``portable`` has the switches of ``strict``; its arithmetic is
-        put in force by `cellrepro.arithmetic.in_force.portable`.
-    tf32 : bool
-        How precise float32 products are is the profile's to say, so every mode sets it from this
-        alone; ``off`` leaves it, too, as it was.
-    loose : collection of str
-        Operations that a mode puts no substitute in place of.
-    device : str, optional
-        On ``cpu`` and ``mps`` nothing is asked of cuBLAS; by default it is asked where there is
-        CUDA.
-    chosen : mapping of str to bool
-        Switches, of `Switch`, that the profile sets by themselves.
-
-    Yields
-    ------
-    dict
-        The switches in force, as `switches` reads them back.
-
-    Raises
-    ------
-    BadInput
-        If there is no such mode, ``chosen`` contradicts it, or cuBLAS was not told at the start of
-        the process to be deterministic.
-    NotPossibleHere
-        If the mode is ``warn``, ``strict`` or ``portable`` and PyTorch is not installed.
-    RuntimeError
-        If PyTorch does not take a switch.
     """
     check_switches(mode, chosen)
     if not has_library("torch"):

@@ -16,22 +16,8 @@ from cellrepro.words import with_variables
 def startup_variables(seed: int | None, *, mode: Mode = "fast") -> dict[str, str]:
     """The variables to start a process with, beside seeding inside it.
 
-    Parameters
-    ----------
-    seed : int or None
-        What the process will be seeded with; none where nothing is seeded.
-    mode : {"off", "fast", "warn", "strict", "portable"}
-
-    Returns
-    -------
-    dict of str to str
-        ``PYTHONHASHSEED`` is "0", so that sets come in one order whatever the seed, and is not
-        there in mode ``off``, which fixes nothing.
-
-    Raises
-    ------
-    BadInput
-        If the seed is no seed, or there is no such mode.
+    ``PYTHONHASHSEED`` is "0", so that sets come in one order whatever the seed, and is not there in
+    mode ``off``, which fixes nothing.
     """
     seeds = {} if seed is None else {"TCNN_SEED": str(check_seed(seed))}
     hashes = {} if mode == "off" else {"PYTHONHASHSEED": "0"}
@@ -39,19 +25,7 @@ def startup_variables(seed: int | None, *, mode: Mode = "fast") -> dict[str, str
 
 
 def variables_at_start(kept: Path = Path("/proc/self/environ")) -> dict[str, str]:
-    """The environment this process was started with, as far as it can be known.
-
-    Parameters
-    ----------
-    kept : Path
-        Where Linux keeps it.
-
-    Returns
-    -------
-    dict of str to str
-        Value by name. Where there is no such file, or the process has overwritten that memory with
-        a title of its own (setproctitle does), it is ``os.environ`` as it is now.
-    """
+    """The environment this process was started with, as far as it can be known."""
     entries = kept.read_bytes().rstrip(b"\0").split(b"\0") if kept.exists() else []
     if entries and all(b"=" in entry for entry in entries):
         return dict(os.fsdecode(entry).split("=", 1) for entry in entries)
@@ -59,20 +33,7 @@ def variables_at_start(kept: Path = Path("/proc/self/environ")) -> dict[str, str
 
 
 def require_at_startup(variables: Mapping[str, str], *, what: str = "this") -> None:
-    """Raise unless this process was started with these variables and still has them.
-
-    Parameters
-    ----------
-    variables : mapping of str to str
-        Expected value by name.
-    what : str
-        What needs them, for the message.
-
-    Raises
-    ------
-    BadInput
-        If one of them was not set at the start, or has another value now.
-    """
+    """Raise unless this process was started with these variables and still has them."""
     started = variables_at_start()
     problems = [
         f"{name} was {started.get(name, 'not set')} at the start and is "

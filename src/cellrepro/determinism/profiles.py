@@ -200,17 +200,7 @@ class Profile(BaseModel):
         them so. What cannot be set any more is checked. Where PyTorch is not installed, as for a
         wrapped program, the variables are all there is to check.
 
-        Returns
-        -------
-        torch.device
-            The profile's; a `Processor` where PyTorch is not installed.
-
-        Raises
-        ------
-        BadInput
-            If the process was not started with the profile's variables.
-        NotPossibleHere
-            If this machine lacks the device, the instruction set or oneDNN.
+        The profile's; a `Processor` where PyTorch is not installed.
         """
         require_at_startup(self.variables(), what=f"profile {self.name!r}")
         device = self.check_device()
@@ -236,15 +226,7 @@ class Profile(BaseModel):
     def check_device(self) -> torch.device:
         """Look for the profile's device on this machine.
 
-        Returns
-        -------
-        torch.device
-            A `Processor` where PyTorch is not installed.
-
-        Raises
-        ------
-        NotPossibleHere
-            If this machine lacks it.
+        A `Processor` where PyTorch is not installed.
         """
         if not has_library("torch"):
             if self.kind != "cpu":
@@ -275,25 +257,17 @@ class Profile(BaseModel):
 
 @dataclass(frozen=True)
 class ProfileReference:
-    """How a profile is asked for: by name or file, and with variables that it sets as well.
-
-    Attributes
-    ----------
-    source : str
-        One of `profile_names`, or the path of a YAML file.
-    variables : tuple of str
-        Each ``NAME=VALUE``.
-    """
+    """How a profile is asked for: by name or file, and with variables that it sets as well."""
 
     source: str
+    """One of `profile_names`, or the path of a YAML file."""
     variables: tuple[str, ...] = ()
+    """Each ``NAME=VALUE``."""
 
     @classmethod
     def parse(cls, text: str | Path) -> ProfileReference:
         """Read a reference.
 
-        Examples
-        --------
         >>> ProfileReference.parse("cpu+MKL_CBWR=COMPATIBLE")
         ProfileReference(source='cpu', variables=('MKL_CBWR=COMPATIBLE',))
         >>> ProfileReference.parse("my+lab/own.yaml").source
@@ -315,21 +289,6 @@ def load(name: str | Path) -> Profile:
     """Read a profile of `profile_names`, or a YAML file of the user's.
 
     The stem of a file is the name of its profile.
-
-    Parameters
-    ----------
-    name : str or Path
-        Either may be followed by variables, ``cpu+MKL_CBWR=COMPATIBLE``, that it sets as well.
-        ``auto`` is the one whose device and precision Cellpose would take on this machine.
-
-    Returns
-    -------
-    Profile
-
-    Raises
-    ------
-    BadInput
-        If there is no such profile, or the file holds none.
     """
     reference = ProfileReference.parse(name)
     if reference.source == AUTO:

@@ -42,22 +42,7 @@ def check_seed(seed: int, *, name: str = "seed") -> int:
 def seed_of(mode: Mode, seed: int | None) -> int | None:
     """The seed that a process begins with: 0 where none is given, and none in mode ``off``.
 
-    Parameters
-    ----------
-    mode : {"off", "fast", "warn", "strict", "portable"}
-        Of determinism; ``off`` seeds nothing.
-    seed : int or None
-        As it was asked for, in [0, 2**32).
-
-    Returns
-    -------
-    int or None
-        For `seed_everything`; None seeds nothing.
-
-    Raises
-    ------
-    BadInput
-        If a seed is given in mode ``off``, or is none.
+    For `seed_everything`; None seeds nothing.
     """
     if mode != "off":
         return 0 if seed is None else check_seed(seed)

@@ -101,34 +101,22 @@ def coefficients(n_rows: int, length: int, dtype: Any = np.float32) -> np.ndarra
 
 @dataclass(frozen=True)
 class Substitute:
-    """A drop-in for one operation of one installed function.
-
-    Attributes
-    ----------
-    name : str
-        As recorded with a run.
-    replaces : tuple of str
-        The operations that no longer run, as `base_name` gives them.
-    reason : str
-    module : str
-    attribute : str
-        With the module the function that is replaced.
-    source_digest : str
-        SHA-256 of that function's dedented source, as tested.
-    tested : str
-        The distribution that holds it, with its version.
-    wrap : callable
-        Does without the operation.
-    """
+    """A drop-in for one operation of one installed function."""
 
     name: str
+    """As recorded with a run."""
     replaces: tuple[str, ...]
+    """The operations that no longer run, as `base_name` gives them."""
     reason: str
     module: str
     attribute: str
+    """With the module the function that is replaced."""
     source_digest: str
+    """SHA-256 of that function's dedented source, as tested."""
     tested: str
+    """The distribution that holds it, with its version."""
     wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+    """Does without the operation."""
 
     @property
     def file(self) -> str:

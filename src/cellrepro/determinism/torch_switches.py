@@ -82,11 +82,8 @@ def read_switches() -> dict[str, SwitchValue]:
     ``float32_matmul_precision``) sets a part of the newer one and refuses to answer where the two
     disagree. An inherited precision reads as what it inherits.
 
-    Returns
-    -------
-    dict
-        Plain values by name; None for a switch that this PyTorch does not have, `MIXED` where it
-        refuses to answer.
+    Plain values by name; None for a switch that this PyTorch does not have, `MIXED` where it
+    refuses to answer.
     """
     import torch
     import torch.utils.deterministic as memory
@@ -108,13 +105,7 @@ def read_switches() -> dict[str, SwitchValue]:
 
 
 def read_recorded() -> dict[str, SwitchValue]:
-    """Read the switches that change numbers and that no mode sets.
-
-    Returns
-    -------
-    dict
-        As `read_switches`.
-    """
+    """Read the switches that change numbers and that no mode sets."""
     return {name: _flag(path) for name, path in _RECORDED.items()}
 
 
@@ -127,13 +118,7 @@ def _answer(read: Callable[[], SwitchValue]) -> SwitchValue:
 
 
 def write_switches(state: Mapping[str, SwitchValue]) -> None:
-    """Set everything that a mode sets.
-
-    Parameters
-    ----------
-    state : mapping
-        A value for every name that `read_switches` gives.
-    """
+    """Set everything that a mode sets."""
     import torch
     import torch.utils.deterministic as memory
 

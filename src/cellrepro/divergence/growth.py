@@ -34,73 +34,51 @@ LabelImages = Sequence[np.ndarray]
 
 @dataclass(frozen=True)
 class MasksApart:
-    """How far the masks of two runs are apart over the same images.
-
-    Attributes
-    ----------
-    ppm : float
-        Differing pixels per million.
-    lost : int
-        Objects of A without a match in B at IoU 0.5.
-    gained : int
-        Objects of B without a match in A.
-    objects : tuple of int
-        In A and in B.
-    changed : float or None
-        Share of both sides' objects without a match; None where there are none.
-    ap50 : tuple of float, or None
-        Of A and of B, mean over images with a ground truth; None without any.
-    """
+    """How far the masks of two runs are apart over the same images."""
 
     ppm: float
+    """Differing pixels per million."""
     lost: int
+    """Objects of A without a match in B at IoU 0.5."""
     gained: int
+    """Objects of B without a match in A."""
     objects: tuple[int, int]
+    """In A and in B."""
     changed: float | None
+    """Share of both sides' objects without a match; None where there are none."""
     ap50: tuple[float, float] | None
+    """Of A and of B, mean over images with a ground truth; None without any."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Two runs after one epoch.
-
-    Attributes
-    ----------
-    epoch : int
-        That is done.
-    n_differing : int
-        Parameters (scalars) whose bits differ.
-    n_parameters : int
-        Of the network.
-    relative_l2 : float
-        Distance of the weights, relative to their length.
-    ppm, lost, gained, objects, changed
-        As in `MasksApart`; None where no masks were made.
-    ap50 : tuple of float, or None
-        Of A and of B, mean over images with a ground truth: as it was stored, or else of the masks
-        that were made.
-    """
+    """Two runs after one epoch."""
 
     epoch: int
+    """That is done."""
     n_differing: int
+    """Parameters (scalars) whose bits differ."""
     n_parameters: int
+    """Of the network."""
     relative_l2: float
+    """Distance of the weights, relative to their length."""
     ppm: float | None = None
+    """As in `MasksApart`; None where no masks were made."""
     lost: int | None = None
+    """As in `MasksApart`; None where no masks were made."""
     gained: int | None = None
+    """As in `MasksApart`; None where no masks were made."""
     objects: tuple[int, int] | None = None
+    """As in `MasksApart`; None where no masks were made."""
     changed: float | None = None
+    """As in `MasksApart`; None where no masks were made."""
     ap50: tuple[float, float] | None = None
+    """Of A and of B, mean over images with a ground truth: as it was stored, or else of the masks
+    that were made."""
 
 
 class Growth(Result, Sequence[Moment]):
-    """How the difference of two runs grew: a sequence of moments, by epoch.
-
-    Parameters
-    ----------
-    moments : sequence of Moment
-        One or more.
-    """
+    """How the difference of two runs grew: a sequence of moments, by epoch."""
 
     def __init__(self, moments: Sequence[Moment]) -> None:
         self._moments = tuple(moments)
@@ -323,24 +301,7 @@ def _read(file: bytes) -> LabelImages:
 
 
 def masks_apart(truths: Sequence[np.ndarray | None], a: LabelImages, b: LabelImages) -> MasksApart:
-    """Measure how far the masks of two runs are apart.
-
-    Parameters
-    ----------
-    truths : sequence of ndarray or None
-        True masks of each image, (Y, X); an image without any cell is not scored.
-    a, b : sequence of ndarray
-        Masks of the same images, (Y, X), 0 is background.
-
-    Returns
-    -------
-    MasksApart
-
-    Raises
-    ------
-    BadInput
-        If the masks of an image differ in shape.
-    """
+    """Measure how far the masks of two runs are apart."""
     totals = totals_over(
         compare_masks(masks_a, masks_b) for masks_a, masks_b in zip(a, b, strict=True)
     )

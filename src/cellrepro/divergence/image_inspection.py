@@ -43,27 +43,18 @@ _FLOWS = ("the flows", "the cell probability")
 
 @dataclass
 class SegmentedAgain:
-    """What segmenting one image again has shown.
-
-    Attributes
-    ----------
-    arrays : mapping of str to list of ndarray
-        By stage.
-    digests : mapping of str to str
-        By stage.
-    rows : list of OperationRow
-        Operations of the network.
-    diverged : SegmentedAgain or None
-        The repetition that gave different bits.
-    n_repetitions : int
-        Until then.
-    """
+    """What segmenting one image again has shown."""
 
     arrays: Mapping[str, list[np.ndarray]]
+    """By stage."""
     digests: Mapping[str, str]
+    """By stage."""
     rows: list[OperationRow]
+    """Operations of the network."""
     diverged: SegmentedAgain | None = None
+    """The repetition that gave different bits."""
     n_repetitions: int = 0
+    """Until then."""
 
 
 class ImageInspection(Inspection):
@@ -83,22 +74,7 @@ class ImageInspection(Inspection):
         )
 
     def cause_of(self, cause: Cause) -> Cause:
-        """Find the stage, how far apart the two are there and later, and what made it.
-
-        Parameters
-        ----------
-        cause : Cause
-            As far as the ledgers tell.
-
-        Returns
-        -------
-        Cause
-
-        Raises
-        ------
-        CannotInspect
-            If the image cannot be segmented again here.
-        """
+        """Find the stage, how far apart the two are there and later, and what made it."""
         stored = self._in_stored_rows(cause.difference)
         if not self.again:
             return _with_operation(cause, stored)
@@ -233,23 +209,7 @@ def segmented_again(
     operations: bool = False,
     repetitions: int = 0,
 ) -> SegmentedAgain:
-    """Inside the child: segment an image with every stage kept, until it differs from itself.
-
-    Parameters
-    ----------
-    child : Child
-    request : Request
-        That of the segmentation.
-    image : LabelledImage
-    operations : bool
-        Whether the network's operations are written down, with their error against float64.
-    repetitions : int
-        How often at most.
-
-    Returns
-    -------
-    SegmentedAgain
-    """
+    """Inside the child: segment an image with every stage kept, until it differs from itself."""
     from cellrepro.trace.operation_ledger import OperationLedger
 
     with child.opened(request.model) as (network, _), child.loosened():
@@ -341,23 +301,15 @@ def _size_of_masks(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Size:
 
 
 class _Largest(NamedTuple):
-    """The largest difference of two lists of arrays.
-
-    Attributes
-    ----------
-    max_abs : float
-    array : int
-        In which array of the list it is.
-    position : tuple of int
-        Where in that array.
-    n_differing : int
-        Values in all arrays.
-    """
+    """The largest difference of two lists of arrays."""
 
     max_abs: float
     array: int
+    """In which array of the list it is."""
     position: tuple[int, ...]
+    """Where in that array."""
     n_differing: int
+    """Values in all arrays."""
 
 
 def _largest_difference(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> _Largest:

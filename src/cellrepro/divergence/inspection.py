@@ -25,24 +25,21 @@ class CannotInspect(Exception):
 
 @dataclass(frozen=True)
 class Inspection:
-    """Two runs to inspect.
-
-    Attributes
-    ----------
-    repeats : sequence of Repeat
-        The two.
-    store : Store
-    data, again, repetitions, suspects, quiet
-        As for `cellrepro.diverge`.
-    """
+    """Two runs to inspect."""
 
     repeats: Sequence[Repeat]
+    """The two."""
     store: Store
     data: str | Path | None
+    """As for `cellrepro.diverge`."""
     again: bool
+    """As for `cellrepro.diverge`."""
     repetitions: int
+    """As for `cellrepro.diverge`."""
     suspects: int
+    """As for `cellrepro.diverge`."""
     quiet: bool
+    """As for `cellrepro.diverge`."""
 
     @property
     def on_two_machines(self) -> bool:
@@ -55,19 +52,7 @@ class Inspection:
     ) -> tuple[list[Row], list[Row]] | None:
         """Read what both runs wrote down of one step, or of one image.
 
-        Parameters
-        ----------
-        file : str
-            Of a repeat, with a ledger.
-        kind : type
-            Of its rows.
-        step : int
-            Of the training, or the number of the image.
-
-        Returns
-        -------
-        tuple of two lists, or None
-            The rows of A and of B; None where one of them wrote nothing down.
+        The rows of A and of B; None where one of them wrote nothing down.
         """
         repeat_a, repeat_b = self.repeats
         if not repeat_a.has(file) or not repeat_b.has(file):
@@ -81,17 +66,7 @@ class Inspection:
     ) -> Cause | None:
         """Find the operation in which two lists of operations diverge.
 
-        Parameters
-        ----------
-        difference : FirstDifference
-            That the operation has to explain.
-        a, b : sequence of OperationRow
-            Of one step, or of one image.
-
-        Returns
-        -------
-        Cause or None
-            None where no operation differs, or the one that does runs after the difference.
+        None where no operation differs, or the one that does runs after the difference.
         """
         alignment = align_operations(self.repeats, a, b)
         parting = first_divergence(alignment)

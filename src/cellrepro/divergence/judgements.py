@@ -35,34 +35,21 @@ possible.
 
 
 def of_round_off(verdict: str) -> DivergenceJudgement:
-    """Give the judgement for a verdict of `cellrepro.same.operation_round_off.judge_round_off`.
-
-    Parameters
-    ----------
-    verdict : {"fault", "round-off", "unknown"}
-    """
+    """Give the judgement for a verdict of `cellrepro.same.operation_round_off.judge_round_off`."""
     return cast(DivergenceJudgement, "unexplained" if verdict == "unknown" else verdict)
 
 
 class Stage(NamedTuple):
-    """A stage of a run, in words, and what a difference that begins in it means.
-
-    Attributes
-    ----------
-    name : str
-        For people.
-    meaning : str
-        To somebody who trains networks but writes none.
-    judgement : str
-        As long as no operation explains the difference.
-    phases : tuple of str
-        Of operations that may explain it; others run after it.
-    """
+    """A stage of a run, in words, and what a difference that begins in it means."""
 
     name: str
+    """For people."""
     meaning: str
+    """To somebody who trains networks but writes none."""
     judgement: DivergenceJudgement = "unexplained"
+    """As long as no operation explains the difference."""
     phases: tuple[str, ...] = ("forward",)
+    """Of operations that may explain it; others run after it."""
 
 
 _TO_BACKWARD = ("forward", "backward")
@@ -99,13 +86,5 @@ COMPUTED_IN_STEP = ("batch", "forward", "loss", "backward", "update", "weights")
 
 
 def may_explain(phase: str | None, stage: str) -> bool:
-    """Whether an operation can be why a stage differs: one that runs after the stage cannot.
-
-    Parameters
-    ----------
-    phase : str or None
-        In which the operation ran.
-    stage : str
-        One of `OF_STAGE`.
-    """
+    """Whether an operation can be why a stage differs: one that runs after the stage cannot."""
     return phase in OF_STAGE[stage].phases

@@ -44,27 +44,18 @@ class HasSite(Protocol):
 
 @dataclass(frozen=True)
 class OperationAt:
-    """The operation in which two runs diverge.
-
-    Attributes
-    ----------
-    op : str or None
-        As PyTorch names it; or what a random number was drawn for.
-    module : str or None
-        In which it was called.
-    source : str or None
-        Line of Python that called it.
-    phase : str or None
-        ``forward``, ``backward`` or ``update``; None for one of a segmentation's stages.
-    inputs : str or None
-        Whether these ``agree``, ``differ``, or this is ``unknown``.
-    """
+    """The operation in which two runs diverge."""
 
     op: str | None
+    """As PyTorch names it; or what a random number was drawn for."""
     module: str | None = None
+    """In which it was called."""
     source: str | None = None
+    """Line of Python that called it."""
     phase: str | None = None
+    """``forward``, ``backward`` or ``update``; None for one of a segmentation's stages."""
     inputs: str | None = None
+    """Whether these ``agree``, ``differ``, or this is ``unknown``."""
 
     @classmethod
     def of(cls, operation: HasSite, *, inputs: str | None = None) -> OperationAt:
@@ -79,21 +70,14 @@ class OperationAt:
 
 @dataclass(frozen=True)
 class Size:
-    """How far apart two results are, as far as that is known.
-
-    Attributes
-    ----------
-    max_abs : float or None
-        Largest difference, where results can be subtracted.
-    n_elements : int or None
-        That differ.
-    words : str or None
-        What the difference is between, if not an operation's two results; or how they differ.
-    """
+    """How far apart two results are, as far as that is known."""
 
     max_abs: float | None = None
+    """Largest difference, where results can be subtracted."""
     n_elements: int | None = None
+    """That differ."""
     words: str | None = None
+    """What the difference is between, if not an operation's two results; or how they differ."""
 
     @classmethod
     def of_elements(cls, n_elements: int, max_abs: float) -> Size:
@@ -110,34 +94,22 @@ class Size:
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """The first difference of two runs, in a stage of one step, of one image, or of neither.
-
-    Attributes
-    ----------
-    step : int or None
-        Of the training, from 0, or the number of the image; None outside of both.
-    epoch : int or None
-    stage : str
-        One of `OF_STAGE`.
-    names : tuple of str
-        What differs: variables, files, generators, groups of layers, images.
-    both_values : str
-        The first of these, with its value on each side.
-    operation : OperationAt or None
-        That made it, where one could be named.
-    size : Size
-    image : str or None
-        Of a segmentation.
-    """
+    """The first difference of two runs, in a stage of one step, of one image, or of neither."""
 
     step: int | None
+    """Of the training, from 0, or the number of the image; None outside of both."""
     epoch: int | None
     stage: str
+    """One of `OF_STAGE`."""
     names: tuple[str, ...]
+    """What differs: variables, files, generators, groups of layers, images."""
     both_values: str
+    """The first of these, with its value on each side."""
     operation: OperationAt | None = None
+    """That made it, where one could be named."""
     size: Size = Size()
     image: str | None = None
+    """Of a segmentation."""
 
     @classmethod
     def of(cls, difference: Difference, ledgers: LedgerComparison) -> FirstDifference:
@@ -204,52 +176,35 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class Evidence:
-    """How the cause of a difference is known.
-
-    Attributes
-    ----------
-    how : str
-        "stored operations", "stored draws", "repetition", "audit", "two replays", "ledgers" or, of
-        images, "segmented again".
-    n_repetitions : int
-        Of the step.
-    n_replays : int
-        Of single operations.
-    flips : int or None
-        How often the named operation gave different bits.
-    n_asked : int or None
-        In so many replays of it.
-    alignment : str or None
-        Which operations correspond.
-    parting : str or None
-        How the operation is known.
-    round_off : str or None
-        Whether every operation stayed within the error of its class.
-    ends_as : {"a", "b", "both", "neither"} or None
-        Whose bits a replay ends in; None if unknown.
-    arrival : tuple of str
-        How the state before the step was reached, on each side.
-    draws : str or None
-        The first draw of random numbers in which the two differ.
-    elimination : str or None
-        Why it may be no fault though no race was seen.
-    stages_apart : tuple of str
-        Of a segmentation, how far apart each stage is, from the first that differs.
-    """
+    """How the cause of a difference is known."""
 
     how: str
+    """"stored operations", "stored draws", "repetition", "audit", "two replays", "ledgers" or, of
+    images, "segmented again"."""
     n_repetitions: int = 0
+    """Of the step."""
     n_replays: int = 0
+    """Of single operations."""
     flips: int | None = None
+    """How often the named operation gave different bits."""
     n_asked: int | None = None
+    """In so many replays of it."""
     alignment: str | None = None
+    """Which operations correspond."""
     parting: str | None = None
+    """How the operation is known."""
     round_off: str | None = None
+    """Whether every operation stayed within the error of its class."""
     ends_as: Literal["a", "b", "both", "neither"] | None = None
+    """Whose bits a replay ends in; None if unknown."""
     arrival: tuple[str, ...] = ()
+    """How the state before the step was reached, on each side."""
     draws: str | None = None
+    """The first draw of random numbers in which the two differ."""
     elimination: str | None = None
+    """Why it may be no fault though no race was seen."""
     stages_apart: tuple[str, ...] = ()
+    """Of a segmentation, how far apart each stage is, from the first that differs."""
 
 
 @dataclass(frozen=True)
@@ -264,49 +219,33 @@ class Cause:
 
 @dataclass(frozen=True, repr=False)
 class Divergence(Result):
-    """Where two runs diverge, and what comes of it.
-
-    Attributes
-    ----------
-    a, b : str
-        ``KEY/MACHINE/REPEAT``.
-    first : FirstDifference or None
-        In the first stage in which they differ, in the order of a run.
-    computed : FirstDifference or None
-        The first that was computed otherwise; ``first`` where that was.
-    stages : mapping of str to tuple of str
-        What differs, by stage.
-    judgement : str or None
-        One of `JUDGEMENTS`; None where nothing differs.
-    verdict : Verdict
-        Over weights and masks.
-    comparison : Comparison
-    evidence : Evidence or None
-    n_compared : int
-        Entries of the ledgers that could be compared.
-    notes : tuple of str
-        What was not inspected, and why.
-    ledgers : LedgerComparison or None
-    operations : Alignment or None
-        Of the diverging step.
-    chain : tuple of str
-        Stages that both passed.
-    """
+    """Where two runs diverge, and what comes of it."""
 
     a: str
+    """``KEY/MACHINE/REPEAT``."""
     b: str
+    """``KEY/MACHINE/REPEAT``."""
     first: FirstDifference | None
+    """In the first stage in which they differ, in the order of a run."""
     computed: FirstDifference | None
+    """The first that was computed otherwise; ``first`` where that was."""
     stages: Mapping[str, tuple[str, ...]]
+    """What differs, by stage."""
     judgement: DivergenceJudgement | None
+    """One of `JUDGEMENTS`; None where nothing differs."""
     verdict: Verdict
+    """Over weights and masks."""
     comparison: Comparison
     evidence: Evidence | None
     n_compared: int
+    """Entries of the ledgers that could be compared."""
     notes: tuple[str, ...] = ()
+    """What was not inspected, and why."""
     ledgers: LedgerComparison | None = field(default=None, repr=False)
     operations: Alignment | None = field(default=None, repr=False)
+    """Of the diverging step."""
     chain: tuple[str, ...] = STAGES
+    """Stages that both passed."""
 
     @property
     def where(self) -> FirstDifference | None:

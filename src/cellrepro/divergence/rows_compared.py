@@ -47,13 +47,7 @@ def stages_of(repeats: Sequence[Repeat]) -> tuple[str, ...]:
 
 
 def compare_runs(repeats: Sequence[Repeat]) -> LedgerComparison:
-    """Compare all that two runs left.
-
-    Parameters
-    ----------
-    repeats : sequence of Repeat
-        Two; where one kept no ledger, what their manifests say is compared.
-    """
+    """Compare all that two runs left."""
     with_ledger = all(repeat.has(LEDGER) for repeat in repeats)
     sides = [_rows_of(repeat, with_ledger=with_ledger) for repeat in repeats]
     if of_segmentations(repeats):

@@ -71,19 +71,7 @@ def comparable_stages(
 def with_images(
     answer: Divergence, inspection: Inspection, ledgers: LedgerComparison
 ) -> Divergence:
-    """Add the first stage at which an image differs, and what inspecting it shows.
-
-    Parameters
-    ----------
-    answer : Divergence
-        From the ledgers alone, of two segmentations.
-    inspection : Inspection
-    ledgers : LedgerComparison
-
-    Returns
-    -------
-    Divergence
-    """
+    """Add the first stage at which an image differs, and what inspecting it shows."""
     images = list(inspection.repeats[0].manifest.masks)
     entry = _first_in_image(ledgers, images)
     first = answer.first

@@ -37,39 +37,26 @@ _POLL_SECONDS = 0.02  # between two questions whether the other process is as fa
 
 @dataclass
 class StepAgain:
-    """What repeating one step showed.
-
-    Attributes
-    ----------
-    arrival : str
-        How the state before the step was reached.
-    entries : list of LedgerRow
-        The step's ledger.
-    rows : list of OperationRow
-        Its operations.
-    draws : list of Draw
-        Its draws of random numbers.
-    diverged : list of OperationRow or None
-        Operations of the repetition that diverged from the first.
-    n_repetitions : int
-        Of the step from the same state, until it diverged.
-    audited : tuple of NondeterministicOperation
-        Operations known to race that gave different bits when they were run again.
-    n_replays : int
-        Of single operations, by the audit.
-    outputs : dict of int to list of Tensor
-        Of chosen operations, by the operation's order in the step.
-    """
+    """What repeating one step showed."""
 
     arrival: str
+    """How the state before the step was reached."""
     entries: list[LedgerRow]
+    """The step's ledger."""
     rows: list[OperationRow]
+    """Its operations."""
     draws: list[Draw]
+    """Its draws of random numbers."""
     diverged: list[OperationRow] | None = None
+    """Operations of the repetition that diverged from the first."""
     n_repetitions: int = 0
+    """Of the step from the same state, until it diverged."""
     audited: tuple[NondeterministicOperation, ...] = ()
+    """Operations known to race that gave different bits when they were run again."""
     n_replays: int = 0
+    """Of single operations, by the audit."""
     outputs: dict[int, list[torch.Tensor]] = field(default_factory=dict)
+    """Of chosen operations, by the operation's order in the step."""
 
 
 def step_again(
@@ -81,31 +68,7 @@ def step_again(
     suspects: int,
     quiet: bool,
 ) -> StepAgain:
-    """Repeat one step of a stored training with every operation written down.
-
-    Parameters
-    ----------
-    request : Request
-        That of the training, with its images and weights.
-    repeat : Repeat
-    step : int
-        From 0.
-    repetitions : int
-        How often at most it is repeated from the same state, until it diverges from itself.
-    suspects : int
-        How often each operation known to race is run again after that; 0 for none.
-    quiet : bool
-        Show no progress.
-
-    Returns
-    -------
-    StepAgain
-
-    Raises
-    ------
-    BadInput
-        If the initial weights are not those that the run began with.
-    """
+    """Repeat one step of a stored training with every operation written down."""
     stored = Repeat(repeat.folder.resolve())
     task = partial(
         step_in_child,
@@ -130,26 +93,6 @@ def steps_again(
     """Repeat one step of two stored trainings at the same time, each in its own environment.
 
     Each operation has its error against float64, and outputs that are compared are kept.
-
-    Parameters
-    ----------
-    requests : sequence of Request
-        Of the two trainings.
-    repeats : sequence of Repeat
-        The same two.
-    step : int
-        From 0.
-    quiet : bool
-        Show no progress.
-
-    Returns
-    -------
-    tuple of two StepAgain
-
-    Raises
-    ------
-    BadInput
-        If the initial weights are not those that a run began with.
     """
     stored = [Repeat(repeat.folder.resolve()) for repeat in repeats]
     names = " and ".join(repeat.name for repeat in stored)
@@ -185,17 +128,11 @@ def steps_again(
 
 @dataclass(frozen=True)
 class Meeting:
-    """A folder in which two processes give each other the operations of their step.
-
-    Attributes
-    ----------
-    folder : Path
-    side : int
-        Which of the two this is: 0 or 1.
-    """
+    """A folder in which two processes give each other the operations of their step."""
 
     folder: Path
     side: int
+    """Which of the two this is: 0 or 1."""
 
     def leave(self, rows: list[OperationRow]) -> None:
         """Give the other process the operations of this one, whole; what it has already stays."""

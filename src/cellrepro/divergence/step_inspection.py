@@ -49,22 +49,7 @@ class StepInspection(Inspection):
     """Two trainings inspected in the step in which they diverge."""
 
     def cause_of(self, difference: FirstDifference) -> Cause:
-        """Find what made two runs differ.
-
-        Parameters
-        ----------
-        difference : FirstDifference
-            The first that was computed otherwise.
-
-        Returns
-        -------
-        Cause
-
-        Raises
-        ------
-        CannotInspect
-            If that cannot be found here.
-        """
+        """Find what made two runs differ."""
         if difference.stage == "rng" and difference.names[0].endswith(" before"):
             raise CannotInspect("no operation is named: a generator changed before the step began")
         step = self._step_of(difference)

@@ -40,31 +40,16 @@ def same_as_stored(rows: Sequence[LedgerRow], stored: Stored) -> bool | None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything the next step depends on.
-
-    Attributes
-    ----------
-    training : TrainingState
-        Of network, training loop and optimizer.
-    generators : object
-        As `cellrepro.determinism.generator_states.capture` gives them.
-    """
+    """Everything the next step depends on."""
 
     training: TrainingState
+    """Of network, training loop and optimizer."""
     generators: Any
+    """As `cellrepro.determinism.generator_states.capture` gives them."""
 
 
 class Stepper:
-    """A training from its beginning, which goes on step by step.
-
-    Parameters
-    ----------
-    request : Request
-        That of the stored training.
-    device : torch.device
-    child : Child
-        Is told how far it is.
-    """
+    """A training from its beginning, which goes on step by step."""
 
     def __init__(self, request: Request, device: Any, child: Child) -> None:
         from cellrepro.images.folder import read_folder
@@ -100,22 +85,7 @@ class Stepper:
         generator_states.restore(snapshot.generators)
 
     def go_to(self, step: int, stored: Stored, folder: Path) -> str:
-        """Be before a step, and say how that went.
-
-        Parameters
-        ----------
-        step : int
-            From 0.
-        stored : mapping
-            The run's ledger; each step on the way is held against it.
-        folder : Path
-            Of the run's checkpoints, if it has any; the nearest is gone on from.
-
-        Raises
-        ------
-        BadInput
-            If the initial weights are not those that the run began with.
-        """
+        """Be before a step, and say how that went."""
         if same_as_stored(self._initial_weights, stored) is False:
             raise BadInput("the initial weights are not those that the run began with")
         nearest, passed_over = checkpoints.nearest(folder, step=step)

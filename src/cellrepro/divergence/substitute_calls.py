@@ -40,16 +40,12 @@ class OperationPair(NamedTuple):
 
 @dataclass(frozen=True)
 class OutputsBySide:
-    """What came out of some operations of each run.
-
-    Attributes
-    ----------
-    a, b : mapping of int to sequence of Tensor
-        By the operation's order in the step.
-    """
+    """What came out of some operations of each run."""
 
     a: Outputs
+    """By the operation's order in the step."""
     b: Outputs
+    """By the operation's order in the step."""
 
 
 _NO_OUTPUTS = OutputsBySide({}, {})
@@ -61,26 +57,7 @@ def align_operations(
     b: Sequence[OperationRow],
     outputs: OutputsBySide = _NO_OUTPUTS,
 ) -> Alignment:
-    """Pair the operations of two runs that correspond.
-
-    Parameters
-    ----------
-    repeats : sequence of Repeat
-        The two; of their manifests the substitutes count.
-    a, b : sequence of OperationRow
-        Of one step, or of one image.
-    outputs : OutputsBySide
-        Of calls, where they are at hand; else digests of the rows are compared.
-
-    Returns
-    -------
-    Alignment
-
-    Raises
-    ------
-    BadInput
-        If the operations are of several steps.
-    """
+    """Pair the operations of two runs that correspond."""
     if not any(_only_own_substitutes(repeats)):
         return align(a, b)
     alignment = align(_calls_as_one(a), _calls_as_one(b))
@@ -91,20 +68,7 @@ def align_operations(
 def pairs_to_compare(
     repeats: Sequence[Repeat], a: Sequence[OperationRow], b: Sequence[OperationRow]
 ) -> list[OperationPair]:
-    """Give the operations whose tensors are needed: whole calls, and where the two diverge.
-
-    Parameters
-    ----------
-    repeats : sequence of Repeat
-        The two.
-    a, b : sequence of OperationRow
-        Of one step.
-
-    Raises
-    ------
-    BadInput
-        If the operations are of several steps.
-    """
+    """Give the operations whose tensors are needed: whole calls, and where the two diverge."""
     alignment = align_operations(repeats, a, b)
     pairs = [OperationPair(*pair) for pair in alignment.pairs if is_call(pair[0])]
     parting = first_divergence(alignment)

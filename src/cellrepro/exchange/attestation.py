@@ -21,21 +21,14 @@ MOST_BYTES = 2**22
 
 @dataclass(frozen=True)
 class Attestation:
-    """A statement as it came or was made, and who signed it.
-
-    Attributes
-    ----------
-    statement : Statement
-        What it says.
-    payload : bytes
-        The same as bytes, which are what a signature is over; never written anew.
-    envelope : Envelope or None
-        With the signatures; None where there is none.
-    """
+    """A statement as it came or was made, and who signed it."""
 
     statement: Statement
+    """What it says."""
     payload: bytes
+    """The same as bytes, which are what a signature is over; never written anew."""
     envelope: Envelope | None = None
+    """With the signatures; None where there is none."""
 
     @classmethod
     def of(cls, statement: Statement, *, signer: Signer | None = None) -> Attestation:
@@ -70,26 +63,7 @@ class Attestation:
 
 
 def read_payload(payload: bytes, *, where: str, envelope: Envelope | None = None) -> Attestation:
-    """Read a statement from its bytes.
-
-    Parameters
-    ----------
-    payload : bytes
-        JSON.
-    where : str
-        Where it stands, for the messages.
-    envelope : Envelope, optional
-        In which it came.
-
-    Returns
-    -------
-    Attestation
-
-    Raises
-    ------
-    BadInput
-        If it is no in-toto Statement v1.
-    """
+    """Read a statement from its bytes."""
     document = read_json(payload, where=where, most_bytes=MOST_BYTES, is_shown=True)
     try:
         statement = read_record(Statement, document)

@@ -38,40 +38,26 @@ _MOST_BYTES_OF_LINE = 2 * MOST_BYTES  # base64 takes four bytes for three
 
 @dataclass(frozen=True)
 class BundledReceipt:
-    """A receipt in a bundle.
-
-    Attributes
-    ----------
-    receipt : Receipt
-        What it says.
-    attestation : Attestation
-        The same as it came, with its signatures.
-    """
+    """A receipt in a bundle."""
 
     receipt: Receipt
+    """What it says."""
     attestation: Attestation
+    """The same as it came, with its signatures."""
 
 
 @dataclass(frozen=True, repr=False)
 class Bundle(Result):
-    """What a bundle holds.
-
-    Attributes
-    ----------
-    passports : tuple of Passport
-        In their order; each once.
-    receipts : tuple of BundledReceipt
-        In their order; each once.
-    n_passed_over : int
-        Lines of other kinds.
-    models : tuple of ModelStatement
-        What is attested of files with networks; each once.
-    """
+    """What a bundle holds."""
 
     passports: tuple[Passport, ...]
+    """In their order; each once."""
     receipts: tuple[BundledReceipt, ...]
+    """In their order; each once."""
     n_passed_over: int = 0
+    """Lines of other kinds."""
     models: tuple[ModelStatement, ...] = ()
+    """What is attested of files with networks; each once."""
 
     def sentence(self) -> str:
         """Say how many passports and receipts it holds."""
@@ -171,26 +157,7 @@ def read_bundle(path: str | Path) -> Bundle:
 
 
 def parse_bundle(text: bytes, *, where: str) -> Bundle:
-    """Read a bundle from its bytes.
-
-    Parameters
-    ----------
-    text : bytes
-        JSON Lines in UTF-8.
-    where : str
-        Where they stand, for the messages.
-
-    Returns
-    -------
-    Bundle
-        What stands there twice, with different signatures perhaps, is one in it with all of them.
-
-    Raises
-    ------
-    BadInput
-        If a line is no JSON, a damaged statement or one of a later version, if there are too many
-        or too long ones, or if none is of cellrepro.
-    """
+    """Read a bundle from its bytes."""
     if len(text) > MOST_BYTES_OF_FILE:
         raise _too_large(where)
     lines = text.split(b"\n")
@@ -232,26 +199,7 @@ def _attestation(line: bytes, *, where: str) -> Attestation | None:
 def bundle_of(
     attestations: Iterable[Attestation], *, where: str = "a bundle", n_passed_over: int = 0
 ) -> Bundle:
-    """Make a bundle of passports and receipts.
-
-    Parameters
-    ----------
-    attestations : iterable of Attestation
-        In any order; of equal ones the signatures are put together.
-    where : str
-        Where they stand, for the messages.
-    n_passed_over : int
-        Lines beside them that are of other kinds.
-
-    Returns
-    -------
-    Bundle
-
-    Raises
-    ------
-    BadInput
-        If one of them is neither, or cannot be read.
-    """
+    """Make a bundle of passports and receipts."""
     by_digest: dict[str, Attestation] = {}
     for attestation in attestations:
         known = by_digest.get(attestation.digest)
@@ -275,17 +223,7 @@ def bundle_of(
 
 
 def bundle_text(attestations: Iterable[Attestation]) -> str:
-    """Write attestations as a bundle, one a line, without the last line feed.
-
-    Parameters
-    ----------
-    attestations : iterable of Attestation
-        In the order in which they are to stand; equal ones once, with the signatures of all.
-
-    Returns
-    -------
-    str
-    """
+    """Write attestations as a bundle, one a line, without the last line feed."""
     by_digest: dict[str, Attestation] = {}
     for attestation in attestations:
         known = by_digest.get(attestation.digest)
@@ -296,24 +234,7 @@ def bundle_text(attestations: Iterable[Attestation]) -> str:
 
 
 def bundle_to_hand_on(bundle: Bundle, *, most_bytes: int = MOST_BYTES_OF_FILE) -> bytes:
-    """Write a bundle as a whole file, one that whoever gets it can read.
-
-    Parameters
-    ----------
-    bundle : Bundle
-    most_bytes : int
-        That its reader takes.
-
-    Returns
-    -------
-    bytes
-        Each line ended by a line feed.
-
-    Raises
-    ------
-    BadInput
-        If it would be refused there, as it holds too much.
-    """
+    """Write a bundle as a whole file, one that whoever gets it can read."""
     text = f"{bundle_text(bundle.attestations)}\n".encode()
     n_lines = text.count(b"\n")
     if n_lines >= _MOST_LINES or len(text) > most_bytes:

@@ -32,46 +32,26 @@ _PIECE = 2**22  # parameters that are compared at a time
 
 @dataclass(frozen=True)
 class CellposeCheck:
-    """What came of loading a file back through Cellpose.
-
-    Attributes
-    ----------
-    n_tensors : int
-        Of the network: each has every bit of the run's, none is missing and none is more.
-    n_parameters : int
-        Numbers in them.
-    image : str
-        What both networks segmented.
-    masks : str
-        Digest of the masks, which are the same of both.
-    n_cells : int
-        In these masks; where there is none, their equality proves little.
-    dtype : str
-        In which both computed.
-    peak_memory : int
-        Bytes that the process held at most.
-    """
+    """What came of loading a file back through Cellpose."""
 
     n_tensors: int
+    """Of the network: each has every bit of the run's, none is missing and none is more."""
     n_parameters: int
+    """Numbers in them."""
     image: str
+    """What both networks segmented."""
     masks: str
+    """Digest of the masks, which are the same of both."""
     n_cells: int
+    """In these masks; where there is none, their equality proves little."""
     dtype: str
+    """In which both computed."""
     peak_memory: int
+    """Bytes that the process held at most."""
 
 
 def write_cellpose_file(weights: Path, file: Path) -> None:
-    """Write a network as ``torch.save`` writes it: what Cellpose loads.
-
-    Parameters
-    ----------
-    weights : Path
-        Safetensors, as the store has them.
-    file : Path
-        The new file. The same weights give the same bytes under every name, as PyTorch puts the
-        name of a file into it only where it opens the file itself (2.15).
-    """
+    """Write a network as ``torch.save`` writes it: what Cellpose loads."""
     import torch
     from safetensors.torch import load_file
 
@@ -83,30 +63,7 @@ def write_cellpose_file(weights: Path, file: Path) -> None:
 def written_and_checked(
     child: Child, *, source: ModelSource, weights: Path, file: Path, image: LabelledImage
 ) -> CellposeCheck:
-    """Inside the child: write the file, load it through Cellpose, and compare.
-
-    Parameters
-    ----------
-    child : Child
-        Its profile says in which precision both networks compute.
-    source : ModelSource
-        The trained weights of a run.
-    weights : Path
-        Their file.
-    file : Path
-        The new one.
-    image : LabelledImage
-        Segmented by both networks.
-
-    Returns
-    -------
-    CellposeCheck
-
-    Raises
-    ------
-    Damaged
-        If Cellpose makes another network of the file.
-    """
+    """Inside the child: write the file, load it through Cellpose, and compare."""
     with child.prepared() as device:
         write_cellpose_file(weights, file)
         child.tell("done", STEPS[0])
@@ -131,34 +88,7 @@ def check_cellpose_file(
     dtype: str = "float32",
     tell: Callable[[str], object] = str,
 ) -> CellposeCheck:
-    """Load a file through Cellpose and hold it to the weights that it was made of.
-
-    Parameters
-    ----------
-    file : Path
-    source : ModelSource
-        The weights.
-    weights : Path
-        Their file, safetensors.
-    image : LabelledImage
-        Segmented by both networks.
-    device : torch.device
-        Where both are put, one after the other.
-    dtype : str
-        In which both compute: ``float32`` or ``bfloat16``.
-    tell : callable
-        Takes each of `STEPS` but the first.
-
-    Returns
-    -------
-    CellposeCheck
-
-    Raises
-    ------
-    Damaged
-        If a tensor is missing, is more or has a different bit, or a pixel of the masks, flows or
-        probabilities differs.
-    """
+    """Load a file through Cellpose and hold it to the weights that it was made of."""
     from cellrepro.model.inference import evaluator
     from cellrepro.model.network import build
 

@@ -51,32 +51,21 @@ _CHECK_SIZE = 224  # pixels along an edge of what is compared: one tile of Cellp
 
 @dataclass(frozen=True, repr=False)
 class ExportedModel(Result):
-    """A network in a new file that Cellpose loads.
-
-    Attributes
-    ----------
-    file : Path
-    digest : str
-        SHA-256 of the file.
-    tensors : str
-        Digest over the tensors in it, the same for the run's own weights.
-    passport_file : Path
-        With the passport of the run, and what is attested of the file.
-    run : str
-        ``KEY/MACHINE/REPEAT``.
-    check : CellposeCheck
-        What came of loading it back through Cellpose.
-    signed_by : str or None
-        Fingerprint of the key that signed the passport; None where none did.
-    """
+    """A network in a new file that Cellpose loads."""
 
     file: Path
     digest: str
+    """SHA-256 of the file."""
     tensors: str
+    """Digest over the tensors in it, the same for the run's own weights."""
     passport_file: Path
+    """With the passport of the run, and what is attested of the file."""
     run: str
+    """``KEY/MACHINE/REPEAT``."""
     check: CellposeCheck
+    """What came of loading it back through Cellpose."""
     signed_by: str | None
+    """Fingerprint of the key that signed the passport; None where none did."""
 
     def sentence(self) -> str:
         """Say what it holds and what was compared."""

@@ -42,38 +42,18 @@ Properties = dict[str, object]
 
 @dataclass(frozen=True)
 class CratePart:
-    """A file of the archive, as far as it is described.
-
-    Attributes
-    ----------
-    name : str
-        Path inside the archive.
-    size : int
-        Bytes.
-    digest : str
-        SHA-256.
-    """
+    """A file of the archive, as far as it is described."""
 
     name: str
+    """Path inside the archive."""
     size: int
+    """Bytes."""
     digest: str
+    """SHA-256."""
 
 
 def crate_json(repeats: Sequence[Repeat], parts: Iterable[CratePart]) -> bytes:
-    """Describe an exported file.
-
-    Parameters
-    ----------
-    repeats : sequence of Repeat
-        Of the store, those that are exported.
-    parts : iterable of CratePart
-        Every file of the archive but this one and ``SHA256SUMS``.
-
-    Returns
-    -------
-    bytes
-        ``ro-crate-metadata.json``: the same for the same runs and files, whenever it is written.
-    """
+    """Describe an exported file."""
     from rocrate.rocrate import ROCrate
 
     crate = ROCrate(version=CRATE_VERSION)

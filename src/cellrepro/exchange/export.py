@@ -36,32 +36,21 @@ _CHECKPOINTS = "checkpoints/"
 
 @dataclass(frozen=True, repr=False)
 class Exported(Result):
-    """A file that was exported.
-
-    Attributes
-    ----------
-    file : Path
-    digest : str
-        SHA-256 of the file.
-    n_bytes : int
-        Its size.
-    runs : tuple of str
-        ``KEY/MACHINE/REPEAT`` of each repeat in it.
-    labels : tuple of str
-        What was asked for, in words, of each.
-    notes : tuple of str
-        What is not in it though it might be expected, a sentence each.
-    signed_by : str or None
-        Fingerprint of the key that signed the passports in it this time; None where none did.
-    """
+    """A file that was exported."""
 
     file: Path
     digest: str
+    """SHA-256 of the file."""
     n_bytes: int
+    """Its size."""
     runs: tuple[str, ...]
+    """``KEY/MACHINE/REPEAT`` of each repeat in it."""
     labels: tuple[str, ...]
+    """What was asked for, in words, of each."""
     notes: tuple[str, ...]
+    """What is not in it though it might be expected, a sentence each."""
     signed_by: str | None
+    """Fingerprint of the key that signed the passports in it this time; None where none did."""
 
     def held(self) -> str:
         """Count the repeats, say how large the file is, and who signed."""
@@ -169,13 +158,7 @@ def _described(repeats: Sequence[Repeat], parts: Sequence[CratePart]) -> bytes:
 
 
 class _Gathering:
-    """Collects the files of repeats, each with the digest that it was stored with.
-
-    Attributes
-    ----------
-    notes : list of str
-        What was left out, as far as it might be expected.
-    """
+    """Collects the files of repeats, each with the digest that it was stored with."""
 
     def __init__(self, store: Store, repeats: Sequence[Repeat]):
         self._store = store

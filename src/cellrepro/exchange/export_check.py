@@ -23,23 +23,7 @@ _MOST_BYTES_OF_SPEC = 2**24
 
 
 def check_export(archive: ExportedFile, checking: Checking) -> TargetFindings:
-    """Check every byte of an exported file, and what its parts say of each other.
-
-    Parameters
-    ----------
-    archive : ExportedFile
-        Open; its form is right.
-    checking : Checking
-
-    Returns
-    -------
-    TargetFindings
-
-    Raises
-    ------
-    BadInput
-        If all bytes are as they were exported, and it is no export of cellrepro.
-    """
+    """Check every byte of an exported file, and what its parts say of each other."""
     findings = TargetFindings()
     _check_bytes(archive, checking, findings)
     if findings.problems:

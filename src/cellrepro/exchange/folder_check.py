@@ -39,40 +39,25 @@ NOT_OURS = "the lab has not put it there: move it out of the store"
 
 @dataclass
 class Findings:
-    """What was found in one folder.
-
-    Attributes
-    ----------
-    problems : list of Problem
-    not_here : list of str
-        Files that were not sent.
-    n_files : int
-        That were read.
-    is_sealed : bool
-        Whether it has a seal, so that nothing in it can change unseen.
-    later_seal : Write or None
-        The seal that would be added to a folder without one, in which all else is right.
-    """
+    """What was found in one folder."""
 
     problems: list[Problem] = field(default_factory=list)
     not_here: list[str] = field(default_factory=list)
+    """Files that were not sent."""
     n_files: int = 0
+    """That were read."""
     is_sealed: bool = True
+    """Whether it has a seal, so that nothing in it can change unseen."""
     later_seal: Write | None = None
+    """The seal that would be added to a folder without one, in which all else is right."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a check of a store has at hand.
-
-    Attributes
-    ----------
-    root : Path
-        The store, from which places are said.
-    contents : Contents
-    """
+    """What a check of a store has at hand."""
 
     root: Path
+    """The store, from which places are said."""
     contents: Contents
 
     def where(self, path: Path) -> str:
@@ -85,39 +70,18 @@ class Look:
 
 @dataclass(frozen=True)
 class _Files:
-    """The files of a folder as they are.
-
-    Attributes
-    ----------
-    digests : dict of str to str
-        By name relative to the folder.
-    strange : list of Problem
-        What is no file, or cannot be read.
-    """
+    """The files of a folder as they are."""
 
     digests: dict[str, str]
+    """By name relative to the folder."""
     strange: list[Problem]
+    """What is no file, or cannot be read."""
 
 
 def check_repeat(
     folder: Path, look: Look, *, key: str, not_sent: frozenset[str] = frozenset()
 ) -> Findings:
-    """Hold every file of a repeat to its digest, and the repeat to the name of its folder.
-
-    Parameters
-    ----------
-    folder : Path
-        ``…/KEY/MACHINE/REPEAT``.
-    look : Look
-    key : str
-        Of the run in whose folder it lies.
-    not_sent : frozenset of str
-        Files that did not come with it.
-
-    Returns
-    -------
-    Findings
-    """
+    """Hold every file of a repeat to its digest, and the repeat to the name of its folder."""
     files = _files_in(folder, look)
     findings = Findings([*files.strange], n_files=len(files.digests))
     seal = _Seal.of(folder)
@@ -133,30 +97,14 @@ def check_repeat(
 
 @dataclass
 class SpecFindings(Findings):
-    """What was found of a run's spec.
-
-    Attributes
-    ----------
-    key : str
-        Of the run: what its folder is named, or should be.
-    """
+    """What was found of a run's spec."""
 
     key: str = ""
+    """Of the run: what its folder is named, or should be."""
 
 
 def check_spec(folder: Path, look: Look) -> SpecFindings:
-    """Hold the ``spec.json`` of a run to its seal and to the key, which is its digest.
-
-    Parameters
-    ----------
-    folder : Path
-        ``…/KEY``.
-    look : Look
-
-    Returns
-    -------
-    SpecFindings
-    """
+    """Hold the ``spec.json`` of a run to its seal and to the key, which is its digest."""
     findings = SpecFindings(n_files=1, key=folder.name)
     path = folder / SPEC
     seal = _Seal.of(folder)
@@ -196,18 +144,7 @@ def check_spec(folder: Path, look: Look) -> SpecFindings:
 
 
 def check_images(folder: Path, look: Look) -> Findings:
-    """Hold the images that a store keeps of a data set to their seal.
-
-    Parameters
-    ----------
-    folder : Path
-        ``data/DIGEST``.
-    look : Look
-
-    Returns
-    -------
-    Findings
-    """
+    """Hold the images that a store keeps of a data set to their seal."""
     files = _files_in(folder, look)
     findings = Findings([*files.strange], n_files=len(files.digests))
     seal = _Seal.of(folder)
@@ -228,21 +165,14 @@ def check_images(folder: Path, look: Look) -> Findings:
 
 @dataclass(frozen=True)
 class _Seal:
-    """What the seal of a folder says.
-
-    Attributes
-    ----------
-    text : str or None
-        None where there is no seal.
-    digests : dict of str to str
-        Empty where it cannot be read.
-    why_not_read : str
-        Empty where it can.
-    """
+    """What the seal of a folder says."""
 
     text: str | None
+    """None where there is no seal."""
     digests: dict[str, str] = field(default_factory=dict)
+    """Empty where it cannot be read."""
     why_not_read: str = ""
+    """Empty where it can."""
 
     @classmethod
     def of(cls, folder: Path) -> _Seal:
@@ -365,38 +295,14 @@ def _changed(
 def stray(
     path: Path, look: Look, what: str = "the lab stores nothing of this name here"
 ) -> Problem:
-    """The problem of a file or folder that nothing speaks of.
-
-    Parameters
-    ----------
-    path : Path
-    look : Look
-    what : str
-        What is to be said of it, unless it is a leftover.
-
-    Returns
-    -------
-    Problem
-    """
+    """The problem of a file or folder that nothing speaks of."""
     if is_scratch(path.name):
         return leftover(path, look, "it was being written when the work was stopped")
     return Problem("extra", what, look.where(path), NOT_OURS, PutAside(path))
 
 
 def leftover(path: Path, look: Look, what: str) -> Problem:
-    """The problem of what stopped work has left.
-
-    Parameters
-    ----------
-    path : Path
-    look : Look
-    what : str
-        What it is.
-
-    Returns
-    -------
-    Problem
-    """
+    """The problem of what stopped work has left."""
     remedy = "`cellrepro fsck --repair` removes it"
     return Problem("leftover", what, look.where(path), remedy, Remove(path))
 

@@ -13,53 +13,32 @@ from cellrepro.words import joined
 
 @dataclass(frozen=True)
 class Given:
-    """What the reader gives for a replay.
-
-    Attributes
-    ----------
-    data : Path or None
-        The folder of images; none looks where it was, and what came with the run.
-    model : str or None
-        The network from which the run started; none looks in the same places.
-    profile : str or None
-        Instead of the one that was asked for; the replay then is a run of its own.
-    command : sequence of str
-        The program that was wrapped, with its words, or the function.
-    """
+    """What the reader gives for a replay."""
 
     data: Path | None = None
+    """The folder of images; none looks where it was, and what came with the run."""
     model: str | None = None
+    """The network from which the run started; none looks in the same places."""
     profile: str | None = None
+    """Instead of the one that was asked for; the replay then is a run of its own."""
     command: Sequence[str] = ()
+    """The program that was wrapped, with its words, or the function."""
 
 
 @dataclass(frozen=True)
 class WantedReplay:
-    """What was asked for of a replay.
-
-    Attributes
-    ----------
-    given : Given
-    run : str or None
-        Which repeat of several, as the user named it.
-    receipt : Path or None
-        The bundle to which the receipt is added.
-    signs : bool
-        Whether the receipt is to be signed.
-    """
+    """What was asked for of a replay."""
 
     given: Given
     run: str | None = None
+    """Which repeat of several, as the user named it."""
     receipt: Path | None = None
+    """The bundle to which the receipt is added."""
     signs: bool = False
+    """Whether the receipt is to be signed."""
 
     def refuse_idle(self, *, replay: bool, is_store: bool) -> None:
-        """Refuse what would do nothing, and what cannot be written, before anything is done.
-
-        Raises
-        ------
-        BadInput
-        """
+        """Refuse what would do nothing, and what cannot be written, before anything is done."""
         options = {
             "--run": self.run,
             "--model": self.given.model,
@@ -85,18 +64,7 @@ class WantedReplay:
 
 
 def check_receipt_file(file: Path) -> None:
-    """Refuse a file to which no receipt can be added, before anything is computed.
-
-    Parameters
-    ----------
-    file : Path
-        A bundle, which need not exist.
-
-    Raises
-    ------
-    BadInput
-        If it is named otherwise, its folder is missing, or it is there and is no bundle.
-    """
+    """Refuse a file to which no receipt can be added, before anything is computed."""
     if not file.name.endswith(ENDING) or file.name == ENDING:
         raise BadInput(f"--receipt is {file}; expected a name that ends with {ENDING}")
     if not file.parent.is_dir():

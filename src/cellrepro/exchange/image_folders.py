@@ -17,19 +17,7 @@ NETWORKS = "networks"
 
 
 def folder_of_inputs(store: Store, data_digest: str) -> Path:
-    """Where a store keeps the image folder that came with runs, if one came.
-
-    Parameters
-    ----------
-    store : Store
-    data_digest : str
-        `data_digest` of the runs' specs.
-
-    Returns
-    -------
-    Path
-        It need not exist.
-    """
+    """Where a store keeps the image folder that came with runs, if one came."""
     return store.root / INPUTS / data_digest[:KEY_LENGTH]
 
 
@@ -42,26 +30,7 @@ def find_images(
 ) -> Path | None:
     """Find the images of a run: a folder that holds them as they were, by its digest.
 
-    Parameters
-    ----------
-    spec : Spec
-        Of the run.
-    store : Store
-        Where a folder may have come with the run.
-    given : str or Path, optional
-        The folder that a user named; no other is looked at then.
-    recorded : str, optional
-        Where the folder was, as the manifest or the passport of the run says.
-
-    Returns
-    -------
-    Path or None
-        None where no folder holds them. Its name need not be the one in the spec.
-
-    Raises
-    ------
-    BadInput
-        If the folder that a user named holds other images.
+    None where no folder holds them. Its name need not be the one in the spec.
     """
     if given is not None:
         if not holds_images_of(spec, Path(given)):
@@ -83,16 +52,7 @@ def find_images(
 def find_network(spec: Spec, store: Store) -> Path | None:
     """Find the network that a run started from among those that came with runs.
 
-    Parameters
-    ----------
-    spec : Spec
-        Of the run.
-    store : Store
-
-    Returns
-    -------
-    Path or None
-        A safetensors file; None where none came, or the network follows from the seed.
+    A safetensors file; None where none came, or the network follows from the seed.
     """
     if spec.model_digest is None:
         return None
@@ -101,14 +61,7 @@ def find_network(spec: Spec, store: Store) -> Path | None:
 
 
 def holds_images_of(spec: Spec, folder: Path) -> bool:
-    """Whether a folder holds the images of a run, every file under its name and unchanged.
-
-    Parameters
-    ----------
-    spec : Spec
-    folder : Path
-        It need not exist.
-    """
+    """Whether a folder holds the images of a run, every file under its name and unchanged."""
     try:
         if not folder.is_dir():
             return False

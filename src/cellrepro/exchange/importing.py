@@ -36,48 +36,31 @@ from cellrepro.words import amount, joined, some
 
 @dataclass(frozen=True)
 class ImportedRepeat:
-    """What became of one repeat of an exported file.
-
-    Attributes
-    ----------
-    name : str
-        ``KEY/MACHINE/REPEAT``.
-    label : str
-        What was asked for, in words.
-    is_new : bool
-        Whether the store did not hold it before.
-    completed : tuple of str
-        Files that came for a repeat that was there without them.
-    missing : tuple of str
-        Files of which its manifest speaks and that are not here: checkpoints, weights.
-    """
+    """What became of one repeat of an exported file."""
 
     name: str
+    """``KEY/MACHINE/REPEAT``."""
     label: str
+    """What was asked for, in words."""
     is_new: bool
+    """Whether the store did not hold it before."""
     completed: tuple[str, ...]
+    """Files that came for a repeat that was there without them."""
     missing: tuple[str, ...]
+    """Files of which its manifest speaks and that are not here: checkpoints, weights."""
 
 
 @dataclass(frozen=True, repr=False)
 class Imported(Result):
-    """What came of an exported file.
-
-    Attributes
-    ----------
-    file : Path
-    folder : Path
-        The store.
-    repeats : tuple of ImportedRepeat
-        Of every repeat of the file.
-    image_folders : tuple of Path
-        The folders of images that came with them, those that were there among them.
-    """
+    """What came of an exported file."""
 
     file: Path
     folder: Path
+    """The store."""
     repeats: tuple[ImportedRepeat, ...]
+    """Of every repeat of the file."""
     image_folders: tuple[Path, ...]
+    """The folders of images that came with them, those that were there among them."""
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -181,21 +164,13 @@ def _digest_of_stored(manifest: Path) -> str:
 
 @dataclass(frozen=True)
 class _Import:
-    """One import, in a folder of its own until it is whole.
-
-    Attributes
-    ----------
-    archive : ExportedFile
-    contents : Contents
-    store : Store
-    area : Path
-        The folder, as an interrupted import of the same file may have left it.
-    """
+    """One import, in a folder of its own until it is whole."""
 
     archive: ExportedFile
     contents: Contents
     store: Store
     area: Path
+    """The folder, as an interrupted import of the same file may have left it."""
 
     def carry_out(self, *, quiet: bool) -> Imported:
         """Read and check all of the file, then let it appear in the store part by part."""

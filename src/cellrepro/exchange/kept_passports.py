@@ -24,45 +24,14 @@ PASSPORTS = "passports"
 
 
 def kept_path(store: Store, name: str) -> Path:
-    """Where a store keeps the passport of a repeat.
-
-    Parameters
-    ----------
-    store : Store
-    name : str
-        ``KEY/MACHINE/REPEAT``.
-
-    Returns
-    -------
-    Path
-        It need not exist.
-
-    Raises
-    ------
-    BadInput
-        If it lies outside of the store once links are followed.
-    """
+    """Where a store keeps the passport of a repeat."""
     return inside(store.root / PASSPORTS, f"{name}{ENDING}")
 
 
 def kept_bundle(store: Store, name: str) -> Bundle:
     """Passports and receipts of a repeat that a store keeps.
 
-    Parameters
-    ----------
-    store : Store
-    name : str
-        ``KEY/MACHINE/REPEAT``.
-
-    Returns
-    -------
-    Bundle
-        Empty where none is kept.
-
-    Raises
-    ------
-    BadInput
-        If the file cannot be read, or is of another repeat.
+    Empty where none is kept.
     """
     path = kept_path(store, name)
     if not path.exists():
@@ -84,17 +53,7 @@ def kept_bundle(store: Store, name: str) -> Bundle:
 
 
 def names_of_kept(store: Store) -> list[str]:
-    """The repeats of which a store keeps passports and receipts.
-
-    Parameters
-    ----------
-    store : Store
-
-    Returns
-    -------
-    list of str
-        ``KEY/MACHINE/REPEAT`` of each, sorted.
-    """
+    """The repeats of which a store keeps passports and receipts."""
     folder = store.root / PASSPORTS
     files = sorted(folder.glob(f"*/*/[!.]*{ENDING}"))
     return [file.relative_to(folder).as_posix().removesuffix(ENDING) for file in files]
@@ -110,27 +69,9 @@ def attestations_of(
 ) -> tuple[Attestation, ...]:
     """The passport of a stored repeat and all its receipts, as they are handed on.
 
-    Parameters
-    ----------
-    store : Store
-    repeat : Repeat
-        Of the store.
-    signer : Signer, optional
-        Signs the passport, beside whoever signed it before.
-    run : Run, optional
-        Of the repeat, where it was read already.
-
-    Returns
-    -------
-    tuple of Attestation
-        The passport first: the one that is kept, as it came or was made, unless the store has more
-        repeats of the run by now than that one tells of; then a new one, which is not kept by
-        this. Then older passports that have receipts, then all receipts.
-
-    Raises
-    ------
-    BadInput
-        If what is kept cannot be read, or the signer cannot sign.
+    The passport first: the one that is kept, as it came or was made, unless the store has more
+    repeats of the run by now than that one tells of; then a new one, which is not kept by this.
+    Then older passports that have receipts, then all receipts.
     """
     kept = kept_bundle(store, repeat.name)
     run = run or store.run(repeat.manifest.key)
@@ -161,26 +102,7 @@ def _current_passport(repeat: Repeat, kept: Bundle, *, run: Run | None) -> Passp
 def passports_of(
     repeats: Sequence[Repeat], *, store: Store, signer: Signer | None = None
 ) -> Bundle:
-    """The passports of several stored repeats with their receipts, as they are handed on.
-
-    Parameters
-    ----------
-    repeats : sequence of Repeat
-        Of the store.
-    store : Store
-    signer : Signer, optional
-        Signs the current passport of each.
-
-    Returns
-    -------
-    Bundle
-        Of each repeat `attestations_of`. Nothing is written.
-
-    Raises
-    ------
-    BadInput
-        If a repeat or what is kept cannot be read, or the signer cannot sign.
-    """
+    """The passports of several stored repeats with their receipts, as they are handed on."""
     runs = {key: store.run(key) for key in {repeat.manifest.key for repeat in repeats}}
     attestations = [
         attestation
@@ -193,26 +115,7 @@ def passports_of(
 
 
 def keep_attestations(store: Store, name: str, attestations: Iterable[Attestation]) -> Path:
-    """Add passports and receipts to what a store keeps of a repeat.
-
-    Parameters
-    ----------
-    store : Store
-    name : str
-        ``KEY/MACHINE/REPEAT``.
-    attestations : iterable of Attestation
-        What is kept already is kept once, with the signatures of both.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    BadInput
-        If what is kept cannot be read, or the store cannot be written.
-    """
+    """Add passports and receipts to what a store keeps of a repeat."""
     path = kept_path(store, name)
     claim = store.root / ".claims" / f"{PASSPORTS}-{name.replace('/', '-')}"
     with store.writing(), locks.locked(claim, wait=True):
@@ -226,19 +129,7 @@ def keep_attestations(store: Store, name: str, attestations: Iterable[Attestatio
 
 
 def keep_passports(store: Store, bundle: Bundle) -> None:
-    """Keep the passports of a bundle in a store, each with its receipts.
-
-    Parameters
-    ----------
-    store : Store
-    bundle : Bundle
-        Receipts of passports that are not in it are left out.
-
-    Raises
-    ------
-    BadInput
-        If what is kept cannot be read, or the store cannot be written.
-    """
+    """Keep the passports of a bundle in a store, each with its receipts."""
     by_name: dict[str, list[Attestation]] = {}
     for passport in bundle.passports:
         receipts = [receipt.attestation for receipt in bundle.receipts_of(passport)]

@@ -23,30 +23,8 @@ _VERSION = re.compile(r"[0-9][0-9A-Za-z.!-]*")
 
 
 def make_lab_like(passport: str | Path, folder: str | Path, *, python: str | None = None) -> Lab:
-    """Make the lab with the numeric libraries of a passport, so that its run can be replayed there.
-
-    Parameters
-    ----------
-    passport : str or Path
-        ``NAME.intoto.jsonl``; where it holds several passports, they name the same versions.
-    folder : str or Path
-        Of the environment: new, empty, or made by an earlier call.
-    python : str, optional
-        The interpreter that it is made with; by default one of the passport's version, if it is
-        found, else the one that runs this.
-
-    Returns
-    -------
-    Lab
-        Not the one that is found from then on: its own commands run in it.
-
-    Raises
-    ------
-    BadInput
-        If the file holds no passport, passports of different versions, or one without versions.
-    NotPossibleHere
-        If these versions are not to be had for this Python and system.
-    """
+    """Make the lab with the numeric libraries of a passport, so that its run can be replayed
+    there."""
     bundle = read_bundle(passport)
     versions = [_versions(one) for one in bundle.passports]
     if not versions or not versions[0]:

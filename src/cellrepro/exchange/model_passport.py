@@ -43,33 +43,22 @@ UNKNOWN = (
 
 @dataclass(frozen=True, repr=False)
 class ModelPassport(Result):
-    """What can be attested of a network from elsewhere.
-
-    Attributes
-    ----------
-    file : Path
-        The new file.
-    digest : str
-        SHA-256 of that.
-    model : Path
-        The file with the network.
-    tensors : str
-        Digest over the tensors, the same in any other kind of file.
-    known : mapping of str to JSON value
-        What the file itself shows.
-    unknown : tuple of str
-        What it does not.
-    signed_by : str or None
-        Fingerprint of the key that signed; None where none did.
-    """
+    """What can be attested of a network from elsewhere."""
 
     file: Path
+    """The new file."""
     digest: str
+    """SHA-256 of that."""
     model: Path
+    """The file with the network."""
     tensors: str
+    """Digest over the tensors, the same in any other kind of file."""
     known: Mapping[str, object]
+    """What the file itself shows."""
     unknown: tuple[str, ...]
+    """What it does not."""
     signed_by: str | None
+    """Fingerprint of the key that signed; None where none did."""
 
     def sentence(self) -> str:
         """Say what is known, and what is not."""

@@ -44,42 +44,22 @@ _PIECE = 2**20
 
 @dataclass(frozen=True)
 class ModelStatement:
-    """What is attested of one file.
-
-    Attributes
-    ----------
-    attestation : Attestation
-        The statement as it came, with its signatures.
-    build_type : str
-        `CELLPOSE_FILE` or `AFTER_THE_FACT`.
-    file : str
-        Name of the file.
-    sha256 : str
-        Of its bytes.
-    tensors : str or None
-        `TENSORS_DIGEST` of what is in it.
-    """
+    """What is attested of one file."""
 
     attestation: Attestation
+    """The statement as it came, with its signatures."""
     build_type: str
+    """`CELLPOSE_FILE` or `AFTER_THE_FACT`."""
     file: str
+    """Name of the file."""
     sha256: str
+    """Of its bytes."""
     tensors: str | None
+    """`TENSORS_DIGEST` of what is in it."""
 
 
 def tensors_digest(network: Network) -> str:
-    """Digest a network, whatever kind of file it is in.
-
-    Parameters
-    ----------
-    network : mapping of str to Tensor
-        Read in pieces.
-
-    Returns
-    -------
-    str
-        As `TENSORS_DIGEST` says.
-    """
+    """Digest a network, whatever kind of file it is in."""
     lines = []
     for name, tensor in network.items():
         digest = hashlib.sha256()
@@ -99,27 +79,7 @@ def model_statement(
     builder: Builder,
     byproducts: tuple[ResourceDescriptor, ...],
 ) -> Statement:
-    """Make a statement about a file with a network.
-
-    Parameters
-    ----------
-    file : ResourceDescriptor
-        With its name and digests.
-    build_type : str
-        `CELLPOSE_FILE` or `AFTER_THE_FACT`.
-    parameters : JSON object
-        What was asked for.
-    dependencies : tuple of ResourceDescriptor
-        What it was made from.
-    builder : Builder
-        What made it.
-    byproducts : tuple of ResourceDescriptor
-        What else is known.
-
-    Returns
-    -------
-    Statement
-    """
+    """Make a statement about a file with a network."""
     provenance = Provenance(
         build_definition=BuildDefinition(
             build_type=build_type,
@@ -142,24 +102,7 @@ def is_model_statement(statement: Statement) -> bool:
 
 
 def read_model_statement(attestation: Attestation, *, where: str) -> ModelStatement:
-    """Read what is attested of a file.
-
-    Parameters
-    ----------
-    attestation : Attestation
-        Of which `is_model_statement` holds.
-    where : str
-        Where it stands, for the messages.
-
-    Returns
-    -------
-    ModelStatement
-
-    Raises
-    ------
-    BadInput
-        If something is missing or of another type.
-    """
+    """Read what is attested of a file."""
     try:
         provenance = read_record(Provenance, attestation.statement.predicate)
         (subject,) = attestation.statement.subject
@@ -177,19 +120,7 @@ def read_model_statement(attestation: Attestation, *, where: str) -> ModelStatem
 
 
 def check_model_file(model: ModelStatement, *, beside: Path) -> Iterator[Problem]:
-    """Hold a model's file to what is attested of it.
-
-    Parameters
-    ----------
-    model : ModelStatement
-    beside : Path
-        The file of the statement; that of the model lies in the same folder.
-
-    Yields
-    ------
-    Problem
-        Where it is there and is another one.
-    """
+    """Hold a model's file to what is attested of it."""
     path = beside.with_name(model.file)
     if not path.is_file():
         return

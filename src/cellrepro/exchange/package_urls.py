@@ -12,18 +12,6 @@ _FORM = re.compile(r"pkg:(pypi|generic)/([^/@?#]+)@([^/@?#]+)")
 def package_url(name: str, version: str) -> str:
     """Give the address of one version of a package of PyPI, or of Python itself.
 
-    Parameters
-    ----------
-    name : str
-        ``python`` for Python itself.
-    version : str
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> package_url("fill_voids", "2.1+cpu"), package_url("python", "3.11.7")
     ('pkg:pypi/fill-voids@2.1%2Bcpu', 'pkg:generic/python@3.11.7')
     """
@@ -35,16 +23,6 @@ def package_url(name: str, version: str) -> str:
 def package_of(url: str | None) -> tuple[str, str] | None:
     """Give name and version of a package by its address; None where it is none of these.
 
-    Parameters
-    ----------
-    url : str or None
-
-    Returns
-    -------
-    tuple of str and str, or None
-
-    Examples
-    --------
     >>> package_of("pkg:pypi/torch@2.15.0%2Bcpu"), package_of("https://example.org")
     (('torch', '2.15.0+cpu'), None)
     """

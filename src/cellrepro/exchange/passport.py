@@ -115,66 +115,45 @@ class AllMasksDigests(JsonRecord):
 
 @dataclass(frozen=True)
 class Passport:
-    """What the passport of one repeat says.
-
-    Attributes
-    ----------
-    attestation : Attestation
-        The statement as it came, with its signatures.
-    spec : Spec
-        What was asked for.
-    key : str
-        Of the spec.
-    machine : str
-        Name of the machine that computed it.
-    repeat : int
-        Its number, from 0.
-    weights : str or None
-        SHA-256 of the trained weights; None where nothing was trained.
-    masks : dict of str to MaskDigests
-        By image; empty where there are too many to name each.
-    all_masks : AllMasksDigests or None
-        Of all masks together; None where none were made.
-    starting_weights : str or None
-        SHA-256 of the weights it started from, as the store writes them; None where another
-        program segmented.
-    images : dict of str to str
-        SHA-256 of each file of the image folder by its relative name; empty where there are too
-        many to name each. `spec` has the digest of the folder.
-    packages : dict of str to str
-        Version of Python and of each numeric library, by name.
-    environment : dict of str to JSON value
-        What the numbers depend on beside the spec: by the names of
-        `cellrepro.store.manifest.ENVIRONMENT_FIELDS`, as a manifest has them.
-    files : dict of str to str
-        SHA-256 of every other file of the repeat, its manifest and spec among them.
-    started : str or None
-        RFC 3339, UTC.
-    vacuous : tuple of str
-        Why equality with another repeat would prove nothing.
-    verdict : Verdict or None
-        Over the repeats of this machine; None of a single one.
-    n_repeats : int
-        Repeats that the verdict is over.
-    """
+    """What the passport of one repeat says."""
 
     attestation: Attestation
+    """The statement as it came, with its signatures."""
     spec: Spec
+    """What was asked for."""
     key: str
+    """Of the spec."""
     machine: str
+    """Name of the machine that computed it."""
     repeat: int
+    """Its number, from 0."""
     weights: str | None
+    """SHA-256 of the trained weights; None where nothing was trained."""
     masks: dict[str, MaskDigests]
+    """By image; empty where there are too many to name each."""
     all_masks: AllMasksDigests | None
+    """Of all masks together; None where none were made."""
     starting_weights: str | None
+    """SHA-256 of the weights it started from, as the store writes them; None where another program
+    segmented."""
     images: dict[str, str]
+    """SHA-256 of each file of the image folder by its relative name; empty where there are too many
+    to name each. `spec` has the digest of the folder."""
     packages: dict[str, str]
+    """Version of Python and of each numeric library, by name."""
     environment: JsonObject
+    """What the numbers depend on beside the spec: by the names of
+    `cellrepro.store.manifest.ENVIRONMENT_FIELDS`, as a manifest has them."""
     files: dict[str, str]
+    """SHA-256 of every other file of the repeat, its manifest and spec among them."""
     started: str | None
+    """RFC 3339, UTC."""
     vacuous: tuple[str, ...]
+    """Why equality with another repeat would prove nothing."""
     verdict: Verdict | None
+    """Over the repeats of this machine; None of a single one."""
     n_repeats: int
+    """Repeats that the verdict is over."""
 
     @property
     def digest(self) -> str:
@@ -207,25 +186,7 @@ class Passport:
 
 
 def passport_of(repeat: Repeat, *, run: Run | None = None) -> Passport:
-    """Give the passport of a stored repeat.
-
-    Parameters
-    ----------
-    repeat : Repeat
-        In a store.
-    run : Run, optional
-        Of the store, for the verdict over the repeats of its machine; without it there is none.
-
-    Returns
-    -------
-    Passport
-        Unsigned. The same repeat, with the same other repeats, always gives the same bytes.
-
-    Raises
-    ------
-    BadInput
-        If the repeat's manifest or spec cannot be read.
-    """
+    """Give the passport of a stored repeat."""
     statement = _statement(repeat, run)
     where = f"the passport of {repeat.name}"
     return read_passport(read_payload(statement.payload(), where=where), where=where)
@@ -344,18 +305,7 @@ def _all_masks_subject(masks: AllMasksDigests) -> ResourceDescriptor:
 
 
 def files_digest(files: Mapping[str, str]) -> str:
-    """Digest many files by one digest, as a folder of images is.
-
-    Parameters
-    ----------
-    files : mapping of str to str
-        SHA-256 of each, by name.
-
-    Returns
-    -------
-    str
-        What ``sha256sum FILES | LC_ALL=C sort | sha256sum`` prints.
-    """
+    """Digest many files by one digest, as a folder of images is."""
     lines = sorted(f"{digest}  {name}\n".encode() for name, digest in files.items())
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
@@ -502,25 +452,7 @@ def is_passport(statement: Statement) -> bool:
 
 
 def read_passport(attestation: Attestation, *, where: str) -> Passport:
-    """Read what a passport says.
-
-    Parameters
-    ----------
-    attestation : Attestation
-        Of which `is_passport` holds.
-    where : str
-        Where it stands, for the messages.
-
-    Returns
-    -------
-    Passport
-
-    Raises
-    ------
-    BadInput
-        If something is missing or of another type, it is of a later version, or contradicts
-        itself: its key is not that of its spec.
-    """
+    """Read what a passport says."""
     try:
         return _read(attestation)
     except (ValueError, RecursionError) as error:

@@ -27,22 +27,7 @@ _MOST_SAID = 10
 
 
 def contradictions(passport: Passport, repeat: Repeat, *, where: str) -> Iterator[Problem]:
-    """Say in what a passport and a repeat do not fit.
-
-    Parameters
-    ----------
-    passport : Passport
-    repeat : Repeat
-        Of the passport's name, whose files are what its manifest says.
-    where : str
-        Where the passport stands.
-
-    Yields
-    ------
-    Problem
-        One for everything that the passport says otherwise. What it says of other repeats, the
-        verdict over them, is not looked at: there may be more of them since.
-    """
+    """Say in what a passport and a repeat do not fit."""
     try:
         expected = passport_of(repeat)
     except BadInput as error:
@@ -116,20 +101,7 @@ def _in_words(value: object) -> str:
 
 
 def wrong_masks(repeat: Repeat, *, where: str) -> Iterator[Problem]:
-    """Decode every mask of a repeat, and say which are not the ones of its manifest.
-
-    Parameters
-    ----------
-    repeat : Repeat
-        Whose files have their digests.
-    where : str
-        Of the repeat, for the messages.
-
-    Yields
-    ------
-    Problem
-        Where labels, outlines or the number of objects are others than the manifest says.
-    """
+    """Decode every mask of a repeat, and say which are not the ones of its manifest."""
     for image, record in repeat.manifest.masks.items():
         path = repeat.folder / record.file
         if not path.exists():

@@ -24,24 +24,16 @@ from cellrepro.words import amount
 
 @dataclass(frozen=True, repr=False)
 class ExportedPassports(Result):
-    """Passports in a new file.
-
-    Attributes
-    ----------
-    file : Path
-        Where they are.
-    digest : str
-        SHA-256 of the file.
-    bundle : Bundle
-        What is in it.
-    signed_by : str or None
-        Fingerprint of the key that signed them this time; None where none did.
-    """
+    """Passports in a new file."""
 
     file: Path
+    """Where they are."""
     digest: str
+    """SHA-256 of the file."""
     bundle: Bundle
+    """What is in it."""
     signed_by: str | None
+    """Fingerprint of the key that signed them this time; None where none did."""
 
     @property
     def passports(self) -> tuple[Passport, ...]:

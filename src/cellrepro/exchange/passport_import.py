@@ -21,27 +21,18 @@ from cellrepro.words import amount
 
 @dataclass(frozen=True, repr=False)
 class ImportedPassports(Result):
-    """Passports and receipts that a store keeps now.
-
-    Attributes
-    ----------
-    file : Path
-        In which they came.
-    folder : Path
-        The store.
-    bundle : Bundle
-        What was in the file.
-    n_runs_here : int
-        Of the passports those whose run is in the store, too.
-    n_new_receipts : int
-        Receipts that the store did not keep before.
-    """
+    """Passports and receipts that a store keeps now."""
 
     file: Path
+    """In which they came."""
     folder: Path
+    """The store."""
     bundle: Bundle
+    """What was in the file."""
     n_runs_here: int
+    """Of the passports those whose run is in the store, too."""
     n_new_receipts: int
+    """Receipts that the store did not keep before."""
 
     def sentence(self) -> str:
         """Count the passports and receipts, and say of how many the run itself is here."""

@@ -28,48 +28,20 @@ from cellrepro.words import joined, short_digest
 
 @dataclass(frozen=True)
 class Recorded:
-    """What is recorded of a run that is to be computed again.
-
-    Attributes
-    ----------
-    name : str
-        ``KEY/MACHINE/REPEAT``.
-    spec : Spec
-        What was asked for.
-    data_path : str or None
-        Where its images were, where that is known.
-    model_path : str or None
-        Where the network was from which it started, where that is known.
-    """
+    """What is recorded of a run that is to be computed again."""
 
     name: str
+    """``KEY/MACHINE/REPEAT``."""
     spec: Spec
+    """What was asked for."""
     data_path: str | None = None
+    """Where its images were, where that is known."""
     model_path: str | None = None
+    """Where the network was from which it started, where that is known."""
 
 
 def plan_again(recorded: Recorded, given: Given, store: Store) -> Plan:
-    """Plan what a recorded run asked for.
-
-    Parameters
-    ----------
-    recorded : Recorded
-    given : Given
-    store : Store
-        In which the replay is stored, and what came with runs is looked for.
-
-    Returns
-    -------
-    Plan
-        Of the same spec, but for a profile that was given.
-
-    Raises
-    ------
-    BadInput
-        If images, network or program are not to be found as they were.
-    NotPossibleHere
-        If this version cannot ask for the same.
-    """
+    """Plan what a recorded run asked for."""
     spec = recorded.spec
     refuse_at_once(recorded, given)
     data = images_for(recorded, given, store)
@@ -150,25 +122,7 @@ def _plan_wrapped(spec: Spec, data: Path, given: Given, store: Store, inputs: Pl
 
 
 def images_for(recorded: Recorded, given: Given, store: Store) -> Path:
-    """Find the images of a recorded run.
-
-    Parameters
-    ----------
-    recorded : Recorded
-    given : Given
-    store : Store
-        To which they may have come with the run.
-
-    Returns
-    -------
-    Path
-        A folder that holds them as they were.
-
-    Raises
-    ------
-    BadInput
-        If there is none.
-    """
+    """Find the images of a recorded run."""
     folder = find_images(recorded.spec, store, given=given.data, recorded=recorded.data_path)
     if folder is None:
         raise BadInput(
@@ -246,21 +200,7 @@ def _network(recorded: Recorded, given: Given, store: Store) -> ModelSource:
 
 
 def refuse_at_once(recorded: Recorded, given: Given) -> None:
-    """Refuse what is clear without a look at images and networks.
-
-    Parameters
-    ----------
-    recorded : Recorded
-    given : Given
-
-    Raises
-    ------
-    BadInput
-        If a program is not named by the reader, or one is named that is not needed; if its profile
-        sets variables that only a reader may set.
-    NotPossibleHere
-        If the run went on from a checkpoint, or an environment would have to be made first.
-    """
+    """Refuse what is clear without a look at images and networks."""
     if given.profile is None:
         refuse_strange_variables(recorded.spec, whose=recorded.name)
     refuse_not_made(recorded.spec.cellpose)

@@ -24,13 +24,7 @@ by the key that it names."""
 
 @dataclass(frozen=True)
 class Restore:
-    """A file is to have the content of this digest again, which may lie elsewhere.
-
-    Attributes
-    ----------
-    path : Path
-    digest : str
-    """
+    """A file is to have the content of this digest again, which may lie elsewhere."""
 
     path: Path
     digest: str
@@ -38,61 +32,38 @@ class Restore:
 
 @dataclass(frozen=True)
 class Write:
-    """A file follows from what is beside it.
-
-    Attributes
-    ----------
-    path : Path
-    text : str
-        All of it.
-    said : str
-        What deserves to be known when it is written.
-    """
+    """A file follows from what is beside it."""
 
     path: Path
     text: str
+    """All of it."""
     said: str
+    """What deserves to be known when it is written."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """A folder belongs elsewhere.
-
-    Attributes
-    ----------
-    path : Path
-    target : Path
-        Where nothing is.
-    """
+    """A folder belongs elsewhere."""
 
     path: Path
     target: Path
+    """Where nothing is."""
 
 
 @dataclass(frozen=True)
 class Remove:
-    """A leftover, of which nothing is needed.
-
-    Attributes
-    ----------
-    path : Path
-        A file or a folder.
-    """
+    """A leftover, of which nothing is needed."""
 
     path: Path
+    """A file or a folder."""
 
 
 @dataclass(frozen=True)
 class PutAside:
-    """Something that does not belong here, and that somebody may miss.
-
-    Attributes
-    ----------
-    path : Path
-        A file or a folder.
-    """
+    """Something that does not belong here, and that somebody may miss."""
 
     path: Path
+    """A file or a folder."""
 
 
 Mending: TypeAlias = Restore | Write | Move | Remove | PutAside
@@ -100,27 +71,18 @@ Mending: TypeAlias = Restore | Write | Move | Remove | PutAside
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
-
-    Attributes
-    ----------
-    kind : ProblemKind
-        A word for it.
-    what : str
-        What is wrong, in a sentence.
-    where : str
-        The file or folder; of a store the path in it.
-    remedy : str
-        What to do.
-    mending : Mending or None
-        What could be done about it here; none where nothing can.
-    """
+    """One thing that is wrong."""
 
     kind: ProblemKind
+    """A word for it."""
     what: str
+    """What is wrong, in a sentence."""
     where: str
+    """The file or folder; of a store the path in it."""
     remedy: str
+    """What to do."""
     mending: Mending | None = None
+    """What could be done about it here; none where nothing can."""
 
 
 class Contents:
@@ -134,13 +96,7 @@ class Contents:
         self._paths: dict[str, list[Path]] = {}
 
     def digest(self, path: Path) -> str:
-        """The SHA-256 of a file.
-
-        Raises
-        ------
-        OSError
-            If it cannot be read, or is far larger than what the lab writes under this name.
-        """
+        """The SHA-256 of a file."""
         status = path.stat()
         if path.name in _SMALL and status.st_size > MOST_RECORD_BYTES:
             raise OSError(errno.EFBIG, f"it has {status.st_size} bytes, which none has", str(path))

@@ -102,22 +102,8 @@ class Receipt(JsonRecord):
 def receipt_statement(receipt: Receipt, passport: Passport) -> Statement:
     """Write a receipt as a statement.
 
-    Parameters
-    ----------
-    receipt : Receipt
-    passport : Passport
-        That was replayed.
-
-    Returns
-    -------
-    Statement
-        About the weights and masks of the passport; its property is the verdict, where that is one
-        that lets something hold.
-
-    Raises
-    ------
-    BadInput
-        If the receipt is of another passport.
+    About the weights and masks of the passport; its property is the verdict, where that is one that
+    lets something hold.
     """
     if receipt.passport != passport.digest:
         raise BadInput(
@@ -147,25 +133,7 @@ def is_receipt(statement: Statement) -> bool:
 
 
 def read_receipt(statement: Statement, *, where: str) -> Receipt:
-    """Read what a receipt says.
-
-    Parameters
-    ----------
-    statement : Statement
-        Of which `is_receipt` holds.
-    where : str
-        Where it stands, for the messages.
-
-    Returns
-    -------
-    Receipt
-
-    Raises
-    ------
-    BadInput
-        If something is missing or of another type, it is of a later version, or contradicts
-        itself: its property is not its verdict.
-    """
+    """Read what a receipt says."""
     try:
         result = read_record(VerificationResult, statement.predicate)
         version = result.cellrepro.get("version")

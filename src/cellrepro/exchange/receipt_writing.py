@@ -18,29 +18,7 @@ from cellrepro.store.whole_files import write_whole
 def add_receipt(
     replay: Replay, file: Path | None, *, signer: Signer | None, store: Store
 ) -> Attestation:
-    """Write the receipt of a replay.
-
-    Parameters
-    ----------
-    replay : Replay
-    file : Path or None
-        A bundle to which it is added, with the passport where that is not in it yet; made if it is
-        not there. None only keeps it in the store.
-    signer : Signer or None
-        None leaves it unsigned.
-    store : Store
-        Which keeps it beside the passport.
-
-    Returns
-    -------
-    Attestation
-        The receipt.
-
-    Raises
-    ------
-    BadInput
-        If the file cannot be read or written.
-    """
+    """Write the receipt of a replay."""
     statement = receipt_statement(replay.receipt(), replay.original)
     receipt = Attestation.of(statement, signer=signer)
     both = (replay.original.attestation, receipt)

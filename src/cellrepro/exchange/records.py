@@ -31,55 +31,19 @@ class CamelCaseRecord:
 
 
 def read_record(kind: type[Kind], document: object) -> Kind:
-    """Make a record of a JSON document.
-
-    Parameters
-    ----------
-    kind : type
-        A dataclass.
-    document : object
-        Of JSON's types.
-
-    Returns
-    -------
-    object of that type
-
-    Raises
-    ------
-    ValueError
-        pydantic's, with every field that is missing or of another type.
-    """
+    """Make a record of a JSON document."""
     # As JSON, whose strict rules know lists and texts alone: a "3" is no 3, but a list is a tuple.
     return _adapter(kind).validate_json(json.dumps(document), strict=True)
 
 
 def why_not_read(error: Exception) -> str:
-    """Say why a document was not read, short enough for a message whatever is in it.
-
-    Parameters
-    ----------
-    error : Exception
-        Of `read_record`, or any `ValueError` with a sentence.
-
-    Returns
-    -------
-    str
-    """
+    """Say why a document was not read, short enough for a message whatever is in it."""
     why = wrong_fields(error) if isinstance(error, ValidationError) else str(error)
     return why if len(why) <= _LONGEST_REASON else f"{why[: _LONGEST_REASON - 1]}…"
 
 
 def as_json(record: object) -> JsonObject:
-    """Give a record as JSON, without the fields that have their default.
-
-    Parameters
-    ----------
-    record : dataclass
-
-    Returns
-    -------
-    dict of str to JSON value
-    """
+    """Give a record as JSON, without the fields that have their default."""
     document: JsonObject = _adapter(type(record)).dump_python(
         record, mode="json", by_alias=True, exclude_defaults=True
     )

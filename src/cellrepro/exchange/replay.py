@@ -37,27 +37,22 @@ _ASKED_WITH = ("profile", "profile_settings")
 
 @dataclass(frozen=True)
 class Digests:
-    """What two passports say of results, held to each other; no pixel is needed.
-
-    Attributes
-    ----------
-    weights_equal : bool or None
-        None where nothing was trained.
-    n_images : int
-        Segmented by both.
-    n_equal_labels, n_equal_outlines : int or None
-        Images with the same masks in every bit, and with the same outlines; None where a passport
-        has one digest over all masks, and these differ.
-    labels_equal, outlines_equal : bool
-        Of all images.
-    """
+    """What two passports say of results, held to each other; no pixel is needed."""
 
     weights_equal: bool | None
+    """None where nothing was trained."""
     n_images: int
+    """Segmented by both."""
     n_equal_labels: int | None
+    """Images with the same masks in every bit, and with the same outlines; None where a passport
+    has one digest over all masks, and these differ."""
     n_equal_outlines: int | None
+    """Images with the same masks in every bit, and with the same outlines; None where a passport
+    has one digest over all masks, and these differ."""
     labels_equal: bool
+    """Of all images."""
     outlines_equal: bool
+    """Of all images."""
 
     @classmethod
     def of(cls, original: Passport, again: Passport) -> Digests:
@@ -102,35 +97,23 @@ class Digests:
 
 @dataclass(frozen=True, repr=False)
 class Replay(Result):
-    """What came of computing a recorded run again.
-
-    Attributes
-    ----------
-    original : Passport
-        Of what was replayed.
-    repeat : Repeat
-        The replay, as it is stored here.
-    verdict : Verdict
-        The step of the ladder; ``vacuous`` where equality proves nothing.
-    digests : Digests
-    comparison : Comparison or None
-        Of masks and weights themselves; none where those of the original are not here.
-    divergence : Divergence or None
-        Where the two part; none where they do not, or one of the ledgers is not here.
-    environment : mapping of str to EnvironmentDifference
-        What numbers depend on and is not the same, by name.
-    reasons : tuple of str
-        Why it is vacuous, what could not be compared, what deserves a look; a sentence each.
-    """
+    """What came of computing a recorded run again."""
 
     original: Passport
+    """Of what was replayed."""
     repeat: Repeat
+    """The replay, as it is stored here."""
     verdict: Verdict
+    """The step of the ladder; ``vacuous`` where equality proves nothing."""
     digests: Digests
     comparison: Comparison | None
+    """Of masks and weights themselves; none where those of the original are not here."""
     divergence: Divergence | None
+    """Where the two part; none where they do not, or one of the ledgers is not here."""
     environment: Mapping[str, EnvironmentDifference]
+    """What numbers depend on and is not the same, by name."""
     reasons: tuple[str, ...] = ()
+    """Why it is vacuous, what could not be compared, what deserves a look; a sentence each."""
 
     @property
     def n_changed_objects(self) -> int | None:
@@ -223,32 +206,7 @@ def replay(
     store: Store,
     quiet: bool = False,
 ) -> Replay:
-    """Compute a run again, as a new repeat in a process of its own, and compare the two.
-
-    Parameters
-    ----------
-    original : Passport
-        Of the run.
-    given : Given
-        Images, network, profile and program, as far as they are not found.
-    stored : Repeat or None
-        The run itself, where the store has it.
-    store : Store
-        In which the new repeat is stored.
-    quiet : bool
-        Show neither progress nor notices.
-
-    Returns
-    -------
-    Replay
-
-    Raises
-    ------
-    BadInput
-        If images, network or program are not to be found as they were.
-    NotPossibleHere
-        If this machine or version cannot compute it.
-    """
+    """Compute a run again, as a new repeat in a process of its own, and compare the two."""
     recorded = _recorded(original, stored)
     plan = plan_again(recorded, given, store)
     repeat = _made(plan, quiet=quiet)
@@ -324,12 +282,7 @@ def _compared(
 
 @dataclass(frozen=True)
 class _TwoRepeats:
-    """A run that was sent, and its replay.
-
-    Attributes
-    ----------
-    original, again : Repeat
-    """
+    """A run that was sent, and its replay."""
 
     original: Repeat
     again: Repeat
@@ -394,18 +347,8 @@ def _with_divergence(
 def environment_differences(theirs: Passport, here: Passport) -> dict[str, EnvironmentDifference]:
     """What the numbers of two repeats depend on beside their specs, where it is not the same.
 
-    Parameters
-    ----------
-    theirs : Passport
-        Of the original.
-    here : Passport
-        Of the replay.
-
-    Returns
-    -------
-    dict of str to EnvironmentDifference
-        By ``versions.torch``, ``threads``, ``host.processor`` …, in the order of a passport; what
-        the passports say of operations that differ, under ``numeric_class.probes``.
+    By ``versions.torch``, ``threads``, ``host.processor`` …, in the order of a passport; what the
+    passports say of operations that differ, under ``numeric_class.probes``.
     """
     of_theirs = dict(_environment(theirs))
     of_here = dict(_environment(here))

@@ -30,31 +30,7 @@ def replay_one(
     checking: Checking,
     file: Path | None,
 ) -> tuple[Replay, list[str]]:
-    """Compute one of some verified repeats again.
-
-    Parameters
-    ----------
-    repeats : sequence of VerifiedRepeat
-    wanted : WantedReplay
-    signer : Signer or None
-        Of the receipt.
-    checking : Checking
-        Its store gets the replay.
-    file : Path or None
-        The exported file that holds them, which is imported then; None where there is none.
-
-    Returns
-    -------
-    tuple of Replay and list of str
-        What came of it, and what else is to be said.
-
-    Raises
-    ------
-    BadInput
-        If it is not clear which, or images, network or program are not to be found as they were.
-    NotPossibleHere
-        If this machine or version cannot compute it.
-    """
+    """Compute one of some verified repeats again."""
     store = checking.store
     if wanted.receipt is not None and wanted.receipt.exists():
         read_bundle(wanted.receipt)  # what is no bundle is refused before the replay
@@ -84,24 +60,7 @@ def _refuse_before_import(
 
 
 def chosen(repeats: Sequence[VerifiedRepeat], run: str | None) -> tuple[Passport, list[str]]:
-    """Which of several repeats is computed again.
-
-    Parameters
-    ----------
-    repeats : sequence of VerifiedRepeat
-    run : str or None
-        As the user named it.
-
-    Returns
-    -------
-    tuple of Passport and list of str
-        The repeat, and what is to be said of the others.
-
-    Raises
-    ------
-    BadInput
-        If none has this name, or they are of several runs.
-    """
+    """Which of several repeats is computed again."""
     passports = {one.name: one.passport for one in repeats if _is_meant(one.name, run or "")}
     names = sorted(passports)
     if not names:

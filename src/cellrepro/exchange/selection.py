@@ -17,18 +17,12 @@ _GRID_ENDINGS = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class Selection:
-    """Some repeats of a store.
-
-    Attributes
-    ----------
-    repeats : tuple of Repeat
-        Each once, in order of keys, machines and numbers.
-    notes : tuple of str
-        What was asked for and is not among them, a sentence each.
-    """
+    """Some repeats of a store."""
 
     repeats: tuple[Repeat, ...]
+    """Each once, in order of keys, machines and numbers."""
     notes: tuple[str, ...] = ()
+    """What was asked for and is not among them, a sentence each."""
 
 
 def select_repeats(
@@ -37,27 +31,7 @@ def select_repeats(
     *,
     where: Mapping[str, object] | None = None,
 ) -> Selection:
-    """Find the repeats that a user means.
-
-    Parameters
-    ----------
-    store : Store
-    references : sequence of str
-        ``KEY`` and ``KEY/MACHINE`` for all their repeats, ``KEY/REPEAT``, ``KEY/MACHINE/REPEAT``,
-        or grid files, ``NAME.yaml``, for all their specs. Of keys and machines the first letters
-        are enough. None of them, with ``where``, means all runs of the store.
-    where : mapping of str to object, optional
-        Only those with these values, as of `cellrepro.store.wanted.has_values`.
-
-    Returns
-    -------
-    Selection
-
-    Raises
-    ------
-    BadInput
-        If a reference means nothing, or there is no such repeat.
-    """
+    """Find the repeats that a user means."""
     if not references and not where:
         raise BadInput(
             "no run was named; expected KEY, KEY/REPEAT, KEY/MACHINE/REPEAT, a grid file, or "
@@ -88,25 +62,7 @@ def _order(repeat: Repeat) -> tuple[str, str, int]:
 
 
 def repeats_meant(reference: str, store: Store) -> list[Repeat]:
-    """The repeats that are handed over under a name.
-
-    Parameters
-    ----------
-    reference : str
-        ``KEY``, ``KEY/MACHINE``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT``; of keys and machines
-        the first letters are enough.
-    store : Store
-
-    Returns
-    -------
-    list of Repeat
-        All repeats of the run, or of the machine, or the one that is named.
-
-    Raises
-    ------
-    BadInput
-        If it names none, or several runs.
-    """
+    """The repeats that are handed over under a name."""
     run = store.find_run(reference.partition("/")[0])
     named = Reference.parse(reference, run)
     if named.index is not None:

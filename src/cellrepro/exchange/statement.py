@@ -134,17 +134,7 @@ class VerificationResult(CamelCaseRecord):
 
 
 def canonical_json(document: object) -> bytes:
-    """Write JSON with sorted keys and no spaces, in UTF-8: equal documents are equal bytes.
-
-    Parameters
-    ----------
-    document : object
-        Of JSON's types.
-
-    Returns
-    -------
-    bytes
-    """
+    """Write JSON with sorted keys and no spaces, in UTF-8: equal documents are equal bytes."""
     text = json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )

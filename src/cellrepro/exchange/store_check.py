@@ -51,29 +51,19 @@ _MOST_ROUNDS = 4
 
 @dataclass(frozen=True)
 class StoreCheck(Result):
-    """What a look at every file of a store found.
-
-    Attributes
-    ----------
-    store : Path
-    n_repeats : int
-        That were read.
-    n_files : int
-        That were held to a digest.
-    problems : sequence of Problem
-        That are there now.
-    repaired : sequence of Repair
-        What has been put right.
-    notes : sequence of str
-        What deserves to be known and is no fault, a sentence each.
-    """
+    """What a look at every file of a store found."""
 
     store: Path
     n_repeats: int
+    """That were read."""
     n_files: int
+    """That were held to a digest."""
     problems: Sequence[Problem]
+    """That are there now."""
     repaired: Sequence[Repair] = ()
+    """What has been put right."""
     notes: Sequence[str] = ()
+    """What deserves to be known and is no fault, a sentence each."""
 
     def sentence(self) -> str:
         """Say whether the store is whole."""

@@ -30,38 +30,18 @@ Kind = TypeVar("Kind", Restore, Write, Move, Remove, PutAside)
 
 @dataclass(frozen=True)
 class Repair:
-    """One thing that was put right.
-
-    Attributes
-    ----------
-    what : str
-        What was done, in a sentence.
-    where : str
-        The file or folder, by its path in the store.
-    """
+    """One thing that was put right."""
 
     what: str
+    """What was done, in a sentence."""
     where: str
+    """The file or folder, by its path in the store."""
 
 
 def carry_out(problems: Iterable[Problem], look: Look) -> list[Repair]:
     """Put right what can be.
 
-    Parameters
-    ----------
-    problems : iterable of Problem
-    look : Look
-        By which they were found: it knows where the same content lies.
-
-    Returns
-    -------
-    list of Repair
-        Empty where nothing could be done.
-
-    Raises
-    ------
-    OSError
-        If the store cannot be written.
+    Empty where nothing could be done.
     """
     mendings = [
         problem.mending

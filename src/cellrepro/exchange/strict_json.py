@@ -33,31 +33,7 @@ def read_json(
 ) -> object:
     """Read one JSON document.
 
-    Parameters
-    ----------
-    text : bytes
-        The whole document, in UTF-8.
-    where : str
-        What it is and where it stands, as the messages begin: ``passport.intoto.jsonl, line 2``.
-    most_bytes : int
-        Its largest size.
-    most_depth : int
-        Lists and objects that may stand inside each other.
-    is_shown : bool
-        Whether its texts are shown on terminals: then those that hold characters which a terminal
-        takes for commands are refused.
-
-    Returns
-    -------
-    object
-        Of plain types: dict, list, str, int, float, bool and None.
-
-    Raises
-    ------
-    BadInput
-        If it is no JSON in UTF-8, larger or deeper than allowed, or holds what readers take
-        differently: a key twice in one object, ``NaN`` or an infinity, an integer that does not
-        fit into 64 bits, half of a surrogate pair.
+    Of plain types: dict, list, str, int, float, bool and None.
     """
     if len(text) > most_bytes:
         raise BadInput(

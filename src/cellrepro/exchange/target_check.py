@@ -38,52 +38,33 @@ _FEW_REPEATS = 5
 
 @dataclass(frozen=True)
 class Checking:
-    """Against what a target is checked.
-
-    Attributes
-    ----------
-    store : Store
-        In which runs are looked up.
-    allowed : sequence of AllowedSigner
-        Whom the reader believes.
-    data : Path or None
-        The folder of images, where the reader has it.
-    quiet : bool
-        Show no progress.
-    """
+    """Against what a target is checked."""
 
     store: Store
+    """In which runs are looked up."""
     allowed: Sequence[AllowedSigner]
+    """Whom the reader believes."""
     data: Path | None = None
+    """The folder of images, where the reader has it."""
     quiet: bool = False
+    """Show no progress."""
 
 
 @dataclass
 class TargetFindings:
-    """What was found of a target.
-
-    Attributes
-    ----------
-    repeats : list of VerifiedRepeat
-    vacuous : dict of str to tuple of str
-        Why repeats prove nothing, by their names.
-    models : list of VerifiedModel
-        Files with networks.
-    problems : list of Problem
-    notes : list of str
-    n_files : int
-        That were held to a digest.
-    n_repeats : int
-        That it holds.
-    """
+    """What was found of a target."""
 
     repeats: list[VerifiedRepeat] = field(default_factory=list)
     vacuous: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Why repeats prove nothing, by their names."""
     models: list[VerifiedModel] = field(default_factory=list)
+    """Files with networks."""
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     n_files: int = 0
+    """That were held to a digest."""
     n_repeats: int = 0
+    """That it holds."""
 
     def add_passports(
         self,
@@ -114,17 +95,7 @@ class TargetFindings:
 
 
 def check_runs(repeats: Sequence[Repeat], checking: Checking) -> TargetFindings:
-    """Check repeats of a store, with their specs, images and passports.
-
-    Parameters
-    ----------
-    repeats : sequence of Repeat
-    checking : Checking
-
-    Returns
-    -------
-    TargetFindings
-    """
+    """Check repeats of a store, with their specs, images and passports."""
     findings = TargetFindings(n_repeats=len(repeats))
     look = Look(checking.store.root, Contents())
     specs = dict(_specs(repeats, look, findings))
@@ -202,19 +173,7 @@ def _check_one(
 
 
 def what_is_missing(manifest: Manifest, names: Iterable[str]) -> Iterator[str]:
-    """Say what did not come with a repeat: weights, checkpoints, other files.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    names : iterable of str
-        Of its files that are not here.
-
-    Yields
-    ------
-    str
-        A few words for each kind.
-    """
+    """Say what did not come with a repeat: weights, checkpoints, other files."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.partition("/")[0], []).append(name)
@@ -253,24 +212,7 @@ def _check_kept_passport(
 
 
 def check_bundle(bundle: Bundle, checking: Checking, *, where: str) -> TargetFindings:
-    """Check passports and receipts, and those of their runs that the store holds.
-
-    Parameters
-    ----------
-    bundle : Bundle
-    checking : Checking
-    where : str
-        The file, for what is said of it.
-
-    Returns
-    -------
-    TargetFindings
-
-    Raises
-    ------
-    BadInput
-        If a passport would have a replay started with more than variables of numbers.
-    """
+    """Check passports and receipts, and those of their runs that the store holds."""
     store = checking.store
     stored = {}
     for passport in bundle.passports:
@@ -340,19 +282,7 @@ def _check_model(
 
 
 def check_whole_store(store: Store, checking: Checking) -> TargetFindings:
-    """Check every file of a store, and every passport that it keeps.
-
-    Parameters
-    ----------
-    store : Store
-    checking : Checking
-        Of which the store is the same.
-
-    Returns
-    -------
-    TargetFindings
-        With the repeats of which it keeps a passport.
-    """
+    """Check every file of a store, and every passport that it keeps."""
     check = check_store(store)
     findings = TargetFindings(
         problems=list(check.problems),

@@ -17,55 +17,32 @@ _NONE = "none"
 
 @dataclass(frozen=True)
 class Point:
-    """One value of a curve.
-
-    Attributes
-    ----------
-    name : str
-        Of the curve: ``train_loss``.
-    value : float
-        NaN and infinity of a training that diverged are among them.
-    epoch : int
-        From 0.
-    """
+    """One value of a curve."""
 
     name: str
+    """Of the curve: ``train_loss``."""
     value: float
+    """NaN and infinity of a training that diverged are among them."""
     epoch: int = 0
+    """From 0."""
 
 
 @dataclass(frozen=True)
 class TrackedRecord:
-    """A finished repeat as a tracker takes it.
-
-    Attributes
-    ----------
-    parameters : mapping of str to str
-        What was asked for, flat: ``settings.diameter``, ``profile_settings.threads``.
-    points : sequence of Point
-        Losses, learning rates and AP by epoch, then counts and times.
-    started, ended : int
-        Milliseconds since 1970, UTC.
-    """
+    """A finished repeat as a tracker takes it."""
 
     parameters: Mapping[str, str]
+    """What was asked for, flat: ``settings.diameter``, ``profile_settings.threads``."""
     points: tuple[Point, ...]
+    """Losses, learning rates and AP by epoch, then counts and times."""
     started: int
+    """Milliseconds since 1970, UTC."""
     ended: int
+    """Milliseconds since 1970, UTC."""
 
 
 def tracked_record(spec: Spec, manifest: Manifest) -> TrackedRecord:
-    """Take from spec and manifest of a repeat what a tracker shows; no path of this machine.
-
-    Parameters
-    ----------
-    spec : Spec
-    manifest : Manifest
-
-    Returns
-    -------
-    TrackedRecord
-    """
+    """Take from spec and manifest of a repeat what a tracker shows; no path of this machine."""
     milliseconds = round(manifest.began.timestamp() * 1000)
     return TrackedRecord(
         parameters=dict(_parameters(spec)),

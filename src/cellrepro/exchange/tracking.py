@@ -57,46 +57,30 @@ _NAME_AND_PASSWORD = re.compile("://[^/]*@")
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """One repeat as MLflow has it now.
-
-    Attributes
-    ----------
-    run : str
-        MLflow's own name of it, the run's ID.
-    repeat : str
-        ``KEY/MACHINE/REPEAT``.
-    how : {"logged", "completed", "already there"}
-        Whether this call made it, added to it, or found it.
-    added : tuple of str
-        What was added to a run that was there: tags and files, by name.
-    url : str or None
-        Its page; None where the address of the tracker is that of no server.
-    """
+    """One repeat as MLflow has it now."""
 
     run: str
+    """MLflow's own name of it, the run's ID."""
     repeat: str
+    """``KEY/MACHINE/REPEAT``."""
     how: Logged
+    """Whether this call made it, added to it, or found it."""
     added: tuple[str, ...]
+    """What was added to a run that was there: tags and files, by name."""
     url: str | None
+    """Its page; None where the address of the tracker is that of no server."""
 
 
 @dataclass(frozen=True, repr=False)
 class Tracking(Result):
-    """What MLflow has of some finished repeats.
-
-    Attributes
-    ----------
-    address : str
-        Of the tracker, without name and password.
-    experiment : str
-        In which the runs are.
-    runs : tuple of TrackedRun
-        In order of keys, machines and numbers.
-    """
+    """What MLflow has of some finished repeats."""
 
     address: str
+    """Of the tracker, without name and password."""
     experiment: str
+    """In which the runs are."""
     runs: tuple[TrackedRun, ...]
+    """In order of keys, machines and numbers."""
 
     def sentence(self) -> str:
         """How many runs were logged, and where."""
@@ -183,23 +167,15 @@ def track(
 
 @dataclass(frozen=True)
 class _Upload:
-    """A repeat with what is wanted of it, all known to be as it was stored.
-
-    Attributes
-    ----------
-    repeat : Repeat
-    passports : Bundle
-        Its current passport, then receipts and what came before.
-    tags : dict of str to str
-        They may change as the store grows, all else may not.
-    files : tuple of Path
-        Beside the passport.
-    """
+    """A repeat with what is wanted of it, all known to be as it was stored."""
 
     repeat: Repeat
     passports: Bundle
+    """Its current passport, then receipts and what came before."""
     tags: Mapping[str, str]
+    """They may change as the store grows, all else may not."""
     files: tuple[Path, ...]
+    """Beside the passport."""
 
     @classmethod
     def of(cls, repeat: Repeat, store: Store, files: Sequence[str]) -> _Upload:

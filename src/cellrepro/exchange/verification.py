@@ -42,42 +42,29 @@ _ZIP = ".zip"
 
 @dataclass(frozen=True, repr=False)
 class Verification(Result):
-    """Whether something that was stored or sent is what its digests say, and who says so.
-
-    Attributes
-    ----------
-    target : str
-        As it was named.
-    kind : TargetKind
-        What that is.
-    n_repeats : int
-        That it holds.
-    n_files : int
-        That were held to a digest.
-    repeats : tuple of VerifiedRepeat
-        With passports, signatures and receipts. Of a store those of which it keeps a passport.
-    models : tuple of VerifiedModel
-        Files with networks, of which something is attested.
-    vacuous : dict of str to tuple of str
-        Why repeats prove nothing, by their names.
-    problems : tuple of Problem
-        What is not as it was made.
-    notes : tuple of str
-        What deserves to be known and is no fault, a sentence each.
-    replay : Replay or None
-        What came of computing it again; None where that was not asked for, or a problem was found.
-    """
+    """Whether something that was stored or sent is what its digests say, and who says so."""
 
     target: str
+    """As it was named."""
     kind: TargetKind
+    """What that is."""
     n_repeats: int
+    """That it holds."""
     n_files: int
+    """That were held to a digest."""
     repeats: tuple[VerifiedRepeat, ...] = ()
+    """With passports, signatures and receipts. Of a store those of which it keeps a passport."""
     models: tuple[VerifiedModel, ...] = ()
+    """Files with networks, of which something is attested."""
     vacuous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Why repeats prove nothing, by their names."""
     problems: tuple[Problem, ...] = ()
+    """What is not as it was made."""
     notes: tuple[str, ...] = ()
+    """What deserves to be known and is no fault, a sentence each."""
     replay: Replay | None = None
+    """What came of computing it again; None where that was not asked for, or a problem was
+    found."""
 
     @property
     def verdict(self) -> Verdict:
@@ -265,21 +252,7 @@ def _found(target: str | Path, kind: TargetKind, checking: Checking) -> TargetFi
 
 
 def kind_of(target: str | Path) -> TargetKind:
-    """What a user names: a passport, an exported file, a store, or a run of the store.
-
-    Parameters
-    ----------
-    target : str or Path
-
-    Returns
-    -------
-    TargetKind
-
-    Raises
-    ------
-    BadInput
-        If it is a folder and no store, a file of another kind, or the name of no file.
-    """
+    """What a user names: a passport, an exported file, a store, or a run of the store."""
     path = Path(target)
     if not str(target):  # which a path takes for this folder
         raise BadInput(

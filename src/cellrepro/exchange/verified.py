@@ -18,13 +18,7 @@ _WORST_FIRST = ("bad", "unknown", "unsigned", "good")
 
 @dataclass(frozen=True)
 class VerifiedReceipt:
-    """A receipt, and who signed it.
-
-    Attributes
-    ----------
-    receipt : Receipt
-    signature : SignatureCheck
-    """
+    """A receipt, and who signed it."""
 
     receipt: Receipt
     signature: SignatureCheck
@@ -32,30 +26,20 @@ class VerifiedReceipt:
 
 @dataclass(frozen=True)
 class VerifiedRepeat:
-    """One repeat, as far as it was sent.
-
-    Attributes
-    ----------
-    passport : Passport
-        As it came, else made of the stored repeat.
-    signature : SignatureCheck
-        Of the passport.
-    receipts : tuple of VerifiedReceipt
-        Of this passport.
-    is_here : bool
-        Whether its files were looked at, or only what the passport says of them.
-    not_here : tuple of str
-        Of what the passport speaks and what is not here, a few words each.
-    has_images : bool
-        Whether the folder of images came with it.
-    """
+    """One repeat, as far as it was sent."""
 
     passport: Passport
+    """As it came, else made of the stored repeat."""
     signature: SignatureCheck
+    """Of the passport."""
     receipts: tuple[VerifiedReceipt, ...] = ()
+    """Of this passport."""
     is_here: bool = True
+    """Whether its files were looked at, or only what the passport says of them."""
     not_here: tuple[str, ...] = ()
+    """Of what the passport speaks and what is not here, a few words each."""
     has_images: bool = False
+    """Whether the folder of images came with it."""
 
     @property
     def name(self) -> str:
@@ -100,24 +84,16 @@ class VerifiedRepeat:
 
 @dataclass(frozen=True)
 class VerifiedModel:
-    """A file with a network, as far as it was sent.
-
-    Attributes
-    ----------
-    model : ModelStatement
-        What is attested of it.
-    signature : SignatureCheck
-        Of that.
-    is_here : bool
-        Whether the file lies beside what is attested of it, and so was looked at.
-    is_meant : bool
-        Whether it is the one that is meant, by its digest.
-    """
+    """A file with a network, as far as it was sent."""
 
     model: ModelStatement
+    """What is attested of it."""
     signature: SignatureCheck
+    """Of that."""
     is_here: bool
+    """Whether the file lies beside what is attested of it, and so was looked at."""
     is_meant: bool
+    """Whether it is the one that is meant, by its digest."""
 
     @property
     def note(self) -> str:
@@ -134,14 +110,7 @@ class VerifiedModel:
 def worst_signature(signed: Iterable[VerifiedRepeat | VerifiedModel]) -> SignatureCheck:
     """The signature of several passports that promises least.
 
-    Parameters
-    ----------
-    signed : iterable of VerifiedRepeat or VerifiedModel
-
-    Returns
-    -------
-    SignatureCheck
-        ``unsigned`` where there is none.
+    ``unsigned`` where there is none.
     """
     found = sorted((one.signature for one in signed), key=lambda s: _WORST_FIRST.index(s.state))
     return found[0] if found else SignatureCheck("unsigned")

@@ -39,18 +39,12 @@ class JobQueue(Protocol):
 
 @dataclass(frozen=True)
 class Started:
-    """Workers that a person starts, without a queue.
-
-    Attributes
-    ----------
-    address : str
-        Of the scheduler.
-    hours : None
-        Nothing waits.
-    """
+    """Workers that a person starts, without a queue."""
 
     address: str
+    """Of the scheduler."""
     hours: float | None = None
+    """Nothing waits."""
 
     def n_queued(self) -> int | None:
         """None waits."""
@@ -63,21 +57,14 @@ class Started:
 
 @dataclass(frozen=True)
 class SlurmQueue:
-    """The jobs that this command has given to Slurm.
-
-    Attributes
-    ----------
-    job_ids : callable
-        Gives Slurm's numbers of them, which change when one is asked for anew.
-    log_folder : str
-        Where they write what they print.
-    hours : float, optional
-        That they may wait; by default as long as it takes.
-    """
+    """The jobs that this command has given to Slurm."""
 
     job_ids: Callable[[], Collection[str]]
+    """Gives Slurm's numbers of them, which change when one is asked for anew."""
     log_folder: str
+    """Where they write what they print."""
     hours: float | None = None
+    """That they may wait; by default as long as it takes."""
 
     def n_queued(self) -> int | None:
         """By ``squeue``."""
@@ -100,22 +87,7 @@ class SlurmQueue:
 
 
 def wait_for_workers(n_workers: Callable[[], int], *, n_expected: int, queue: JobQueue) -> None:
-    """Return once enough workers have come; say now and then what is waited for.
-
-    Parameters
-    ----------
-    n_workers : callable
-        How many have come.
-    n_expected : int
-        How many have to come.
-    queue : JobQueue
-
-    Raises
-    ------
-    NotPossibleHere
-        If none of the jobs has been queued for `START_SECONDS`, or longer than the queue's
-        ``hours`` have passed.
-    """
+    """Return once enough workers have come; say now and then what is waited for."""
     began = time.monotonic()
     last_queued = began  # when a job was seen to wait
     next_question = began

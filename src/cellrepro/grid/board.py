@@ -38,28 +38,7 @@ _RETRY_SECONDS = 0.05
 
 
 class Board:
-    """The rows of a grid while it is carried out; threads of jobs change them.
-
-    Parameters
-    ----------
-    jobs : sequence of Job
-        Of one grid; one row each, by their numbers in it.
-    bar : Progress
-        Advances with each repeat.
-    dashboard : str
-        The address of Dask's; empty without one.
-
-    Attributes
-    ----------
-    status : GridStatus
-        The rows.
-    children : Children
-        The processes of all jobs that are carried out here.
-    stopped : bool
-        Whether all work is to end.
-    is_at_work : bool
-        Whether something is to be made or was made, not only looked for in the store.
-    """
+    """The rows of a grid while it is carried out; threads of jobs change them."""
 
     def __init__(self, jobs: Sequence[Job], bar: Progress, dashboard: str) -> None:
         grid = jobs[0].grid
@@ -176,17 +155,7 @@ class _RowListener:
 
 @contextmanager
 def board_of(jobs: Sequence[Job], bar: Progress, *, dashboard: str = "") -> Iterator[Board]:
-    """Make the board of a grid for one block, in the course of which its file follows it.
-
-    Parameters
-    ----------
-    jobs : sequence of Job
-        Of one grid.
-    bar : Progress
-        Advances with each repeat.
-    dashboard : str
-        The address of Dask's; empty without one.
-    """
+    """Make the board of a grid for one block, in the course of which its file follows it."""
     board = Board(jobs, bar, dashboard)
     is_over = threading.Event()
     thread = threading.Thread(

@@ -25,21 +25,7 @@ _CONNECT_SECONDS = 10
 
 @contextmanager
 def pool_of_scheduler(grid: Grid, address: str) -> Iterator[DaskPool]:
-    """Use the workers of a Dask scheduler for one block.
-
-    Parameters
-    ----------
-    grid : Grid
-    address : str
-        Of the scheduler, ``tcp://HOST:PORT``.
-
-    Raises
-    ------
-    BadInput
-        If no scheduler answers there.
-    NotPossibleHere
-        If none of its workers comes.
-    """
+    """Use the workers of a Dask scheduler for one block."""
     with grid.store.staging() as area:
         try:
             client = Client(address, timeout=_CONNECT_SECONDS)
@@ -57,21 +43,7 @@ def pool_of_scheduler(grid: Grid, address: str) -> Iterator[DaskPool]:
 
 @contextmanager
 def pool_of_slurm(grid: Grid, path: Path) -> Iterator[DaskPool]:
-    """Have Slurm start workers for one block.
-
-    Parameters
-    ----------
-    grid : Grid
-    path : Path
-        The Slurm file; see `SlurmOptions`.
-
-    Raises
-    ------
-    BadInput
-        If the file does not say how to ask for workers, or names options that Dask does not have.
-    NotPossibleHere
-        If there is no Slurm here, or no worker comes.
-    """
+    """Have Slurm start workers for one block."""
     options = SlurmOptions.read(path)
     from dask_jobqueue import SLURMCluster
 
@@ -99,33 +71,18 @@ def pool_of_slurm(grid: Grid, path: Path) -> Iterator[DaskPool]:
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """What a Slurm file says.
-
-    Attributes
-    ----------
-    n_jobs : int
-        ``jobs``: how many, each of which starts workers.
-    wait_hours : float or None
-        That the jobs may be queued; none for as long as it takes.
-    of_each_job : dict
-        All else: the options of ``dask_jobqueue.SLURMCluster``.
-    """
+    """What a Slurm file says."""
 
     n_jobs: int
+    """``jobs``: how many, each of which starts workers."""
     wait_hours: float | None
+    """That the jobs may be queued; none for as long as it takes."""
     of_each_job: dict[str, Any]
+    """All else: the options of ``dask_jobqueue.SLURMCluster``."""
 
     @classmethod
     def read(cls, path: Path) -> SlurmOptions:
-        """Read a Slurm file.
-
-        Raises
-        ------
-        NotPossibleHere
-            If there is no Slurm here.
-        BadInput
-            If the file cannot be read, is no YAML, or has no number of jobs.
-        """
+        """Read a Slurm file."""
         if shutil.which("sbatch") is None:
             raise NotPossibleHere(
                 "there is no `sbatch` here; give --slurm on a machine of the cluster"

@@ -15,18 +15,7 @@ from cellrepro.store.store import Repeat
 
 
 def with_estimates(grid: Grid, runs: GridRuns) -> GridRuns:
-    """Add to each planned run what it will take, where the store has one like it.
-
-    Parameters
-    ----------
-    grid : Grid
-    runs : GridRuns
-        As `cellrepro.grid.grid.planned` returns them.
-
-    Returns
-    -------
-    GridRuns
-    """
+    """Add to each planned run what it will take, where the store has one like it."""
     past = [run.repeats[0] for run in grid.store.runs()[:MOST_READ]]
     plans = {point.plan.spec.key: point.plan for point in grid.points}
     return GridRuns(tuple(_with_estimate(run, plans[run.key], grid, past) for run in runs))

@@ -48,20 +48,7 @@ _LOST_SECONDS = 10
 
 
 class DaskPool:
-    """The workers of a Dask cluster, as `cellrepro.grid.pool.Pool` says.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Of the scheduler.
-    area : Path
-        A folder in the store that exists as long as this command; its name is that of the grid
-        among the workers.
-    n_expected : int
-        Workers that are waited for.
-    queue : JobQueue
-        Where the jobs wait that bring them.
-    """
+    """The workers of a Dask cluster, as `cellrepro.grid.pool.Pool` says."""
 
     def __init__(self, client: Client, area: Path, n_expected: int, queue: JobQueue) -> None:
         self.look_seconds = 0.05  # Dask tells its futures' ends to none but those who ask
@@ -85,15 +72,7 @@ class DaskPool:
         return str(self._client.dashboard_link) if has_one else ""
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
-        """Give a job for each point; with ``on``, for each point on each machine that is meant.
-
-        Raises
-        ------
-        BadInput
-            If ``on`` names no worker that is there, or the workers have a different version.
-        NotPossibleHere
-            If what workers without the store need is too large to be sent.
-        """
+        """Give a job for each point; with ``on``, for each point on each machine that is meant."""
         workers = self._workers()
         if not all(worker.sees_store for worker in workers):
             self._client.register_plugin(WorkerSetup(self._topic, files_for_workers(grid)))
@@ -141,17 +120,7 @@ class DaskPool:
         return self._futures
 
     def _submit(self, number: int, job: Job, run: Run | None, at_hand: Collection[str]) -> None:
-        """Give a job to the scheduler.
-
-        Parameters
-        ----------
-        number : int
-        job : Job
-        run : Run or None
-            What the store has of its spec.
-        at_hand : collection of str
-            The identities of all machines that have a worker.
-        """
+        """Give a job to the scheduler."""
         resources = {JOB_RESOURCE: 1.0}
         if job.point.plan.profile.kind == "cuda":
             resources[GPU_RESOURCE] = 1.0
@@ -174,13 +143,7 @@ class DaskPool:
         )
 
     def advance(self) -> None:
-        """Take what has come back.
-
-        Raises
-        ------
-        NotPossibleHere
-            If the scheduler has been lost for some seconds.
-        """
+        """Take what has come back."""
         self._check_scheduler()
         for number, answer in tuple(self._at_workers.items()):
             if answer.done():

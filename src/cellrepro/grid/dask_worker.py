@@ -42,18 +42,12 @@ def machine_resource(identity: str) -> str:
 
 @dataclass(frozen=True)
 class MachineIdentities:
-    """Which machines a process is, as `cellrepro.store.this_machine.identity` says it.
-
-    Attributes
-    ----------
-    processor : str
-        Of the machine that computes on its processor.
-    gpu : str or None
-        Of the machine that computes on its first GPU; None where it sees none.
-    """
+    """Which machines a process is, as `cellrepro.store.this_machine.identity` says it."""
 
     processor: str
+    """Of the machine that computes on its processor."""
     gpu: str | None
+    """Of the machine that computes on its first GPU; None where it sees none."""
 
     @classmethod
     def here(cls) -> MachineIdentities:
@@ -75,15 +69,7 @@ def _folder_of(worker: Any, topic: str) -> Path:
 
 
 class WorkerSetup(WorkerPlugin):
-    """Prepares every worker for a grid, also one that comes later.
-
-    Parameters
-    ----------
-    topic : str
-        Of the grid; each grid prepares the workers itself, beside other grids.
-    files : mapping of str to bytes
-        Sent along, by their paths in the worker's folder for the grid.
-    """
+    """Prepares every worker for a grid, also one that comes later."""
 
     idempotent = False
 
@@ -111,39 +97,22 @@ class WorkerSetup(WorkerPlugin):
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """What a worker says of itself.
-
-    Attributes
-    ----------
-    name : str
-        That its user gave it, or Dask.
-    version : str
-        Of cellrepro there.
-    identities : MachineIdentities
-        The machines that it is.
-    resources : tuple of str
-        Those that its user gave it, by name, and those that every worker has here.
-    sees_store : bool
-        Whether the driver's store lies at the same path there.
-    """
+    """What a worker says of itself."""
 
     name: str
+    """That its user gave it, or Dask."""
     version: str
+    """Of cellrepro there."""
     identities: MachineIdentities
+    """The machines that it is."""
     resources: tuple[str, ...]
+    """Those that its user gave it, by name, and those that every worker has here."""
     sees_store: bool
+    """Whether the driver's store lies at the same path there."""
 
 
 def describe_worker(area: Path, dask_worker: Any) -> WorkerRecord:
-    """Say what this worker is.
-
-    Parameters
-    ----------
-    area : Path
-        A folder in the driver's store that exists as long as the driver.
-    dask_worker : distributed.Worker
-        Given by Dask, by this name.
-    """
+    """Say what this worker is."""
     resources = dask_worker.state.total_resources
     return WorkerRecord(
         name=str(dask_worker.name),
@@ -156,33 +125,16 @@ def describe_worker(area: Path, dask_worker: Any) -> WorkerRecord:
 
 @dataclass(frozen=True)
 class WorkerAnswer:
-    """What a worker returns of a job.
-
-    Attributes
-    ----------
-    run : GridRun
-        Its folder is relative to the store.
-    files : SentFiles or None
-        What was made; none where the worker sees the store, and has put it there.
-    """
+    """What a worker returns of a job."""
 
     run: GridRun
+    """Its folder is relative to the store."""
     files: SentFiles | None
+    """What was made; none where the worker sees the store, and has put it there."""
 
 
 def run_job_on_worker(job: Job, area: Path, topic: str, number: int) -> WorkerAnswer:
-    """Carry a job out on this worker, in the store or in a folder of its own.
-
-    Parameters
-    ----------
-    job : Job
-    area : Path
-        A folder in the driver's store that exists as long as the driver.
-    topic : str
-        Of the grid.
-    number : int
-        Of the job in it.
-    """
+    """Carry a job out on this worker, in the store or in a folder of its own."""
     sees_store = area.is_dir()
     if not sees_store:
         job = job_on_worker(job, _folder_of(get_worker(), topic))

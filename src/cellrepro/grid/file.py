@@ -53,11 +53,6 @@ class GridFile(BaseModel):
         """Return the file with different values: a list is an axis.
 
         What varies in the file keeps varying.
-
-        Parameters
-        ----------
-        overrides : mapping of str to value or list
-            By the names of parameters.
         """
         fixed = dict(self.fixed)
         vary = dict(self.vary)
@@ -74,13 +69,7 @@ class GridFile(BaseModel):
 
 
 def read_file(path: Path) -> GridFile:
-    """Read a grid file, and check its keys and the types of their values.
-
-    Raises
-    ------
-    BadInput
-        If the file cannot be read, is no YAML, or has other keys or values.
-    """
+    """Read a grid file, and check its keys and the types of their values."""
     try:
         content = read_yaml(path.read_text(encoding="utf-8"))
         _refuse_endless(content)
@@ -120,18 +109,7 @@ def _no_grid_file(path: Path, reason: str) -> BadInput:
 def wrong_names(file: GridFile, notebook: Path, known: Iterable[str]) -> list[str]:
     """Say in a sentence each what is wrong with the names in a grid file.
 
-    Parameters
-    ----------
-    file : GridFile
-    notebook : Path
-        Named in the sentences.
-    known : iterable of str
-        The names of the notebook's parameters.
-
-    Returns
-    -------
-    list of str
-        Empty where nothing is wrong.
+    Empty where nothing is wrong.
     """
     known_names = set(known)
     problems = []

@@ -22,16 +22,7 @@ from cellrepro.progress import progress
 def planned(grid: Grid) -> GridRuns:
     """Say what `run_grid` would do on this machine, without doing it.
 
-    Parameters
-    ----------
-    grid : Grid
-        As `read_grid` returns it.
-
-    Returns
-    -------
-    GridRuns
-        With the status ``planned``, ``present``, or ``not-here`` where this machine lacks the
-        device.
+    With the status ``planned``, ``present``, or ``not-here`` where this machine lacks the device.
     """
     on_this_machine = grid if grid.on == "all" else replace(grid, on=None)
     jobs = LocalPool().jobs(on_this_machine, minutes=None)
@@ -102,12 +93,7 @@ def run_grid(
 
 
 def refuse_wrong_limits(*, workers: int | None, minutes: float | None) -> None:
-    """Refuse a number of workers or a time limit with which nothing could be run.
-
-    Raises
-    ------
-    BadInput
-    """
+    """Refuse a number of workers or a time limit with which nothing could be run."""
     if workers is not None:
         whole("workers", workers, least=1)
     if minutes is not None and not minutes > 0:

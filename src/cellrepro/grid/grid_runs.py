@@ -26,52 +26,34 @@ _IN_WORDS = {"present": "stored before", "not-here": "not possible on this machi
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the repeats of a point will take that are not stored yet.
-
-    Attributes
-    ----------
-    seconds : float
-        One after the other.
-    bytes : int
-        On the disk.
-    from_run : str
-        The stored repeat that the estimate follows from.
-    """
+    """What the repeats of a point will take that are not stored yet."""
 
     seconds: float
+    """One after the other."""
     bytes: int
+    """On the disk."""
     from_run: str
+    """The stored repeat that the estimate follows from."""
 
 
 @dataclass(frozen=True)
 class GridRun:
-    """How one point of a grid ended, on one machine.
-
-    Attributes
-    ----------
-    key : str
-        Of its spec.
-    machine : str
-        That the repeats are of; empty where no machine can carry it out.
-    status : str
-        How it ended.
-    folder : Path
-        In the store: of the run, or of what was kept of the failure.
-    varied : dict of str to value
-        The parameters that vary in the grid.
-    reason : str
-        Why it failed, or why it is vacuous.
-    estimate : Estimate, optional
-        What it will take, of one that is planned and has its like in the store.
-    """
+    """How one point of a grid ended, on one machine."""
 
     key: str
+    """Of its spec."""
     machine: str
+    """That the repeats are of; empty where no machine can carry it out."""
     status: JobStatus
+    """How it ended."""
     folder: Path
+    """In the store: of the run, or of what was kept of the failure."""
     varied: dict[str, Scalar]
+    """The parameters that vary in the grid."""
     reason: str = ""
+    """Why it failed, or why it is vacuous."""
     estimate: Estimate | None = None
+    """What it will take, of one that is planned and has its like in the store."""
 
     @property
     def has_failed(self) -> bool:
@@ -86,15 +68,11 @@ class GridRun:
 
 @dataclass(frozen=True, repr=False)
 class GridRuns(Result, Sequence[GridRun]):
-    """How all points of a grid ended: a sequence of `GridRun`, in the order of the grid's points.
-
-    Attributes
-    ----------
-    runs : tuple of GridRun
-        Where each point is carried out on several machines, one for each of these.
-    """
+    """How all points of a grid ended: a sequence of `GridRun`, in the order of the grid's
+    points."""
 
     runs: tuple[GridRun, ...]
+    """Where each point is carried out on several machines, one for each of these."""
 
     @overload
     def __getitem__(self, index: int) -> GridRun: ...

@@ -12,32 +12,21 @@ from cellrepro.process.machine_here import machine_here
 
 @dataclass(frozen=True)
 class Job:
-    """A point of a grid, and where it is to be carried out.
-
-    Attributes
-    ----------
-    grid : Grid
-    point : Point
-        Of that grid.
-    gpu : str, optional
-        The UUID of the one that its processes see, several with commas; by default the first.
-    minutes : float, optional
-        That a repeat may take.
-    machine_label : str
-        The machine that must do it, for people; empty for any.
-    machine_identity : str
-        Of that machine, as `cellrepro.store.this_machine.identity` tells it.
-    stored_by_driver : frozenset of str
-        Repeats in the store of the command that sent the job, ``MACHINE/INDEX``.
-    """
+    """A point of a grid, and where it is to be carried out."""
 
     grid: Grid
     point: Point
+    """Of that grid."""
     gpu: str | None = None
+    """The UUID of the one that its processes see, several with commas; by default the first."""
     minutes: float | None = None
+    """That a repeat may take."""
     machine_label: str = ""
+    """The machine that must do it, for people; empty for any."""
     machine_identity: str = ""
+    """Of that machine, as `cellrepro.store.this_machine.identity` tells it."""
     stored_by_driver: frozenset[str] = frozenset()
+    """Repeats in the store of the command that sent the job, ``MACHINE/INDEX``."""
 
     @property
     def key(self) -> str:
@@ -58,16 +47,7 @@ class Job:
         return machine_here(plan.profile, self.gpu, plan.request.setup.cellpose).name
 
     def grid_run(self, status: JobStatus, *, machine: str = "", reason: str = "") -> GridRun:
-        """Say how it ended.
-
-        Parameters
-        ----------
-        status : str
-        machine : str
-            That carried it out; empty where none could.
-        reason : str
-            Why it failed, or why it is vacuous.
-        """
+        """Say how it ended."""
         return GridRun(
             key=self.key,
             machine=machine,

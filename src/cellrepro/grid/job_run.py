@@ -22,16 +22,6 @@ def run_job(job: Job, listener: Listener) -> GridRun:
     """Make the repeats of a point that the store lacks of this machine.
 
     A failure, of whatever kind, is kept, and ends the point and no other.
-
-    Parameters
-    ----------
-    job : Job
-    listener : Listener
-        Told how far it is; its end is what this returns.
-
-    Returns
-    -------
-    GridRun
     """
     reporter = ProgressReporter(listener)
     try:

@@ -10,46 +10,31 @@ from cellrepro.process.calling import Children
 
 @dataclass(frozen=True)
 class JobProgress:
-    """How far a job is that runs.
-
-    Attributes
-    ----------
-    machine : str
-        That carries it out; empty until it is found out.
-    repeat : int
-        Repeats that are stored; so the index of the present one.
-    n_found : int
-        How many of these were stored before.
-    started : float
-        Seconds, as `time.time` counts them.
-    done, total : int
-        Parts of the present repeat, epochs and images: finished, and all.
-    text : str
-        Says something about the last of these: epoch, loss, learning rate.
-    notebook : str
-        That is being executed, as papermill writes it; empty between two repeats.
-    """
+    """How far a job is that runs."""
 
     machine: str = ""
+    """That carries it out; empty until it is found out."""
     repeat: int = 0
+    """Repeats that are stored; so the index of the present one."""
     n_found: int = 0
+    """How many of these were stored before."""
     started: float = 0.0
+    """Seconds, as `time.time` counts them."""
     done: int = 0
+    """Parts of the present repeat, epochs and images: finished, and all."""
     total: int = 0
+    """Parts of the present repeat, epochs and images: finished, and all."""
     text: str = ""
+    """Says something about the last of these: epoch, loss, learning rate."""
     notebook: str = ""
+    """That is being executed, as papermill writes it; empty between two repeats."""
 
 
 class Listener(Protocol):
-    """Who hears how a job goes on, and can end it.
-
-    Attributes
-    ----------
-    children : Children
-        The processes of the job, and of others of its grid.
-    """
+    """Who hears how a job goes on, and can end it."""
 
     children: Children
+    """The processes of the job, and of others of its grid."""
 
     @property
     def stopped(self) -> bool:
@@ -63,14 +48,7 @@ class Listener(Protocol):
 
 
 class ProgressReporter:
-    """Remembers how far a job is, and tells its listener whenever that changes.
-
-    Attributes
-    ----------
-    listener : Listener
-    progress : JobProgress
-        As it was last told.
-    """
+    """Remembers how far a job is, and tells its listener whenever that changes."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener

@@ -26,15 +26,7 @@ _STOP_SECONDS = 0.05
 
 
 class LocalPool:
-    """The cores of the processor and the GPUs of a machine, as `cellrepro.grid.pool.Pool` says.
-
-    Parameters
-    ----------
-    workers : int, optional
-        Jobs at the same time; by default as many as there are cores, memory and GPUs for.
-    machine : Machine, optional
-        By default this one.
-    """
+    """The cores of the processor and the GPUs of a machine, as `cellrepro.grid.pool.Pool` says."""
 
     def __init__(self, workers: int | None = None, machine: Machine | None = None) -> None:
         self.dashboard = ""
@@ -50,13 +42,7 @@ class LocalPool:
         self._threads: dict[int, threading.Thread] = {}
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
-        """Give a job for each point; with ``on: all``, for each point on each GPU.
-
-        Raises
-        ------
-        BadInput
-            If the grid names workers, of which there are none here.
-        """
+        """Give a job for each point; with ``on: all``, for each point on each GPU."""
         if isinstance(grid.on, tuple):
             raise BadInput(
                 f"on names workers, {', '.join(grid.on)}, and there is only this machine: give "

@@ -44,23 +44,7 @@ def packaged_folder(name: str) -> Path:
 
 
 def copy_packaged(target: Path) -> list[Path]:
-    """Copy the package's notebooks and grids into a folder.
-
-    Parameters
-    ----------
-    target : Path
-        Gets ``notebooks/`` and ``grids/``; it need not exist.
-
-    Returns
-    -------
-    list of Path
-        The copies.
-
-    Raises
-    ------
-    BadInput
-        If the folder has another file of the same name; nothing is written then.
-    """
+    """Copy the package's notebooks and grids into a folder."""
     originals = {
         target / name / file.name: file
         for name in ("notebooks", "grids")
@@ -82,25 +66,7 @@ def copy_packaged(target: Path) -> list[Path]:
 
 
 def find_notebook(name: str, *, near: Path = Path()) -> Path:
-    """Find the file that a path means, or a name under ``notebooks/``.
-
-    Parameters
-    ----------
-    name : str
-        A path or a name, with or without ``.ipynb``.
-    near : Path
-        The folder of the grid file, in and above which it is looked for after the current one.
-
-    Returns
-    -------
-    Path
-        Absolute.
-
-    Raises
-    ------
-    BadInput
-        If there is none; it names those that there are.
-    """
+    """Find the file that a path means, or a name under ``notebooks/``."""
     file = name if name.endswith(".ipynb") else f"{name}.ipynb"
     folders = [
         Path("notebooks"),
@@ -120,18 +86,7 @@ def find_notebook(name: str, *, near: Path = Path()) -> Path:
 
 
 def notebook_parameters(notebook: Path) -> dict[str, Any]:
-    """Read the cell of a notebook that is tagged ``parameters``.
-
-    Returns
-    -------
-    dict of str to value
-        The defaults by name.
-
-    Raises
-    ------
-    BadInput
-        If the notebook cannot be read, has no such cell, or one whose defaults are no literals.
-    """
+    """Read the cell of a notebook that is tagged ``parameters``."""
     with _without_slow_imports():
         import nbformat
         import papermill
@@ -162,25 +117,7 @@ def notebook_parameters(notebook: Path) -> dict[str, Any]:
 
 
 def execute(child: Child, *, notebook: Path, output: Path, parameters: Mapping[str, Any]) -> None:
-    """Execute a notebook with papermill; what it wrote so far is kept if it fails.
-
-    Parameters
-    ----------
-    child : Child
-        The process that this is done in.
-    notebook : Path
-    output : Path
-        Where the executed copy is written.
-    parameters : mapping of str to value
-        In the place of the notebook's defaults.
-
-    Raises
-    ------
-    RunError
-        With the status that the run in the notebook left; or if its kernel was killed.
-    CellreproError
-        If a cell raised an error of a different kind.
-    """
+    """Execute a notebook with papermill; what it wrote so far is kept if it fails."""
     pass_on(lambda text: child.tell("progress", text))
     with _without_slow_imports():
         import papermill

@@ -33,21 +33,14 @@ def varied_in_words(varied: Mapping[str, Scalar]) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a grid: a spec, and the parameters with which the notebook carries it out.
-
-    Attributes
-    ----------
-    parameters : mapping of str to value
-        All that the notebook is given, ``repeats`` apart; paths are absolute.
-    varied : dict of str to value
-        Those of them that vary in the grid, as its file has them.
-    plan : Plan
-        The spec, checked, and what is needed to carry it out.
-    """
+    """One point of a grid: a spec, and the parameters with which the notebook carries it out."""
 
     parameters: Parameters
+    """All that the notebook is given, ``repeats`` apart; paths are absolute."""
     varied: dict[str, Scalar]
+    """Those of them that vary in the grid, as its file has them."""
     plan: Plan
+    """The spec, checked, and what is needed to carry it out."""
 
     @property
     def label(self) -> str:
@@ -62,27 +55,7 @@ def plan_point(
     store: str | Path,
     inputs: PlanInputs,
 ) -> Point:
-    """Plan one point of a grid.
-
-    Parameters
-    ----------
-    parameters : dict of str to value
-        The notebook's defaults, and in their place what the file fixes and varies.
-    varied : dict of str to value
-        What the file varies.
-    store : str or Path
-    inputs : PlanInputs
-        The images and networks that were read for other points.
-
-    Returns
-    -------
-    Point
-
-    Raises
-    ------
-    BadInput
-        If a run refuses a parameter.
-    """
+    """Plan one point of a grid."""
     gathered = _with_settings_gathered(_with_variables_in_profile(parameters))
     plan = _plan(gathered, store, inputs)
     return Point(_with_absolute_paths(gathered, plan, store), varied, plan)

@@ -30,30 +30,20 @@ _MOST_POINTS = 100_000
 
 @dataclass(frozen=True, repr=False)
 class Grid(Result):
-    """A grid file, checked: every point can be carried out as far as can be told beforehand.
-
-    Attributes
-    ----------
-    name : str
-        Of its file, without the ending.
-    notebook : Path
-        What carries a point out.
-    points : tuple of Point
-        In the order of the file; no two of them are the same spec.
-    repeats : int
-        Of every point.
-    store : Store
-        Where the runs are kept.
-    on : "all", tuple of str, or None
-        The machines that each point is carried out on; without any it is one.
-    """
+    """A grid file, checked: every point can be carried out as far as can be told beforehand."""
 
     name: str
+    """Of its file, without the ending."""
     notebook: Path
+    """What carries a point out."""
     points: tuple[Point, ...]
+    """In the order of the file; no two of them are the same spec."""
     repeats: int
+    """Of every point."""
     store: Store
+    """Where the runs are kept."""
     on: Machines
+    """The machines that each point is carried out on; without any it is one."""
 
     def sentence(self) -> str:
         """Say how many specs it has, and how often each is carried out."""
@@ -151,15 +141,6 @@ def combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
     """Give the varied parameters of each point: the combinations, then what the file adds.
 
     An entry of ``exclude`` leaves out the combinations that have all of its values.
-
-    Yields
-    ------
-    dict of str to value
-
-    Raises
-    ------
-    BadInput
-        If they are more than anybody could run.
     """
     n_points = math.prod(map(len, file.vary.values()))
     if n_points > _MOST_POINTS:

@@ -13,41 +13,20 @@ from cellrepro.grid.points import Grid
 
 
 class Pool(Protocol):
-    """Where jobs are carried out.
-
-    Attributes
-    ----------
-    dashboard : str
-        The address where Dask shows what its workers do; empty without Dask.
-    look_seconds : float
-        After which `advance` is called although no job has ended.
-    """
+    """Where jobs are carried out."""
 
     dashboard: str
+    """The address where Dask shows what its workers do; empty without Dask."""
     look_seconds: float
+    """After which `advance` is called although no job has ended."""
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
-        """Give the points of a grid, each on the machines that are to carry it out.
-
-        Parameters
-        ----------
-        grid : Grid
-        minutes : float or None
-            That a repeat may take.
-
-        Raises
-        ------
-        BadInput
-            If the grid names workers that are not there.
-        """
+        """Give the points of a grid, each on the machines that are to carry it out."""
 
     def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
         """Take the jobs on, to be carried out in this order.
 
-        Returns
-        -------
-        list of Future of GridRun
-            How each job will have ended, in the same order.
+        How each job will have ended, in the same order.
         """
 
     def advance(self) -> None:

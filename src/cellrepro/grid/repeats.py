@@ -30,20 +30,13 @@ from cellrepro.words import some
 
 @dataclass(frozen=True)
 class RepeatToMake:
-    """Which repeat of a job.
-
-    Attributes
-    ----------
-    job : Job
-    machine : str
-        The name of this machine as the job computes on it.
-    index : int
-        From 0.
-    """
+    """Which repeat of a job."""
 
     job: Job
     machine: str
+    """The name of this machine as the job computes on it."""
     index: int
+    """From 0."""
 
     @property
     def name(self) -> str:
@@ -61,24 +54,7 @@ class RepeatToMake:
 
 
 def make_repeat(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
-    """Make a repeat, or wait until another process has made it.
-
-    Parameters
-    ----------
-    repeat : RepeatToMake
-    reporter : ProgressReporter
-        Tells how far it is.
-
-    Returns
-    -------
-    Repeat
-        As it is stored.
-
-    Raises
-    ------
-    CellreproError
-        Whatever ended the notebook; what it had done is kept among the store's failures.
-    """
+    """Make a repeat, or wait until another process has made it."""
 
     def wait_for_another_process() -> None:
         if reporter.listener.stopped:
@@ -148,17 +124,7 @@ def _make_and_store(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
 def _execute(
     repeat: RepeatToMake, reporter: ProgressReporter, *, repeat_folder: Path, notebook: Path
 ) -> None:
-    """Have the notebook executed in a process of its own.
-
-    Parameters
-    ----------
-    repeat : RepeatToMake
-    reporter : ProgressReporter
-    repeat_folder : Path
-        Where the notebook leaves its repeat.
-    notebook : Path
-        Where the executed copy is written.
-    """
+    """Have the notebook executed in a process of its own."""
     job = repeat.job
     source = job.grid.notebook
 

@@ -46,18 +46,7 @@ def job_to_send(job: Job) -> Job:
 
 
 def files_for_workers(grid: Grid) -> dict[str, bytes]:
-    """Read what a worker needs that sees neither store nor images.
-
-    Returns
-    -------
-    dict of str to bytes
-        By their paths in its folder for the grid.
-
-    Raises
-    ------
-    NotPossibleHere
-        If they are too large to be sent.
-    """
+    """Read what a worker needs that sees neither store nor images."""
     files = {f"{_NOTEBOOK}/{grid.notebook.name}": grid.notebook}
     for point in grid.points:
         files.update(_images_of(point))
@@ -111,15 +100,7 @@ def _profile_of(point: Point) -> ProfileReference:
 
 
 def job_on_worker(job: Job, folder: Path) -> Job:
-    """Return the same job where a worker has what `files_for_workers` sent.
-
-    Parameters
-    ----------
-    job : Job
-        As `job_to_send` gave it.
-    folder : Path
-        The worker's for the grid.
-    """
+    """Return the same job where a worker has what `files_for_workers` sent."""
     store = folder / _STORE
     model = job.point.plan.request.model
     sent_model = folder / _MODEL / str(model.digest) / model.label
@@ -147,18 +128,12 @@ def job_on_worker(job: Job, folder: Path) -> Job:
 
 @dataclass(frozen=True)
 class SentFiles:
-    """Files of a worker's store, of each content once.
-
-    Attributes
-    ----------
-    digests : dict of str to str
-        By the file's path in the store.
-    contents : dict of str to bytes
-        By digest.
-    """
+    """Files of a worker's store, of each content once."""
 
     digests: dict[str, str]
+    """By the file's path in the store."""
     contents: dict[str, bytes]
+    """By digest."""
 
     @classmethod
     def of(cls, job: Job) -> SentFiles:
@@ -174,19 +149,8 @@ class SentFiles:
         return cls(digests, contents)
 
     def store(self, job: Job, area: Path) -> None:
-        """Put them into the store that a job is for, each file held to the digest in its manifest.
-
-        Parameters
-        ----------
-        job : Job
-        area : Path
-            For the files meanwhile; on the file system of the store.
-
-        Raises
-        ------
-        BadInput
-            If a file of a repeat has different bytes than were made.
-        """
+        """Put them into the store that a job is for, each file held to the digest in its
+        manifest."""
         with tempfile.TemporaryDirectory(dir=area) as scratch:
             root = Path(scratch)
             self._write(root)

@@ -28,41 +28,27 @@ _BYTES_LARGE_NETWORK = 14_000_000_000
 
 @dataclass(frozen=True)
 class Need:
-    """What a job occupies while it is carried out.
-
-    Attributes
-    ----------
-    slots : tuple of str
-        Names of the slots that would do; jobs that name the same wait in one queue.
-    n_slots : int
-        How many of them it takes.
-    amount : int
-        Of each that it takes: thousandths of a core of the processor, 1 of a GPU. It is 0 of the
-        processor where the number of jobs alone limits them.
-    """
+    """What a job occupies while it is carried out."""
 
     slots: tuple[str, ...]
+    """Names of the slots that would do; jobs that name the same wait in one queue."""
     n_slots: int
+    """How many of them it takes."""
     amount: int
+    """Of each that it takes: thousandths of a core of the processor, 1 of a GPU. It is 0 of the
+    processor where the number of jobs alone limits them."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The computer that shares its cores, memory and GPUs out.
-
-    Attributes
-    ----------
-    n_cores : int
-        That may be used.
-    memory : int
-        Bytes, all that it has.
-    gpus : tuple of str
-        UUIDs.
-    """
+    """The computer that shares its cores, memory and GPUs out."""
 
     n_cores: int
+    """That may be used."""
     memory: int
+    """Bytes, all that it has."""
     gpus: tuple[str, ...] = ()
+    """UUIDs."""
 
     @classmethod
     def here(cls) -> Machine:
@@ -82,30 +68,14 @@ class Machine:
         return Slots(self, jobs_of_each_gpu=1)
 
     def by_number(self, n_jobs: int) -> Slots:
-        """Take so many jobs at once, whatever each needs, spread evenly over the GPUs.
-
-        Raises
-        ------
-        BadInput
-            If the number is not a whole one from 1 on.
-        """
+        """Take so many jobs at once, whatever each needs, spread evenly over the GPUs."""
         whole("workers", n_jobs, least=1)
         of_each_gpu = math.ceil(n_jobs / max(1, len(self.gpus)))
         return Slots(self, jobs_of_each_gpu=of_each_gpu, most_jobs=n_jobs)
 
 
 class Slots:
-    """What of a machine is free, and what each job occupies of it.
-
-    Parameters
-    ----------
-    machine : Machine
-    jobs_of_each_gpu : int
-        Jobs at once on each GPU.
-    most_jobs : int, optional
-        Jobs at once in all. Where it is given no cores are counted: as many jobs begin, whatever
-        each needs of the processor.
-    """
+    """What of a machine is free, and what each job occupies of it."""
 
     def __init__(
         self, machine: Machine, *, jobs_of_each_gpu: int, most_jobs: int | None = None
@@ -149,10 +119,7 @@ class Slots:
     def take(self, need: Need) -> tuple[str, ...] | None:
         """Occupy what a job needs.
 
-        Returns
-        -------
-        tuple of str or None
-            Names of the slots that it has taken; None while too few are free.
+        Names of the slots that it has taken; None while too few are free.
         """
         if self._n_at_work == self._most_jobs:
             return None
@@ -177,16 +144,6 @@ class Queues:
 
     So no device waits for another one's jobs, and what does not fit yet is waited for by all
     behind it.
-
-    Parameters
-    ----------
-    slots : Slots
-    needs : mapping of int to Need
-        What each job occupies, by its number; lower numbers begin first.
-
-    Attributes
-    ----------
-    needs : mapping of int to Need
     """
 
     def __init__(self, slots: Slots, needs: Mapping[int, Need]) -> None:
@@ -198,15 +155,7 @@ class Queues:
         self._at_work: dict[int, tuple[str, ...]] = {}
 
     def begin(self) -> Iterator[tuple[int, tuple[str, ...]]]:
-        """Begin the jobs that have room now, in their order.
-
-        Yields
-        ------
-        int
-            The number of a job.
-        tuple of str
-            The names of the slots that it has taken.
-        """
+        """Begin the jobs that have room now, in their order."""
         first = {choice: waiting[0] for choice, waiting in self._queues.items() if waiting}
         while first:
             choice = min(first, key=lambda slots: first[slots])

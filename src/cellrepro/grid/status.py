@@ -18,51 +18,35 @@ FOLDER = ".grids"
 
 
 class JobRow(BaseModel):
-    """One job of a grid as it stands.
-
-    Attributes
-    ----------
-    key : str
-        Of its spec.
-    label : str
-        For people.
-    n_repeats : int
-        That it is to have.
-    machine : str
-        That carries it out; empty until it is known.
-    status : JobStatus
-    repeat : int
-        Repeats that are stored.
-    n_found : int
-        How many of these were stored before the grid was started.
-    started : float
-        Seconds, as `time.time` counts them.
-    done, total : int
-        Parts of the present repeat, epochs and images: finished, and all.
-    text : str
-        Of the last part: epoch, loss, learning rate.
-    notebook : str
-        That is being executed, as papermill writes it.
-    folder : str
-        Of what was finished, or kept of a failure.
-    reason : str
-        Why it failed, or why it is vacuous.
-    """
+    """One job of a grid as it stands."""
 
     key: str
+    """Of its spec."""
     label: str
+    """For people."""
     n_repeats: int
+    """That it is to have."""
     machine: str = ""
+    """That carries it out; empty until it is known."""
     status: JobStatus = "waiting"
     repeat: int = 0
+    """Repeats that are stored."""
     n_found: int = 0
+    """How many of these were stored before the grid was started."""
     started: float = 0.0
+    """Seconds, as `time.time` counts them."""
     done: int = 0
+    """Parts of the present repeat, epochs and images: finished, and all."""
     total: int = 0
+    """Parts of the present repeat, epochs and images: finished, and all."""
     text: str = ""
+    """Of the last part: epoch, loss, learning rate."""
     notebook: str = ""
+    """That is being executed, as papermill writes it."""
     folder: str = ""
+    """Of what was finished, or kept of a failure."""
     reason: str = ""
+    """Why it failed, or why it is vacuous."""
 
     @property
     def n_made(self) -> float:
@@ -77,33 +61,22 @@ class JobRow(BaseModel):
 
 
 class GridStatus(BaseModel):
-    """A grid as it stands.
-
-    Attributes
-    ----------
-    name : str
-        Of its file.
-    started : float
-        Seconds, as `time.time` counts them.
-    updated : float
-        When this was written; seconds, as `time.time` counts them.
-    dashboard : str
-        The address of Dask's; empty without one.
-    ended : bool
-        Whether its command has ended.
-    lost : bool
-        Whether its command was killed.
-    rows : list of JobRow
-        One for each job.
-    """
+    """A grid as it stands."""
 
     name: str
+    """Of its file."""
     started: float
+    """Seconds, as `time.time` counts them."""
     updated: float
+    """When this was written; seconds, as `time.time` counts them."""
     dashboard: str = ""
+    """The address of Dask's; empty without one."""
     ended: bool = False
+    """Whether its command has ended."""
     lost: bool = False
+    """Whether its command was killed."""
     rows: list[JobRow]
+    """One for each job."""
 
     def n(self, *statuses: str) -> int:
         """How many rows have one of some statuses."""

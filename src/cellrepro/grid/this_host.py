@@ -14,15 +14,7 @@ from cellrepro.store.this_machine import gpus
 def visible_gpus() -> list[str]:
     """The NVIDIA GPUs that ``CUDA_VISIBLE_DEVICES`` leaves, as it can name them.
 
-    Returns
-    -------
-    list of str
-        Their UUIDs, or the variable's own words where NVIDIA's library does not know them.
-
-    Raises
-    ------
-    BadInput
-        If the variable counts GPUs of several kinds, and not by their bus.
+    Their UUIDs, or the variable's own words where NVIDIA's library does not know them.
     """
     present = gpus()
     known = {str(index): gpu["uuid"] for index, gpu in enumerate(present)}

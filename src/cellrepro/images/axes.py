@@ -15,25 +15,17 @@ _MOST_CHANNELS = 3  # Cellpose 4 reads three
 
 @dataclass(frozen=True)
 class Axes:
-    """How the axes of image files are understood, beside what the files say.
-
-    Parameters
-    ----------
-    stacks : bool
-        Whether an image may have planes, (Z, Y, X) or (Z, Y, X, C).
-    channel : int, optional
-        The axis of channels, of the array as the file holds it without axes of length 1.
-    z : int, optional
-        The axis of planes, likewise.
-    planes_of : tuple of int, optional
-        The shape of its masks, (Z, Y, X), where these are known: an image of the same shape has
-        planes where they have theirs, whatever its file calls its axes.
-    """
+    """How the axes of image files are understood, beside what the files say."""
 
     stacks: bool = False
+    """Whether an image may have planes, (Z, Y, X) or (Z, Y, X, C)."""
     channel: int | None = None
+    """The axis of channels, of the array as the file holds it without axes of length 1."""
     z: int | None = None
+    """The axis of planes, likewise."""
     planes_of: tuple[int, ...] | None = None
+    """The shape of its masks, (Z, Y, X), where these are known: an image of the same shape has
+    planes where they have theirs, whatever its file calls its axes."""
 
 
 FLAT = Axes()
@@ -42,39 +34,17 @@ FLAT = Axes()
 
 @dataclass(frozen=True)
 class Ordered:
-    """Pixels in Cellpose's order.
-
-    Attributes
-    ----------
-    pixels : numpy.ndarray
-        (Y, X) or (Y, X, C), of a stack (Z, Y, X) or (Z, Y, X, C).
-    is_stack : bool
-    drops_channel : bool
-        The last channel, which Cellpose does not read, is not constant.
-    """
+    """Pixels in Cellpose's order."""
 
     pixels: np.ndarray
+    """(Y, X) or (Y, X, C), of a stack (Z, Y, X) or (Z, Y, X, C)."""
     is_stack: bool
     drops_channel: bool = False
+    """The last channel, which Cellpose does not read, is not constant."""
 
 
 def in_order(file: Path, decoded: Decoded, axes: Axes) -> Ordered:
-    """Put the axes of an image in Cellpose's order, without transparency or a fourth channel.
-
-    Parameters
-    ----------
-    file : Path
-        Named in messages.
-    decoded : Decoded
-        What the file holds.
-    axes : Axes
-        What is known beside it.
-
-    Raises
-    ------
-    BadInput
-        If there are more axes or channels than a network takes, or none that was named.
-    """
+    """Put the axes of an image in Cellpose's order, without transparency or a fourth channel."""
     named = _named(file, decoded, axes)
     pixels = named.pixels
     letters = named.axes

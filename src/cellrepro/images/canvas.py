@@ -23,22 +23,13 @@ Window = tuple[slice, slice]
 
 @dataclass(frozen=True)
 class Form:
-    """Size and form of one nucleus: lengths in SUBPIXEL, the rest in ONE.
-
-    Attributes
-    ----------
-    long : int
-        Half axes.
-    short : int
-    direction : tuple of 3 int
-        Of the long axis, see `Draws.direction`.
-    bend : int
-    taper : int
-    """
+    """Size and form of one nucleus: lengths in SUBPIXEL, the rest in ONE."""
 
     long: int
+    """Half axes."""
     short: int
     direction: tuple[int, int, int]
+    """Of the long axis, see `Draws.direction`."""
     bend: int
     taper: int
 
@@ -62,20 +53,13 @@ def draw_form(draws: Draws, diameter: int, elongation: int, *, condensed: bool) 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where one nucleus lies on the canvas, and its pixels seen from it.
-
-    Attributes
-    ----------
-    window : Window
-    along : numpy.ndarray of int64
-        Coordinate on the long axis of each pixel of the window, SUBPIXEL.
-    across : numpy.ndarray of int64
-        On the short axis.
-    """
+    """Where one nucleus lies on the canvas, and its pixels seen from it."""
 
     window: Window
     along: Integers
+    """Coordinate on the long axis of each pixel of the window, SUBPIXEL."""
     across: Integers
+    """On the short axis."""
 
     def squared_radius(self, form: Form) -> Integers:
         """0 in the centre of a nucleus, ONE on its outline."""
@@ -84,17 +68,7 @@ class Frame:
 
 
 class Canvas:
-    """The image and a margin around it, so that nuclei are cut by the image's edge.
-
-    Parameters
-    ----------
-    draws : Draws
-        Gives the warp of outlines and the grain of the chromatin.
-    image_shape : tuple of int
-        (Y, X) of the image, pixels.
-    look : FixedLook
-        What its nuclei have in common.
-    """
+    """The image and a margin around it, so that nuclei are cut by the image's edge."""
 
     def __init__(self, draws: Draws, image_shape: tuple[int, int], look: FixedLook) -> None:
         height, width = image_shape

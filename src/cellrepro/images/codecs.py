@@ -43,27 +43,7 @@ _GREY_16_BIT = ("I", "I;16", "I;16B", "I;16L")
 
 
 def png_pixels(file: Path, data: bytes) -> NDArray[np.unsignedinteger]:
-    """Decode a PNG.
-
-    Parameters
-    ----------
-    file : Path
-        Its name, for messages.
-    data : bytes
-        Of the whole file.
-
-    Returns
-    -------
-    numpy.ndarray of uint8 or uint16, shape (Y, X) or (Y, X, C)
-        Colours of a palette, and grey of fewer than 8 bits, as 8 bits.
-
-    Raises
-    ------
-    NotPossibleHere
-        imagecodecs is not installed and Pillow would change the pixels.
-    Exception
-        Whatever the decoder raises on a damaged file.
-    """
+    """Decode a PNG."""
     if _has_imagecodecs():
         import imagecodecs
 
@@ -89,32 +69,19 @@ def png_pixels(file: Path, data: bytes) -> NDArray[np.unsignedinteger]:
 
 @dataclass(frozen=True)
 class JpegFrame:
-    """What the header of a JPEG says.
-
-    Attributes
-    ----------
-    height, width : int
-        Pixels.
-    n_channels : int
-    """
+    """What the header of a JPEG says."""
 
     height: int
+    """Pixels."""
     width: int
+    """Pixels."""
     n_channels: int
 
 
 def jpeg_frame(data: bytes) -> JpegFrame | None:
     """Find the header of the image that a JPEG holds; not that of a preview in it.
 
-    Parameters
-    ----------
-    data : bytes
-        Of the file, or of the part of a file that is a JPEG.
-
-    Returns
-    -------
-    JpegFrame or None
-        None where there is none before the pixels.
+    None where there is none before the pixels.
     """
     at = data.find(b"\xff")
     while 0 <= at < len(data) - 9:
@@ -131,27 +98,7 @@ def jpeg_frame(data: bytes) -> JpegFrame | None:
 
 
 def jpeg_pixels(file: Path, data: bytes) -> NDArray[np.unsignedinteger]:
-    """Decode a JPEG.
-
-    Parameters
-    ----------
-    file : Path
-        Its name, for messages.
-    data : bytes
-        Of the whole file.
-
-    Returns
-    -------
-    numpy.ndarray of uint8, shape (Y, X) or (Y, X, C)
-        C is 3 for red, green, blue, or 4 for CMYK.
-
-    Raises
-    ------
-    NotPossibleHere
-        imagecodecs is not installed and the image is too large for Pillow.
-    Exception
-        Whatever the decoder raises on a damaged file.
-    """
+    """Decode a JPEG."""
     if _has_imagecodecs():
         import imagecodecs
 
@@ -168,20 +115,7 @@ def decoded_by_python(compression: int) -> bool:
 
 
 def refuse_compression(file: Path, page: tifffile.TiffPage) -> None:
-    """Refuse a TIFF whose compression needs imagecodecs, where that is not installed.
-
-    Parameters
-    ----------
-    file : Path
-        Its name, for messages.
-    page : tifffile.TiffPage
-        The page that says how all are compressed.
-
-    Raises
-    ------
-    NotPossibleHere
-        With the compression and the command that installs imagecodecs.
-    """
+    """Refuse a TIFF whose compression needs imagecodecs, where that is not installed."""
     if _has_imagecodecs():
         return
     if page.compression not in _WITHOUT_IMAGECODECS:

@@ -34,20 +34,13 @@ _ALLOWED_OF_OTHERS = 2**29
 
 @dataclass(frozen=True)
 class Decoded:
-    """Pixels as a file holds them, without axes of length 1 beyond two.
-
-    Attributes
-    ----------
-    pixels : numpy.ndarray
-    axes : str
-        A letter for each dimension, as in tifffile: S and C are channels, Q and I unknown.
-    alpha : bool
-        The last channel is transparency.
-    """
+    """Pixels as a file holds them, without axes of length 1 beyond two."""
 
     pixels: np.ndarray
     axes: str
+    """A letter for each dimension, as in tifffile: S and C are channels, Q and I unknown."""
     alpha: bool = False
+    """The last channel is transparency."""
 
     @classmethod
     def of(cls, pixels: np.ndarray, axes: str, *, alpha: bool = False) -> Decoded:
@@ -79,24 +72,6 @@ def refuse_absurd(file: Path, data: bytes, n_bytes: int, compression: int) -> No
 
     Every decoder is told how many bytes to expect and stops there, so what is let through takes
     the memory that its header promises.
-
-    Parameters
-    ----------
-    file : Path
-        Named in messages.
-    data : bytes
-        Of the whole file.
-    n_bytes : int
-        Of pixels, that a header promises.
-    compression : int
-        As TIFF numbers them.
-
-    Raises
-    ------
-    BadInput
-        If the file cannot hold so many.
-    NotPossibleHere
-        If they do not fit into memory.
     """
     always = ALWAYS_ALLOWED if compression in _MOST_FROM_A_BYTE else _ALLOWED_OF_OTHERS
     if n_bytes <= always:

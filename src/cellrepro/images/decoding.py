@@ -60,15 +60,7 @@ def why_unreadable(error: OSError, what: str) -> str:
 
 
 def decode(file: Path, data: bytes) -> Decoded:
-    """Decode the bytes of a file by the format that its name promises.
-
-    Raises
-    ------
-    BadInput
-        If they are none of that format, damaged, or hold something else than one image.
-    NotPossibleHere
-        If the image does not fit into memory.
-    """
+    """Decode the bytes of a file by the format that its name promises."""
     expected = FORMATS.get(file.suffix.lower())
     if expected is None:
         raise BadInput(f"{file}: expected an image file (.tif, {OTHER_ENDINGS}); convert it first")
@@ -92,13 +84,7 @@ def decode(file: Path, data: bytes) -> Decoded:
 
 
 def decode_labels(file: Path, data: bytes) -> Decoded:
-    """Decode masks: no JPEG, but also what `numpy.save` writes.
-
-    Raises
-    ------
-    BadInput, NotPossibleHere
-        As in `decode`.
-    """
+    """Decode masks: no JPEG, but also what `numpy.save` writes."""
     if FORMATS.get(file.suffix.lower()) == "JPEG":
         raise BadInput(
             f"{file}: a JPEG mask, but JPEG changes label numbers; save the labels as "

@@ -41,26 +41,17 @@ _MOST_PROBLEMS = 10  # listed in one `BadInput`
 
 @dataclass(frozen=True, eq=False)
 class LabelledImage:
-    """One image and, where there is one, its label image.
-
-    Attributes
-    ----------
-    name : str
-        Name of the file without extension; unique within a part of the folder.
-    image : ndarray, shape (Y, X) or (Y, X, C), C 2 or 3; of a stack with Z first
-        The dtype as stored.
-    masks : ndarray of int32, shape (Y, X), of a stack (Z, Y, X), or None
-        0 is background.
-    image_path : Path
-    stack : bool
-        Whether the first axis counts planes.
-    """
+    """One image and, where there is one, its label image."""
 
     name: str
+    """Name of the file without extension; unique within a part of the folder."""
     image: np.ndarray = field(repr=False)
+    """The dtype as stored."""
     masks: np.ndarray | None = field(repr=False)
+    """0 is background."""
     image_path: Path
     stack: bool = False
+    """Whether the first axis counts planes."""
 
     @property
     def n_objects(self) -> int:
@@ -70,28 +61,20 @@ class LabelledImage:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageFolder(Result):
-    """A folder that can be trained on or segmented.
-
-    Attributes
-    ----------
-    path : Path
-        The folder.
-    files : dict of str to str
-        SHA-256 of each file that was read, by its path relative to the folder.
-    digest : str
-        SHA-256 over ``files``: equal ones mean the same files under the same names.
-    train, test : tuple of LabelledImage
-        In natural order of their file names, ``img_2`` before ``img_10``, as Cellpose sorts them.
-    warnings : tuple of str
-        What can be used but deserves a look.
-    """
+    """A folder that can be trained on or segmented."""
 
     path: Path
+    """The folder."""
     files: dict[str, str]
+    """SHA-256 of each file that was read, by its path relative to the folder."""
     digest: str
+    """SHA-256 over ``files``: equal ones mean the same files under the same names."""
     train: tuple[LabelledImage, ...]
+    """In natural order of their file names, ``img_2`` before ``img_10``, as Cellpose sorts them."""
     test: tuple[LabelledImage, ...]
+    """In natural order of their file names, ``img_2`` before ``img_10``, as Cellpose sorts them."""
     warnings: tuple[str, ...]
+    """What can be used but deserves a look."""
 
     def sentence(self) -> str:
         """Say how many images there are, and what of them deserves a look."""
@@ -182,24 +165,7 @@ def _leaks(
 
 
 def folder_digest(path: str | os.PathLike[str], *, to_train: bool = True) -> str:
-    """Digest the files that `read_folder` would use, without decoding them.
-
-    Parameters
-    ----------
-    path, to_train
-        As in `read_folder`.
-
-    Returns
-    -------
-    str
-        The SHA-256 of the sorted lines ``sha256  relative/path``, each ended by a line feed: what
-        ``sha256sum FILES | LC_ALL=C sort | sha256sum`` prints.
-
-    Raises
-    ------
-    BadInput
-        If a file cannot be read, or has no partner.
-    """
+    """Digest the files that `read_folder` would use, without decoding them."""
     survey = _list_folder(Path(path), to_train)
     for pair in survey.pairs:
         survey.read(pair.image)
@@ -229,21 +195,12 @@ class _Pair:
 
 @dataclass
 class _Survey:
-    """What a folder holds, and what is wrong with it, as far as it has been looked at.
-
-    Attributes
-    ----------
-    folder : Path
-    pairs : list of _Pair
-    files : dict of str to str
-        SHA-256 by relative path.
-    problems : list of str
-    warnings : list of str
-    """
+    """What a folder holds, and what is wrong with it, as far as it has been looked at."""
 
     folder: Path
     pairs: list[_Pair] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
+    """SHA-256 by relative path."""
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

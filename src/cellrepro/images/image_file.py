@@ -25,82 +25,27 @@ _LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becom
 
 @dataclass(frozen=True)
 class Checked:
-    """What a file holds, known to be usable.
-
-    Attributes
-    ----------
-    pixels : numpy.ndarray
-        An image as of `read_image`, or masks as of `read_masks`; of a stack with Z first.
-    is_stack : bool
-    remarks : tuple of str
-        What deserves a look, in words.
-    """
+    """What a file holds, known to be usable."""
 
     pixels: np.ndarray
+    """An image as of `read_image`, or masks as of `read_masks`; of a stack with Z first."""
     is_stack: bool
     remarks: tuple[str, ...]
+    """What deserves a look, in words."""
 
 
 def read_image(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read an image of one plane.
-
-    Parameters
-    ----------
-    path : path-like
-        TIFF, PNG or JPEG.
-
-    Returns
-    -------
-    ndarray of the dtype as stored, shape (Y, X) or (Y, X, C) with C 2 or 3
-        Finite numbers.
-
-    Raises
-    ------
-    BadInput
-        If it is damaged, too small, or of a different shape or type.
-    """
+    """Read an image of one plane."""
     return check_image(Path(path), read_bytes(Path(path))).pixels
 
 
 def read_masks(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read a label image to train on.
-
-    Parameters
-    ----------
-    path : path-like
-        TIFF, PNG, or what `numpy.save` wrote.
-
-    Returns
-    -------
-    ndarray of int32, shape (Y, X)
-        0 is background.
-
-    Raises
-    ------
-    BadInput
-        If it is damaged, or no label image of one plane.
-    """
+    """Read a label image to train on."""
     return check_masks(Path(path), read_bytes(Path(path))).pixels
 
 
 def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read a label image to compare, also a stack.
-
-    Parameters
-    ----------
-    path : path-like
-        TIFF, PNG, what `numpy.save` wrote, or Cellpose's ``_seg.npy``.
-
-    Returns
-    -------
-    ndarray of int, shape (Y, X) or (Z, Y, X)
-        0 is background.
-
-    Raises
-    ------
-    BadInput
-        If it is damaged, or no label image.
-    """
+    """Read a label image to compare, also a stack."""
     file = Path(path)
     if file.name.endswith(SEG_ENDING):
         return read_seg(file).masks
@@ -109,21 +54,7 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def check_image(file: Path, data: bytes, axes: Axes = FLAT) -> Checked:
-    """The image in the bytes of a file.
-
-    Parameters
-    ----------
-    file : Path
-        Its name says the format; it is not read.
-    data : bytes
-    axes : Axes
-        Whether it may be a stack, and what its axes are where the file does not say it.
-
-    Raises
-    ------
-    BadInput
-        As in `read_image`.
-    """
+    """The image in the bytes of a file."""
     ordered = in_order(file, decode(file, data), axes)
     image = ordered.pixels
     across = image.shape[1:3] if ordered.is_stack else image.shape[:2]
@@ -147,18 +78,7 @@ def check_image(file: Path, data: bytes, axes: Axes = FLAT) -> Checked:
 
 
 def check_masks(file: Path, data: bytes, axes: Axes = FLAT) -> Checked:
-    """The labels in the bytes of a file: int32, (Y, X) or, where there may be stacks, (Z, Y, X).
-
-    Parameters
-    ----------
-    file, data, axes
-        As in `check_image`.
-
-    Raises
-    ------
-    BadInput
-        As in `read_masks`.
-    """
+    """The labels in the bytes of a file: int32, (Y, X) or, where there may be stacks, (Z, Y, X)."""
     decoded = decode_labels(file, data)
     labels = _labels(file, decoded, stacks=axes.stacks, largest=_LARGEST_OF_TRUTH)
     masks = np.ascontiguousarray(labels, dtype=np.int32)
@@ -174,21 +94,13 @@ def check_masks(file: Path, data: bytes, axes: Axes = FLAT) -> Checked:
 
 @dataclass(frozen=True)
 class LabelPieces:
-    """The connected pieces of one label (8-connectivity).
-
-    Attributes
-    ----------
-    label : int
-    box : tuple of slice
-        Of the image, around all of them.
-    pieces : numpy.ndarray
-        Int32 of the box's shape: 0 elsewhere, 1 to n_pieces in the pieces.
-    n_pieces : int
-    """
+    """The connected pieces of one label (8-connectivity)."""
 
     label: int
     box: tuple[slice, ...]
+    """Of the image, around all of them."""
     pieces: np.ndarray
+    """Int32 of the box's shape: 0 elsewhere, 1 to n_pieces in the pieces."""
     n_pieces: int
 
 

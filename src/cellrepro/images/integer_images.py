@@ -63,8 +63,6 @@ class Draws:
 def square_root(value: Integers) -> Integers:
     """The whole part of the square root of whole numbers below 2**52, exactly.
 
-    Examples
-    --------
     >>> square_root(np.array([0, 15, 16, 17])).tolist()
     [0, 3, 4, 4]
     """
@@ -75,14 +73,7 @@ def square_root(value: Integers) -> Integers:
 
 
 def box_blur(values: Integers, width: int) -> Integers:
-    """Three passes of a moving average along both axes: close to a Gaussian.
-
-    Parameters
-    ----------
-    values : ndarray of int64, shape (Y, X)
-    width : int
-        Of the average, pixels; odd.
-    """
+    """Three passes of a moving average along both axes: close to a Gaussian."""
     half = width // 2
     for _ in range(6):  # along Y, X, Y, X, Y, X: each round turns the image
         padded = np.pad(values, ((half + 1, half), (0, 0)), mode="edge")

@@ -33,28 +33,7 @@ _HALF_EQUAL = 0.5  # of a map of few classes, however noisy
 def label_image(
     name: str, masks: ArrayLike, *, largest: int = LARGEST_LABEL
 ) -> NDArray[np.integer]:
-    """Refuse what is no label image.
-
-    Parameters
-    ----------
-    name : str
-        What messages call it.
-    masks : array_like of int, shape (Y, X) or (Z, Y, X)
-        0 is background.
-    largest : int
-        The largest label that may be.
-
-    Returns
-    -------
-    ndarray of int
-        The array that was given, not copied.
-
-    Raises
-    ------
-    BadInput
-        If it is no array of integers, of a different shape, or has labels below 0 or above
-        ``largest``.
-    """
+    """Refuse what is no label image."""
     try:
         image = np.asarray(masks)
     except ValueError as error:  # rows of other lengths
@@ -91,32 +70,22 @@ class Pieces:
 
     The numbers of a label image are mostly one piece each, and neighbours in it are mostly equal.
     The grey values of a picture are strewn over all of it.
-
-    Attributes
-    ----------
-    n_pixels : int
-        Pixels that are not 0.
-    n_values : int
-        Values other than 0.
-    n_pieces : int
-        Pieces of equal values that touch, at a corner, too.
-    n_scattered : int
-        Values of at least 4 pixels whose largest piece holds less than half of them.
-    n_counted : int
-        Values of at least 4 pixels.
-    n_neighbours : int
-        Pairs of pixels side by side of which neither is 0.
-    n_equal : int
-        Such pairs with one value.
     """
 
     n_pixels: int
+    """Pixels that are not 0."""
     n_values: int
+    """Values other than 0."""
     n_pieces: int
+    """Pieces of equal values that touch, at a corner, too."""
     n_scattered: int
+    """Values of at least 4 pixels whose largest piece holds less than half of them."""
     n_counted: int
+    """Values of at least 4 pixels."""
     n_neighbours: int
+    """Pairs of pixels side by side of which neither is 0."""
     n_equal: int
+    """Such pairs with one value."""
 
     @property
     def equal_neighbours(self) -> float:
@@ -157,17 +126,7 @@ class Pieces:
 
 
 def pieces_of(image: NDArray[np.integer]) -> Pieces:
-    """See how the values of an image lie.
-
-    Parameters
-    ----------
-    image : ndarray of int, shape (Y, X) or (Z, Y, X)
-        0 is background. Of a large one a part is looked at, where most of it is not 0.
-
-    Returns
-    -------
-    Pieces
-    """
+    """See how the values of an image lie."""
     part = image[_fullest_part(image)]
     shown = part != 0
     values, value_of_pixel = np.unique(part[shown], return_inverse=True)
@@ -206,18 +165,6 @@ def pieces_of(image: NDArray[np.integer]) -> Pieces:
 def pieces_that_touch(image: NDArray[np.integer]) -> NDArray[np.int32]:
     """Number the pieces of equal values that touch across an edge or a face, not at a corner.
 
-    Parameters
-    ----------
-    image : ndarray of int, shape (Y, X) or (Z, Y, X)
-        0 is background.
-
-    Returns
-    -------
-    ndarray of int32, same shape
-        From 1; 0 is background.
-
-    Examples
-    --------
     >>> pieces_that_touch(np.array([[5, 5, 0, 5], [0, 7, 0, 5]])).tolist()
     [[1, 1, 0, 2], [0, 3, 0, 2]]
     """
@@ -239,20 +186,7 @@ def pieces_that_touch(image: NDArray[np.integer]) -> NDArray[np.int32]:
 
 
 def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
-    """Refuse a picture that was given for masks.
-
-    Parameters
-    ----------
-    name : str
-        What messages call the image.
-    image : ndarray of int, shape (Y, X) or (Z, Y, X)
-        A label image, or what was given as one.
-
-    Raises
-    ------
-    BadInput
-        If its values are surely those of a picture.
-    """
+    """Refuse a picture that was given for masks."""
     pieces = pieces_of(image)
     if pieces.is_picture:
         raise BadInput(
@@ -265,13 +199,7 @@ def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
 
 
 def doubt(image: NDArray[np.integer]) -> str | None:
-    """What deserves a look in a label image that may be none, in words; none without doubt.
-
-    Parameters
-    ----------
-    image : ndarray of int, shape (Y, X) or (Z, Y, X)
-        A label image that `refuse_picture` let through.
-    """
+    """What deserves a look in a label image that may be none, in words; none without doubt."""
     pieces = pieces_of(image)
     if not pieces.in_many_pieces:
         return None

@@ -27,18 +27,12 @@ _MOST_NUCLEI = 65535
 
 @dataclass(frozen=True)
 class SyntheticImage:
-    """One image of nuclei and the truth about it.
-
-    Attributes
-    ----------
-    image : numpy.ndarray of uint16
-        Shape (Y, X), counts in [0, 4095], with the camera's offset of 100.
-    masks : numpy.ndarray of uint16
-        Shape (Y, X); 0 is background; 1 to N are nuclei, each one 4-connected piece.
-    """
+    """One image of nuclei and the truth about it."""
 
     image: NDArray[np.uint16]
+    """Shape (Y, X), counts in [0, 4095], with the camera's offset of 100."""
     masks: NDArray[np.uint16]
+    """Shape (Y, X); 0 is background; 1 to N are nuclei, each one 4-connected piece."""
 
 
 def nuclei(
@@ -56,28 +50,7 @@ def nuclei(
     haze: float = NucleiLook.haze,
     unevenness: float = NucleiLook.unevenness,
 ) -> SyntheticImage:
-    """Nuclei as a fluorescence microscope shows them after a DNA stain, with their exact masks.
-
-    Parameters
-    ----------
-    seed : int
-        A different seed gives another image; 0 or more.
-    shape : tuple of int
-        (Y, X) in pixels, each from 16 to 4096.
-    n_nuclei : int, optional
-        By default as many as cover about a fifth of the image.
-    diameter, elongation, touching, brightness, texture, chromocentres, blur, haze, unevenness
-        As in `NucleiLook`.
-
-    Returns
-    -------
-    SyntheticImage
-
-    Raises
-    ------
-    BadInput
-        If one of these is no such number, or the nuclei find no place.
-    """
+    """Nuclei as a fluorescence microscope shows them after a DNA stain, with their exact masks."""
     look = NucleiLook(
         diameter=diameter,
         elongation=elongation,
@@ -95,13 +68,7 @@ def nuclei(
 def draw_nuclei(
     seed: int, look: NucleiLook, *, shape: tuple[int, int], n_nuclei: int | None = None
 ) -> SyntheticImage:
-    """`nuclei` of a look that is at hand.
-
-    Raises
-    ------
-    BadInput
-        If seed or shape are no such numbers, or the nuclei find no place.
-    """
+    """`nuclei` of a look that is at hand."""
     image_shape = _height_and_width(shape)
     draws = Draws(whole("seed", seed, 0))
     canvas = Canvas(draws, image_shape, look.in_fixed_point())
@@ -130,22 +97,14 @@ def _height_and_width(shape: Sequence[int]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Nucleus:
-    """One nucleus that found a place.
-
-    Attributes
-    ----------
-    form : Form
-    y : int
-        Of its centre, SUBPIXEL.
-    x : int
-    condensed : bool
-        Smaller and brighter, as before a division.
-    """
+    """One nucleus that found a place."""
 
     form: Form
     y: int
+    """Of its centre, SUBPIXEL."""
     x: int
     condensed: bool
+    """Smaller and brighter, as before a division."""
 
 
 def _place_nuclei(canvas: Canvas, draws: Draws, n_nuclei: int | None) -> None:

@@ -33,47 +33,29 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class NucleiLook:
-    """What the nuclei of one image have in common.
-
-    Parameters
-    ----------
-    diameter : float
-        Of a typical nucleus, pixels, 1 to 512; single ones differ by about a fifth.
-    elongation : float
-        Long axis divided by short axis, 1 to 20.
-    touching : float
-        Share of the nuclei that are placed against another one, 0 to 1.
-    brightness : float
-        Camera counts above the background, 0 to 100,000. About one nucleus in twelve is dim (two
-        fifths of this), one in twenty is small and nearly twice as bright.
-    texture : float
-        Relative strength of the chromatin's grain, 0 to 10.
-    chromocentres : float
-        Up to how many bright spots a nucleus shows, 0 to 100; mouse nuclei do.
-    blur : float
-        Standard deviation of the optics, pixels, 0 to 50. About one nucleus in five is blurred
-        more.
-    haze : float
-        Share of the light that returns as a veil around the nuclei, 0 to 1.
-    unevenness : float
-        Share of the light that is missing in the darkest corner of the canvas, which is larger than
-        the image, 0 to 1.
-
-    Raises
-    ------
-    BadInput
-        If one of them is no number, or out of its range.
-    """
+    """What the nuclei of one image have in common."""
 
     diameter: float = 22
+    """Of a typical nucleus, pixels, 1 to 512; single ones differ by about a fifth."""
     elongation: float = 1.35
+    """Long axis divided by short axis, 1 to 20."""
     touching: float = 0.25
+    """Share of the nuclei that are placed against another one, 0 to 1."""
     brightness: float = 900
+    """Camera counts above the background, 0 to 100,000. About one nucleus in twelve is dim (two
+    fifths of this), one in twenty is small and nearly twice as bright."""
     texture: float = 0.2
+    """Relative strength of the chromatin's grain, 0 to 10."""
     chromocentres: float = 0
+    """Up to how many bright spots a nucleus shows, 0 to 100; mouse nuclei do."""
     blur: float = 1.0
+    """Standard deviation of the optics, pixels, 0 to 50. About one nucleus in five is blurred
+    more."""
     haze: float = 0.2
+    """Share of the light that returns as a veil around the nuclei, 0 to 1."""
     unevenness: float = 0.25
+    """Share of the light that is missing in the darkest corner of the canvas, which is larger than
+    the image, 0 to 1."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -95,36 +77,23 @@ class NucleiLook:
 
 @dataclass(frozen=True)
 class FixedLook:
-    """A `NucleiLook` in fixed point; see `cellrepro.images.integer_images` for the scales.
-
-    Attributes
-    ----------
-    diameter : int
-        SUBPIXEL.
-    elongation : int
-        ONE.
-    touching : int
-        ONE.
-    brightness : int
-        SUBCOUNT.
-    texture : int
-        ONE.
-    chromocentres : int
-        How many.
-    blur : int
-        SUBPIXEL.
-    haze : int
-        ONE.
-    unevenness : int
-        ONE.
-    """
+    """A `NucleiLook` in fixed point; see `cellrepro.images.integer_images` for the scales."""
 
     diameter: int
+    """SUBPIXEL."""
     elongation: int
+    """ONE."""
     touching: int
+    """ONE."""
     brightness: int
+    """SUBCOUNT."""
     texture: int
+    """ONE."""
     chromocentres: int
+    """How many."""
     blur: int
+    """SUBPIXEL."""
     haze: int
+    """ONE."""
     unevenness: int
+    """ONE."""

@@ -132,29 +132,7 @@ def provide_data(
 def write_benchmark(
     data: Path, *, images: int | None = None, size: int | None = None, cells: int | None = None
 ) -> Path:
-    """Write square synthetic images, all in ``train/``, where both tasks take them.
-
-    Parameters
-    ----------
-    data : Path
-        Their folder appears in it, named after what was asked for.
-    images : int, optional
-        How many, 11 by default.
-    size : int, optional
-        Pixels along an edge, 256 by default, at least 16.
-    cells : int, optional
-        Nuclei in each, at least 1; by default as in the synthetic set.
-
-    Returns
-    -------
-    Path
-        The folder.
-
-    Raises
-    ------
-    BadInput
-        If one of these is no such number, or the nuclei find no place.
-    """
+    """Write square synthetic images, all in ``train/``, where both tasks take them."""
     n_images = whole("images", 11 if images is None else images, 1)
     edge = whole("size", 256 if size is None else size, 16)
     name = "" if cells is None else f"-{whole('cells', cells, 1)}-cells"

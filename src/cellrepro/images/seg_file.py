@@ -25,26 +25,18 @@ _LEAST_ANSWER = 2**26  # bytes
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SegFile(Result):
-    """What Cellpose's GUI or ``masks_flows_to_seg`` wrote.
-
-    Attributes
-    ----------
-    masks : numpy.ndarray
-        uint32, shape (Y, X) or (Z, Y, X), 0 is background.
-    settings : mapping of str to object
-        What else was recorded, under the file's own names; NaN, which means *not known*, is
-        None. The GUI: ``model_path``, ``diameter``, ``flow_threshold``,
-        ``cellprob_threshold``, ``normalize_params``, ``restore``, ``ratio``, ``filename``,
-        ``ismanual``, ``manual_changes``, ``n_colors``; ``masks_flows_to_seg``: ``diameter`` (None),
-        ``filename``, ``chan_choose``, ``ismanual``. In Cellpose 2 the diameter is
-        ``est_diam``.
-    flows : tuple of numpy.ndarray
-        As stored; shape (0,) where one is empty.
-    """
+    """What Cellpose's GUI or ``masks_flows_to_seg`` wrote."""
 
     masks: np.ndarray
+    """Uint32, shape (Y, X) or (Z, Y, X), 0 is background."""
     settings: Mapping[str, Any]
+    """What else was recorded, under the file's own names; NaN, which means *not known*, is None.
+    The GUI: ``model_path``, ``diameter``, ``flow_threshold``, ``cellprob_threshold``,
+    ``normalize_params``, ``restore``, ``ratio``, ``filename``, ``ismanual``, ``manual_changes``,
+    ``n_colors``; ``masks_flows_to_seg``: ``diameter`` (None), ``filename``, ``chan_choose``,
+    ``ismanual``. In Cellpose 2 the diameter is ``est_diam``."""
     flows: tuple[np.ndarray, ...] = ()
+    """As stored; shape (0,) where one is empty."""
 
     @property
     def diameter(self) -> float | None:

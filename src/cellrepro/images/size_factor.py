@@ -11,19 +11,9 @@ _USUAL_DIAMETER = 30  # pixels, to which Cellpose's networks scale cells
 def size_factor(a: Sequence[int], b: Sequence[int]) -> float | None:
     """Give the factor by which one image is larger than another one along Y and X.
 
-    Parameters
-    ----------
-    a, b : sequence of int
-        Shapes, (Y, X) or (Z, Y, X).
+    Above 1 where a is larger, below 1 where b is. None where the sizes are equal or nearly so, or
+    differ by one factor along Y and another one along X, as those of a crop do.
 
-    Returns
-    -------
-    float or None
-        Above 1 where a is larger, below 1 where b is. None where the sizes are equal or nearly so,
-        or differ by one factor along Y and another one along X, as those of a crop do.
-
-    Examples
-    --------
     >>> size_factor((1802, 3764), (901, 1882)), size_factor((341, 341), (512, 512))
     (2.0, 0.6666666666666666)
     >>> size_factor((100, 100), (100, 200)), size_factor((64, 64), (64, 64))
@@ -46,22 +36,8 @@ def factor_text(
 ) -> str:
     """Say that two sizes differ by a factor, and what makes masks of a size unlike the image's.
 
-    Parameters
-    ----------
-    name_a, name_b : str
-        What the message calls the two.
-    a, b : sequence of int
-        Their shapes, (Y, X) or (Z, Y, X).
-    b_is_image : bool
-        Whether b is the image, and a are masks; otherwise both are masks.
+    A clause that begins with "; "; empty where no factor says it.
 
-    Returns
-    -------
-    str
-        A clause that begins with "; "; empty where no factor says it.
-
-    Examples
-    --------
     >>> factor_text("a", (64, 64), "b", (64, 60))
     ''
     >>> text = factor_text("the masks", (128, 128), "the image", (64, 64), b_is_image=True)

@@ -24,16 +24,10 @@ _USUAL_SHAPE = (256, 256)
 
 @dataclass(frozen=True)
 class ImageOfSet:
-    """What one image of a set shows.
-
-    Attributes
-    ----------
-    n_nuclei : int
-        In 256 x 256 pixels.
-    look : NucleiLook
-    """
+    """What one image of a set shows."""
 
     n_nuclei: int
+    """In 256 x 256 pixels."""
     look: NucleiLook
 
 
@@ -65,15 +59,7 @@ def labelled_nuclei(
     n_nuclei: int | None = None,
     diameter: float = NucleiLook.diameter,
 ) -> list[LabelledImage]:
-    """Nuclei of the seeds 0 to ``n`` - 1, as a folder gives them, but without files.
-
-    Parameters
-    ----------
-    n : int
-        How many images.
-    shape, n_nuclei, diameter
-        As in `cellrepro.images.nuclei_drawing.nuclei`.
-    """
+    """Nuclei of the seeds 0 to ``n`` - 1, as a folder gives them, but without files."""
     images = []
     for seed in range(n):
         made = nuclei(seed, shape=shape, n_nuclei=n_nuclei, diameter=diameter)
@@ -96,31 +82,6 @@ def write_folder(
     The layout is Cellpose's; the test images go on counting. ``SHA256SUMS`` is written last, so a
     folder that holds it is whole. Image number i depends on `seed`, i, `shape` and `n_cells` alone.
     Right files that are there are left alone.
-
-    Parameters
-    ----------
-    folder : Path
-        Made where it does not exist.
-    seed : int
-        0 or more.
-    n_train, n_test : int
-        Images in ``train/`` and in ``test/``, 0 or more.
-    shape : tuple of int
-        (Y, X) of each image, pixels.
-    n_cells : int, optional
-        How many nuclei every image holds, drawn smaller where they need it. By default the number
-        is another one in each, as in `IMAGES`, in proportion to the image's area.
-
-    Returns
-    -------
-    dict of str to str
-        SHA-256 of each file, by path relative to the folder, sorted.
-
-    Raises
-    ------
-    BadInput
-        If an argument is no such number, the nuclei find no place, or the folder holds another
-        file.
     """
     folder = Path(folder)
     contents = _draw_set(

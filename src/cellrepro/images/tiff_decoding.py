@@ -83,22 +83,7 @@ class NeedsLimits(Exception):
 
 
 def decode_tiff(file: Path, data: bytes) -> Decoded:
-    """Decode a TIFF of one image.
-
-    Parameters
-    ----------
-    file : Path
-        Named in messages.
-    data : bytes
-        Of the whole file.
-
-    Raises
-    ------
-    BadInput
-        If it is damaged, holds something else than one image, or asks for more than it promises.
-    NotPossibleHere
-        If it does not fit into memory, or needs imagecodecs.
-    """
+    """Decode a TIFF of one image."""
     try:
         return decode_whole(file, data, within_limits_already=False)
     except NeedsLimits:
@@ -117,22 +102,7 @@ def decode_tiff(file: Path, data: bytes) -> Decoded:
 
 
 def decode_whole(file: Path, data: bytes, *, within_limits_already: bool) -> Decoded:
-    """Decode a TIFF in this process.
-
-    Parameters
-    ----------
-    file, data
-        As in `decode_tiff`.
-    within_limits_already : bool
-        Whether this process is held to limits, so that a file of any kind is decoded.
-
-    Raises
-    ------
-    NeedsLimits
-        If it is not, and the file is of another kind.
-    BadInput, NotPossibleHere
-        As in `decode_tiff`.
-    """
+    """Decode a TIFF in this process."""
     try:
         pages = pages_of(data)
     except TooManyPages as error:

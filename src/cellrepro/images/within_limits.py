@@ -35,21 +35,14 @@ class NotHere(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What reading a file may take.
-
-    Attributes
-    ----------
-    memory : int
-        Bytes.
-    seconds : int
-        Of a processor.
-    answer : int
-        Bytes of the arrays that come of it.
-    """
+    """What reading a file may take."""
 
     memory: int
+    """Bytes."""
     seconds: int
+    """Of a processor."""
     answer: int
+    """Bytes of the arrays that come of it."""
 
     @classmethod
     def for_bytes(cls, n_bytes: int, *, answer: int) -> Limits:
@@ -61,24 +54,7 @@ class Limits:
 def arrays_of(
     script: str, *arguments: str, limits: Limits, given: bytes = b""
 ) -> dict[str, np.ndarray]:
-    """Run a script that ends with `answer_with`, and give its arrays.
-
-    Parameters
-    ----------
-    script : str
-        The file.
-    *arguments : str
-        What it finds in ``sys.argv[1:]``, before the numbers of the limits.
-    limits : Limits
-        To which it holds itself.
-    given : bytes
-        What it finds on its standard input.
-
-    Raises
-    ------
-    Refused, NotHere
-        As the script raised it; the first also if it is ended by its limits, or crashes.
-    """
+    """Run a script that ends with `answer_with`, and give its arrays."""
     words = [str(limits.memory), str(limits.seconds), str(limits.answer)]
     no_end = f"reading it did not end within {limits.seconds} s, or crashed"
     with (
@@ -122,13 +98,7 @@ def limits_given() -> Limits:
 
 
 def answer_with(make: Callable[[], Mapping[str, np.ndarray]]) -> None:
-    """Hold this process to its limits, and write the arrays that come of a function; then end.
-
-    Parameters
-    ----------
-    make : callable
-        What it raises becomes a reason on standard error.
-    """
+    """Hold this process to its limits, and write the arrays that come of a function; then end."""
     limits = limits_given()
     hold_memory(limits.memory)
     with contextlib.suppress(ImportError, ValueError, OSError):

@@ -21,27 +21,18 @@ USUAL_SCALE_RANGE = Hyperparameters().scale_range
 
 @dataclass(frozen=True)
 class Crop:
-    """How Cellpose's augmentation shows one image.
-
-    Attributes
-    ----------
-    scale : float
-        By which the image is resized.
-    degrees : float
-        By which it is turned, from -180 to 180.
-    flipped : bool
-        Whether left and right change places.
-    y : float
-        Pixels of the resized image by which its middle is moved, along Y.
-    x : float
-        Likewise along X.
-    """
+    """How Cellpose's augmentation shows one image."""
 
     scale: float
+    """By which the image is resized."""
     degrees: float
+    """By which it is turned, from -180 to 180."""
     flipped: bool
+    """Whether left and right change places."""
     y: float
+    """Pixels of the resized image by which its middle is moved, along Y."""
     x: float
+    """Likewise along X."""
 
 
 def augment(
@@ -52,26 +43,7 @@ def augment(
     sizes: np.ndarray | None = None,
     scale_range: float = USUAL_SCALE_RANGE,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Crop, turn, flip and resize a batch through Cellpose, drawn anew at every call.
-
-    Parameters
-    ----------
-    images : sequence of ndarray of float32, shape (C, Y, X)
-        Normalised pixels.
-    flows : sequence of ndarray of float32, shape (3, Y, X)
-        Cell or not, flows in y and x.
-    device : torch.device or str
-        Where the results are.
-    sizes : ndarray of float, shape (n_images,), optional
-        What each image is first divided by; 1 by default.
-    scale_range : float
-        Scales are drawn between ``1 - scale_range / 2`` and ``1 + scale_range / 2``.
-
-    Returns
-    -------
-    images, flows : torch.Tensor of float32, shape (n_images, C, CROP_SIZE, CROP_SIZE)
-        The images, and their flows, cropped alike.
-    """
+    """Crop, turn, flip and resize a batch through Cellpose, drawn anew at every call."""
     from cellpose.transforms import random_rotate_and_resize
 
     cropped, cropped_flows, *_scales = random_rotate_and_resize(
@@ -93,20 +65,6 @@ def upcoming_crops(
 ) -> list[Crop]:
     """Tell what `augment` is about to draw for each image, without drawing it.
 
-    Parameters
-    ----------
-    images : sequence of ndarray, shape (C, Y, X)
-        The batch that will be augmented.
-    sizes, scale_range
-        As for `augment`.
-
-    Returns
-    -------
-    list of Crop
-        One for each image, from the present state of NumPy's global generator.
-
-    Notes
-    -----
     In the order of ``cellpose.transforms.random_rotate_and_resize`` of Cellpose 4.2.1.1.
     """
     generator = np.random.RandomState()
@@ -141,20 +99,7 @@ def pass_over_crop() -> None:
 
 
 def middle_crops(arrays: Sequence[np.ndarray], device: torch.device | str) -> torch.Tensor:
-    """Take the middle of each array, as it is; zeros stand around a smaller one.
-
-    Parameters
-    ----------
-    arrays : sequence of ndarray of float32, shape (C, Y, X)
-        Images or flows.
-    device : torch.device or str
-        Where the result is.
-
-    Returns
-    -------
-    torch.Tensor of float32, shape (n_arrays, C, CROP_SIZE, CROP_SIZE)
-        The middles.
-    """
+    """Take the middle of each array, as it is; zeros stand around a smaller one."""
     import torch
 
     n_channels = len(arrays[0])

@@ -25,40 +25,27 @@ _WAY_TO_TRAIN = (
 
 @dataclass(frozen=True)
 class Generation:
-    """The versions of Cellpose from one on, which are alike in what the lab asks of them.
-
-    Attributes
-    ----------
-    first : tuple of int
-        Its first version: major and minor number.
-    default_network : str
-        The network that it takes where none is named.
-    names : tuple of str
-        Its pretrained networks that need nothing beside it.
-    networks : str
-        Those whose files it loads, in words.
-    builds_own_networks : bool
-        Whether the lab's networks (``tiny``, ``vit-b`` …) can be built of its classes.
-    n_channels : int or None
-        How many channels it scales, whatever the image has: missing ones are filled with zeros.
-        None where it scales those of the image.
-    chooses_channels : bool
-        Whether ``eval`` takes ``channels``: the one to segment, and that of nuclei.
-    tile_size : int
-        Usual size of a tile, in pixels.
-    has_precision : bool
-        Whether it can be asked for bfloat16.
-    """
+    """The versions of Cellpose from one on, which are alike in what the lab asks of them."""
 
     first: tuple[int, int]
+    """Its first version: major and minor number."""
     default_network: str
+    """The network that it takes where none is named."""
     names: tuple[str, ...]
+    """Its pretrained networks that need nothing beside it."""
     networks: str = "Cellpose 4"
+    """Those whose files it loads, in words."""
     builds_own_networks: bool = True
+    """Whether the lab's networks (``tiny``, ``vit-b`` …) can be built of its classes."""
     n_channels: int | None = None
+    """How many channels it scales, whatever the image has: missing ones are filled with zeros. None
+    where it scales those of the image."""
     chooses_channels: bool = False
+    """Whether ``eval`` takes ``channels``: the one to segment, and that of nuclei."""
     tile_size: int = 256
+    """Usual size of a tile, in pixels."""
     has_precision: bool = True
+    """Whether it can be asked for bfloat16."""
 
 
 _NAMES_OF_3 = (
@@ -119,17 +106,6 @@ def installed_version() -> str | None:
 def generation_of(version: str | None = None) -> Generation:
     """Find the generation of a version of Cellpose.
 
-    Parameters
-    ----------
-    version : str, optional
-        By default the one that is installed; without one, the newest that the lab knows.
-
-    Returns
-    -------
-    Generation
-
-    Examples
-    --------
     >>> generation_of("4.2.1.1").default_network, generation_of("4.0.9").default_network
     ('cpsam_v2', 'cpsam')
     >>> generation_of("3.1.1.2").networks
@@ -147,15 +123,7 @@ def generation_of(version: str | None = None) -> Generation:
 def why_no_training(version: str | None = None) -> str | None:
     """Say why the lab does not train with a version of Cellpose, and the way on.
 
-    Parameters
-    ----------
-    version : str, optional
-        By default the one that is installed.
-
-    Returns
-    -------
-    str or None
-        None where it trains with it.
+    None where it trains with it.
     """
     asked = version or installed_version()
     if asked is None or asked in TRAINED_WITH:
@@ -168,38 +136,14 @@ def why_no_training(version: str | None = None) -> str | None:
 
 
 def refuse_training(version: str | None = None) -> None:
-    """Refuse to train with a Cellpose whose loop no test has compared with the lab's.
-
-    Parameters
-    ----------
-    version : str, optional
-        By default the one that is installed.
-
-    Raises
-    ------
-    NotPossibleHere
-        With the versions that the lab trains with, and the way to one.
-    """
+    """Refuse to train with a Cellpose whose loop no test has compared with the lab's."""
     why = why_no_training(version)
     if why is not None:
         raise NotPossibleHere(why)
 
 
 def refuse_own_network(name: str, version: str | None = None) -> None:
-    """Refuse a network of the lab's own where Cellpose has no classes to build it of.
-
-    Parameters
-    ----------
-    name : str
-        Of the network: ``tiny`` for example.
-    version : str, optional
-        That segments; by default the one that is installed.
-
-    Raises
-    ------
-    BadInput
-        With the networks that this version loads.
-    """
+    """Refuse a network of the lab's own where Cellpose has no classes to build it of."""
     generation = generation_of(version)
     if generation.builds_own_networks:
         return

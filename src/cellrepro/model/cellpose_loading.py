@@ -13,22 +13,7 @@ if TYPE_CHECKING:
 
 
 def loaded_by_cellpose(file: Path, *, device: torch.device, dtype: str) -> Evaluator:
-    """Load a file through the constructor of ``CellposeModel``; no generator is moved.
-
-    Parameters
-    ----------
-    file : Path
-        In the format of ``torch.save``.
-    device : torch.device
-        Where the network is put.
-    dtype : str
-        In which it computes: ``float32`` or ``bfloat16``.
-
-    Returns
-    -------
-    Evaluator
-        Calls ``CellposeModel.eval``; its ``model.net`` is the network.
-    """
+    """Load a file through the constructor of ``CellposeModel``; no generator is moved."""
     from cellpose.models import CellposeModel
 
     with generators_kept():

@@ -11,21 +11,7 @@ _STEPS = 200  # of the dynamics, where no diameter scales the image (4.2.1.1, mo
 
 
 def masks_of_flows(output: NDArray[np.float32], settings: Settings) -> NDArray[np.uint32]:
-    """Make masks of flows at the size at which the network saw the image.
-
-    Parameters
-    ----------
-    output : ndarray of float32, shape (3, Y, X)
-        Flows in y and x, and the logit of being cell.
-    settings : Settings
-        Of the segmentation; of these count ``flow_threshold``, ``cellprob_threshold``, ``niter``,
-        ``min_size`` and ``max_size_fraction``.
-
-    Returns
-    -------
-    ndarray of uint32, shape (Y, X)
-        0 is background.
-    """
+    """Make masks of flows at the size at which the network saw the image."""
     from cellpose.dynamics import resize_and_compute_masks
 
     masks = resize_and_compute_masks(

@@ -15,37 +15,25 @@ TINY = "tiny"
 
 @dataclass(frozen=True)
 class Encoder:
-    """Sizes of an image encoder of SAM's class.
-
-    Attributes
-    ----------
-    width : int
-        Numbers in a token.
-    depth : int
-        Blocks.
-    heads : int
-        Of attention.
-    mlp_ratio : float
-        Hidden width of a block's perceptron, in widths.
-    global_blocks : tuple of int
-        The blocks whose tables of relative positions have 127 rows; the others' have 27, as their
-        attention was windowed before Cellpose made every block global.
-    patch : int
-        Pixels along a token's edge.
-    learning_rate : float
-        Where nobody asks for another: small networks start from noise, Cellpose fine-tunes.
-    is_small : bool
-        Whether it learns from noise on any laptop.
-    """
+    """Sizes of an image encoder of SAM's class."""
 
     width: int
+    """Numbers in a token."""
     depth: int
+    """Blocks."""
     heads: int
+    """Of attention."""
     mlp_ratio: float
+    """Hidden width of a block's perceptron, in widths."""
     global_blocks: tuple[int, ...]
+    """The blocks whose tables of relative positions have 127 rows; the others' have 27, as their
+    attention was windowed before Cellpose made every block global."""
     patch: int
+    """Pixels along a token's edge."""
     learning_rate: float = 1e-5
+    """Where nobody asks for another: small networks start from noise, Cellpose fine-tunes."""
     is_small: bool = False
+    """Whether it learns from noise on any laptop."""
 
 
 def _small(depth: int) -> Encoder:

@@ -17,21 +17,6 @@ TEST_SEED = 42
 def learning_rates(n_epochs: int, learning_rate: float) -> np.ndarray:
     """Give the learning rate of every epoch.
 
-    Parameters
-    ----------
-    n_epochs : int
-        How many epochs are trained.
-    learning_rate : float
-        The full rate.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_epochs,)
-        It rises from 0 over ten epochs, so a single epoch changes nothing; from 100 epochs on the
-        last 50 (from 301 on the last 100) are halved in ten stages.
-
-    Examples
-    --------
     >>> learning_rates(3, 0.9)
     array([0. , 0.1, 0.2])
     """
@@ -47,17 +32,7 @@ def learning_rates(n_epochs: int, learning_rate: float) -> np.ndarray:
 def trains_nothing(n_epochs: int, learning_rate: float) -> str | None:
     """Say why a training would leave every weight as it is.
 
-    Parameters
-    ----------
-    n_epochs : int
-        How many epochs are trained.
-    learning_rate : float
-        The full rate, as for `learning_rates`.
-
-    Returns
-    -------
-    str or None
-        The reason in words; none if it would change weights.
+    The reason in words; none if it would change weights.
     """
     if learning_rates(n_epochs, learning_rate).any():
         return None
@@ -72,8 +47,6 @@ def trains_nothing(n_epochs: int, learning_rate: float) -> str | None:
 def looks_at_test_images(epoch: int) -> bool:
     """Whether Cellpose computes a test loss after an epoch, counted from 0.
 
-    Examples
-    --------
     >>> [epoch for epoch in range(22) if looks_at_test_images(epoch)]
     [0, 5, 10, 20]
     """
@@ -81,15 +54,7 @@ def looks_at_test_images(epoch: int) -> bool:
 
 
 def epoch_seed(data_seed: DataSeed, epoch: int) -> int:
-    """Give the seed of NumPy's global generator for one epoch.
-
-    Parameters
-    ----------
-    data_seed : int or "cellpose"
-        Cellpose reseeds NumPy with the epoch's number; a data seed spreads over all seeds.
-    epoch : int
-        From 0.
-    """
+    """Give the seed of NumPy's global generator for one epoch."""
     if data_seed == "cellpose":
         return epoch
     return spread_seed(data_seed, epoch)

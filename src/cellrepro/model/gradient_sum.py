@@ -16,16 +16,6 @@ class GradientSum:
 
     The order of additions follows from the order of the images alone, and not from their number
     at a time, nor from who computed them.
-
-    Parameters
-    ----------
-    network : CellposeNetwork
-        Whose gradients are added.
-
-    Attributes
-    ----------
-    parameters : list of torch.nn.Parameter
-        All of the network.
     """
 
     def __init__(self, network: CellposeNetwork) -> None:
@@ -42,15 +32,7 @@ class GradientSum:
     def add(
         self, gradients: Sequence[torch.Tensor | None], *, which: Iterable[int] | None = None
     ) -> None:
-        """Add gradients of one image.
-
-        Parameters
-        ----------
-        gradients : sequence of torch.Tensor or None
-            The first of a parameter is kept and written into.
-        which : iterable of int, optional
-            Of which parameters they are; of all by default.
-        """
+        """Add gradients of one image."""
         indices = range(len(self.parameters)) if which is None else which
         for index, gradient in zip(indices, gradients, strict=True):
             if gradient is None:

@@ -36,46 +36,31 @@ IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
 
 @dataclass(frozen=True)
 class Segmentation:
-    """The masks of one image.
-
-    Attributes
-    ----------
-    name : str
-        Of the image.
-    masks : ndarray of uint32, shape (Y, X) or (Z, Y, X)
-        0 is background, 1..N as numbered by Cellpose; of planes that were segmented by themselves,
-        each begins where the one before it ends.
-    seconds : float
-        Wall time of ``eval`` alone.
-    flows : dict of str to ndarray of float32
-        What the network gave for the whole image: ``flows``, shape (2, Y, X), in y and x, and
-        ``probability``, shape (Y, X), of being cell, as a logit. Empty where masks come from
-        elsewhere.
-    """
+    """The masks of one image."""
 
     name: str
+    """Of the image."""
     masks: np.ndarray
+    """0 is background, 1..N as numbered by Cellpose; of planes that were segmented by themselves,
+    each begins where the one before it ends."""
     seconds: float
+    """Wall time of ``eval`` alone."""
     flows: dict[str, np.ndarray] = field(default_factory=dict)
+    """What the network gave for the whole image: ``flows``, shape (2, Y, X), in y and x, and
+    ``probability``, shape (Y, X), of being cell, as a logit. Empty where masks come from
+    elsewhere."""
 
 
 @dataclass(frozen=True)
 class EvalOutput:
-    """What ``CellposeModel.eval`` gives for one image; of a stack with an axis Z for its planes.
-
-    Attributes
-    ----------
-    masks : ndarray of int, shape (Y, X)
-        0 is background; of planes that were segmented by themselves, no two share a number.
-    flows : ndarray of float32, shape (2, Y, X)
-        In y and x.
-    probability : ndarray of float32, shape (Y, X)
-        Of being cell, as a logit.
-    """
+    """What ``CellposeModel.eval`` gives for one image; of a stack with an axis Z for its planes."""
 
     masks: np.ndarray
+    """0 is background; of planes that were segmented by themselves, no two share a number."""
     flows: np.ndarray
+    """In y and x."""
     probability: np.ndarray
+    """Of being cell, as a logit."""
 
 
 def segment(
@@ -83,24 +68,7 @@ def segment(
 ) -> Iterator[Segmentation]:
     """Segment images one by one, moving no generator.
 
-    Parameters
-    ----------
-    network : CellposeNetwork
-        Is put into evaluation.
-    images : tuple of LabelledImage
-        Flat ones or stacks.
-    **options
-        Those of ``CellposeModel.eval``, which documents them.
-
-    Yields
-    ------
-    Segmentation
-        Of each image, in order.
-
-    Raises
-    ------
-    BadInput
-        For what Cellpose cannot do with an image.
+    Of each image, in order.
     """
     evaluate = evaluator(network)
     for image in images:
@@ -123,26 +91,7 @@ def evaluator(
     tile_by_tile: bool | None = None,
     window: Window | None = None,
 ) -> Evaluator:
-    """Put ``CellposeModel.eval`` around a network.
-
-    Parameters
-    ----------
-    network : CellposeNetwork
-        Is put into evaluation.
-    sharing : bool
-        Whether one pass of the network, and each step beside it that takes time, serves all calls
-        that give it the same.
-    tile_by_tile : bool, optional
-        Whether the network sees one tile at a time, whatever the batch: a product of another
-        height may add in a different order, so that a tile's bits would depend on the others. By
-        default where mode ``strict`` is in force at the call.
-    window : Window, optional
-        A part of flat images; tiles that do not touch it are not computed, and have no cell.
-
-    Returns
-    -------
-    Evaluator
-    """
+    """Put ``CellposeModel.eval`` around a network."""
     from cellpose.models import CellposeModel
 
     network.eval()
@@ -175,10 +124,6 @@ def in_plain_layout(network: CellposeNetwork) -> Iterator[None]:
     On a processor a network of Cellpose 3 packs its tensors for oneDNN (``mkldnn``). Packed tensors
     have no address and no parts, so that their operations cannot be executed again one by one. The
     last bits of the output differ from those of packed tensors; networks of Cellpose 4 pack none.
-
-    Parameters
-    ----------
-    network : CellposeNetwork
     """
     if not packs_tensors(network):
         yield
@@ -226,13 +171,6 @@ class Evaluator:
     """Calls ``CellposeModel.eval``, with the whole of its normalisation each time.
 
     Made by `evaluator`.
-
-    Attributes
-    ----------
-    model : cellpose.models.CellposeModel
-        Cellpose's own.
-    n_passes : int
-        Of the network, where they are shared.
     """
 
     def __init__(self, model: Any, *, sharing: bool, window: Window | None = None) -> None:
@@ -252,28 +190,7 @@ class Evaluator:
         normalize: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> EvalOutput:
-        """Segment one image.
-
-        Parameters
-        ----------
-        image : ndarray, shape (Y, X) or (Y, X, C); of a stack (Z, Y, X) or (Z, Y, X, C)
-            As it was read.
-        stack : bool
-            Whether the first axis counts planes.
-        normalize : mapping, optional
-            The fields of the normalisation that are not as usual.
-        **options
-            Those of ``CellposeModel.eval``, which documents them.
-
-        Returns
-        -------
-        EvalOutput
-
-        Raises
-        ------
-        BadInput
-            For what Cellpose cannot do with such an image.
-        """
+        """Segment one image."""
         refuse_impossible(
             image.shape,
             {**options, "normalize": normalize},
@@ -317,20 +234,7 @@ class Evaluator:
         )
 
     def channels_of(self, image: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
-        """Give the channels of a flat image whose intensities Cellpose scales.
-
-        Parameters
-        ----------
-        image : ndarray, shape (Y, X) or (Y, X, C)
-            As it was read.
-        options : mapping
-            Of ``CellposeModel.eval``, by name; ``channels`` counts.
-
-        Returns
-        -------
-        ndarray, shape (Y, X) or (Y, X, C)
-            Those of the image from 4.2 on, the network's two or three before.
-        """
+        """Give the channels of a flat image whose intensities Cellpose scales."""
         generation = generation_of()
         if generation.n_channels is None:
             return image
@@ -378,15 +282,7 @@ def _usual_normalisation() -> dict[str, Any]:
 def listed(folder: Path) -> list[Path]:
     """List the images of a folder as Cellpose does, which knows fewer endings than the lab.
 
-    Parameters
-    ----------
-    folder : Path
-        Subfolders are not looked into.
-
-    Returns
-    -------
-    list of Path
-        Empty where Cellpose finds none.
+    Empty where Cellpose finds none.
     """
     from cellpose.io import get_image_files
 

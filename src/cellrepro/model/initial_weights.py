@@ -11,17 +11,7 @@ if TYPE_CHECKING:
 
 
 def draw_weights(network: CellposeNetwork, generator: np.random.Generator, sizes: Encoder) -> None:
-    """Initialise like PyTorch, uniform in ±1/sqrt(fan-in), but with the same bytes everywhere.
-
-    Parameters
-    ----------
-    network : CellposeNetwork
-        Its linear layers and convolutions get different weights.
-    generator : numpy.random.Generator
-        Draws them.
-    sizes : Encoder
-        Of the network's encoder.
-    """
+    """Initialise like PyTorch, uniform in ±1/sqrt(fan-in), but with the same bytes everywhere."""
     import torch
 
     # Half the memory and time for 300 million numbers; tiny's draws are pinned in float64.

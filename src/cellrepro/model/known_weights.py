@@ -42,38 +42,24 @@ _TORCH_ONLY = "Cellpose reads what torch.save wrote; cellrepro loads this one"
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a network is, and what becomes of it in the Cellpose that is installed.
-
-    Attributes
-    ----------
-    generation : str or None
-        Of Cellpose; none if it is none of Cellpose's.
-    network : str or None
-        The kind of network and its encoder.
-    loads_as : str or None
-        ``itself``, or what else Cellpose makes of it; none where it does not load.
-    note : str
-        Why it does not load, or what is lost when it does.
-    """
+    """What a network is, and what becomes of it in the Cellpose that is installed."""
 
     generation: str | None
+    """Of Cellpose; none if it is none of Cellpose's."""
     network: str | None
+    """The kind of network and its encoder."""
     loads_as: str | None
+    """``itself``, or what else Cellpose makes of it; none where it does not load."""
     note: str = ""
+    """Why it does not load, or what is lost when it does."""
 
 
 @dataclass(frozen=True)
 class _Weights:
-    """What a file of weights says without being loaded.
-
-    Attributes
-    ----------
-    shapes : mapping of str to tuple of int
-        Of the parameters, by name.
-    saved_by_torch : bool
-    """
+    """What a file of weights says without being loaded."""
 
     shapes: Mapping[str, tuple[int, ...]]
+    """Of the parameters, by name."""
     saved_by_torch: bool
 
     @property
@@ -95,15 +81,6 @@ class _Weights:
 def recognise(shapes: Mapping[str, tuple[int, ...]], *, saved_by_torch: bool) -> Recognised:
     """Say what a network is.
 
-    Parameters
-    ----------
-    shapes : mapping of str to tuple of int
-        Of its parameters, by name.
-    saved_by_torch : bool
-        Whether the file is one that ``torch.save`` wrote, which alone Cellpose reads.
-
-    Examples
-    --------
     >>> recognise({"downsample.down.0.weight": (32, 2, 3, 3)}, saved_by_torch=True).generation
     '2 or 3'
     """

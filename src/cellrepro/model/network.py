@@ -41,26 +41,7 @@ def import_cellpose() -> None:
 def build(
     source: ModelSource, *, seed: int | None, device: torch.device, dtype: str
 ) -> CellposeNetwork:
-    """Build Cellpose's ``CPSAM`` with its weights; no generator of the process is moved.
-
-    Parameters
-    ----------
-    source : ModelSource
-        Where the weights come from.
-    seed : int or None
-        Draws them where there are none to load.
-    device : torch.device
-        Where the network is put.
-    dtype : str
-        In which it computes: ``float32`` or ``bfloat16``.
-
-    Raises
-    ------
-    BadInput
-        If the weights do not fit, are not whole, or have a name that this Cellpose does not know.
-    NotPossibleHere
-        If they would have to be downloaded, and cannot be.
-    """
+    """Build Cellpose's ``CPSAM`` with its weights; no generator of the process is moved."""
     import torch
 
     from cellrepro.torch_internals import modes_suspended_if_any
@@ -81,17 +62,7 @@ def build(
 def seeded_network(
     encoder: str, *, seed: int | None, device: torch.device | str = "cpu"
 ) -> CellposeNetwork:
-    """Build Cellpose's ``CPSAM`` in float32, with weights that a seed draws.
-
-    Parameters
-    ----------
-    encoder : str
-        A name of `ENCODERS`.
-    seed : int or None
-        Draws the same bytes on every machine; without one they are others every time.
-    device : torch.device or str
-        Where the network is put.
-    """
+    """Build Cellpose's ``CPSAM`` in float32, with weights that a seed draws."""
     if seed is not None:
         check_seed(seed)
     sizes = ENCODERS[encoder]
@@ -164,22 +135,7 @@ def _load_into(network: CellposeNetwork, path: Path, encoder: str) -> None:
 
 
 def save_weights(network: CellposeNetwork, path: Path, *, architecture: str) -> str:
-    """Write every parameter as float32 safetensors, so that equal parameters give equal files.
-
-    Parameters
-    ----------
-    network : CellposeNetwork
-        Whose parameters and buffers are written, without their device.
-    path : Path
-        The file.
-    architecture : str
-        One of `ARCHITECTURES`, written into the file.
-
-    Returns
-    -------
-    str
-        SHA-256 of the file.
-    """
+    """Write every parameter as float32 safetensors, so that equal parameters give equal files."""
     from safetensors.torch import save_file
 
     save_file(_as_float32(network), path, metadata=_of_architecture(architecture))

@@ -20,20 +20,7 @@ class PackagedNetwork(CPSAM):
     """Cellpose's network with one output in the place of two."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Give the flows of a batch of tiles.
-
-        Parameters
-        ----------
-        x : Tensor of float32, shape (N, C, 256, 256)
-            Scaled so that the 1st percentile of an image is 0 and the 99th is 1; one to three
-            channels.
-
-        Returns
-        -------
-        Tensor of float32, shape (N, 3, 256, 256)
-            Flows in y and in x, five times as long as those of training, and the logit of being
-            cell: what ``cellpose.dynamics.compute_masks`` takes.
-        """
+        """Give the flows of a batch of tiles."""
         with _in_float32():
             flows: torch.Tensor = super().forward(x)[0]
         return flows
@@ -42,16 +29,7 @@ class PackagedNetwork(CPSAM):
 def packaged_network(
     *, patch: int = 8, encoder: Mapping[str, float | Sequence[int]] | None = None
 ) -> PackagedNetwork:
-    """Build the network, with weights that are still to be loaded.
-
-    Parameters
-    ----------
-    patch : int
-        Pixels along a token's edge.
-    encoder : mapping, optional
-        Sizes of the image encoder, of SAM's class: ``width``, ``depth``, ``heads``, ``mlp_ratio``
-        and ``global_blocks``. By default it is the one of Cellpose, SAM's ViT-L.
-    """
+    """Build the network, with weights that are still to be loaded."""
     if encoder is None:
         return PackagedNetwork(ps=patch)
     with _encoder_in_place(encoder):

@@ -11,17 +11,6 @@ from typing import Any
 def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
     """Put something in an attribute's place for one block, also where that raises.
 
-    Parameters
-    ----------
-    owner : module, class or object
-        Has the attribute, or has it from its class.
-    name : str
-        Of the attribute.
-    stand_in : object
-        What it is meanwhile.
-
-    Examples
-    --------
     >>> import math
     >>> with replaced(math, "pi", 3):
     ...     math.pi

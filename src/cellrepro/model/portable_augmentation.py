@@ -27,42 +27,22 @@ _POINTS_AT_ONCE = 2**13
 
 @dataclass(frozen=True)
 class Turn:
-    """How an image is shown: resized and turned about its middle, and moved.
-
-    Attributes
-    ----------
-    scale : float
-        By which the image is resized.
-    degrees : float
-        By which it is turned.
-    is_flipped : bool
-        Whether left and right change places, before it is turned.
-    moved : tuple of float
-        Pixels by which the middle of the crop is moved, along the crop's X and Y.
-    """
+    """How an image is shown: resized and turned about its middle, and moved."""
 
     scale: float
+    """By which the image is resized."""
     degrees: float
+    """By which it is turned."""
     is_flipped: bool
+    """Whether left and right change places, before it is turned."""
     moved: tuple[float, float]
+    """Pixels by which the middle of the crop is moved, along the crop's X and Y."""
 
     @classmethod
     def drawn(
         cls, shape: tuple[int, int], crop: tuple[int, int], *, scale_range: float, size: float
     ) -> Turn:
-        """Draw from NumPy's global generator what Cellpose draws, in its order.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            Height and width of the image.
-        crop : tuple of int
-            Those of what is shown.
-        scale_range : float
-            From 0 to 2: scales are between ``1 - scale_range / 2`` and ``1 + scale_range / 2``.
-        size : float
-            What the image is first divided by.
-        """
+        """Draw from NumPy's global generator what Cellpose draws, in its order."""
         scale = (1 - scale_range / 2) + scale_range * np.random.rand()
         scale *= 1.0 / size
         degrees = np.float32(360 * np.random.rand() - 180)
@@ -85,18 +65,7 @@ class Turn:
         return scalars.cos(self.degrees * _RADIANS)
 
     def positions(self, shape: tuple[int, int], crop: tuple[int, int]) -> list[NDArray[np.float32]]:
-        """Where each pixel of the crop lies in the image.
-
-        Parameters
-        ----------
-        shape, crop : tuple of int
-            Height and width of the image, and of the crop.
-
-        Returns
-        -------
-        list of ndarray of float32, shape (crop Y, crop X)
-            Along Y and along X of the image, in pixels.
-        """
+        """Where each pixel of the crop lies in the image."""
         along = self.cosine / self.scale
         across = self.sine / self.scale
         x = np.arange(crop[1]) - (crop[1] - 1) / 2
@@ -119,35 +88,6 @@ def rotate_and_resize(
 ) -> tuple[torch.Tensor, torch.Tensor | None, NDArray[np.float32]]:
     """Crop, turn, flip and resize images, as Cellpose's function of these arguments does.
 
-    Parameters
-    ----------
-    imgs : sequence of ndarray of float32, shape (C, Y, X)
-        Normalised pixels.
-    lbls : sequence of ndarray of float32, shape (3, Y, X), optional
-        Cell or not, flows in y and x.
-    scale_range : float
-        Scales are drawn between ``1 - scale_range / 2`` and ``1 + scale_range / 2``; it is cut to
-        the range from 0 to 2.
-    bsize : int or tuple of int
-        Height and width of what is shown.
-    rescale : ndarray of float, shape (n_images,), optional
-        What each image is first divided by; 1 by default.
-    device : torch.device or str
-        Where the results are.
-
-    Returns
-    -------
-    images : torch.Tensor of float32, shape (n_images, C, *bsize)
-    flows : torch.Tensor of float32, shape (n_images, 3, *bsize), or None
-    scales : ndarray of float32, shape (n_images,)
-
-    Raises
-    ------
-    BadInput
-        If ``scale_range`` is None, of which Cellpose's training makes no use.
-
-    Notes
-    -----
     Pixels differ from Cellpose's by what its float32 positions are wrong, about 1e-7 of the
     image's width, times the slope of the image there.
     """
@@ -199,19 +139,7 @@ def _show(arrays: Sequence[NDArray[np.float32]], turn: Turn, *, into: NDArray[np
 def _sampled(
     framed: NDArray[np.float32], rows: NDArray[np.float32], columns: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Arrays with a frame of zeros around them, at positions in pixels inside of the frame.
-
-    Parameters
-    ----------
-    framed : ndarray of float32, shape (C, Y + 2, X + 2)
-    rows, columns : ndarray of float32, shape (n_rows, n_columns)
-        0 is the first pixel behind the frame.
-
-    Returns
-    -------
-    ndarray of float32, shape (C, n_rows, n_columns)
-        By linear interpolation, each product and each sum by itself.
-    """
+    """Arrays with a frame of zeros around them, at positions in pixels inside of the frame."""
     height, width = framed.shape[-2:]
     flat = framed.reshape(len(framed), -1)
     upper = np.floor(rows)

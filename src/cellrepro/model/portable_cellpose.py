@@ -40,21 +40,14 @@ _VERSION = "4.2"
 
 
 class Replacement(NamedTuple):
-    """A function that Cellpose calls, and what stands in its place.
-
-    Attributes
-    ----------
-    module : str
-        Of Cellpose.
-    name : str
-        Under which the module has the function.
-    stand_in : callable
-        With the same parameters.
-    """
+    """A function that Cellpose calls, and what stands in its place."""
 
     module: str
+    """Of Cellpose."""
     name: str
+    """Under which the module has the function."""
     stand_in: object
+    """With the same parameters."""
 
 
 REPLACEMENTS = (
@@ -76,11 +69,6 @@ def portable_cellpose() -> Iterator[None]:
 
     Together with ``portable_arithmetic()`` it gives ``CellposeModel.eval`` the same bits on every
     machine with IEEE 754 arithmetic, for every argument.
-
-    Raises
-    ------
-    NotPossibleHere
-        If another Cellpose than 4.2 is installed, whose functions may be others.
     """
     _refuse_other_versions()
     with modes_suspended_if_any():  # its import calls operations of torchvision
@@ -106,14 +94,7 @@ def portable_cellpose() -> Iterator[None]:
 
 
 class _ModuleWith:
-    """A module as it is, but for some of its functions.
-
-    Parameters
-    ----------
-    module : module
-    **functions : callable
-        What stands in the place of functions of these names.
-    """
+    """A module as it is, but for some of its functions."""
 
     def __init__(self, module: ModuleType, **functions: object) -> None:
         self._module = module
@@ -142,17 +123,6 @@ def _normalize_img(
     """Normalise an image, with limits in the type of its pixels.
 
     Cellpose subtracts them from float32 pixels: in float64 with NumPy 2, in float32 with NumPy 1.
-
-    Parameters
-    ----------
-    normalize_img : callable
-        Cellpose's own.
-    img : ndarray, shape ([Z,] Y, X, C)
-        As Cellpose takes it.
-    lowhigh : sequence of float, or one for each channel, optional
-        What becomes 0 and 1.
-    **options
-        Those of ``cellpose.transforms.normalize_img``, which documents them.
     """
     limits = None if lowhigh is None else np.asarray(lowhigh, dtype=np.float32)
     return normalize_img(img, lowhigh=limits, **options)

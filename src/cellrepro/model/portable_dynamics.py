@@ -33,25 +33,7 @@ def follow_flows(
     niter: int,
     device: torch.device | None = None,
 ) -> torch.Tensor:
-    """Follow the flows from some pixels, as ``cellpose.dynamics.steps_interp`` does.
-
-    Parameters
-    ----------
-    flows : ndarray of float32, shape (2, Y, X) or (3, Z, Y, X)
-        How far a pixel goes in one step along each axis, in pixels. They are interpolated between
-        pixels, and 0 outside the image.
-    inds : sequence of ndarray of int, shape (N,)
-        Where the pixels begin, one array for each axis.
-    niter : int
-        Steps.
-    device : torch.device, optional
-        Where the result is put; everything is computed on the processor.
-
-    Returns
-    -------
-    torch.Tensor of float32, shape (2, N) or (3, N)
-        Where they arrive, in pixels.
-    """
+    """Follow the flows from some pixels, as ``cellpose.dynamics.steps_interp`` does."""
     field = _Field(flows)
     places = field.places(inds)
     n_pixels = places.shape[1]
@@ -120,17 +102,7 @@ class _Field:
     def _between(
         self, flow: NDArray[np.float32], corner: NDArray[np.intp], upper_shares: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Flow between the corners from ``corner`` on, interpolated along the last axes.
-
-        Parameters
-        ----------
-        flow : ndarray of float32
-            Along one axis, with its border.
-        corner : ndarray of int, shape (N,)
-            The lower corner of each place.
-        upper_shares : ndarray of float32, shape (axes, N)
-            Of the axes that are left, the last ones.
-        """
+        """Flow between the corners from ``corner`` on, interpolated along the last axes."""
         n_axes = len(upper_shares)
         if n_axes == 0:
             return flow.take(corner, mode="clip")
@@ -166,15 +138,6 @@ class Histogram:
     """Numbers added up where they stand, as a sparse tensor is for Cellpose's ``get_masks_torch``.
 
     A sparse tensor sorts all places; whole numbers can be counted in any order.
-
-    Parameters
-    ----------
-    places : torch.Tensor of int, shape (axes, N)
-        Where a number stands.
-    counted : torch.Tensor of int, shape (N,)
-        The numbers, all 1.
-    size : tuple of int
-        Of the whole.
     """
 
     def __init__(self, places: torch.Tensor, counted: torch.Tensor, size: tuple[int, ...]) -> None:

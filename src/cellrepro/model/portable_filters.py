@@ -27,22 +27,7 @@ _NO_FILTER = 1e-15
 
 
 def gaussian_filter1d(numbers: NDArray[_Float], sigma: float, axis: int = -1) -> NDArray[_Float]:
-    """Smooth along one axis, as ``scipy.ndimage.gaussian_filter1d`` does.
-
-    Parameters
-    ----------
-    numbers : ndarray of float32 or float64
-        Reflected at its ends.
-    sigma : float
-        Standard deviation of the weights, in steps of the axis.
-    axis : int
-        Which one.
-
-    Returns
-    -------
-    ndarray
-        Of the same type and shape: sums in float64, rounded once.
-    """
+    """Smooth along one axis, as ``scipy.ndimage.gaussian_filter1d`` does."""
     radius = int(_TRUNCATED_AFTER * float(sigma) + 0.5)
     weights = gaussian_weights(np.arange(-radius, radius + 1, dtype=np.float64), sigma)
     length = numbers.shape[axis]
@@ -58,14 +43,7 @@ def gaussian_filter1d(numbers: NDArray[_Float], sigma: float, axis: int = -1) ->
 
 
 def gaussian_filter(numbers: NDArray[_Float], sigma: Sequence[float]) -> NDArray[_Float]:
-    """Smooth along each axis, as ``scipy.ndimage.gaussian_filter`` does.
-
-    Parameters
-    ----------
-    numbers : ndarray of float32 or float64
-    sigma : sequence of float
-        One standard deviation for each axis; 0 leaves it as it is.
-    """
+    """Smooth along each axis, as ``scipy.ndimage.gaussian_filter`` does."""
     smoothed = numbers
     for axis, deviation in enumerate(sigma):
         if deviation > _NO_FILTER:
@@ -83,24 +61,6 @@ def smooth_sharpen_img(
     """Smooth an image, and subtract its surround.
 
     As ``cellpose.transforms.smooth_sharpen_img`` does, but without a Fourier transform.
-
-    Parameters
-    ----------
-    img : ndarray of float32, shape ([Z,] Y, X[, C])
-        Each plane and channel by itself; its ends are joined to its beginnings.
-    smooth_radius : float
-        Standard deviation in pixels; 0 does not smooth.
-    sharpen_radius : float
-        Standard deviation of the surround in pixels; 0 subtracts none.
-    device : torch.device, optional
-        Where Cellpose would compute; this is computed on the processor.
-    is3D : bool
-        Whether a first axis of three counts planes.
-
-    Returns
-    -------
-    ndarray of float32
-        Of the same shape.
     """
     is_one_channel = img.ndim == 2 or (is3D and img.ndim == 3)
     stack = img[..., None] if is_one_channel else img
@@ -131,13 +91,7 @@ def _filtered(
 
 
 class _Surround:
-    """Weighted means around each pixel of a plane, whose ends are joined to its beginnings.
-
-    Attributes
-    ----------
-    middle : float
-        The weight of the pixel itself.
-    """
+    """Weighted means around each pixel of a plane, whose ends are joined to its beginnings."""
 
     def __init__(self, y_weights: NDArray[np.float64], x_weights: NDArray[np.float64]) -> None:
         middle_y = y_weights[len(y_weights) // 2]

@@ -30,24 +30,7 @@ _LEAST = 1e-60
 def masks_to_flows(
     masks: NDArray[_Label], device: torch.device | None = None, niter: int | None = None
 ) -> tuple[NDArray[np.float64], list[Box] | None]:
-    """Flows to the centre of each mask, as ``cellpose.dynamics.masks_to_flows_gpu`` gives them.
-
-    Parameters
-    ----------
-    masks : ndarray of int, shape (Y, X)
-        0 is background, 1..N the masks; none is left out.
-    device : torch.device, optional
-        Where Cellpose would compute; this is computed on the processor, always in float64.
-    niter : int, optional
-        Steps in which heat spreads; by default twice the extent of the largest mask.
-
-    Returns
-    -------
-    flows : ndarray of float64, shape (2, Y, X)
-        In y and x, of length 1; 0 in the background.
-    boxes : list of tuple of slice
-        Of each mask its rows and columns; None where there is no mask.
-    """
+    """Flows to the centre of each mask, as ``cellpose.dynamics.masks_to_flows_gpu`` gives them."""
     from cellpose.dynamics import get_centers
     from scipy.ndimage import find_objects
 
@@ -70,22 +53,16 @@ def masks_to_flows(
 
 
 class _Cells(NamedTuple):
-    """Cells whose boxes are of one size.
-
-    Attributes
-    ----------
-    numbers : list of int
-        In the label image, less 1.
-    boxes : list of tuple of slice
-        Their own.
-    height, width : int
-        Of the boxes that all of them fit into.
-    """
+    """Cells whose boxes are of one size."""
 
     numbers: list[int]
+    """In the label image, less 1."""
     boxes: list[Box]
+    """Their own."""
     height: int
+    """Of the boxes that all of them fit into."""
     width: int
+    """Of the boxes that all of them fit into."""
 
 
 def _groups(boxes: list[Box]) -> Iterator[_Cells]:
@@ -148,24 +125,7 @@ def _spread_heat(
 def flow_error(
     masks: NDArray[_Label], flows: NDArray[np.float32], device: torch.device | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How far flows are from those of masks, as ``cellpose.dynamics.flow_error`` gives it.
-
-    Parameters
-    ----------
-    masks : ndarray of int, shape (Y, X)
-        0 is background, 1..N the masks.
-    flows : ndarray of float32, shape (2, Y, X)
-        From the network, five times as long as those of masks.
-    device : torch.device, optional
-        Where Cellpose would compute.
-
-    Returns
-    -------
-    errors : ndarray of float64, shape (N,)
-        Of each mask the mean of the squared distances.
-    flows_of_masks : ndarray of float64, shape (2, Y, X)
-        As from `masks_to_flows`.
-    """
+    """How far flows are from those of masks, as ``cellpose.dynamics.flow_error`` gives it."""
     flows_of_masks, _ = masks_to_flows(masks, device)
     difference = flows_of_masks - flows / np.float32(5)
     squares = difference[0] * difference[0] + difference[1] * difference[1]

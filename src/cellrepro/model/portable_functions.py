@@ -19,18 +19,6 @@ def exponentials(exponents: Iterable[float]) -> NDArray[np.float64]:
     NumPy's own has vector code for some processors, with other roundings (NumPy 1.24 to 2.4).
     Decimal arithmetic is slow, and the same everywhere: it is for hundreds of numbers.
 
-    Parameters
-    ----------
-    exponents : iterable of float
-        Of any size.
-
-    Returns
-    -------
-    ndarray of float64, shape (N,)
-        Rounded from 40 digits.
-
-    Examples
-    --------
     >>> exponentials([0.0, 1.0]).tolist()
     [1.0, 2.718281828459045]
     """
@@ -39,18 +27,6 @@ def exponentials(exponents: Iterable[float]) -> NDArray[np.float64]:
 
 
 def gaussian_weights(positions: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
-    """The heights of a Gaussian at some positions, which sum to 1.
-
-    Parameters
-    ----------
-    positions : ndarray of float64, shape (N,)
-        Distances from its middle.
-    deviation : float
-        Its standard deviation, in the same unit.
-
-    Returns
-    -------
-    ndarray of float64, shape (N,)
-    """
+    """The heights of a Gaussian at some positions, which sum to 1."""
     heights = exponentials(-0.5 / (deviation * deviation) * (positions * positions))
     return heights / math.fsum(heights)

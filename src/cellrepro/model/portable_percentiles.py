@@ -19,22 +19,8 @@ def percentile(
     NumPy 2 computes the place between the two in the type of the numbers, NumPy 1 in float64; here
     it is float64.
 
-    Parameters
-    ----------
-    numbers : ndarray of float32 or float64
-        Not empty.
-    percent : float
-        From 0 to 100.
-    axis : tuple of int, optional
-        Along which the numbers are taken together; all of them by default.
+    Of the same type; NaN where a number is NaN.
 
-    Returns
-    -------
-    ndarray or scalar
-        Of the same type; NaN where a number is NaN.
-
-    Examples
-    --------
     >>> float(percentile(np.array([1.0, 2.0, 4.0]), 75.0))
     3.0
     """

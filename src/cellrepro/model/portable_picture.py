@@ -13,16 +13,6 @@ def dx_to_circ(flows: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Colour flows by their direction, as ``cellpose.plot.dx_to_circ`` does.
 
     The cosine of an angle between two directions is their product: no arc tangent is needed.
-
-    Parameters
-    ----------
-    flows : ndarray of float32, shape (2, Y, X), (2, Z, Y, X) or (3, Z, Y, X)
-        The first two give the direction, all of them the brightness.
-
-    Returns
-    -------
-    ndarray of uint8, shape (Y, X, 3) or (Z, Y, X, 3)
-        Red, green and blue, at most 1 from Cellpose's.
     """
     from cellpose.transforms import normalize99
 

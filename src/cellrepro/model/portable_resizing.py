@@ -29,26 +29,7 @@ def resize(
 ) -> NDArray[_Pixel]:
     """Resize an image, as ``cv2.resize`` does.
 
-    Parameters
-    ----------
-    image : ndarray, shape (Y, X) or (Y, X, C)
-        To be interpolated: float32, float64, uint8, uint16 or int16.
-    size : tuple of int
-        Width and height of the result.
-    interpolation : int
-        `NEAREST` or `LINEAR`.
-
-    Returns
-    -------
-    ndarray, shape (height, width) or (height, width, C)
-        Of the same type; as from OpenCV, without the last axis where C is 1.
-
-    Raises
-    ------
-    BadInput
-        If pixels of this type cannot be interpolated.
-    NotPossibleHere
-        For any other interpolation.
+    Of the same type; as from OpenCV, without the last axis where C is 1.
     """
     width = int(size[0])
     height = int(size[1])
@@ -114,31 +95,18 @@ def _of_bytes(pixels: NDArray[np.int64], height: int, width: int) -> NDArray[np.
 
 
 class _Neighbours(NamedTuple):
-    """The two pixels of an axis between which each pixel of the resized one lies.
-
-    Attributes
-    ----------
-    lower, upper : ndarray of int64, shape (N,)
-        Where they stand.
-    upper_share : ndarray of float32, shape (N,)
-        What the upper one contributes, from 0 to 1.
-    """
+    """The two pixels of an axis between which each pixel of the resized one lies."""
 
     lower: NDArray[np.int64]
+    """Where they stand."""
     upper: NDArray[np.int64]
+    """Where they stand."""
     upper_share: NDArray[np.float32]
+    """What the upper one contributes, from 0 to 1."""
 
     @classmethod
     def of_axis(cls, length: int, wanted: int, *, has_rough_positions: bool = False) -> _Neighbours:
-        """Find them; beyond the outermost pixels these are repeated.
-
-        Parameters
-        ----------
-        length, wanted : int
-            Pixels of the axis before and after.
-        has_rough_positions : bool
-            Whether positions are rounded to float32 before they are parted into pixel and share.
-        """
+        """Find them; beyond the outermost pixels these are repeated."""
         step = 1.0 / (wanted / length)
         middles = (np.arange(wanted) + 0.5) * step - 0.5
         if has_rough_positions:

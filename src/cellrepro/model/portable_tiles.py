@@ -17,20 +17,7 @@ _EDGE = 20
 
 @functools.lru_cache(maxsize=32)
 def taper_mask(ly: int = 224, lx: int = 224, sig: float = 7.5) -> NDArray[np.float64]:
-    """The weight of each pixel of a tile, as ``cellpose.transforms._taper_mask`` gives it.
-
-    Parameters
-    ----------
-    ly, lx : int
-        Height and width of the tile in pixels.
-    sig : float
-        How softly the weights fall to the edges, in pixels.
-
-    Returns
-    -------
-    ndarray of float64, shape (Y, X)
-        Not to be written into: it is kept for the next tile of this size.
-    """
+    """The weight of each pixel of a tile, as ``cellpose.transforms._taper_mask`` gives it."""
     size = max(_LEAST_SIZE, ly, lx)
     from_middle = np.abs(np.arange(size) - (size - 1) / 2)
     along_axis = 1 / (1 + exponentials((from_middle - (size / 2 - _EDGE)) / sig))

@@ -42,20 +42,6 @@ def portable_training() -> Iterator[None]:
 def diameters(masks: NDArray[np.integer]) -> tuple[float, NDArray[np.float64]]:
     """The median diameter of cells, and what it is the median of, as ``cellpose.utils.diameters``.
 
-    Parameters
-    ----------
-    masks : ndarray of int
-        Numbered cells; the lowest number is taken for the background.
-
-    Returns
-    -------
-    median : float
-        Diameter in pixels of a circle of the median area; 0 without cells.
-    roots : ndarray of float64, shape (n_cells,)
-        Square root of each cell's area in pixels.
-
-    Examples
-    --------
     >>> median, roots = diameters(np.array([[0, 1, 1], [1, 0, 0], [1, 1, 0]]))
     >>> round(median, 3), roots.round(3).tolist()
     (2.523, [2.236])

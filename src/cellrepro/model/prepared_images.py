@@ -23,36 +23,17 @@ USUAL = Hyperparameters()
 
 @dataclass(frozen=True, eq=False)
 class ImageWithFlows(LabelledImage):
-    """A labelled image whose flows are known already, so that no training computes them again.
-
-    Attributes
-    ----------
-    flows : ndarray of float32, shape (4, Y, X)
-        Labels, cell or not, flows in y and x, as ``cellpose.dynamics.labels_to_flows`` gives them.
-    """
+    """A labelled image whose flows are known already, so that no training computes them again."""
 
     flows: np.ndarray = field(kw_only=True, repr=False)
+    """Labels, cell or not, flows in y and x, as ``cellpose.dynamics.labels_to_flows`` gives
+    them."""
 
 
 def with_flows(
     images: Sequence[LabelledImage], device: torch.device, *, most: int | None = None
 ) -> tuple[ImageWithFlows, ...]:
-    """Compute the flows of images once, for several trainings on them.
-
-    Parameters
-    ----------
-    images : sequence of LabelledImage
-        Those that are not `trainable` are left out.
-    device : torch.device
-        Where the flows are computed.
-    most : int, optional
-        How many images are taken at most, the first ones.
-
-    Raises
-    ------
-    BadInput
-        If no image can be trained on.
-    """
+    """Compute the flows of images once, for several trainings on them."""
     from cellpose.dynamics import labels_to_flows
 
     usable = trainable_images(images)[:most]
@@ -71,11 +52,6 @@ def training_labels(image: LabelledImage) -> np.ndarray:
     """Give what Cellpose trains an image on: a copy of its flows, or of its masks.
 
     A copy, because Cellpose renumbers masks in place (4.2.1.1, ``dynamics.py``).
-
-    Raises
-    ------
-    BadInput
-        If the image has no masks.
     """
     if isinstance(image, ImageWithFlows):
         return image.flows.copy()
@@ -85,16 +61,7 @@ def training_labels(image: LabelledImage) -> np.ndarray:
 
 
 def trainable(image: LabelledImage, least: int = USUAL.min_train_masks) -> bool:
-    """Whether Cellpose trains on an image.
-
-    Parameters
-    ----------
-    image : LabelledImage
-        With masks or without.
-    least : int
-        Masks that it must have. Cellpose does not count the lowest label, which it takes for the
-        background, also where there is none (4.2.1.1, ``utils.diameters``).
-    """
+    """Whether Cellpose trains on an image."""
     if image.masks is None:
         return False
     return len(np.unique(image.masks)) - 1 >= least
@@ -103,20 +70,7 @@ def trainable(image: LabelledImage, least: int = USUAL.min_train_masks) -> bool:
 def trainable_images(
     images: Sequence[LabelledImage], least: int = USUAL.min_train_masks
 ) -> list[LabelledImage]:
-    """Give the images that are `trainable`.
-
-    Parameters
-    ----------
-    images : sequence of LabelledImage
-        In the order that is kept.
-    least : int
-        Masks that an image must have.
-
-    Raises
-    ------
-    BadInput
-        If none is.
-    """
+    """Give the images that are `trainable`."""
     usable = [image for image in images if trainable(image, least)]
     if not usable:
         raise BadInput(
@@ -129,42 +83,22 @@ def trainable_images(
 
 @dataclass(frozen=True, eq=False)
 class PreparedImages:
-    """The images of one part, training or test, as Cellpose prepared them.
-
-    Attributes
-    ----------
-    images : list of ndarray of float32, shape (3, Y, X)
-        Normalised pixels, before augmentation.
-    flows : list of ndarray of float32, shape (4, Y, X)
-        Labels, cell or not, flows in y and x.
-    chances : ndarray of float, shape (n_images,), or None
-        Of being drawn, of sum 1; none where all have the same.
-    sizes : ndarray of float, shape (n_images,), or None
-        Mean diameter of each image's cells in that of the network's; none without ``rescale``.
-    """
+    """The images of one part, training or test, as Cellpose prepared them."""
 
     images: list[np.ndarray]
+    """Normalised pixels, before augmentation."""
     flows: list[np.ndarray]
+    """Labels, cell or not, flows in y and x."""
     chances: np.ndarray | None
+    """Of being drawn, of sum 1; none where all have the same."""
     sizes: np.ndarray | None
+    """Mean diameter of each image's cells in that of the network's; none without ``rescale``."""
 
     def __len__(self) -> int:
         return len(self.images)
 
     def drawn_order(self, n_draws: int) -> np.ndarray:
-        """Draw the order in which images are shown, from NumPy's global generator.
-
-        Parameters
-        ----------
-        n_draws : int
-            As many as there are images show each of them once; a different number is drawn with
-            replacement.
-
-        Returns
-        -------
-        ndarray of int, shape (n_draws,)
-            Indices of images.
-        """
+        """Draw the order in which images are shown, from NumPy's global generator."""
         if n_draws == len(self.images):
             return np.random.permutation(n_draws)
         return np.random.choice(len(self.images), size=n_draws, p=self.chances)
@@ -172,22 +106,16 @@ class PreparedImages:
 
 @dataclass(frozen=True, eq=False)
 class CellposeImages:
-    """The images of a training as Cellpose prepares them.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Of the training images that were kept.
-    train, test : PreparedImages
-        The two parts; without test images the second is empty.
-    mean_diameter : float
-        Of the cells in the training images, in pixels: what the network is told.
-    """
+    """The images of a training as Cellpose prepares them."""
 
     names: tuple[str, ...]
+    """Of the training images that were kept."""
     train: PreparedImages
+    """The two parts; without test images the second is empty."""
     test: PreparedImages
+    """The two parts; without test images the second is empty."""
     mean_diameter: float
+    """Of the cells in the training images, in pixels: what the network is told."""
 
     @classmethod
     def of(
@@ -198,22 +126,7 @@ class CellposeImages:
         *,
         settings: Hyperparameters,
     ) -> CellposeImages:
-        """Prepare images as ``cellpose.train.train_seg`` (4.2.1.1) does.
-
-        Parameters
-        ----------
-        network : CellposeNetwork
-            Its device computes the flows; its mean diameter is the unit of sizes.
-        train_images, test_images : sequence of LabelledImage
-            Training images that are not `trainable`, and test images without masks, are left out.
-        settings : Hyperparameters
-            Of the training.
-
-        Raises
-        ------
-        BadInput
-            If no training image can be trained on.
-        """
+        """Prepare images as ``cellpose.train.train_seg`` (4.2.1.1) does."""
         from cellpose.train import _process_train_test
 
         usable = trainable_images(train_images, settings.min_train_masks)

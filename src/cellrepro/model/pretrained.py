@@ -19,26 +19,7 @@ if TYPE_CHECKING:
 
 
 def load_pretrained(source: ModelSource) -> CellposeNetwork:
-    """Load through Cellpose, which downloads its named networks on first use.
-
-    Parameters
-    ----------
-    source : ModelSource
-        A file in Cellpose's format or in safetensors, or the name of one of Cellpose's networks.
-
-    Returns
-    -------
-    CellposeNetwork
-        On the CPU, in float32.
-
-    Raises
-    ------
-    BadInput
-        If Cellpose does not know the name, cannot read the file, or would leave a part of the
-        network at random.
-    NotPossibleHere
-        If the weights would have to be downloaded, and cannot be.
-    """
+    """Load through Cellpose, which downloads its named networks on first use."""
     try:
         if source.path is None:
             _refuse_unknown_name(source.label)

@@ -25,26 +25,7 @@ def refuse_impossible(
     name: str = "",
     n_channels: int | None = None,
 ) -> None:
-    """Refuse what Cellpose 4.2.1.1 would end in a different library's error for, or in nothing.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Of the image: (Y, X) or (Y, X, C), of a stack with the number of its planes before.
-    options : mapping
-        Arguments of ``eval``, by name; those that are not named have their defaults.
-    stack : bool
-        Whether the first axis counts planes.
-    name : str
-        Of the image, for the message.
-    n_channels : int, optional
-        How many channels the network is given; by default those of the image.
-
-    Raises
-    ------
-    BadInput
-        With the limit, and what sets it.
-    """
+    """Refuse what Cellpose 4.2.1.1 would end in a different library's error for, or in nothing."""
     who = name or "the image"
     planes = shape[0] if stack else 1
     height, width = shape[stack : stack + 2]

@@ -19,13 +19,7 @@ _FEWEST_RESULTS = 2
 
 
 class RecentResults:
-    """Results by what they were computed from; those that were not used for longest go first.
-
-    Parameters
-    ----------
-    most_bytes : int
-        Of all results together, but for the two that were used last.
-    """
+    """Results by what they were computed from; those that were not used for longest go first."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
@@ -64,11 +58,6 @@ class SharedSteps:
 
     Names are those of Cellpose 4.2.1.1; a step whose function an older version lacks is not
     shared. What is given to a stand-in goes on to the function that it stands for.
-
-    Parameters
-    ----------
-    results : RecentResults
-        Where the results of the steps are kept.
     """
 
     def __init__(self, results: RecentResults) -> None:

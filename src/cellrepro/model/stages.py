@@ -16,17 +16,11 @@ from cellrepro.model.patching import replaced
 
 
 class CellposeFunction(NamedTuple):
-    """A function of Cellpose, or a method of one of its classes.
-
-    Attributes
-    ----------
-    module : str
-    name : str
-        ``FUNCTION`` or ``CLASS.METHOD``.
-    """
+    """A function of Cellpose, or a method of one of its classes."""
 
     module: str
     name: str
+    """``FUNCTION`` or ``CLASS.METHOD``."""
 
 
 PASSED = {
@@ -58,20 +52,13 @@ MADE_BY = {
 
 @dataclass(frozen=True)
 class _FinishedCall:
-    """A call of one of Cellpose's functions that has returned.
-
-    Attributes
-    ----------
-    result : object
-    arguments : tuple of object
-        By position; of a method the object first.
-    options : dict of str to object
-        By name.
-    """
+    """A call of one of Cellpose's functions that has returned."""
 
     result: Any
     arguments: tuple[Any, ...]
+    """By position; of a method the object first."""
     options: dict[str, Any]
+    """By name."""
 
 
 class Stages:
@@ -80,16 +67,6 @@ class Stages:
     channels (Y, X, C) or (Z, Y, X, C) and normalised (Z, Y, X, 3); of each plane resized (3, Y, X);
     of each tile tiles (3, Y, X) and network (3, Y, X); of each plane dynamics (2, Y, X), where each
     pixel arrives, and masks (Y, X); in 3-D with one axis more.
-
-    Parameters
-    ----------
-    keep : bool
-        Whether the arrays are kept, or only their digests.
-
-    Attributes
-    ----------
-    arrays : dict of str to list of ndarray
-        By stage, of each call, plane or tile; empty unless they are kept.
     """
 
     def __init__(self, *, keep: bool = False) -> None:

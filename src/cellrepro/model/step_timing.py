@@ -29,34 +29,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Variant:
-    """A way of training that is timed.
-
-    Attributes
-    ----------
-    in_words : str
-        What it is.
-    loop : "cellpose" or "lab"
-        Whose loop trains.
-    mode : "fast", "warn" or "strict"
-        The lab's mode meanwhile.
-    tf32 : bool
-        Whether products on CUDA are rounded to TF32.
-    algorithms : bool
-        PyTorch's ``use_deterministic_algorithms`` beside the mode. It only warns, since it would
-        stop at what has no deterministic implementation.
-    fills_memory : bool
-        With ``algorithms``: whether PyTorch fills memory that nobody has written.
-    cudnn : bool
-        PyTorch's ``cudnn.deterministic`` beside the mode.
-    """
+    """A way of training that is timed."""
 
     in_words: str
+    """What it is."""
     loop: Literal["cellpose", "lab"]
+    """Whose loop trains."""
     mode: Literal["fast", "warn", "strict"] = "fast"
+    """The lab's mode meanwhile."""
     tf32: bool = True
+    """Whether products on CUDA are rounded to TF32."""
     algorithms: bool = False
+    """PyTorch's ``use_deterministic_algorithms`` beside the mode. It only warns, since it would
+    stop at what has no deterministic implementation."""
     fills_memory: bool = False
+    """With ``algorithms``: whether PyTorch fills memory that nobody has written."""
     cudnn: bool = False
+    """PyTorch's ``cudnn.deterministic`` beside the mode."""
 
 
 VARIANTS = {
@@ -97,13 +86,7 @@ _LEARNING_RATE = 1e-5  # time does not depend on it
 
 
 def check_variants(variants: Sequence[str]) -> None:
-    """Refuse what are no variants that can be compared.
-
-    Raises
-    ------
-    BadInput
-        Unless these are names of `VARIANTS`, each once, and ``plain`` is one of them.
-    """
+    """Refuse what are no variants that can be compared."""
     chosen = set(variants)
     if not {"plain"} <= chosen <= VARIANTS.keys() or len(chosen) != len(variants):
         raise BadInput(
@@ -116,25 +99,6 @@ class SideBySide:
     """The same steps of one network in several ways in turns.
 
     Each way starts from the same weights and generators.
-
-    Parameters
-    ----------
-    network : CellposeNetwork
-        Has its weights again after every run.
-    images : sequence of LabelledImage
-        That can be trained on.
-    steps : int
-        That are timed, after one that sets the optimizer's memory up.
-    variants : sequence of str
-        Names of `VARIANTS`, ``plain`` among them.
-    seed : int
-        Of all generators, for every run.
-
-    Attributes
-    ----------
-    peaks : dict of str to list of int
-        By variant, for each run the most bytes of memory at a time: on the GPU where that
-        computes, else of the process.
     """
 
     def __init__(

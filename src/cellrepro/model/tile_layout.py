@@ -10,20 +10,13 @@ class TileLayout:
     """What decides where tiles lie beside an image and its settings.
 
     The usual values are those of Cellpose 4.0 to 4.2.
-
-    Attributes
-    ----------
-    tile_size : int
-        Usual size of a tile, in pixels.
-    network_diameter : float
-        Diameter of a cell to which an image is resized, in pixels.
-    usual_diameter : float
-        Diameter in the image that is assumed where none is set, in pixels.
-    fills_tile : bool
-        Whether an image that is smaller than a tile is padded to the size of one.
     """
 
     tile_size: int = 256
+    """Usual size of a tile, in pixels."""
     network_diameter: float = 30.0
+    """Diameter of a cell to which an image is resized, in pixels."""
     usual_diameter: float = 30.0
+    """Diameter in the image that is assumed where none is set, in pixels."""
     fills_tile: bool = True
+    """Whether an image that is smaller than a tile is padded to the size of one."""

@@ -46,43 +46,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch as it ended.
-
-    Attributes
-    ----------
-    index : int
-        From 0.
-    learning_rate : float
-        Of all its steps.
-    train_loss : float
-        Mean over the images drawn.
-    test_loss : float or None
-        None where Cellpose's schedule evaluates nothing.
-    """
+    """One epoch as it ended."""
 
     index: int
+    """From 0."""
     learning_rate: float
+    """Of all its steps."""
     train_loss: float
+    """Mean over the images drawn."""
     test_loss: float | None
+    """None where Cellpose's schedule evaluates nothing."""
 
 
 @dataclass
 class Training:
-    """What training did.
-
-    Attributes
-    ----------
-    epochs : list of Epoch
-        Those that have ended.
-    n_steps : int
-        Done so far.
-    n_removed : int
-        Training images left out, for they have too few masks.
-    """
+    """What training did."""
 
     epochs: list[Epoch] = field(default_factory=list)
+    """Those that have ended."""
     n_steps: int = 0
+    """Done so far."""
     n_removed: int = 0
+    """Training images left out, for they have too few masks."""
 
 
 class Team(Protocol):
@@ -107,37 +92,24 @@ class Team(Protocol):
 
 @dataclass
 class _EpochInProgress:
-    """How far the epoch that has begun is; before the first, and between two, at position 0.
-
-    Attributes
-    ----------
-    order : numpy.ndarray
-        Int, shape (n_draws,): indices of the images in the order they are shown.
-    position : int
-        Images shown.
-    total_loss : float
-        Over the images shown.
-    """
+    """How far the epoch that has begun is; before the first, and between two, at position 0."""
 
     order: np.ndarray
+    """Int, shape (n_draws,): indices of the images in the order they are shown."""
     position: int = 0
+    """Images shown."""
     total_loss: float = 0.0
+    """Over the images shown."""
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Some prepared images, before they are augmented.
-
-    Attributes
-    ----------
-    pixels, flows : list of ndarray of float32, shape (C, Y, X)
-    sizes : ndarray of float, shape (n_images,), or None
-        What each is first divided by.
-    """
+    """Some prepared images, before they are augmented."""
 
     pixels: list[np.ndarray]
     flows: list[np.ndarray]
     sizes: np.ndarray | None
+    """What each is first divided by."""
 
     def only(self, position: int) -> _Batch:
         """One of them."""
@@ -148,16 +120,12 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What the network is shown of some images, and what it is to give.
-
-    Attributes
-    ----------
-    inputs, targets : torch.Tensor of float32, shape (n_images, C, CROP_SIZE, CROP_SIZE)
-        Pixels, and flows.
-    """
+    """What the network is shown of some images, and what it is to give."""
 
     inputs: torch.Tensor
+    """Pixels, and flows."""
     targets: torch.Tensor
+    """Pixels, and flows."""
 
     @classmethod
     def joined(cls, images: Sequence[_Shown]) -> _Shown:
@@ -170,16 +138,10 @@ class _Shown:
 
 @dataclass(frozen=True)
 class _BatchLoss:
-    """The mean loss of a batch.
-
-    Attributes
-    ----------
-    mean : torch.Tensor or float
-        A number where ranks share the batch.
-    n_images : int
-    """
+    """The mean loss of a batch."""
 
     mean: torch.Tensor | float
+    """A number where ranks share the batch."""
     n_images: int
 
     def as_number(self) -> float:
@@ -192,59 +154,7 @@ def _nothing_after(epoch: Epoch) -> None:
 
 
 class TrainingLoop:
-    """A training that is walked step by step, or `run` to its end.
-
-    Parameters
-    ----------
-    network : CellposeNetwork
-        Trained in place, in float32 whatever its dtype, and left in it.
-    train_images : sequence of LabelledImage
-        Those with too few masks are left out; `with_flows` computes their flows once for several
-        loops.
-    test_images : sequence of LabelledImage
-        For the test loss; those without masks are left out.
-    n_epochs : int
-        1 or more; of one alone the learning rate is 0.
-    learning_rate : float
-        The full rate, see `cellrepro.model.epoch_schedule.learning_rates`.
-    batch_size : int
-        Images in a step.
-    images_per_epoch : int, optional
-        So many are drawn with replacement. By default, and where it is just the number of images
-        that can be trained on, each is shown once, as in Cellpose.
-    data_seed : int or "cellpose"
-        Of order, crop and augmentation; "cellpose" is Cellpose's own seeding, by epoch number,
-        which no seed of the user's changes.
-    settings : Hyperparameters
-        Further arguments of ``train_seg``. An image that ``train_probs`` does not name has 1;
-        without ``augmentation`` the middle of an image is shown as it is.
-    on_epoch : callable
-        Is given each `Epoch` as it ends; the generators it moves are put back.
-    watch : Watch, optional
-        Is told of every step.
-    team : Team, optional
-        The ranks that this loop is one of.
-    image_by_image : bool
-        Whether the gradient of each image is computed by itself, and they are added in the order
-        of the images, as in mode ``portable``. Then every rank draws for all images what one
-        process would draw, and the number of ranks makes no difference.
-
-    Attributes
-    ----------
-    training : Training
-        What was done so far.
-    optimizer : torch.optim.AdamW
-        Of all parameters.
-    n_steps : int
-        Of the whole training.
-
-    Raises
-    ------
-    BadInput
-        If a count is not a whole number of 1 or more, or no image can be trained on.
-    NotPossibleHere
-        If the lab does not train with the Cellpose that is installed.
-    """
+    """A training that is walked step by step, or `run` to its end."""
 
     def __init__(
         self,
@@ -345,11 +255,6 @@ class TrainingLoop:
 
         The result is that of a training that was asked for so many epochs: this is refused where
         their learning rates would have been others.
-
-        Raises
-        ------
-        ValueError
-            If no epoch is done, or if Cellpose's schedule for so many epochs has other rates.
         """
         n_done = len(self.training.epochs)
         rates = learning_rates(n_done, self._learning_rate)

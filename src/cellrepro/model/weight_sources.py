@@ -24,24 +24,16 @@ from cellrepro.model.encoders import ARCHITECTURES, ENCODERS, PRETRAINED
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a network's weights come from.
-
-    Attributes
-    ----------
-    label : str
-        As it stands in the spec.
-    architecture : str
-        One of `ARCHITECTURES`.
-    path : Path or None
-        The file; none for weights from the seed and for Cellpose's names.
-    digest : str or None
-        SHA-256 of that file.
-    """
+    """Where a network's weights come from."""
 
     label: str
+    """As it stands in the spec."""
     architecture: str
+    """One of `ARCHITECTURES`."""
     path: Path | None = None
+    """The file; none for weights from the seed and for Cellpose's names."""
     digest: str | None = None
+    """SHA-256 of that file."""
 
     @property
     def untrained(self) -> bool:
@@ -56,21 +48,7 @@ def cellpose_folder() -> Path:
 
 
 def find_model(reference: str, store: Store) -> ModelSource:
-    """Find what a model reference means; PyTorch is not imported.
-
-    Parameters
-    ----------
-    reference : str
-        A name of `ENCODERS` or of a network of the installed Cellpose, the path of a weights file,
-        or ``KEY`` or ``KEY/REPEAT`` of a run.
-    store : Store
-        Where runs are looked up.
-
-    Raises
-    ------
-    BadInput
-        If it means none of these, or a run without weights, or a file that is not whole.
-    """
+    """Find what a model reference means; PyTorch is not imported."""
     if reference in ENCODERS:
         return ModelSource(reference, reference)
     generation = generation_of()
@@ -119,20 +97,7 @@ def _architecture(path: Path) -> str:
 
 
 def started_from(repeat: Repeat, store: Store) -> ModelSource:
-    """Find the weights that a run started from: by their name, or where they were.
-
-    Parameters
-    ----------
-    repeat : Repeat
-        The run.
-    store : Store
-        Where it lies.
-
-    Raises
-    ------
-    BadInput
-        If they are no longer there as they were.
-    """
+    """Find the weights that a run started from: by their name, or where they were."""
     spec = repeat.spec
     for reference in filter(None, (spec.model, repeat.manifest.model.path)):
         if is_on_another_computer(reference):

@@ -48,16 +48,12 @@ _NO_CELL = -20.0  # a logit below any threshold that is in use
 
 @dataclass(frozen=True)
 class Window:
-    """A rectangle of an image.
-
-    Attributes
-    ----------
-    rows, columns : tuple of int
-        Pixels, the second of each left out.
-    """
+    """A rectangle of an image."""
 
     rows: tuple[int, int]
+    """Pixels, the second of each left out."""
     columns: tuple[int, int]
+    """Pixels, the second of each left out."""
 
     @property
     def place(self) -> str:
@@ -70,31 +66,14 @@ class Window:
         return f"rows {rows[0]} to {rows[1]} and columns {columns[0]} to {columns[1]}"
 
     def cells_of(self, masks: Integers) -> Integers:
-        """Give the cells that lie wholly in the window.
-
-        Parameters
-        ----------
-        masks : ndarray of int, shape (Y, X)
-            Of the whole image; 0 is background.
-
-        Returns
-        -------
-        ndarray of int, shape (rows, columns) of the window
-            Cells that reach its border are left out, since they may go on outside of it.
-        """
+        """Give the cells that lie wholly in the window."""
         cut = masks[slice(*self.rows), slice(*self.columns)]
         at_border = np.unique(np.concatenate([cut[0], cut[-1], cut[:, 0], cut[:, -1]]))
         return np.where(np.isin(cut, at_border), 0, cut)
 
     @contextmanager
     def in_force(self, shape: Sequence[int]) -> Iterator[None]:
-        """Mark the tiles that do not touch the window, for one block of Cellpose's ``eval``.
-
-        Parameters
-        ----------
-        shape : sequence of int
-            (Y, X) or (Y, X, C) of the whole image.
-        """
+        """Mark the tiles that do not touch the window, for one block of Cellpose's ``eval``."""
         transforms = importlib.import_module("cellpose.transforms")
         stand_in = functools.partial(self._tiles, transforms.make_tiles, shape)
         with replaced(transforms, "make_tiles", stand_in):
@@ -119,13 +98,7 @@ class Window:
 
 
 class WindowedNetwork:
-    """A network that computes the tiles of a window, and finds nothing in the others.
-
-    Parameters
-    ----------
-    network : callable
-        Takes tiles, shape (n, C, Y, X), and gives outputs and styles.
-    """
+    """A network that computes the tiles of a window, and finds nothing in the others."""
 
     def __init__(self, network: Callable[[torch.Tensor], Sequence[torch.Tensor]]) -> None:
         self._network = network

@@ -74,18 +74,12 @@ class Children:
 
 @dataclass(frozen=True)
 class _ProcessEnd:
-    """How a child's process ended.
-
-    Attributes
-    ----------
-    code : int
-        Its exit code; below 0, the signal that ended it.
-    unanswered : str, optional
-        Why it could leave no answer.
-    """
+    """How a child's process ended."""
 
     code: int
+    """Its exit code; below 0, the signal that ended it."""
     unanswered: str | None = None
+    """Why it could leave no answer."""
 
 
 def in_child(
@@ -100,42 +94,7 @@ def in_child(
     minutes: float | None = None,
     children: Children | None = None,
 ) -> T:
-    """Have work done in a process of its own, and return what it returns.
-
-    Parameters
-    ----------
-    task : callable
-        A function of a module that takes a `Child`; a ``functools.partial`` of it with the rest of
-        its arguments.
-    setup : Setup or None
-        Decides interpreter and variables of the process; without one they are the caller's.
-    label : str
-        Names the work in messages, and above its progress.
-    steps : int, optional
-        How many events it will send. They are then shown as progress, a step for each.
-    quiet : bool
-        Show no progress all the same.
-    on_event : callable, optional
-        Called with each event; not together with ``steps``.
-    variables : mapping of str to str, optional
-        Further variables of the process.
-    minutes : float, optional
-        Time after which the process is ended; by default it has no limit.
-    children : Children, optional
-        To which the process is added, so that the caller can end all of them at any moment.
-
-    Returns
-    -------
-    T
-        What the work returned.
-
-    Raises
-    ------
-    CellreproError
-        The one that the work raised.
-    RunError
-        If the process ended in any other way: by another error, a signal, or the time allowed.
-    """
+    """Have work done in a process of its own, and return what it returns."""
     if steps is not None:
         with progress(steps, label, quiet=quiet) as bar:
             return in_child(

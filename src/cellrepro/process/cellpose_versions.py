@@ -73,13 +73,6 @@ def refuse_not_made(version: str | None) -> None:
     """Refuse a version that a stored run names and that was never asked for here.
 
     What is installed for it is the reader's to decide.
-
-    Raises
-    ------
-    BadInput
-        If it is no version.
-    NotPossibleHere
-        If its environment was not made yet.
     """
     if version is None:
         return
@@ -94,36 +87,17 @@ def refuse_not_made(version: str | None) -> None:
 
 @dataclass(frozen=True)
 class PythonOfVersion:
-    """The Python of the environment of one version of Cellpose.
-
-    Attributes
-    ----------
-    executable : str
-        Its path.
-    variables : dict of str to str
-        To start it with, so that it finds this package.
-    """
+    """The Python of the environment of one version of Cellpose."""
 
     executable: str
+    """Its path."""
     variables: dict[str, str]
+    """To start it with, so that it finds this package."""
 
 
 @functools.cache
 def python_of(version: str) -> PythonOfVersion:
-    """Find the Python of the environment of a version; the environment is made if need be.
-
-    Parameters
-    ----------
-    version : str
-        A whole version that is published, ``4.0.9`` for example.
-
-    Raises
-    ------
-    BadInput
-        If there is no such version, or none that this Python can run.
-    NotPossibleHere
-        If there is no uv, or no package registry can be reached.
-    """
+    """Find the Python of the environment of a version; the environment is made if need be."""
     preferred = _preferred()
     folder = _folder(version, preferred)
     with locked(folder, wait=True):

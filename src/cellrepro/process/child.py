@@ -44,15 +44,10 @@ class Opened(NamedTuple):
 
 
 class LooseBlock(AbstractContextManager[object], Protocol):
-    """A block in which one operation is left loose; it can be entered again.
-
-    Attributes
-    ----------
-    n_calls : int
-        How often the operation has been called in it.
-    """
+    """A block in which one operation is left loose; it can be entered again."""
 
     n_calls: int
+    """How often the operation has been called in it."""
 
 
 class _NothingLoose(nullcontext[object]):
@@ -62,15 +57,7 @@ class _NothingLoose(nullcontext[object]):
 
 
 class Child:
-    """The child's side of work that was handed to `cellrepro.process.calling.in_child`.
-
-    Parameters
-    ----------
-    setup : Setup or None
-        As given to `in_child`.
-    send : callable
-        Takes an `Event` to the caller.
-    """
+    """The child's side of work that was handed to `cellrepro.process.calling.in_child`."""
 
     def __init__(self, setup: Setup | None, send: Callable[[Event], None]) -> None:
         self._setup = setup
@@ -96,11 +83,6 @@ class Child:
         """Import Cellpose, if it is installed, and be what the profile says.
 
         No mode is in force yet.
-
-        Parameters
-        ----------
-        cellpose : {"needed", "welcome", "unused"}
-            By what is computed here.
         """
         self.phase("import")
         if cellpose != "unused" and has_library("cellpose"):
@@ -119,18 +101,7 @@ class Child:
 
     @contextmanager
     def prepared(self, cellpose: NeedOfCellpose = "needed") -> Iterator[torch.device]:
-        """`enter`, and put the mode in force for one block; `loosened` is the caller's to add.
-
-        Parameters
-        ----------
-        cellpose : {"needed", "welcome", "unused"}
-            As in `enter`.
-
-        Raises
-        ------
-        NotPossibleHere
-            If the mode is ``portable`` and the device does not compute as it assumes.
-        """
+        """`enter`, and put the mode in force for one block; `loosened` is the caller's to add."""
         from cellrepro.determinism.modes import mode_in_force
         from cellrepro.determinism.substitutes import SUBSTITUTES
 
@@ -169,15 +140,7 @@ class Child:
 
     @contextmanager
     def opened(self, model: ModelSource, *, dtype: str | None = None) -> Iterator[Opened]:
-        """`prepared`, with a network in it.
-
-        Parameters
-        ----------
-        model : ModelSource
-            Where its weights come from; without a file they come from the setup's seed.
-        dtype : str, optional
-            ``float32`` or ``bfloat16``; by default that of the profile.
-        """
+        """`prepared`, with a network in it."""
         from cellrepro.model.network import build
 
         with self.prepared() as device:

@@ -57,20 +57,7 @@ _ENDED = "ended.json"
 
 
 class RunError(CellreproError):
-    """Work in a process of its own ended without finishing.
-
-    Parameters
-    ----------
-    status : Status
-        How it ended.
-    what : str
-        What happened, ``ValueError('x')`` for example; the time that was allowed for
-        ``time-limit``. Without a label it is the whole sentence.
-    label : str, optional
-        Which work it was, ``train repeat 1/2`` for example.
-    log : str
-        The last lines that its process printed.
-    """
+    """Work in a process of its own ended without finishing."""
 
     def __init__(
         self, status: Status, what: str, *, label: str | None = None, log: str = ""
@@ -114,24 +101,7 @@ def _run_error(status: Status, what: str, label: str | None, log: str) -> RunErr
 
 
 def ended_with(what: str, *, label: str, code: int = 0, log: str = "") -> RunError:
-    """What a process's end means that gave no answer and refused nothing.
-
-    Parameters
-    ----------
-    what : str
-        The error as it is written, or what is known instead.
-    label : str
-        Which work it was.
-    code : int
-        The exit code of its process; below 0 the signal that ended it.
-    log : str
-        All that it printed.
-
-    Returns
-    -------
-    RunError
-        Not raised yet.
-    """
+    """What a process's end means that gave no answer and refused nothing."""
     status = _status_by_signs(what)
     if status is None and code < 0:
         status = "killed" if code == -9 else "crashed"
@@ -149,16 +119,7 @@ def _status_by_signs(what: str) -> Status | None:
 def as_refusal(error: Exception, label: str) -> CellreproError:
     """Turn an error into one for the user.
 
-    Parameters
-    ----------
-    error : Exception
-    label : str
-        Which work raised it.
-
-    Returns
-    -------
-    CellreproError
-        The error itself if it is one; else a `RunError` that says what it means.
+    The error itself if it is one; else a `RunError` that says what it means.
     """
     if isinstance(error, CellreproError):
         return error

@@ -36,40 +36,18 @@ the child has its standard output for itself is no event."""
 
 @dataclass(frozen=True)
 class Answer:
-    """What a child leaves at its end: one of the three.
-
-    Attributes
-    ----------
-    value : object
-        What the work returned.
-    refusal : CellreproError, optional
-        The error of ours that it raised.
-    unforeseen : str, optional
-        Another error that it raised, as it is written.
-    """
+    """What a child leaves at its end: one of the three."""
 
     value: Any = None
+    """What the work returned."""
     refusal: CellreproError | None = None
+    """The error of ours that it raised."""
     unforeseen: str | None = None
+    """Another error that it raised, as it is written."""
 
 
 def write_task(folder: Path, task: Task[T], setup: Setup | None) -> None:
-    """Write what a child is to do.
-
-    Parameters
-    ----------
-    folder : Path
-        The scratch folder.
-    task : callable
-        What the child calls.
-    setup : Setup or None
-        What its `Child` is made with.
-
-    Raises
-    ------
-    OSError
-        The disk is full, or the folder is not to be written to.
-    """
+    """Write what a child is to do."""
     (folder / TASK_FILE).write_bytes(pickle.dumps((task, setup)))
 
 
@@ -80,20 +58,7 @@ def read_task(folder: Path) -> tuple[Task[Any], Setup | None]:
 
 
 def write_answer(folder: Path, answer: Answer) -> None:
-    """Write a child's answer, which appears whole or not at all.
-
-    Parameters
-    ----------
-    folder : Path
-        The scratch folder.
-    answer : Answer
-        One that cannot be pickled is replaced by one that says so.
-
-    Raises
-    ------
-    OSError
-        The disk is full, or the folder is not to be written to.
-    """
+    """Write a child's answer, which appears whole or not at all."""
     try:
         content = pickle.dumps(answer)
     except Exception as error:  # of pickling nearly any

@@ -30,19 +30,7 @@ def handover_folder() -> Path | None:
 
 
 def handover_folder_of(key: str, index: int) -> Path | None:
-    """Where the grid that started this notebook wants a repeat; none for all other runs.
-
-    Parameters
-    ----------
-    key : str
-        Of the repeat's spec.
-    index : int
-        Of the repeat.
-
-    Returns
-    -------
-    Path or None
-    """
+    """Where the grid that started this notebook wants a repeat; none for all other runs."""
     if os.environ.get(HANDOVER_REPEAT_VARIABLE) != f"{key}/{index}":
         return None
     return handover_folder()

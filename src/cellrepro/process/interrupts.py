@@ -16,15 +16,10 @@ from cellrepro.progress import print_note
 
 @dataclass(frozen=True)
 class EndRequest:
-    """A request to end, which a process reads that another one has started.
-
-    Attributes
-    ----------
-    file : Path
-        There once the user has asked.
-    """
+    """A request to end, which a process reads that another one has started."""
 
     file: Path
+    """There once the user has asked."""
 
     @property
     def is_made(self) -> bool:
@@ -40,18 +35,8 @@ class EndRequest:
 def end_on_request(what_follows: str, *, quiet: bool = False) -> Iterator[EndRequest]:
     """Take the first Ctrl-C of one block as a request to end; the second interrupts as ever.
 
-    Parameters
-    ----------
-    what_follows : str
-        A sentence for the user, said at the first Ctrl-C.
-    quiet : bool
-        Say nothing.
-
-    Yields
-    ------
-    EndRequest
-        For the work that is to end. Outside of the main thread, where Python hears of no Ctrl-C,
-        nobody makes it.
+    For the work that is to end. Outside of the main thread, where Python hears of no Ctrl-C, nobody
+    makes it.
     """
     with tempfile.TemporaryDirectory(prefix="cellrepro-", ignore_cleanup_errors=True) as folder:
         request = EndRequest(Path(folder, "end"))

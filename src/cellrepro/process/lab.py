@@ -43,18 +43,12 @@ _GIGABYTES_ELSEWHERE = 3  # where PyTorch brings no CUDA
 
 @dataclass(frozen=True)
 class Lab:
-    """An environment with all that the lab needs.
-
-    Attributes
-    ----------
-    folder : Path
-        Of the environment.
-    version : str
-        Of this package in it.
-    """
+    """An environment with all that the lab needs."""
 
     folder: Path
+    """Of the environment."""
     version: str
+    """Of this package in it."""
 
     @property
     def python(self) -> Path:
@@ -82,31 +76,7 @@ def make_lab(
     python: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Lab:
-    """Make the lab in an environment of its own; it is found from then on.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Of the environment: new, empty, or made by an earlier call, which is then brought up to
-        date.
-    python : str, optional
-        The interpreter that it is made with; by default the one that runs this.
-    versions : mapping of str to str, optional
-        Of packages, by name, which it is to have instead of those of the lock. Such a lab is for
-        one purpose: it is not the one that is found from then on.
-
-    Returns
-    -------
-    Lab
-
-    Raises
-    ------
-    BadInput
-        If the folder holds something else, or there is no such interpreter.
-    NotPossibleHere
-        If the interpreter is of a version, or the machine of a kind, for which there is no lab;
-        or the packages cannot be installed.
-    """
+    """Make the lab in an environment of its own; it is found from then on."""
     target = Path(folder).expanduser().resolve()
     interpreter = python or sys.executable
     if Path(sys.prefix).resolve() == target:
@@ -130,15 +100,7 @@ def make_lab(
 def known_lab() -> Lab | None:
     """Find the lab: the one that `LAB_VARIABLE` names, else the one that was made last.
 
-    Returns
-    -------
-    Lab or None
-        None where there is none, or it was never finished.
-
-    Raises
-    ------
-    BadInput
-        If the variable names a folder without a lab.
+    None where there is none, or it was never finished.
     """
     named = os.environ.get(LAB_VARIABLE)
     if named:
@@ -311,19 +273,7 @@ def _remember(lab: Lab) -> None:
 
 
 def environment_for(lab: Lab, variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which a program of the lab is started from another Python.
-
-    Parameters
-    ----------
-    lab : Lab
-    variables : mapping of str to str
-        Those of this process.
-
-    Returns
-    -------
-    dict of str to str
-        Without those that lead a Python to the modules of another one.
-    """
+    """The variables with which a program of the lab is started from another Python."""
     left_out = ("PYTHONHOME", "__PYVENV_LAUNCHER__", "VIRTUAL_ENV")
     kept = {name: value for name, value in variables.items() if name not in left_out}
     return {**kept, LAB_VARIABLE: str(lab.folder)}

@@ -46,28 +46,19 @@ class FolderTaken(SetUpFailed):
 
 @dataclass(frozen=True)
 class LockedEnvironment:
-    """A virtual environment that is made from a lock.
-
-    Attributes
-    ----------
-    folder : Path
-        Of the environment.
-    lock : Path
-        Versions with digests, as ``uv pip compile --generate-hashes`` writes them.
-    mark : str
-        A file in the folder that is written first, and by which an environment is known that was
-        begun here. It is removed last, so that an interrupted removal is known again.
-    again : str
-        The command that begins a set-up anew, for messages.
-    windows : bool
-        Whether programs lie where Windows has them.
-    """
+    """A virtual environment that is made from a lock."""
 
     folder: Path
+    """Of the environment."""
     lock: Path
+    """Versions with digests, as ``uv pip compile --generate-hashes`` writes them."""
     mark: str
+    """A file in the folder that is written first, and by which an environment is known that was
+    begun here. It is removed last, so that an interrupted removal is known again."""
     again: str
+    """The command that begins a set-up anew, for messages."""
     windows: bool = os.name == "nt"
+    """Whether programs lie where Windows has them."""
 
     @property
     def python(self) -> Path:
@@ -86,20 +77,7 @@ class LockedEnvironment:
         return self.folder / ".ready"
 
     def make(self, python: str, *, uv: Sequence[str] = ()) -> None:
-        """Make the environment, with pip in it and nothing else.
-
-        Parameters
-        ----------
-        python : str
-            The interpreter that it is made with.
-        uv : sequence of str
-            A command that starts uv, for a Python that cannot make one itself, as Debian's.
-
-        Raises
-        ------
-        SetUpFailed
-            If the folder holds anything that was not begun here, or no environment can be made.
-        """
+        """Make the environment, with pip in it and nothing else."""
         self._remove_unfinished()
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / self.mark).touch()
@@ -143,21 +121,7 @@ class LockedEnvironment:
         shutil.rmtree(folder)
 
     def install(self, *, uv: Sequence[str] = (), verbose: bool = False) -> None:
-        """Install what the lock names with uv, or with pip where uv has no wheel.
-
-        Parameters
-        ----------
-        uv : sequence of str
-            A command that starts uv. By default pip fetches uv, held to the lock's entry, if it
-            has one.
-        verbose : bool
-            Whether uv and pip show their progress on standard error.
-
-        Raises
-        ------
-        SetUpFailed
-            If neither can install it.
-        """
+        """Install what the lock names with uv, or with pip where uv has no wheel."""
         quiet = () if verbose else ("--quiet",)
         lock = self.lock.read_text(encoding="utf-8")
         entry = re.search(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.MULTILINE)
@@ -188,21 +152,7 @@ class LockedEnvironment:
     ) -> bool:
         """Install what is required and all that it needs, as uv or pip finds it.
 
-        Parameters
-        ----------
-        requirements : sequence of str
-            With versions, where these matter.
-        constraints : sequence of str
-            Versions of others, which are kept unless they do not go with what is required.
-        uv : sequence of str
-            A command that starts uv; pip installs where there is none.
-        verbose : bool
-            Whether it shows its progress on standard error.
-
-        Returns
-        -------
-        bool
-            False where that cannot be had; why stands on standard error.
+        False where that cannot be had; why stands on standard error.
         """
         quiet = () if verbose else ("--quiet",)
         with_uv = [*uv, "pip", "install", *quiet, "--python", str(self.python)]
@@ -215,18 +165,7 @@ class LockedEnvironment:
             )
 
     def install_package(self, *what: str) -> None:
-        """Install this package, without what it needs: the lock has that.
-
-        Parameters
-        ----------
-        *what : str
-            Further words for pip, ``-e`` and a folder, or the path of a wheel.
-
-        Raises
-        ------
-        SetUpFailed
-            If pip cannot.
-        """
+        """Install this package, without what it needs: the lock has that."""
         self._run(str(self.python), *_PIP, "--quiet", "--no-deps", *what)
 
     def compile_what_runs(self) -> None:
@@ -268,18 +207,7 @@ def succeeds(*command: str) -> bool:
 
 @contextmanager
 def held(path: Path) -> Iterator[IO[bytes]]:
-    """Hold a file for the block: another process that asks for it waits here.
-
-    Parameters
-    ----------
-    path : Path
-        Of a file that is there; nothing is written.
-
-    Yields
-    ------
-    file
-        The file, open to be read.
-    """
+    """Hold a file for the block: another process that asks for it waits here."""
     with path.open("rb") as file:
         if os.name == "nt":
             _hold_on_windows(file)

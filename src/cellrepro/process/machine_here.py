@@ -25,28 +25,7 @@ if TYPE_CHECKING:
 def machine_here(
     profile: Profile, gpu: str | None = None, cellpose: str | None = None
 ) -> MachineRecord:
-    """Find out which machine would carry out a repeat here; a second call takes the same answer.
-
-    Parameters
-    ----------
-    profile : Profile
-        Under which it would compute: device, threads and precision are part of what it is.
-    gpu : str, optional
-        The UUID of one of its GPUs; by default the first that it has.
-    cellpose : str, optional
-        A version of Cellpose; by default the installed one.
-
-    Returns
-    -------
-    MachineRecord
-
-    Raises
-    ------
-    NotPossibleHere
-        If this machine lacks what the profile asks for.
-    RunError
-        If the process that looks at the machine ends without an answer.
-    """
+    """Find out which machine would carry out a repeat here; a second call takes the same answer."""
     was_started_for_it = (
         handover_folder() is not None and cellpose is None and _was_started_for(profile)
     )
@@ -71,23 +50,14 @@ def _was_started_for(profile: Profile) -> bool:
 
 @dataclass(frozen=True)
 class _Question:
-    """All that the answer to `machine_here` depends on.
-
-    Attributes
-    ----------
-    profile_settings : str
-        As JSON.
-    given_name : str or None
-        Of the machine, by its user.
-    here : bool
-        In this process.
-    gpu : str or None
-    cellpose : str or None
-    """
+    """All that the answer to `machine_here` depends on."""
 
     profile_settings: str
+    """As JSON."""
     given_name: str | None
+    """Of the machine, by its user."""
     here: bool
+    """In this process."""
     gpu: str | None
     cellpose: str | None
 

@@ -17,18 +17,7 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: cellrepro\nRoot-Is-Purelib: true\nTag: 
 
 
 def write_own_wheel(folder: Path) -> Path:
-    """Pack this package.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the wheel is written.
-
-    Returns
-    -------
-    Path
-        The wheel: the code that runs here, whether it was installed or is a checkout.
-    """
+    """Pack this package."""
     distribution = metadata.distribution(_NAME)
     of_metadata = f"{_NAME}-{distribution.version}.dist-info"
     wheel = folder / f"{_NAME}-{distribution.version}-py3-none-any.whl"

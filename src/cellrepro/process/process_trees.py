@@ -15,15 +15,7 @@ from collections.abc import Iterator
 
 
 def end_tree(pid: int) -> None:
-    """End a process and all that it started, at once.
-
-    Parameters
-    ----------
-    pid : int
-        Of a process that was started with ``start_new_session=True``. On POSIX its whole session's
-        group ends, what outlived it included; elsewhere its descendants as long as it lives itself,
-        since Windows has no such groups.
-    """
+    """End a process and all that it started, at once."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):  # a group that has ended
             os.killpg(pid, signal.SIGKILL)
@@ -44,13 +36,7 @@ def _end_by_parents(pid: int) -> None:
 
 @contextlib.contextmanager
 def ended_with_us(pid: int) -> Iterator[None]:
-    """End a process and all that it started, too, if this one is killed within the block.
-
-    Parameters
-    ----------
-    pid : int
-        As for `end_tree`.
-    """
+    """End a process and all that it started, too, if this one is killed within the block."""
     # The guard's input closes with us; only a line in it says that all went well.
     from cellrepro.own_scripts import script_command
 

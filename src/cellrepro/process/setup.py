@@ -21,47 +21,22 @@ from cellrepro.wrong_fields import wrong_fields
 
 @dataclass(frozen=True)
 class Setup:
-    """What decides how a process computes.
-
-    Attributes
-    ----------
-    profile : Profile
-        Device, precision, threads, and the variables that go with them.
-    mode : str
-        How strictly PyTorch is held to deterministic operations.
-    seed : int, optional
-        Of every generator; none in mode ``off``.
-    loose : str, optional
-        The one operation that mode ``strict`` leaves as it is.
-    cellpose : str, optional
-        The version of Cellpose, if it is not the installed one: it has an environment of its own.
-    """
+    """What decides how a process computes."""
 
     profile: Profile
+    """Device, precision, threads, and the variables that go with them."""
     mode: Mode = "fast"
+    """How strictly PyTorch is held to deterministic operations."""
     seed: int | None = 0
+    """Of every generator; none in mode ``off``."""
     loose: str | None = None
+    """The one operation that mode ``strict`` leaves as it is."""
     cellpose: str | None = None
+    """The version of Cellpose, if it is not the installed one: it has an environment of its own."""
 
     @classmethod
     def of(cls, spec: Spec, device: str | None = None, *, asked_here: bool = False) -> Setup:
-        """That of a spec, on ``device`` where there are several of its kind.
-
-        Parameters
-        ----------
-        spec : Spec
-        device : str, optional
-        asked_here : bool
-            Whether the reader asked for it just now, with a profile of his own. What is stored may
-            have come from anybody: it sets variables of numbers alone, and installs nothing.
-
-        Raises
-        ------
-        BadInput
-            If a stored spec sets other variables.
-        NotPossibleHere
-            If this version knows no such profile, or an environment would have to be made first.
-        """
+        """That of a spec, on ``device`` where there are several of its kind."""
         if not asked_here:
             refuse_strange_variables(spec, whose=f"run {spec.key}")
             refuse_not_made(spec.cellpose)

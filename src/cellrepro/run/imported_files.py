@@ -17,18 +17,12 @@ ModuleName = tuple[str, ...]
 
 @dataclass(frozen=True)
 class ScriptContent:
-    """What the content of a file that is executed depends on, as far as its text shows it.
-
-    Attributes
-    ----------
-    file : str
-        SHA-256 of the file.
-    imported : mapping of str to str
-        SHA-256 of what a Python file imports from beside it; see `imported_beside`.
-    """
+    """What the content of a file that is executed depends on, as far as its text shows it."""
 
     file: str
+    """SHA-256 of the file."""
     imported: Mapping[str, str]
+    """SHA-256 of what a Python file imports from beside it; see `imported_beside`."""
 
     @classmethod
     def of(cls, file: Path) -> ScriptContent:
@@ -50,17 +44,9 @@ class ScriptContent:
 def imported_beside(file: Path) -> dict[str, Path]:
     """Find what a Python file imports from its own folder, or from its own package, and so on.
 
-    Parameters
-    ----------
-    file : Path
-        A script, or a module of a package.
-
-    Returns
-    -------
-    dict of str to Path
-        Files by their path relative to the folder of the script or of the package, sorted; without
-        the file itself. What is installed, what is imported by a name made at run time, and what
-        is read without an import are not in it.
+    Files by their path relative to the folder of the script or of the package, sorted; without the
+    file itself. What is installed, what is imported by a name made at run time, and what is read
+    without an import are not in it.
     """
     file = file.resolve()
     root = file.parent

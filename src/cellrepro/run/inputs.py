@@ -21,21 +21,7 @@ _MOST_SCORED = 50
 
 
 def read_images(request: Request) -> ImageFolder:
-    """Read the images that a spec was made for.
-
-    Parameters
-    ----------
-    request : Request
-
-    Returns
-    -------
-    ImageFolder
-
-    Raises
-    ------
-    BadInput
-        If the images have changed since.
-    """
+    """Read the images that a spec was made for."""
     spec = request.spec
     is_training = spec.task == "train"
     axes = axes_of(spec.task, spec.settings.not_default())
@@ -82,21 +68,7 @@ def training_loop(
     watch: Watch | None = None,
     team: Team | None = None,
 ) -> TrainingLoop:
-    """The training that a spec asks for, about to begin.
-
-    Parameters
-    ----------
-    spec : Spec
-    network : CPSAM
-        In its initial state, or about to be given that of a checkpoint.
-    folder : ImageFolder
-    on_epoch : callable, optional
-        Called with each epoch when it has ended.
-    watch : Watch, optional
-        Sees what happens in each step.
-    team : Team, optional
-        The ranks that share each batch, of which this process is one.
-    """
+    """The training that a spec asks for, about to begin."""
     return TrainingLoop(
         network,
         folder.train,

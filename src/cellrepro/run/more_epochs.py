@@ -25,23 +25,7 @@ from cellrepro.store.store import Repeat, Store
 
 
 def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInputs) -> Plan:
-    """Plan a finished training with more epochs.
-
-    Parameters
-    ----------
-    options : TrainingOptions
-        What is stated in them must be as it was.
-    reference : str
-        ``KEY/REPEAT`` of the finished training.
-    inputs : PlanInputs
-        What was read for other plans already.
-
-    Raises
-    ------
-    BadInput
-        If it kept no checkpoint of its last epoch, something stated or the images are others, there
-        are no more epochs, or it was made on a different machine.
-    """
+    """Plan a finished training with more epochs."""
     store = Store(options.store)
     finished = store.find(reference)
     n_done = last_checkpoint(finished).epoch
@@ -105,24 +89,7 @@ def _epochs_with_other_rates(finished: Repeat, n_done: int, n_epochs: int) -> li
 
 
 def lay_out(finished: Repeat, spec: Spec, repeat: int, unfinished: Path) -> None:
-    """Leave a finished training in a folder as if one of a longer spec had been killed there.
-
-    Parameters
-    ----------
-    finished : Repeat
-        That kept the checkpoint of its last epoch.
-    spec : Spec
-        Of the longer training.
-    repeat : int
-        Its number among the repeats of that spec.
-    unfinished : Path
-        The folder, without checkpoints.
-
-    Raises
-    ------
-    BadInput
-        If the checkpoint has changed since it was stored.
-    """
+    """Leave a finished training in a folder as if one of a longer spec had been killed there."""
     last = last_checkpoint(finished)
     n_rows: dict[str, int] = {}
     for name, pieces in growing_ledgers(unfinished, spec.ledger).items():

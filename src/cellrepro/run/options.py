@@ -19,92 +19,77 @@ from cellrepro.run.until_found import Goal
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """All that a training can be asked for; the parameters of `cellrepro.train` say what each is.
-
-    Attributes
-    ----------
-    data : str or Path
-        Folder in Cellpose's convention: ``train/`` and ``test/`` with ``NAME.tif`` and
-        ``NAME_masks.tif``; without the two it is all training.
-    model : str
-        An encoder's name, a Cellpose model name, a weights file, or ``KEY/REPEAT``.
-    seed : int, optional
-        By default 0, and none in mode ``off``.
-    data_seed : int or "cellpose"
-        For image order and augmentation.
-    epochs, batch_size : int
-        How often all images are shown, and images a step.
-    learning_rate : float, optional
-        Peak; by default what suits the network.
-    images_per_epoch : int, optional
-        Draws per epoch; by default what suits the network.
-    weight_decay, min_train_masks, rescale, scale_range, normalize, nimg_test_per_epoch
-        Arguments of ``cellpose.train.train_seg``.
-    train_probs : mapping of str to float, optional
-        How often an image is drawn, by its name; 1 for one that is not named.
-    augmentation : bool
-        False shows every image as it is.
-    SGD, bsize, class_weights
-        Arguments of ``train_seg`` that it ignores; different values are refused with the reason.
-    ranks : int
-        Processes that share each batch.
-    profile, mode, ledger : str
-        Numeric environment, how strictly PyTorch is held, and what is written down.
-    loose : str, optional
-        The one operation that mode ``strict`` leaves as it is.
-    resume : bool
-        Go on with a killed training of this spec from its last checkpoint.
-    checkpoint_every : int, optional
-        Epochs between checkpoints, 0 for none.
-    keep_checkpoints : {"none", "last", "all"} or bool
-        What is stored with the finished repeat; True is ``all``, as it was asked for before.
-    continued_from : str, optional
-        ``KEY/REPEAT`` of a finished training to go on from.
-    stated : frozenset of str
-        Names of options that are meant even where they have their usual value. A training that is
-        continued must have had the same; an option that is not stated and has its usual value is
-        as it was there.
-    operation_steps : sequence of int, optional
-        Steps whose operations are written down with ``ledger="ops"``.
-    goal : Goal, optional
-        A score that ends the training before its epochs are over.
-    store : str or Path
-        Folder of finished runs.
-    """
+    """All that a training can be asked for; the parameters of `cellrepro.train` say what each
+    is."""
 
     data: str | Path
+    """Folder in Cellpose's convention: ``train/`` and ``test/`` with ``NAME.tif`` and
+    ``NAME_masks.tif``; without the two it is all training."""
     _: KW_ONLY
     model: str = defaults.MODEL
+    """An encoder's name, a Cellpose model name, a weights file, or ``KEY/REPEAT``."""
     seed: int | None = None
+    """By default 0, and none in mode ``off``."""
     data_seed: int | str = defaults.DATA_SEED
+    """For image order and augmentation."""
     epochs: int = defaults.EPOCHS
+    """How often all images are shown, and images a step."""
     batch_size: int = defaults.BATCH_SIZE
+    """How often all images are shown, and images a step."""
     learning_rate: float | None = None
+    """Peak; by default what suits the network."""
     images_per_epoch: int | None = None
+    """Draws per epoch; by default what suits the network."""
     weight_decay: float = defaults.WEIGHT_DECAY
+    """Arguments of ``cellpose.train.train_seg``."""
     min_train_masks: int = defaults.MIN_TRAIN_MASKS
+    """Arguments of ``cellpose.train.train_seg``."""
     rescale: bool = False
+    """Arguments of ``cellpose.train.train_seg``."""
     scale_range: float = defaults.SCALE_RANGE
+    """Arguments of ``cellpose.train.train_seg``."""
     normalize: bool = True
+    """Arguments of ``cellpose.train.train_seg``."""
     train_probs: Mapping[str, float] | None = None
+    """How often an image is drawn, by its name; 1 for one that is not named."""
     nimg_test_per_epoch: int | None = None
+    """Arguments of ``cellpose.train.train_seg``."""
     augmentation: bool = True
+    """False shows every image as it is."""
     SGD: bool = False
+    """Arguments of ``train_seg`` that it ignores; different values are refused with the reason."""
     bsize: int = defaults.CROP_SIZE
+    """Arguments of ``train_seg`` that it ignores; different values are refused with the reason."""
     class_weights: Sequence[float] | None = None
+    """Arguments of ``train_seg`` that it ignores; different values are refused with the reason."""
     ranks: int = defaults.RANKS
+    """Processes that share each batch."""
     profile: str = defaults.PROFILE
+    """Numeric environment, how strictly PyTorch is held, and what is written down."""
     mode: Mode = defaults.MODE
+    """Numeric environment, how strictly PyTorch is held, and what is written down."""
     ledger: LedgerKind = defaults.LEDGER
+    """Numeric environment, how strictly PyTorch is held, and what is written down."""
     loose: str | None = None
+    """The one operation that mode ``strict`` leaves as it is."""
     resume: bool = False
+    """Go on with a killed training of this spec from its last checkpoint."""
     checkpoint_every: int | None = None
+    """Epochs between checkpoints, 0 for none."""
     keep_checkpoints: StoredCheckpoints | bool = "none"
+    """What is stored with the finished repeat; True is ``all``, as it was asked for before."""
     continued_from: str | None = None
+    """``KEY/REPEAT`` of a finished training to go on from."""
     stated: frozenset[str] = frozenset()
+    """Names of options that are meant even where they have their usual value. A training that is
+    continued must have had the same; an option that is not stated and has its usual value is as
+    it was there."""
     operation_steps: Sequence[int] | None = None
+    """Steps whose operations are written down with ``ledger="ops"``."""
     goal: Goal | None = None
+    """A score that ends the training before its epochs are over."""
     store: str | Path = defaults.STORE
+    """Folder of finished runs."""
 
     def of_spec(self) -> dict[str, Any]:
         """Those that stand in a spec as they are given."""
@@ -125,68 +110,48 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class SegmentationOptions:
-    """All that a segmentation can be asked for.
-
-    Attributes
-    ----------
-    data : str or Path
-        Folder of images; masks need not exist.
-    model : str, optional
-        As for a training; one that has learnt something. By default Cellpose's own network.
-    seed : int, optional
-        By default 0, and none in mode ``off``.
-    settings : mapping of str to value, optional
-        Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``.
-    batch_size : int, optional
-        Tiles of an image that the network sees at once; the same as in ``settings``.
-    cellpose : str, optional
-        A different version of Cellpose, in an environment of its own.
-    profile, mode, ledger : str
-        Numeric environment, how strictly PyTorch is held, and what is written down.
-    loose : str, optional
-        The one operation that mode ``strict`` leaves as it is.
-    store : str or Path
-        Folder of finished runs.
-    """
+    """All that a segmentation can be asked for."""
 
     data: str | Path
+    """Folder of images; masks need not exist."""
     _: KW_ONLY
     model: str | None = None
+    """As for a training; one that has learnt something. By default Cellpose's own network."""
     seed: int | None = None
+    """By default 0, and none in mode ``off``."""
     settings: Mapping[str, Any] | None = None
+    """Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``."""
     batch_size: int | None = None
+    """Tiles of an image that the network sees at once; the same as in ``settings``."""
     cellpose: str | None = None
+    """A different version of Cellpose, in an environment of its own."""
     profile: str = defaults.PROFILE
+    """Numeric environment, how strictly PyTorch is held, and what is written down."""
     mode: Mode = defaults.MODE
+    """Numeric environment, how strictly PyTorch is held, and what is written down."""
     ledger: LedgerKind = defaults.LEDGER
+    """Numeric environment, how strictly PyTorch is held, and what is written down."""
     loose: str | None = None
+    """The one operation that mode ``strict`` leaves as it is."""
     store: str | Path = defaults.STORE
+    """Folder of finished runs."""
 
 
 @dataclass(frozen=True)
 class WrapOptions:
-    """All that reaches a foreign segmenter, a program or a function.
-
-    Attributes
-    ----------
-    data : str or Path
-        Folder of images; masks need not exist.
-    mode : str
-        In force around a function; a program is told the seed, in modes ``off`` and ``fast``.
-    seed : int, optional
-        By default 0, and none in mode ``off``.
-    profile : str
-        Numeric environment; of it a program is given the variables.
-    store : str or Path
-        Folder of finished runs.
-    """
+    """All that reaches a foreign segmenter, a program or a function."""
 
     data: str | Path
+    """Folder of images; masks need not exist."""
     _: KW_ONLY
     mode: Mode = defaults.MODE
+    """In force around a function; a program is told the seed, in modes ``off`` and ``fast``."""
     seed: int | None = None
+    """By default 0, and none in mode ``off``."""
     profile: str = defaults.PROFILE
+    """Numeric environment; of it a program is given the variables."""
     store: str | Path = defaults.STORE
+    """Folder of finished runs."""
 
 
 # -- names that come as data ---------------------------------------------------------------
@@ -202,24 +167,7 @@ _ELSEWHERE = (
 
 
 def options_by_name(kind: type[Options], parameters: Mapping[str, Any]) -> Options:
-    """Make the record of a task from parameters whose names come as data, from a grid.
-
-    Parameters
-    ----------
-    kind : type
-        `TrainingOptions` or `SegmentationOptions`.
-    parameters : mapping of str to value
-        One that the task does not have may be there with its usual value, or none.
-
-    Returns
-    -------
-    TrainingOptions or SegmentationOptions
-
-    Raises
-    ------
-    BadInput
-        For every other name that the task does not take.
-    """
+    """Make the record of a task from parameters whose names come as data, from a grid."""
     known = [option.name for option in fields(kind)]
     unknown = [
         name

@@ -14,24 +14,16 @@ from cellrepro.store.store import Repeat, Store
 
 @dataclass(frozen=True, repr=False)
 class Outcome(Result):
-    """All repeats of one spec on this machine, and whether they came out the same.
-
-    Attributes
-    ----------
-    plan : Plan
-        What was carried out.
-    repeats : tuple of Repeat
-        As they are stored, in their order.
-    judgement : Judgement
-        Whether weights and masks are the same in all of them.
-    stored_before : tuple of Repeat
-        Those of them that were not run this time.
-    """
+    """All repeats of one spec on this machine, and whether they came out the same."""
 
     plan: Plan
+    """What was carried out."""
     repeats: tuple[Repeat, ...]
+    """As they are stored, in their order."""
     judgement: Judgement
+    """Whether weights and masks are the same in all of them."""
     stored_before: tuple[Repeat, ...] = ()
+    """Those of them that were not run this time."""
 
     def sentence(self) -> str:
         """Say the verdict over all repeats."""

@@ -35,47 +35,31 @@ INITIAL_WEIGHTS = "initial.safetensors"
 
 @dataclass(frozen=True)
 class InitialNetwork:
-    """A network as a repeat begins with it.
-
-    Attributes
-    ----------
-    network : CPSAM or None
-        Cellpose's; none where another segmenter is wrapped.
-    record : ModelRecord
-        What the manifest says of it.
-    """
+    """A network as a repeat begins with it."""
 
     network: CellposeNetwork
+    """Cellpose's; none where another segmenter is wrapped."""
     record: ModelRecord
+    """What the manifest says of it."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is needed to carry a spec out on this machine, images unread.
-
-    Attributes
-    ----------
-    spec : Spec
-        What was asked for.
-    data : Path
-        The folder of images.
-    model : ModelSource
-        Where the weights come from.
-    device : str, optional
-        Which of several of the profile's kind; by default the first.
-    goal : Goal, optional
-        A training then ends before its epochs are over, once it finds cells.
-    asked_here : bool
-        Whether the reader asked for it just now; else it is the spec of a stored run, which anybody
-        may have made.
-    """
+    """What is needed to carry a spec out on this machine, images unread."""
 
     spec: Spec
+    """What was asked for."""
     data: Path
+    """The folder of images."""
     model: ModelSource
+    """Where the weights come from."""
     device: str | None = None
+    """Which of several of the profile's kind; by default the first."""
     goal: Goal | None = None
+    """A training then ends before its epochs are over, once it finds cells."""
     asked_here: bool = False
+    """Whether the reader asked for it just now; else it is the spec of a stored run, which anybody
+    may have made."""
 
     @property
     def setup(self) -> Setup:
@@ -92,19 +76,7 @@ class Request:
         return "needed"
 
     def build(self, device: torch.device, staged: Path) -> InitialNetwork:
-        """Make the network to begin with.
-
-        Parameters
-        ----------
-        device : torch.device
-        staged : Path
-            The folder of the repeat; of a training the initial weights lie in it while it goes on.
-
-        Raises
-        ------
-        BadInput
-            If the weights file is another one than when the plan was made.
-        """
+        """Make the network to begin with."""
         from cellrepro.model.network import build, save_weights, weights_digest
 
         source = self.model
@@ -129,19 +101,7 @@ class Request:
     def results(
         self, network: CellposeNetwork, images: tuple[LabelledImage, ...], staged: Path
     ) -> Iterator[Segmentation]:
-        """Segment one image after another.
-
-        Parameters
-        ----------
-        network : CPSAM
-        images : tuple of LabelledImage
-        staged : Path
-            The folder of the repeat, for what a wrapped segmenter prints.
-
-        Yields
-        ------
-        Segmentation
-        """
+        """Segment one image after another."""
         from cellrepro.model.inference import segment
 
         return segment(network, images, **self.spec.settings.arguments())
@@ -149,27 +109,18 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """A spec, checked, and what is needed to carry it out on this machine.
-
-    Attributes
-    ----------
-    request : Request
-        For the process of each repeat.
-    recording : RecordingOptions
-        What is kept beside the result.
-    n_images : int
-        To segment.
-    store : Store
-        Of the finished runs.
-    notices : tuple of str
-        What the user should know before it starts.
-    """
+    """A spec, checked, and what is needed to carry it out on this machine."""
 
     request: Request
+    """For the process of each repeat."""
     recording: RecordingOptions
+    """What is kept beside the result."""
     n_images: int
+    """To segment."""
     store: Store
+    """Of the finished runs."""
     notices: tuple[str, ...]
+    """What the user should know before it starts."""
 
     @property
     def spec(self) -> Spec:

@@ -23,44 +23,29 @@ from cellrepro.store.store import Store
 
 @dataclass(frozen=True)
 class ImageSize:
-    """How large an image is.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (Y, X) or (Y, X, C); of a stack the number of planes comes first.
-    stack : bool
-        Whether it has planes.
-    """
+    """How large an image is."""
 
     shape: tuple[int, ...]
+    """(Y, X) or (Y, X, C); of a stack the number of planes comes first."""
     stack: bool
+    """Whether it has planes."""
 
 
 @dataclass(frozen=True)
 class FolderSummary:
-    """What a plan needs to know of a folder of images; no pixels, so that many fit into memory.
-
-    Attributes
-    ----------
-    digest : str
-        Of all its files.
-    warnings : tuple of str
-        What of it deserves a look.
-    n_labels : mapping of str to int
-        Different numbers in the masks of each training image, the background among them where there
-        is one, by the image's name; 0 where there are no masks.
-    n_test : int
-        Test images.
-    segmented : mapping of str to ImageSize
-        The images that are segmented, by name.
-    """
+    """What a plan needs to know of a folder of images; no pixels, so that many fit into memory."""
 
     digest: str
+    """Of all its files."""
     warnings: tuple[str, ...]
+    """What of it deserves a look."""
     n_labels: Mapping[str, int]
+    """Different numbers in the masks of each training image, the background among them where there
+    is one, by the image's name; 0 where there are no masks."""
     n_test: int
+    """Test images."""
     segmented: Mapping[str, ImageSize]
+    """The images that are segmented, by name."""
 
     @property
     def n_segmented(self) -> int:
@@ -86,13 +71,7 @@ class FolderSummary:
         )
 
     def trainable(self, least: int) -> list[str]:
-        """The names of the training images that Cellpose trains on.
-
-        Parameters
-        ----------
-        least : int
-            Cells that an image must have; ``min_train_masks`` of the spec.
-        """
+        """The names of the training images that Cellpose trains on."""
         return [name for name, n_labels in self.n_labels.items() if n_labels - 1 >= least]
 
 
@@ -152,15 +131,6 @@ def refuse_unreadable_network(source: ModelSource) -> None:
     """Take a weights file apart before PyTorch's loader meets it.
 
     Below PyTorch 2.10 that is not safe with a file that was made to do harm (CVE-2026-24747).
-
-    Parameters
-    ----------
-    source : ModelSource
-
-    Raises
-    ------
-    BadInput
-        If its file holds no network, or is damaged.
     """
     if source.path is not None:
         open_file(source.path)

@@ -32,21 +32,7 @@ from cellrepro.store.store import Store
 
 
 def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None) -> Plan:
-    """Check all that a training needs and name its spec.
-
-    Parameters
-    ----------
-    options : TrainingOptions
-    inputs : PlanInputs, optional
-        What was read for other plans already.
-
-    Raises
-    ------
-    BadInput
-        If the folder cannot be trained on, or an option cannot be used or would be ignored.
-    NotPossibleHere
-        If the lab does not train with the Cellpose that is installed.
-    """
+    """Check all that a training needs and name its spec."""
     whole("epochs", options.epochs, least=1)
     refuse_training()
     stored_checkpoints = _checkpoints_to_store(options.keep_checkpoints)
@@ -74,19 +60,7 @@ def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None)
 
 
 def plan_segmentation(options: SegmentationOptions, *, inputs: PlanInputs | None = None) -> Plan:
-    """Check all that a segmentation needs and name its spec.
-
-    Parameters
-    ----------
-    options : SegmentationOptions
-    inputs : PlanInputs, optional
-        What was read for other plans already.
-
-    Raises
-    ------
-    BadInput
-        If the folder cannot be read, or an option or setting cannot be used or would be ignored.
-    """
+    """Check all that a segmentation needs and name its spec."""
     settings = _settings_with_batch_size(options)
     basis = read_basis(
         options,
@@ -140,23 +114,14 @@ def plan_segmentation(options: SegmentationOptions, *, inputs: PlanInputs | None
 
 @dataclass(frozen=True)
 class Basis:
-    """What every task needs, read and checked.
-
-    Attributes
-    ----------
-    data : Path
-        The folder of images.
-    folder : FolderSummary
-        What is in it.
-    model : ModelSource
-        Where the weights come from, or what segments in the network's place.
-    profile : Profile
-    store : Store
-    """
+    """What every task needs, read and checked."""
 
     data: Path
+    """The folder of images."""
     folder: FolderSummary
+    """What is in it."""
     model: ModelSource
+    """Where the weights come from, or what segments in the network's place."""
     profile: profiles.Profile
     store: Store
 
@@ -196,22 +161,7 @@ def read_basis(
     model: ModelSource | None = None,
     cellpose: str | None = None,
 ) -> Basis:
-    """Read the folder, the network and the profile that some options name.
-
-    Parameters
-    ----------
-    options : TrainingOptions, SegmentationOptions or WrapOptions
-    inputs : PlanInputs
-        What was read for other plans already.
-    to_train : bool
-        Masks must exist.
-    axes : Axes
-        How images are read.
-    model : ModelSource, optional
-        What segments, if it is not the options' ``model``.
-    cellpose : str, optional
-        The version that has to know the model.
-    """
+    """Read the folder, the network and the profile that some options name."""
     folder = inputs.folder(options.data, to_train=to_train, axes=axes)
     if model is None:
         assert not isinstance(options, WrapOptions)  # which have none

@@ -47,18 +47,12 @@ T = TypeVar("T")
 
 
 class Groups(NamedTuple):
-    """The process groups of the ranks; PyTorch may give a number in the place of a group.
-
-    Attributes
-    ----------
-    words : object
-        Of gloo: for Python values.
-    gradients : object
-        The same, or of NCCL between GPUs.
-    """
+    """The process groups of the ranks; PyTorch may give a number in the place of a group."""
 
     words: Any
+    """Of gloo: for Python values."""
     gradients: Any
+    """The same, or of NCCL between GPUs."""
 
 
 @contextmanager
@@ -69,28 +63,7 @@ def in_touch(
     device: torch.device,
     others: Mapping[int, Future[None]] | None = None,
 ) -> Iterator[Groups]:
-    """Put the ranks in touch with each other for one block.
-
-    Parameters
-    ----------
-    meeting : Path
-        A file by which the ranks find each other; PyTorch makes it.
-    rank, n_ranks : int
-        Which of them this process is, and of how many.
-    device : torch.device
-        Of this rank.
-    others : mapping of int to Future, optional
-        The first rank's: the ends of the other ranks. Where one has ended, the meeting ends.
-
-    Yields
-    ------
-    Groups
-
-    Raises
-    ------
-    CellreproError
-        The reason why a rank ended before all had met.
-    """
+    """Put the ranks in touch with each other for one block."""
     import torch.distributed as dist
 
     def meet() -> Groups:
@@ -156,57 +129,37 @@ def _met(meet: Callable[[], Groups], others: Mapping[int, Future[None]]) -> Grou
 
 
 class _Share(NamedTuple):
-    """What a rank tells the others of its part of a batch.
-
-    Attributes
-    ----------
-    loss : float
-    n_images : int
-    has_gradient : list of bool
-        Of each parameter.
-    """
+    """What a rank tells the others of its part of a batch."""
 
     loss: float
     n_images: int
     has_gradient: list[bool]
+    """Of each parameter."""
 
 
 class _Standing(NamedTuple):
-    """Where a rank stands after an epoch.
-
-    Attributes
-    ----------
-    weights : str
-        Digest.
-    generators : dict of str to object
-        As `generator_states.capture` gives them.
-    """
+    """Where a rank stands after an epoch."""
 
     weights: str
+    """Digest."""
     generators: dict[str, Any]
+    """As `generator_states.capture` gives them."""
 
 
 @dataclass
 class RankTeam:
-    """What a training asks of its ranks; see `cellrepro.model.training_loop.Team`.
-
-    Attributes
-    ----------
-    rank, n_ranks : int
-        Which of them this process is, and of how many.
-    groups : Groups
-        In which they exchange things.
-    others : dict of int to Future
-        The first rank's: the other ranks, by number.
-    generators : list of dict
-        Where the generators of each rank stood after the last epoch.
-    """
+    """What a training asks of its ranks; see `cellrepro.model.training_loop.Team`."""
 
     rank: int
+    """Which of them this process is, and of how many."""
     n_ranks: int
+    """Which of them this process is, and of how many."""
     groups: Groups
+    """In which they exchange things."""
     others: dict[int, Future[None]] = field(default_factory=dict)
+    """The first rank's: the other ranks, by number."""
     generators: list[dict[str, Any]] = field(default_factory=list)
+    """Where the generators of each rank stood after the last epoch."""
 
     def begin(
         self,
@@ -217,26 +170,7 @@ class RankTeam:
         is_portable: bool = False,
         checkpoint: Path | None = None,
     ) -> None:
-        """Bring this rank to where the first rank stands.
-
-        Parameters
-        ----------
-        network : CPSAM
-            In its initial state.
-        loop : TrainingLoop
-            At its beginning.
-        seeded : bool
-            Whether the initial weights follow from a seed, and are the same in every rank.
-        is_portable : bool
-            Whether every rank draws what one process would draw, from the first rank's generators.
-        checkpoint : Path, optional
-            The first rank's: the one from which it goes on.
-
-        Raises
-        ------
-        RunError
-            If a rank then has different weights than the first one, or is lost.
-        """
+        """Bring this rank to where the first rank stands."""
         checkpoint_of_first = self._exchanged(checkpoint)[0]
         if checkpoint_of_first is None:
             if not seeded:
@@ -253,13 +187,7 @@ class RankTeam:
         self.compare(network)
 
     def compare(self, network: CellposeNetwork) -> None:
-        """Compare the weights of all ranks, and store where their generators stand.
-
-        Raises
-        ------
-        RunError
-            If a rank has different weights than the first one, or is lost.
-        """
+        """Compare the weights of all ranks, and store where their generators stand."""
         own = _Standing(tensors_digest(network.state_dict()), generator_states.capture())
         standings = self._exchanged(own)
         first = standings[0].weights
@@ -277,27 +205,6 @@ class RankTeam:
         """Give every rank the gradients of the whole batch.
 
         They are weighted by images and summed in the order of the ranks, in float32.
-
-        Parameters
-        ----------
-        network : CPSAM
-            With the gradients of this rank's images.
-        loss : float
-            Mean over this rank's images.
-        n_images : int
-            Of this rank; of a small last batch a rank may have none.
-
-        Returns
-        -------
-        float
-            The mean loss over the whole batch.
-        int
-            The number of its images.
-
-        Raises
-        ------
-        RunError
-            If a rank is lost.
         """
         parameters = list(network.parameters())
         has_gradient = [parameter.grad is not None for parameter in parameters]
@@ -316,22 +223,7 @@ class RankTeam:
     def add(self, gradients: GradientSum, loss: float | None) -> list[float]:
         """Add the gradients that each rank has of one image, in the order of the ranks.
 
-        Parameters
-        ----------
-        gradients : GradientSum
-            Of this rank's network; they are taken out of it.
-        loss : float or None
-            Of this rank's image; None where it has none.
-
-        Returns
-        -------
-        list of float
-            The losses of all ranks that had an image, in their order.
-
-        Raises
-        ------
-        RunError
-            If a rank is lost.
+        The losses of all ranks that had an image, in their order.
         """
         own = gradients.taken()
         has_gradient = [gradient is not None for gradient in own]

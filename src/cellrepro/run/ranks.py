@@ -31,24 +31,7 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 @contextmanager
 def team_of(child: Child, request: Request, device: torch.device) -> Iterator[RankTeam]:
-    """Start the other ranks of a training, each a process of its own, and lead them.
-
-    Parameters
-    ----------
-    child : Child
-        Of the first rank.
-    request : Request
-        What all of them carry out.
-    device : torch.device
-        Of the first rank; the others have the next ones of its kind, or the processor, too.
-
-    Raises
-    ------
-    NotPossibleHere
-        If there are fewer GPUs than ranks.
-    RunError
-        If a rank ends before they have met.
-    """
+    """Start the other ranks of a training, each a process of its own, and lead them."""
     n_ranks = request.spec.ranks
     _refuse_too_few(device, n_ranks)
     with (
@@ -65,17 +48,7 @@ def team_of(child: Child, request: Request, device: torch.device) -> Iterator[Ra
 
 
 class _Followers:
-    """The ranks of a training but the first, as the first one sees them.
-
-    Parameters
-    ----------
-    request : Request
-        What all of them carry out.
-    device : torch.device
-        Of the first rank.
-    meeting : Path
-        A file by which the ranks find each other.
-    """
+    """The ranks of a training but the first, as the first one sees them."""
 
     def __init__(self, request: Request, device: torch.device, meeting: Path) -> None:
         self._request = request
@@ -102,13 +75,7 @@ class _Followers:
             self._ready.add(rank)
 
     def wait_until_ready(self, child: Child, futures: Mapping[int, Future[None]]) -> None:
-        """Wait until each has its images and its network.
-
-        Raises
-        ------
-        CellreproError
-            The reason why one of them ended before.
-        """
+        """Wait until each has its images and its network."""
         while not futures.keys() <= self._ready:
             for future in futures.values():
                 if future.done():
@@ -118,25 +85,7 @@ class _Followers:
 
 
 def follow(child: Child, *, request: Request, rank: int, meeting: Path) -> None:
-    """Carry out the part of a rank that is not the first: it trains alike, and stores nothing.
-
-    Parameters
-    ----------
-    child : Child
-    request : Request
-        What all of them carry out.
-    rank : int
-        1 or more.
-    meeting : Path
-        A file by which the ranks find each other; PyTorch makes it.
-
-    Raises
-    ------
-    BadInput
-        If the images or the weights have changed since the plan was made.
-    RunError
-        If another rank is lost.
-    """
+    """Carry out the part of a rank that is not the first: it trains alike, and stores nothing."""
     spec = request.spec
     with child.opened(request.model) as (network, device), child.loosened():
         folder = read_images(request)

@@ -33,37 +33,20 @@ from cellrepro.store.store import MANIFEST, Repeat
 
 @dataclass(frozen=True)
 class RepeatMaking:
-    """How one repeat of a plan is made.
-
-    Attributes
-    ----------
-    plan : Plan
-    index : int
-        The repeat's number, from 0.
-    label : str
-        Names the work in messages, and above its progress.
-    quiet : bool
-        Show neither progress nor notices.
-    in_this_process : bool
-        Make what the grid asked for in this process; see `computes_here`.
-    """
+    """How one repeat of a plan is made."""
 
     plan: Plan
     index: int
+    """The repeat's number, from 0."""
     label: str
+    """Names the work in messages, and above its progress."""
     quiet: bool
+    """Show neither progress nor notices."""
     in_this_process: bool
+    """Make what the grid asked for in this process; see `computes_here`."""
 
     def made(self) -> Repeat:
-        """Make the repeat, or wait until another process has made it.
-
-        Raises
-        ------
-        CellreproError
-            The one that the worker raised.
-        RunError
-            If the worker's process ended in any other way.
-        """
+        """Make the repeat, or wait until another process has made it."""
         plan = self.plan
         with self._alone():
             stored = plan.store.repeat(plan.spec.key, plan.machine, self.index)
@@ -159,16 +142,9 @@ def _show(event: Event, *, bar: Progress) -> None:
 def computes_here(plan: Plan) -> bool:
     """Whether the repeat that a grid asked for can be made in this process.
 
-    Parameters
-    ----------
-    plan : Plan
-
-    Returns
-    -------
-    bool
-        True where the grid started this process for the repeat, with the variables of the plan's
-        profile, and nothing was computed in it yet. A worker beside it would then only load PyTorch
-        and Cellpose a second time.
+    True where the grid started this process for the repeat, with the variables of the plan's
+    profile, and nothing was computed in it yet. A worker beside it would then only load PyTorch and
+    Cellpose a second time.
     """
     if HANDOVER_FOLDER_VARIABLE not in os.environ or sys.modules.keys() & {"torch", "cellpose"}:
         return False

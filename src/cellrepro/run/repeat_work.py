@@ -19,35 +19,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepeatWork:
-    """What every part of the work on one repeat has at hand.
-
-    Attributes
-    ----------
-    child : Child
-        The line to the caller.
-    request : Request
-        What is to be carried out.
-    device : torch.device
-    network : CPSAM
-        Cellpose's; none where another segmenter is wrapped.
-    folder : ImageFolder
-        The images, decoded.
-    recorder : TrainingRecorder
-        Of ledgers and checkpoints.
-    staged : Path
-        The folder in which everything is left.
-    with_images : bool
-        Whether the segmented images and their truth are left there, too.
-    """
+    """What every part of the work on one repeat has at hand."""
 
     child: Child
+    """The line to the caller."""
     request: Request
+    """What is to be carried out."""
     device: torch.device
     network: CellposeNetwork
+    """Cellpose's; none where another segmenter is wrapped."""
     folder: ImageFolder
+    """The images, decoded."""
     recorder: TrainingRecorder
+    """Of ledgers and checkpoints."""
     staged: Path
+    """The folder in which everything is left."""
     with_images: bool
+    """Whether the segmented images and their truth are left there, too."""
 
     @property
     def spec(self) -> Spec:

@@ -17,30 +17,7 @@ from cellrepro.words import amount
 
 
 def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
-    """Make the repeats of a plan that the store lacks of this machine, and judge all of them.
-
-    Parameters
-    ----------
-    plan : Plan
-    repeats : int
-        How many there are in the end. It does not count where the plan continues a training: that
-        adds one repeat to those that there are.
-    quiet : bool
-        Show neither progress nor notices.
-
-    Returns
-    -------
-    Outcome
-
-    Raises
-    ------
-    BadInput
-        If ``repeats`` is below 1, or nothing of this spec is there to be resumed.
-    Damaged
-        If a stored repeat is not as it was stored.
-    CellreproError
-        The one that the worker of a repeat raised; `RunError` if its process ended otherwise.
-    """
+    """Make the repeats of a plan that the store lacks of this machine, and judge all of them."""
     whole("repeats", repeats, least=1)
     if not quiet:
         for notice in plan.notices:

@@ -13,24 +13,7 @@ CHECKPOINTS = "checkpoints"
 
 
 def stored_checkpoints(repeat: Repeat) -> list[Checkpoint]:
-    """Read the plain parts of a stored repeat's checkpoints, the earliest first.
-
-    Parameters
-    ----------
-    repeat : Repeat
-
-    Returns
-    -------
-    list of Checkpoint
-        Their tensors are unread.
-
-    Raises
-    ------
-    Damaged
-        If a plain part is not as it was stored.
-    BadInput
-        If one cannot be read.
-    """
+    """Read the plain parts of a stored repeat's checkpoints, the earliest first."""
     stored = []
     for folder in checkpoints.folders(repeat.folder / CHECKPOINTS):
         repeat.file(f"{CHECKPOINTS}/{folder.name}/{checkpoints.PLAIN}")
@@ -39,21 +22,7 @@ def stored_checkpoints(repeat: Repeat) -> list[Checkpoint]:
 
 
 def last_checkpoint(repeat: Repeat) -> Checkpoint:
-    """The checkpoint of a finished training's last epoch, whole.
-
-    Parameters
-    ----------
-    repeat : Repeat
-
-    Returns
-    -------
-    Checkpoint
-
-    Raises
-    ------
-    BadInput
-        If it stored none, or its tensors have changed since.
-    """
+    """The checkpoint of a finished training's last epoch, whole."""
     stored = stored_checkpoints(repeat)
     if not stored or stored[-1].epoch != repeat.spec.epochs:
         raise BadInput(
@@ -65,16 +34,7 @@ def last_checkpoint(repeat: Repeat) -> Checkpoint:
 
 
 def give_weights_of(checkpoint: Checkpoint, network: CellposeNetwork, dtype: str) -> None:
-    """Give a network the weights of a checkpoint, to segment in a profile's precision.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    network : CPSAM
-        Of the same architecture.
-    dtype : str
-        ``float32`` or ``bfloat16``.
-    """
+    """Give a network the weights of a checkpoint, to segment in a profile's precision."""
     import torch
 
     network.dtype = torch.float32  # in which it was trained

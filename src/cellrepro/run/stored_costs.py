@@ -16,20 +16,7 @@ MOST_READ = 200
 
 
 def most_similar(past: Sequence[Repeat], spec: Spec, architecture: str) -> Repeat | None:
-    """Find a repeat of the same kind, network and profile; of several, the nearest in epochs.
-
-    Parameters
-    ----------
-    past : sequence of Repeat
-    spec : Spec
-        Of what is to be done.
-    architecture : str
-        Of its network.
-
-    Returns
-    -------
-    Repeat or None
-    """
+    """Find a repeat of the same kind, network and profile; of several, the nearest in epochs."""
     candidates = [repeat for repeat in past if _is_similar(repeat, spec, architecture)]
     return min(
         candidates,
@@ -39,21 +26,7 @@ def most_similar(past: Sequence[Repeat], spec: Spec, architecture: str) -> Repea
 
 
 def segmenting_announced(plan: Plan, store: Store, *, n_each: int) -> str:
-    """Say what many segmentations of the same images will take, before they begin.
-
-    Parameters
-    ----------
-    plan : Plan
-        Of one segmentation of each image.
-    store : Store
-        Where such a segmentation may be stored.
-    n_each : int
-        How often each image is segmented.
-
-    Returns
-    -------
-    str
-    """
+    """Say what many segmentations of the same images will take, before they begin."""
     n_in_all = plan.n_images * n_each
     planned = (
         f"{amount(plan.n_images, 'image')}, each segmented up to {n_each} times: {n_in_all} "

@@ -189,23 +189,7 @@ def train(
 def train_with(
     options: TrainingOptions, *, repeats: int = defaults.TRAININGS, quiet: bool = False
 ) -> Outcome:
-    """Train as `train` does, with options that are one record already.
-
-    Parameters
-    ----------
-    options : TrainingOptions
-    repeats, quiet
-        As for `train`.
-
-    Returns
-    -------
-    Outcome
-
-    Raises
-    ------
-    BadInput, NotPossibleHere, RunError
-        As `train` does.
-    """
+    """Train as `train` does, with options that are one record already."""
     return carry_out(plan_training(options), repeats=repeats, quiet=quiet)
 
 
@@ -301,33 +285,6 @@ def train_until_found(
     The run is that of `train` with as many epochs as it took, to the last bit; what it found
     meanwhile stands in its manifest, under ``training.until``. One that this machine has stored for
     the same goal is not made again; one that was killed goes on where it was.
-
-    Parameters
-    ----------
-    data : str or Path
-        Folder in Cellpose's convention, as for `train`.
-    model : str
-        One that starts from the seed: ``tiny``, ``tiny-4`` ...
-    store : str or Path
-        Folder of finished runs.
-    goal : Goal
-        The score to reach, and the seconds after which the training ends in any case.
-    quiet : bool
-        Show neither progress nor notices.
-
-    Returns
-    -------
-    Outcome
-        Of one repeat, whose number of epochs is what it took.
-
-    Raises
-    ------
-    BadInput
-        If the folder cannot be trained on.
-    NotPossibleHere
-        If memory or disk is short.
-    RunError
-        If a process ends without finishing.
     """
     options = TrainingOptions(
         data=data,

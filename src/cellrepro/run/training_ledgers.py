@@ -11,20 +11,7 @@ from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, LedgerRow,
 
 
 def growing_ledgers(unfinished: Path, level: LedgerKind) -> dict[str, Pieces]:
-    """The growing ledgers of a training, by the name of the file that each ends in.
-
-    Parameters
-    ----------
-    unfinished : Path
-        The folder of the unfinished training.
-    level : {"off", "steps", "ops"}
-        What is written down; for ``off`` the rows of the steps alone.
-
-    Returns
-    -------
-    dict of str to Pieces
-        By the name of the stored file.
-    """
+    """The growing ledgers of a training, by the name of the file that each ends in."""
     rows = unfinished / "rows"
     ledgers = {LEDGER: Pieces(rows / "steps", LedgerRow)}
     if level == "ops":
@@ -43,19 +30,7 @@ def add_spec(ledger: Ledger, spec: Spec) -> None:
 
 
 def with_spec(rows: list[LedgerRow], spec: Spec) -> list[LedgerRow]:
-    """The rows of a step ledger, with another spec in it.
-
-    Parameters
-    ----------
-    rows : list of LedgerRow
-        Those of the spec stand together.
-    spec : Spec
-        Whose rows take their place.
-
-    Returns
-    -------
-    list of LedgerRow
-    """
+    """The rows of a step ledger, with another spec in it."""
     ledger_of_spec = Ledger()
     add_spec(ledger_of_spec, spec)
     position = next(i for i, row in enumerate(rows) if row.stage == "spec")

@@ -39,60 +39,26 @@ RowType = TypeVar("RowType")
 
 @dataclass(frozen=True)
 class RecordingOptions:
-    """What to keep of a training beside its result; none of it changes the result.
-
-    Attributes
-    ----------
-    unfinished : Path, optional
-        Where checkpoints lie until the repeat is stored.
-    resume : bool
-        Go on from the last checkpoint there.
-    checkpoint_every : int
-        Epochs; 0 for no checkpoints.
-    keep_checkpoints : {"none", "last", "all"}
-        With the finished repeat.
-    continued : Repeat, optional
-        The finished training from whose last checkpoint this goes on.
-    operation_steps : tuple of int, optional
-        Of ``ledger="ops"``; none for all. Where nothing is trained, images take their place.
-    """
+    """What to keep of a training beside its result; none of it changes the result."""
 
     unfinished: Path | None = None
+    """Where checkpoints lie until the repeat is stored."""
     resume: bool = False
+    """Go on from the last checkpoint there."""
     checkpoint_every: int = 0
+    """Epochs; 0 for no checkpoints."""
     keep_checkpoints: StoredCheckpoints = "none"
+    """With the finished repeat."""
     continued: Repeat | None = None
+    """The finished training from whose last checkpoint this goes on."""
     operation_steps: tuple[int, ...] | None = None
+    """Of ``ledger="ops"``; none for all. Where nothing is trained, images take their place."""
 
 
 class TrainingRecorder:
     """Writes ledgers and checkpoints of a training, and hands them over to the finished repeat.
 
     The worker calls `begin`, `epoch_ended` after every epoch, and `finish`.
-
-    Parameters
-    ----------
-    recording : RecordingOptions
-        What is to be kept.
-    staged : Path
-        The folder of the repeat.
-    level : {"off", "steps", "ops"}
-        What is written down.
-    seed : int or None
-        Of the process; the generators of a checkpoint must have begun with it.
-
-    Attributes
-    ----------
-    ledger : Ledger
-        Its entries that are not yet written.
-    origin : Origin or None
-        Of a training, once it has begun.
-    resumed : list of int
-        Epochs that were done when a process took over.
-    continued_from : str or None
-        The finished repeat beyond which it goes.
-    goes_on_from : Path or None
-        The folder of the checkpoint that was taken up.
     """
 
     def __init__(
@@ -143,27 +109,7 @@ class TrainingRecorder:
     # -- the beginning of a training -------------------------------------------------------
 
     def begin(self, origin: Origin, network: CellposeNetwork, loop: TrainingLoop) -> list[str]:
-        """Take up an unfinished training, if that is asked for; else remove what there is of it.
-
-        Parameters
-        ----------
-        origin : Origin
-            What a checkpoint must have begun with.
-        network : CPSAM
-            In its initial state; given that of the checkpoint.
-        loop : TrainingLoop
-            Given the position of the checkpoint.
-
-        Returns
-        -------
-        list of str
-            What the user should know of it.
-
-        Raises
-        ------
-        BadInput
-            If the checkpoint is another training's, or all that there are cannot be read.
-        """
+        """Take up an unfinished training, if that is asked for; else remove what there is of it."""
         self.origin = origin
         if self._recording.resume:
             checkpoint, passed_over = checkpoints.nearest(self._unfinished)
@@ -261,13 +207,7 @@ class TrainingRecorder:
         return [checkpoints.read_plain(path) for path in checkpoints.folders(self._unfinished)]
 
     def finish(self, carried_out: Spec | None = None) -> None:
-        """Hand ledgers and checkpoints over to the repeat.
-
-        Parameters
-        ----------
-        carried_out : Spec, optional
-            What the ledger says was asked for, where the number of epochs was not known before.
-        """
+        """Hand ledgers and checkpoints over to the repeat."""
         self._write_ledgers()
         if self._level != "off":
             for name, pieces in self._pieces.items():

@@ -38,19 +38,13 @@ Ending = Literal["score", "time", "epochs"]
 
 @dataclass(frozen=True)
 class Goal:
-    """Until when a network is trained.
-
-    Attributes
-    ----------
-    score : float
-        Mean average precision at IoU 0.5 that training images reach, and test images, too, where
-        there are some with masks.
-    seconds : float
-        After which the training ends in any case.
-    """
+    """Until when a network is trained."""
 
     score: float = 0.5
+    """Mean average precision at IoU 0.5 that training images reach, and test images, too, where
+    there are some with masks."""
     seconds: float = 600.0
+    """After which the training ends in any case."""
 
 
 FOUND = Goal()
@@ -58,19 +52,7 @@ FOUND = Goal()
 
 
 class Seeker:
-    """Scores a network after some epochs of its training, and decides when the training ends.
-
-    Parameters
-    ----------
-    goal : Goal
-    folder : ImageFolder
-        Of its training and test images with masks some are segmented at each look.
-    score : callable
-        Takes images and returns their mean average precision at IoU 0.5; None where none of them
-        has a score.
-    say : callable
-        Takes one sentence about each scoring, for the user.
-    """
+    """Scores a network after some epochs of its training, and decides when the training ends."""
 
     def __init__(
         self,
@@ -92,15 +74,7 @@ class Seeker:
     def is_enough(self, n_epochs: int) -> bool:
         """Whether the training ends after so many epochs; the network is scored after some.
 
-        Parameters
-        ----------
-        n_epochs : int
-            Epochs done.
-
-        Returns
-        -------
-        bool
-            True where the score is reached or the time is over.
+        True where the score is reached or the time is over.
         """
         if n_epochs in LOOKS and self._look(n_epochs):
             self._ended = "score"
@@ -156,15 +130,7 @@ class Seeker:
 
 
 def as_trained(spec: Spec, training: TrainingRecord | None) -> Spec:
-    """What was carried out: as it was asked for, but for the epochs where a goal ended them.
-
-    Parameters
-    ----------
-    spec : Spec
-        What was asked for.
-    training : TrainingRecord, optional
-        How it went; none where nothing was trained.
-    """
+    """What was carried out: as it was asked for, but for the epochs where a goal ended them."""
     if training is None or training.until is None:
         return spec
     return spec.model_copy(update={"epochs": len(training.train_losses)})

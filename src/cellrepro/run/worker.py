@@ -49,22 +49,7 @@ def make_repeat(
     recording: RecordingOptions,
     with_images: bool,
 ) -> None:
-    """Train or segment as the spec says and leave everything in one folder.
-
-    Parameters
-    ----------
-    child : Child
-    request : Request
-        What is to be carried out.
-    repeat : int
-        Its number among the repeats of the spec.
-    staged : Path
-        The folder; empty.
-    recording : RecordingOptions
-        What is kept beside the result.
-    with_images : bool
-        Leave the segmented images and their truth, too: the store has none of them yet.
-    """
+    """Train or segment as the spec says and leave everything in one folder."""
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     log = WarningLog()
     phases = _Phases(child, log)
@@ -140,31 +125,22 @@ class _Phases:
 
 @dataclass(frozen=True)
 class _Results:
-    """What came of a repeat.
-
-    Attributes
-    ----------
-    carried_out : Spec
-        As it was asked for, with the number of epochs that a training has had.
-    model : ModelRecord
-        What it began with.
-    masks : dict of str to MaskRecord
-        By the name of the image.
-    training, weights
-        Of a training.
-    train_scores : dict of str to float or None
-        Of training images, by name.
-    n_loose_calls : int
-        How often the operation that was left loose was called.
-    """
+    """What came of a repeat."""
 
     carried_out: Spec
+    """As it was asked for, with the number of epochs that a training has had."""
     model: ModelRecord
+    """What it began with."""
     masks: dict[str, MaskRecord]
+    """By the name of the image."""
     training: TrainingRecord | None = None
+    """Of a training."""
     weights: WeightsRecord | None = None
+    """Of a training."""
     train_scores: dict[str, float | None] = field(default_factory=dict)
+    """Of training images, by name."""
     n_loose_calls: int = 0
+    """How often the operation that was left loose was called."""
 
 
 class _Computing:

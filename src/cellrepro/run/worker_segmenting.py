@@ -32,17 +32,8 @@ _COMPRESSION_LEVEL = 1  # of zlib; the best one takes three times as long
 
 
 def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
-    """Segment the images of a repeat; leave masks, and images and truth if they are to be stored.
-
-    Parameters
-    ----------
-    work : RepeatWork
-
-    Returns
-    -------
-    dict of str to MaskRecord
-        By the name of the image.
-    """
+    """Segment the images of a repeat; leave masks, and images and truth if they are to be
+    stored."""
     (work.staged / "masks").mkdir()
     if work.with_images:
         (work.staged / STAGED_DATA).mkdir()
@@ -86,16 +77,8 @@ def _write_down(
 def scores_by_image(work: RepeatWork, images: Sequence[LabelledImage]) -> dict[str, float | None]:
     """Score the network on images, whose masks are not kept.
 
-    Parameters
-    ----------
-    work : RepeatWork
-    images : sequence of LabelledImage
-
-    Returns
-    -------
-    dict of str to float or None
-        Average precision at IoU 0.5, by image; none without a ground truth, or where neither it
-        nor the masks have an object.
+    Average precision at IoU 0.5, by image; none without a ground truth, or where neither it nor the
+    masks have an object.
     """
     from cellrepro.model.inference import segment
 
@@ -107,19 +90,7 @@ def scores_by_image(work: RepeatWork, images: Sequence[LabelledImage]) -> dict[s
 
 
 def scores_of_checkpoints(work: RepeatWork, carried_out: Spec) -> dict[int, float]:
-    """Score the network as it was at each kept checkpoint but the last, whose score is known.
-
-    Parameters
-    ----------
-    work : RepeatWork
-    carried_out : Spec
-        With the number of epochs that the training has had.
-
-    Returns
-    -------
-    dict of int to float
-        The mean score had training ended after so many epochs.
-    """
+    """Score the network as it was at each kept checkpoint but the last, whose score is known."""
     images = [image for image in segmented_part(work.folder) if image.masks is not None]
     if not images:
         return {}

@@ -29,28 +29,7 @@ def other_ranks(work: RepeatWork) -> AbstractContextManager[RankTeam | None]:
 
 
 def train_network(work: RepeatWork, origin: Origin, team: RankTeam | None) -> TrainingRecord:
-    """Train the network to the end, or to its goal.
-
-    Parameters
-    ----------
-    work : RepeatWork
-    origin : Origin
-        What a checkpoint must have begun with, if one is taken up.
-    team : RankTeam or None
-        The ranks that share each batch.
-
-    Returns
-    -------
-    TrainingRecord
-        One entry per epoch, those of an earlier process included.
-
-    Raises
-    ------
-    BadInput
-        If the checkpoint to go on from is another training's.
-    RunError
-        If a rank is lost, or has different weights.
-    """
+    """Train the network to the end, or to its goal."""
     recorder = work.recorder
     listener = _EpochListener(work)
     loop = training_loop(
@@ -128,20 +107,7 @@ class _EpochListener:
 
 
 def save_trained_weights(work: RepeatWork, *, architecture: str) -> WeightsRecord:
-    """Write the trained weights, and remove the file of the initial ones.
-
-    Parameters
-    ----------
-    work : RepeatWork
-        Its network is trained.
-    architecture : str
-        Of the network, for the file.
-
-    Returns
-    -------
-    WeightsRecord
-        With the number of parameters (scalars) that training has changed.
-    """
+    """Write the trained weights, and remove the file of the initial ones."""
     from cellrepro.model.network import save_weights
 
     initial = work.staged / INITIAL_WEIGHTS

@@ -43,32 +43,14 @@ class WrappedRequest(Request, ABC):
 
     @abstractmethod
     def segmenter(self, staged: Path) -> Callable[[LabelledImage], np.ndarray]:
-        """Make the function that segments one image.
-
-        Parameters
-        ----------
-        staged : Path
-            The folder of the repeat, for what the segmenter prints.
-
-        Returns
-        -------
-        callable
-            Takes an image and returns an array; `results` checks that it is a label image.
-        """
+        """Make the function that segments one image."""
 
     def label_on(self, image: LabelledImage) -> str:
         """Name the segmenter and the image, for messages."""
         return f"{self.model.label} on {image.name}"
 
     def build(self, device: torch.device, staged: Path) -> InitialNetwork:
-        """Make no network.
-
-        Returns
-        -------
-        InitialNetwork
-            Its record has the kind of segmenter as architecture, and the digest of its content in
-            the place of initial weights.
-        """
+        """Make no network."""
         record = ModelRecord(
             architecture=self.model.architecture,
             n_parameters=0,
@@ -80,18 +62,7 @@ class WrappedRequest(Request, ABC):
     def results(
         self, network: None, images: tuple[LabelledImage, ...], staged: Path
     ) -> Iterator[Segmentation]:
-        """Segment one image after another.
-
-        Yields
-        ------
-        Segmentation
-            Its masks are a label image of the image's shape.
-
-        Raises
-        ------
-        BadInput
-            If the segmenter fails, or gives no such label image.
-        """
+        """Segment one image after another."""
         from cellrepro.model.inference import Segmentation
 
         segmenter = self.segmenter(staged)
@@ -129,28 +100,7 @@ def plan_wrapped(
     *,
     inputs: PlanInputs | None = None,
 ) -> Plan:
-    """Plan runs of another segmenter.
-
-    Parameters
-    ----------
-    options : WrapOptions
-    model : ModelSource
-        What segments, by the digest of its content.
-    program : tuple of str
-        What the spec says of it: a command's words as given, or a function.
-    inputs : PlanInputs, optional
-        What was read for other plans already.
-
-    Returns
-    -------
-    Plan
-        The caller replaces its request by a `WrappedRequest`.
-
-    Raises
-    ------
-    BadInput
-        If the folder cannot be read, or an option cannot be used.
-    """
+    """Plan runs of another segmenter."""
     axes = axes_of("wrap", None)
     basis = read_basis(options, inputs or PlanInputs(), axes=axes, model=model)
     spec = make_spec(

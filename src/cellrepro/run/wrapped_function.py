@@ -30,21 +30,7 @@ _WHOLE_UP_TO = 2**53  # above it numbers with a point miss whole ones
 
 
 def plan_function(options: WrapOptions, function: str, *, inputs: PlanInputs | None = None) -> Plan:
-    """Check all that a wrapped function needs and name its spec; the function is not imported.
-
-    Parameters
-    ----------
-    options : WrapOptions
-    function : str
-        ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION``; see `cellrepro.wrap_python`.
-    inputs : PlanInputs, optional
-        What was read for other plans already.
-
-    Raises
-    ------
-    BadInput
-        If it names no function, or the folder cannot be read.
-    """
+    """Check all that a wrapped function needs and name its spec; the function is not imported."""
     content = ScriptContent.of(_file_of(function))
     source = ModelSource(function.rpartition("/")[2], "function", digest=content.digest())
     plan = plan_wrapped(options, source, (function,), inputs=inputs)
@@ -68,13 +54,7 @@ class FunctionRequest(WrappedRequest):
         return "welcome"
 
     def segmenter(self, staged: Path) -> Callable[[LabelledImage], np.ndarray]:
-        """The function, imported; it takes the pixels of each image.
-
-        Raises
-        ------
-        BadInput
-            If it cannot be imported.
-        """
+        """The function, imported; it takes the pixels of each image."""
         assert self.spec.program is not None
         (reference,) = self.spec.program
         label = f"{self.model.label}, when imported,"
@@ -135,20 +115,8 @@ def _tried(label: str, work: Callable[[], T]) -> T:
 def load_function(reference: str) -> Callable[[np.ndarray], object]:
     """Import the function that ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION`` names.
 
-    Parameters
-    ----------
-    reference : str
-
-    Returns
-    -------
-    callable
-        The function. Python looks first in its folder (of a module: in the current one) for what it
-        imports, when it is imported itself and at each call.
-
-    Raises
-    ------
-    BadInput
-        If there is none, or another module of the same name is imported in its file's place.
+    The function. Python looks first in its folder (of a module: in the current one) for what it
+    imports, when it is imported itself and at each call.
     """
     file = _file_of(reference)
     module_or_file, name = _parts_of(reference)

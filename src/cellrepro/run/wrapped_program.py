@@ -49,23 +49,7 @@ def plan_program(
     timeout: float | None = None,
     inputs: PlanInputs | None = None,
 ) -> Plan:
-    """Check all that a wrapped program needs and name its spec.
-
-    Parameters
-    ----------
-    options : WrapOptions
-    command : sequence of str, or str
-        The program and its words, or one line as for a shell; see `cellrepro.wrap`.
-    timeout : float, optional
-        Seconds that an image may take.
-    inputs : PlanInputs, optional
-        What was read for other plans already.
-
-    Raises
-    ------
-    BadInput
-        If the mode, the timeout or the command cannot be used, or the folder cannot be read.
-    """
+    """Check all that a wrapped program needs and name its spec."""
     _refuse_other_modes(options.mode)
     if timeout is not None and not timeout > 0:
         raise BadInput(f"timeout is {timeout}; expected seconds, more than 0")
@@ -159,18 +143,12 @@ def _last_part_on_windows(path: str) -> str:
 
 @dataclass(frozen=True)
 class ProgramRequest(WrappedRequest):
-    """A request with a program in the place of Cellpose's network.
-
-    Attributes
-    ----------
-    words : tuple of str
-        The program and its words, with absolute paths.
-    timeout : float, optional
-        Seconds that an image may take.
-    """
+    """A request with a program in the place of Cellpose's network."""
 
     words: tuple[str, ...] = ()
+    """The program and its words, with absolute paths."""
     timeout: float | None = None
+    """Seconds that an image may take."""
 
     @property
     def cellpose(self) -> NeedOfCellpose:

@@ -47,25 +47,17 @@ ROUNDING_VARIABLES = (
 
 @dataclass(frozen=True)
 class PairingRule:
-    """How pairs along one axis are found, and what their sides are called.
-
-    Attributes
-    ----------
-    named_by : str
-        The field under which the values of the axis are named.
-    unit : tuple of str
-        The facts that make up a value of the axis, as the bootstrap draws it.
-    may_differ : tuple of str
-        The facts that may differ beside the axis. The numeric class follows from profile,
-        machine and versions; alone it would be a machine's.
-    prefers_one_computer : bool
-        Whether pairs across two computers count only where none is inside one.
-    """
+    """How pairs along one axis are found, and what their sides are called."""
 
     named_by: str
+    """The field under which the values of the axis are named."""
     unit: tuple[str, ...]
+    """The facts that make up a value of the axis, as the bootstrap draws it."""
     may_differ: tuple[str, ...] = ()
+    """The facts that may differ beside the axis. The numeric class follows from profile, machine
+    and versions; alone it would be a machine's."""
     prefers_one_computer: bool = False
+    """Whether pairs across two computers count only where none is inside one."""
 
 
 _DEVICE_IN_A_MACHINE = ("profile", "machine", "version")

@@ -34,68 +34,45 @@ from cellrepro.words import amount, place_text
 
 @dataclass(frozen=True)
 class Stability:
-    """One object as all runs see it.
-
-    Attributes
-    ----------
-    label : int
-        In `Agreement.consensus`; 0 if it is not there.
-    position : tuple of float
-        Centroid of the outline in pixels, (y, x) or (z, y, x).
-    area : int
-        Pixels of the outline.
-    n_runs_with : int
-        Runs that have the object.
-    share : float
-        Of all runs, in (0, 1].
-    mean_iou : float
-        Of the runs' objects with the outline, over the runs that have the object, in [0, 1].
-    runs : tuple of int
-        Runs that have it, as positions in what was given, ascending.
-    """
+    """One object as all runs see it."""
 
     label: int
+    """In `Agreement.consensus`; 0 if it is not there."""
     position: tuple[float, ...]
+    """Centroid of the outline in pixels, (y, x) or (z, y, x)."""
     area: int
+    """Pixels of the outline."""
     n_runs_with: int
+    """Runs that have the object."""
     share: float
+    """Of all runs, in (0, 1]."""
     mean_iou: float
+    """Of the runs' objects with the outline, over the runs that have the object, in [0, 1]."""
     runs: tuple[int, ...]
+    """Runs that have it, as positions in what was given, ascending."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Agreement(Result):
-    """How far many runs agree on the objects of one image; maps have the shape of the image.
-
-    Attributes
-    ----------
-    n_runs : int
-        Runs that voted.
-    n_distinct : int
-        Results that differ in their objects; renumbered objects are the same result.
-    cell_share : numpy.ndarray of float32
-        Share of the runs that call the pixel cell, in [0, 1].
-    same_object_share : numpy.ndarray of float32
-        Share of the runs that give the pixel the same object, in [0, 1]: the most votes of any one
-        object.
-    consensus : numpy.ndarray of uint32
-        What most runs say, numbered from 1 in raster order; 0 is background.
-    objects : tuple of Stability
-        The least stable first: in fewest runs, then with the lowest mean IoU, then by position.
-    results : tuple of tuple of int
-        The runs of each different result, the most typical result first.
-    members : tuple of numpy.ndarray of int64
-        For each of ``results``, where its objects, in raster order, are in ``objects``.
-    """
+    """How far many runs agree on the objects of one image; maps have the shape of the image."""
 
     n_runs: int
+    """Runs that voted."""
     n_distinct: int
+    """Results that differ in their objects; renumbered objects are the same result."""
     cell_share: NDArray[np.float32]
+    """Share of the runs that call the pixel cell, in [0, 1]."""
     same_object_share: NDArray[np.float32]
+    """Share of the runs that give the pixel the same object, in [0, 1]: the most votes of any one
+    object."""
     consensus: NDArray[np.uint32]
+    """What most runs say, numbered from 1 in raster order; 0 is background."""
     objects: tuple[Stability, ...]
+    """The least stable first: in fewest runs, then with the lowest mean IoU, then by position."""
     results: tuple[tuple[int, ...], ...]
+    """The runs of each different result, the most typical result first."""
     members: tuple[Integers, ...]
+    """For each of ``results``, where its objects, in raster order, are in ``objects``."""
 
     @property
     def vacuous(self) -> bool:
@@ -116,20 +93,7 @@ class Agreement(Result):
     def objects_of(self, run: int) -> tuple[Stability, ...]:
         """Get the objects of one run.
 
-        Parameters
-        ----------
-        run : int
-            Position of the run in what was given, from 0.
-
-        Returns
-        -------
-        tuple of Stability
-            Element i is the object ``i + 1`` of the run's masks, numbered in raster order.
-
-        Raises
-        ------
-        BadInput
-            There is no such run.
+        Element i is the object ``i + 1`` of the run's masks, numbered in raster order.
         """
         for runs, members in zip(self.results, self.members, strict=True):
             if run in runs:

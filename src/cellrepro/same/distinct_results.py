@@ -28,66 +28,33 @@ Source = ArrayLike | Callable[[], ArrayLike]
 
 @dataclass(frozen=True, eq=False)
 class DistinctResult:
-    """Objects that one or more runs have, and that differ from those of every other run.
-
-    Attributes
-    ----------
-    image : numpy.ndarray of uint16 or uint32, shape (Y, X) or (Z, Y, X)
-        Label image; objects count from 1 in raster order, 0 is background.
-    n_objects : int
-        Objects in ``image``.
-    digest : str
-        SHA-256 of ``image``, see `cellrepro.bits.digests.array_digest`.
-    runs : tuple of int
-        The runs that have these objects, as positions in what was given, ascending.
-    """
+    """Objects that one or more runs have, and that differ from those of every other run."""
 
     image: NDArray[np.unsignedinteger]
+    """Label image; objects count from 1 in raster order, 0 is background."""
     n_objects: int
+    """Objects in ``image``."""
     digest: str
+    """SHA-256 of ``image``, see `cellrepro.bits.digests.array_digest`."""
     runs: tuple[int, ...]
+    """The runs that have these objects, as positions in what was given, ascending."""
 
 
 @dataclass(frozen=True, eq=False)
 class StatementVotes:
-    """How many runs say yes to each statement about the pixels of one image.
-
-    Attributes
-    ----------
-    is_cell : numpy.ndarray of unsigned int, shape (Y, X) or (Z, Y, X)
-        Runs for which the pixel belongs to an object.
-    joined : tuple of numpy.ndarray of unsigned int
-        One array per axis, one element shorter along that axis, which is moved to the front: runs
-        for which a pixel and the next along the axis belong to one object.
-    """
+    """How many runs say yes to each statement about the pixels of one image."""
 
     is_cell: NDArray[np.unsignedinteger]
+    """Runs for which the pixel belongs to an object."""
     joined: tuple[NDArray[np.unsignedinteger], ...]
+    """One array per axis, one element shorter along that axis, which is moved to the front: runs
+    for which a pixel and the next along the axis belong to one object."""
 
 
 def distinct_results(
     masks: Sequence[Source], digests: Sequence[str] | None = None
 ) -> list[DistinctResult]:
-    """Get the results that differ in their objects, in the order of their first runs.
-
-    Parameters
-    ----------
-    masks : sequence of array_like of int, shape (Y, X) or (Z, Y, X), or of callables
-        One label image per run, 0 is background; or a function without arguments that reads it.
-    digests : sequence of str, optional
-        One per run; equal digests promise equal objects, and then only the first is read. An
-        empty digest promises nothing.
-
-    Returns
-    -------
-    list of DistinctResult
-        Each run is in one of them.
-
-    Raises
-    ------
-    BadInput
-        There are no masks, not one digest for each, a label image that is none, or shapes differ.
-    """
+    """Get the results that differ in their objects, in the order of their first runs."""
     if not len(masks):
         raise BadInput("no masks were given; agreement takes those of one or more runs")
     if digests is not None and len(digests) != len(masks):
@@ -140,18 +107,7 @@ def _smallest(image: NDArray[np.uint32]) -> NDArray[np.unsignedinteger]:
 
 
 def statement_votes(results: Sequence[DistinctResult]) -> StatementVotes:
-    """Count the runs that say yes to each statement.
-
-    Parameters
-    ----------
-    results : sequence of DistinctResult
-        All results of the runs; at least one.
-
-    Returns
-    -------
-    StatementVotes
-        In the smallest integers that hold the number of runs.
-    """
+    """Count the runs that say yes to each statement."""
     dtype = np.min_scalar_type(_n_runs(results))
     is_cell, *joined = (
         np.zeros(statement.shape, dtype) for statement in _statements(results[0].image)
@@ -170,17 +126,7 @@ def most_typical_first(
     Of results that are equally typical the one that more runs have comes first, then the one
     with the lower digest, so that the order of the runs does not matter.
 
-    Parameters
-    ----------
-    results : sequence of DistinctResult
-        All results of the runs; at least one.
-    votes : StatementVotes
-        What `statement_votes` counted for these results.
-
-    Returns
-    -------
-    list of DistinctResult
-        The same results; the first is the typical one.
+    The same results; the first is the typical one.
     """
     if len(results) == 1:
         return list(results)

@@ -28,28 +28,18 @@ _SETTINGS = ("origin", "spec", "args", "config", "cfg", "hparams", "hyper_parame
 
 @dataclass(frozen=True)
 class FileContent:
-    """What lies in a file of tensors. Nothing of a tensor was read yet.
-
-    Attributes
-    ----------
-    network : mapping of str to Tensor
-        Empty where the file holds none, or several.
-    under : str
-        The key that the network is under; empty where it is the whole file.
-    why_no_network : str
-        Why none was found.
-    tensors : mapping of StatePart to mapping of str to Tensor
-        Beside the network, by their names in the part.
-    values : mapping of StatePart to mapping of str to object
-        Plain values, likewise: numbers, texts, None, and tuples of them.
-    generators : mapping of str to GeneratorState
-    """
+    """What lies in a file of tensors. Nothing of a tensor was read yet."""
 
     network: Network = field(default_factory=dict)
+    """Empty where the file holds none, or several."""
     under: str = ""
+    """The key that the network is under; empty where it is the whole file."""
     why_no_network: str = ""
+    """Why none was found."""
     tensors: Mapping[StatePart, Network] = field(default_factory=dict)
+    """Beside the network, by their names in the part."""
     values: Mapping[StatePart, Mapping[str, object]] = field(default_factory=dict)
+    """Plain values, likewise: numbers, texts, None, and tuples of them."""
     generators: Mapping[str, GeneratorState] = field(default_factory=dict)
 
     @property
@@ -75,28 +65,7 @@ class _Sorted:
 
 
 def content_beside(content: object, *, network: Network, under: str, why: str = "") -> FileContent:
-    """Sort what a file holds.
-
-    Parameters
-    ----------
-    content : object
-        All of it, as `content_of` gives it.
-    network : mapping of str to Tensor
-        What of it is the network.
-    under : str
-        The key that the network is under.
-    why : str
-        Why there is no network.
-
-    Returns
-    -------
-    FileContent
-
-    Raises
-    ------
-    Refused
-        If values are nested without end.
-    """
+    """Sort what a file holds."""
     found = _Sorted()
     if under or not network:
         for path, value in _leaves(_usual_names(content), (), without=under):

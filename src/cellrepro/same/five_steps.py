@@ -22,32 +22,24 @@ GRID = "grids/protocol.yaml"
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the protocol, with its answer or what is missing for one.
-
-    Attributes
-    ----------
-    number : int
-        From 1.
-    question : str
-        In one sentence.
-    compared : str
-        Which pairs of runs answer it.
-    n_pairs, n_runs, n_images : int
-        How many were compared; pairs in which no cells were found are left out.
-    answer : str
-        One sentence or several; where nothing was compared, why.
-    todo : str
-        What to run for an answer; empty where there is one.
-    """
+    """One step of the protocol, with its answer or what is missing for one."""
 
     number: int
+    """From 1."""
     question: str
+    """In one sentence."""
     compared: str
+    """Which pairs of runs answer it."""
     n_pairs: int
+    """How many were compared; pairs in which no cells were found are left out."""
     n_runs: int
+    """How many were compared; pairs in which no cells were found are left out."""
     n_images: int
+    """How many were compared; pairs in which no cells were found are left out."""
     answer: str
+    """One sentence or several; where nothing was compared, why."""
     todo: str
+    """What to run for an answer; empty where there is one."""
 
     @property
     def answered(self) -> bool:
@@ -65,17 +57,7 @@ class _Question:
     runs_needed: str
 
     def step(self, axes: Sequence[Axis], answer: str, *, enough: bool = True) -> Step:
-        """Answer it with the evidence of some axes, or say what to run.
-
-        Parameters
-        ----------
-        axes : sequence of Axis
-            Their pairs are the evidence.
-        answer : str
-            Used if any pair is evidence.
-        enough : bool
-            Whether the evidence settles the question.
-        """
+        """Answer it with the evidence of some axes, or say what to run."""
         pairs = [pair for axis in axes for pair in axis.pairs]
         evidence = [pair for axis in axes for pair in axis.evidence]
         runs = {repeat.name for pair in evidence for repeat in (pair.a, pair.b)}
@@ -102,15 +84,7 @@ class _Question:
 def protocol(spread: Spread) -> tuple[Step, ...]:
     """Answer the five steps from compared runs.
 
-    Parameters
-    ----------
-    spread : Spread
-        Of runs over one set of images.
-
-    Returns
-    -------
-    tuple of Step
-        All five; a step without evidence says what to run.
+    All five; a step without evidence says what to run.
     """
     repeats = spread.axis("repeats")
     is_plain = repeats is not None and any(pair.a.spec.mode == "off" for pair in repeats.pairs)

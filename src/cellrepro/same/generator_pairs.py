@@ -24,29 +24,19 @@ _WORDS_OF_GENERATORS = ("rng", "random", "generator", "cuda", "mps", "seed")
 
 @dataclass(frozen=True)
 class GeneratorState:
-    """Where a generator stands.
-
-    Attributes
-    ----------
-    kind : GeneratorKind
-    seed : int or None
-        With which it began; None where the state does not say.
-    stream : object
-        What stays the same from one draw to the next, for some draws at least.
-    position : int or None
-        Draws made in that stream; None where it cannot be told.
-    twister : TwisterState or None
-        Of a Mersenne twister, the same two.
-    kept : object
-        What it has drawn and not given yet, as the second of two normal numbers.
-    """
+    """Where a generator stands."""
 
     kind: GeneratorKind
     seed: int | None
+    """With which it began; None where the state does not say."""
     stream: object
+    """What stays the same from one draw to the next, for some draws at least."""
     position: int | None
+    """Draws made in that stream; None where it cannot be told."""
     kept: object
+    """What it has drawn and not given yet, as the second of two normal numbers."""
     twister: TwisterState | None = None
+    """Of a Mersenne twister, the same two."""
 
     @property
     def freshness(self) -> str:
@@ -61,29 +51,19 @@ class GeneratorState:
 
 @dataclass(frozen=True)
 class GeneratorPair:
-    """One generator in two files.
-
-    Attributes
-    ----------
-    name : str
-        Where it is in the files.
-    kind : GeneratorKind
-    equal : bool
-        Whether it stands at the same place of the same numbers.
-    seeds : (int or None, int or None)
-        With which they began, where the states say so.
-    draws_apart : int or None
-        How many numbers lie between the two, where they are of one stream.
-    fresh : (str, str)
-        Of each that it stands where seeding puts it; empty where something was drawn since.
-    """
+    """One generator in two files."""
 
     name: str
+    """Where it is in the files."""
     kind: GeneratorKind
     equal: bool
+    """Whether it stands at the same place of the same numbers."""
     seeds: tuple[int | None, int | None]
+    """With which they began, where the states say so."""
     draws_apart: int | None
+    """How many numbers lie between the two, where they are of one stream."""
     fresh: tuple[str, str] = ("", "")
+    """Of each that it stands where seeding puts it; empty where something was drawn since."""
 
     def sentence(self) -> str:
         """Say how the two stand to each other, and which of them was seeded and not used."""
@@ -111,14 +91,7 @@ class GeneratorPair:
 
 
 def compare_generators(name: str, a: GeneratorState, b: GeneratorState) -> GeneratorPair:
-    """Compare one generator in two files.
-
-    Parameters
-    ----------
-    name : str
-        Where it is in the files.
-    a, b : GeneratorState
-    """
+    """Compare one generator in two files."""
     apart = None
     if a.twister is not None and b.twister is not None and a.seed == b.seed:
         apart = draws_between(a.twister, b.twister)
@@ -135,19 +108,8 @@ def compare_generators(name: str, a: GeneratorState, b: GeneratorState) -> Gener
 
 
 def generators_in(name: str, value: object) -> Iterator[tuple[str, GeneratorState]]:
-    """Give the generators that a value of a checkpoint is; none for a value that is something else.
-
-    Parameters
-    ----------
-    name : str
-        Where it is in the file; the words in it decide where bytes alone do not.
-    value : object
-        As `content_of` gives it.
-
-    Yields
-    ------
-    tuple of str and GeneratorState
-    """
+    """Give the generators that a value of a checkpoint is; none for a value that is something
+    else."""
     if isinstance(value, Mapping) and str(value.get("format", "")).startswith(ENTRY):
         yield from _of_the_lab(name, value)
         return

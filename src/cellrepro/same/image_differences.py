@@ -19,48 +19,27 @@ _MOST_PIXELS_KEPT = 2**26
 
 @dataclass(frozen=True)
 class ImageDifference:
-    """What differs between two label images of one image, without the objects themselves.
-
-    Attributes
-    ----------
-    verdict : Verdict
-        Of this image alone.
-    n_objects : int
-        Of both sides together.
-    n_unmatched : int
-        Objects of either side without a counterpart at IoU 0.5.
-    n_pixels, n_differing : int
-        All pixels, and those that are not the same object, or background, on both sides.
-    ap : float
-        1 - AP, mean over IoU 0.5 to 0.95; NaN where neither side has an object.
-    ap50 : float
-        1 - AP at IoU 0.5; likewise.
-    kinds : mapping of str to int
-        Number of objects by `ObjectKind`.
-    """
+    """What differs between two label images of one image, without the objects themselves."""
 
     verdict: Verdict
+    """Of this image alone."""
     n_objects: int
+    """Of both sides together."""
     n_unmatched: int
+    """Objects of either side without a counterpart at IoU 0.5."""
     n_pixels: int
+    """All pixels, and those that are not the same object, or background, on both sides."""
     n_differing: int
+    """All pixels, and those that are not the same object, or background, on both sides."""
     ap: float
+    """1 - AP, mean over IoU 0.5 to 0.95; NaN where neither side has an object."""
     ap50: float
+    """1 - AP at IoU 0.5; likewise."""
     kinds: Mapping[str, int]
+    """Number of objects by `ObjectKind`."""
 
     def part(self, measure: str) -> tuple[float, float]:
-        """Get what this image adds to a measure over several images.
-
-        Parameters
-        ----------
-        measure : str
-            One of `cellrepro.same.pairs.MEASURES`.
-
-        Returns
-        -------
-        tuple of two floats
-            Numerator and denominator; over several images both add up.
-        """
+        """Get what this image adds to a measure over several images."""
         if measure == "changed":
             return self.n_unmatched, self.n_objects
         if measure == "ppm":
@@ -70,13 +49,7 @@ class ImageDifference:
 
 
 class MaskPairs:
-    """Compares the masks of stored repeats; each different pair of label images once.
-
-    Attributes
-    ----------
-    n_compared : int
-        Pixels that were compared so far; equal label images cost nothing and do not count.
-    """
+    """Compares the masks of stored repeats; each different pair of label images once."""
 
     def __init__(self) -> None:
         self.n_compared = 0
@@ -87,25 +60,7 @@ class MaskPairs:
     def differences(
         self, a: Repeat, b: Repeat, results: Mapping[str, MaskComparison] | None = None
     ) -> dict[str, ImageDifference]:
-        """Compare the masks of two repeats.
-
-        Parameters
-        ----------
-        a, b : Repeat
-            Over the same images.
-        results : mapping of str to MaskComparison, optional
-            By image, where the files were compared already.
-
-        Returns
-        -------
-        dict of str to ImageDifference
-            By image, of those that both segmented.
-
-        Raises
-        ------
-        Damaged
-            If a stored file does not have its digest any more.
-        """
+        """Compare the masks of two repeats."""
         for repeat in (a, b):
             repeat.refuse_damage()
         shared_images = [name for name in a.manifest.masks if name in b.manifest.masks]
@@ -162,18 +117,7 @@ class MaskPairs:
 
 
 def difference_of(result: MaskComparison) -> ImageDifference:
-    """Keep of a comparison what adds up over many images.
-
-    Parameters
-    ----------
-    result : MaskComparison
-        Of two label images of one image.
-
-    Returns
-    -------
-    ImageDifference
-        Without the objects and arrays.
-    """
+    """Keep of a comparison what adds up over many images."""
     return ImageDifference(
         verdict=result.verdict,
         n_objects=result.n_objects_a + result.n_objects_b,

@@ -14,23 +14,7 @@ from cellrepro.same.planes import numbered_by_plane, numbering, renumbered
 def label_images(
     first: tuple[str, ArrayLike], second: tuple[str, ArrayLike]
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-    """Check that two arrays are label images of one shape.
-
-    Parameters
-    ----------
-    first, second : tuple of str and array_like of int, shape (Y, X) or (Z, Y, X)
-        What messages call it, and the array; 0 is background.
-
-    Returns
-    -------
-    tuple of two ndarrays of int
-        As `cellrepro.images.label_image.label_image` gives them.
-
-    Raises
-    ------
-    BadInput
-        If one is no label image, or their shapes differ.
-    """
+    """Check that two arrays are label images of one shape."""
     a = label_image(*first)
     b = label_image(*second)
     if a.shape != b.shape:
@@ -50,22 +34,6 @@ def label_images(
 def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
     """Number the objects 1 to N in raster order of first appearance.
 
-    Parameters
-    ----------
-    masks : array_like of int, shape (Y, X) or (Z, Y, X)
-        0 is background. Where numbers begin anew in each plane, an object is in one plane.
-
-    Returns
-    -------
-    ndarray of uint32, same shape
-
-    Raises
-    ------
-    BadInput
-        If it is no label image.
-
-    Examples
-    --------
     >>> canonical([[0, 7], [3, 7]]).tolist()
     [[0, 1], [2, 1]]
     """

@@ -14,30 +14,20 @@ from cellrepro.store.ledger import BEFORE, STAGES, LedgerRow
 
 @dataclass(frozen=True)
 class Difference:
-    """One entry in which two ledgers differ.
-
-    Attributes
-    ----------
-    step : int or None
-        None before the first step and after the last.
-    epoch : int or None
-        Of the step; None likewise.
-    stage : str
-        One of `STAGES`.
-    name : str
-        Of the entry.
-    a : LedgerRow or None
-        The entry of the first ledger; None where only the other has it.
-    b : LedgerRow or None
-        The entry of the second ledger; likewise.
-    """
+    """One entry in which two ledgers differ."""
 
     step: int | None
+    """None before the first step and after the last."""
     epoch: int | None
+    """Of the step; None likewise."""
     stage: str
+    """One of `STAGES`."""
     name: str
+    """Of the entry."""
     a: LedgerRow | None
+    """The entry of the first ledger; None where only the other has it."""
     b: LedgerRow | None
+    """The entry of the second ledger; likewise."""
 
     def said(self) -> str:
         """What each side holds, as short as possible."""
@@ -56,24 +46,16 @@ def _said(entry: LedgerRow | None) -> str:
 
 @dataclass(frozen=True)
 class LedgerComparison:
-    """What two ledgers have in common and in what they differ.
-
-    Attributes
-    ----------
-    differences : tuple of Difference
-        In the order in which the runs passed them.
-    compared : Counter of str
-        By stage, the entries that both have in digests of one kind.
-    not_comparable : Counter of str
-        By stage, the entries that one has of a processor and the other of a GPU.
-    n_steps : tuple of two ints
-        Steps of a and of b.
-    """
+    """What two ledgers have in common and in what they differ."""
 
     differences: tuple[Difference, ...]
+    """In the order in which the runs passed them."""
     compared: Counter[str]
+    """By stage, the entries that both have in digests of one kind."""
     not_comparable: Counter[str]
+    """By stage, the entries that one has of a processor and the other of a GPU."""
     n_steps: tuple[int, int]
+    """Steps of a and of b."""
 
     @property
     def first(self) -> Difference | None:
@@ -99,18 +81,7 @@ def compare_ledgers(
 ) -> LedgerComparison:
     """Compare two ledgers row by row.
 
-    Parameters
-    ----------
-    a, b : sequence of LedgerRow
-    stages : sequence of str
-        In the order in which a run passes them.
-    ignored : callable
-        Says of a row whether it is left out.
-
-    Returns
-    -------
-    LedgerComparison
-        Without the steps that only one side made: the spec says that.
+    Without the steps that only one side made: the spec says that.
     """
     n_steps_a = _n_steps(a)
     n_steps_b = _n_steps(b)
@@ -146,19 +117,14 @@ def compare_ledgers(
 
 
 class _Position(NamedTuple):
-    """Where an entry stands in a ledger.
-
-    Attributes
-    ----------
-    step : float
-        `BEFORE` the first step; infinite after the last.
-    stage, name : str
-        As in the entry.
-    """
+    """Where an entry stands in a ledger."""
 
     step: float
+    """`BEFORE` the first step; infinite after the last."""
     stage: str
+    """As in the entry."""
     name: str
+    """As in the entry."""
 
     @property
     def in_step(self) -> bool:

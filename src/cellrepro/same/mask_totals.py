@@ -62,15 +62,7 @@ class CountedImage(ComparedImage, Protocol):
 def verdict_over(images: Iterable[ComparedImage]) -> Verdict:
     """Get one verdict over several images; those without any object do not count.
 
-    Parameters
-    ----------
-    images : iterable of ComparedImage
-        Each image once.
-
-    Returns
-    -------
-    Verdict
-        Of the least equal image; ``vacuous`` if no image has an object.
+    Of the least equal image; ``vacuous`` if no image has an object.
     """
     verdicts = [image.verdict for image in images]
     return combine(verdict for verdict in verdicts if verdict != Verdict.VACUOUS)
@@ -79,15 +71,7 @@ def verdict_over(images: Iterable[ComparedImage]) -> Verdict:
 def kinds_over(images: Iterable[ComparedImage]) -> dict[str, int]:
     """Count the objects of each kind over all images.
 
-    Parameters
-    ----------
-    images : iterable of ComparedImage
-        Each image once.
-
-    Returns
-    -------
-    dict of str to int
-        Number of objects by `ObjectKind`, every kind in the order of that class.
+    Number of objects by `ObjectKind`, every kind in the order of that class.
     """
     total: Counter[str] = Counter()
     for image in images:
@@ -97,41 +81,30 @@ def kinds_over(images: Iterable[ComparedImage]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class MaskTotals:
-    """What adds up over the compared masks of several images.
-
-    Attributes
-    ----------
-    verdict : Verdict
-        As `verdict_over` gives it.
-    n_images, n_pixels : int
-        The images, and the pixels of all of them.
-    n_differing : int
-        Pixels that are not the same object, or background, on both sides.
-    n_objects_a, n_objects_b : int
-        Objects of each side.
-    n_matched : int
-        Objects of a with a match in b at IoU 0.5.
-    n_renumbered : int
-        Objects that have different numbers on the two sides.
-    some_renumbered : bool
-        Whether an image has equal outlines with different numbers.
-    same_numbering : bool
-        Whether what is one number on one side is one number on the other, in every image.
-    kinds : mapping of str to int
-        As `kinds_over` gives it.
-    """
+    """What adds up over the compared masks of several images."""
 
     verdict: Verdict
+    """As `verdict_over` gives it."""
     n_images: int
+    """The images, and the pixels of all of them."""
     n_pixels: int
+    """The images, and the pixels of all of them."""
     n_differing: int
+    """Pixels that are not the same object, or background, on both sides."""
     n_objects_a: int
+    """Objects of each side."""
     n_objects_b: int
+    """Objects of each side."""
     n_matched: int
+    """Objects of a with a match in b at IoU 0.5."""
     n_renumbered: int
+    """Objects that have different numbers on the two sides."""
     some_renumbered: bool
+    """Whether an image has equal outlines with different numbers."""
     same_numbering: bool
+    """Whether what is one number on one side is one number on the other, in every image."""
     kinds: Mapping[str, int]
+    """As `kinds_over` gives it."""
 
     @property
     def n_objects(self) -> int:
@@ -149,13 +122,7 @@ class MaskTotals:
         return 1e6 * self.n_differing / self.n_pixels if self.n_pixels else 0.0
 
     def objects_by_name(self) -> dict[str, int]:
-        """Get the numbers of objects as JSON shows them.
-
-        Returns
-        -------
-        dict of str to int
-            ``a``, ``b``, ``matched``, each `ObjectKind`, and ``renumbered``.
-        """
+        """Get the numbers of objects as JSON shows them."""
         return {
             "a": self.n_objects_a,
             "b": self.n_objects_b,
@@ -165,18 +132,7 @@ class MaskTotals:
         }
 
     def sentence(self, *, a: str = "A", b: str = "B") -> str:
-        """Say how the two sides differ over all images.
-
-        Parameters
-        ----------
-        a, b : str
-            What the two sides are called.
-
-        Returns
-        -------
-        str
-            One sentence or two.
-        """
+        """Say how the two sides differ over all images."""
         images = amount(self.n_images, "image")
         sides = f"{a[:1].upper()}{a[1:]} and {b}"
         if not self.n_objects:
@@ -208,18 +164,6 @@ class MaskTotals:
 def totals_over(images: Iterable[CountedImage]) -> MaskTotals:
     """Add up what differs between the masks of several images.
 
-    Parameters
-    ----------
-    images : iterable of CountedImage
-        Each image once, as `cellrepro.compare_masks` gives it.
-
-    Returns
-    -------
-    MaskTotals
-        Over no image, every count is 0 and the verdict is ``vacuous``.
-
-    Examples
-    --------
     >>> from cellrepro import compare_masks
     >>> totals_over([compare_masks([[1, 0]], [[1, 0]]), compare_masks([[1, 2]], [[1, 0]])]).ppm
     250000.0

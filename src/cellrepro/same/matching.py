@@ -28,39 +28,20 @@ Integers = NDArray[np.int64]
 
 
 class Runs(NamedTuple):
-    """The runs of some whole rows of two label images, in raster order; R runs.
-
-    Attributes
-    ----------
-    labels_a : ndarray of int, shape (R,)
-        The label of each run in the first image.
-    labels_b : ndarray of int, shape (R,)
-        The label of each run in the second image.
-    starts : ndarray of int64, shape (R,)
-        Position of the first pixel in the flat image.
-    lengths : ndarray of int64, shape (R,)
-        Pixels; no run crosses the end of a row.
-    """
+    """The runs of some whole rows of two label images, in raster order; R runs."""
 
     labels_a: NDArray[np.integer]
+    """The label of each run in the first image."""
     labels_b: NDArray[np.integer]
+    """The label of each run in the second image."""
     starts: Integers
+    """Position of the first pixel in the flat image."""
     lengths: Integers
+    """Pixels; no run crosses the end of a row."""
 
 
 def runs(a: NDArray[np.integer], b: NDArray[np.integer]) -> Iterator[Runs]:
-    """Read the runs of two label images, a block of rows at a time.
-
-    Parameters
-    ----------
-    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
-        Of one shape.
-
-    Yields
-    ------
-    Runs
-        Of at most `BLOCK` pixels, or of one row or plane.
-    """
+    """Read the runs of two label images, a block of rows at a time."""
     if not a.size:
         return
     n_plane = a[0].size
@@ -83,59 +64,40 @@ class Overlap:
 
     The A objects of a and B of b count from 0 in raster order of first appearance, so that nothing
     computed from this depends on their labels. The P pairs are sorted by (row, column).
-
-    Attributes
-    ----------
-    labels_a : ndarray of int64, shape (A,)
-        Labels of the objects of a, as given.
-    labels_b : ndarray of int64, shape (B,)
-        Labels of the objects of b, as given.
-    areas_a : ndarray of int64, shape (A,)
-        Pixels of each object of a.
-    areas_b : ndarray of int64, shape (B,)
-        Pixels of each object of b.
-    centroids_a : ndarray of float64, shape (A, D)
-        Pixels, in the order of the axes; D of them.
-    centroids_b : ndarray of float64, shape (B, D)
-        The same of b.
-    first_a : ndarray of int64, shape (A,)
-        Position of an object's first pixel in the flat image.
-    first_b : ndarray of int64, shape (B,)
-        The same of b.
-    planes_a : ndarray of int64, shape (A, 2)
-        First and last plane of a stack; zeros of a flat image.
-    planes_b : ndarray of int64, shape (B, 2)
-        The same of b.
-    rows : ndarray of int64, shape (P,)
-        The object of a in each pair, from 0.
-    columns : ndarray of int64, shape (P,)
-        The object of b in each pair, from 0.
-    pixels : ndarray of int64, shape (P,)
-        Pixels that the two share, at least 1.
-    iou : ndarray of float64, shape (P,)
-        Intersection over union of the two.
-    n_background : int
-        Pixels that are background in both.
-    equal_labels : bool
-        Whether a and b have the same label in every pixel.
     """
 
     labels_a: Integers
+    """Labels of the objects of a, as given."""
     labels_b: Integers
+    """Labels of the objects of b, as given."""
     areas_a: Integers
+    """Pixels of each object of a."""
     areas_b: Integers
+    """Pixels of each object of b."""
     centroids_a: NDArray[np.float64]
+    """Pixels, in the order of the axes; D of them."""
     centroids_b: NDArray[np.float64]
+    """The same of b."""
     first_a: Integers
+    """Position of an object's first pixel in the flat image."""
     first_b: Integers
+    """The same of b."""
     planes_a: Integers
+    """First and last plane of a stack; zeros of a flat image."""
     planes_b: Integers
+    """The same of b."""
     rows: Integers
+    """The object of a in each pair, from 0."""
     columns: Integers
+    """The object of b in each pair, from 0."""
     pixels: Integers
+    """Pixels that the two share, at least 1."""
     iou: NDArray[np.float64]
+    """Intersection over union of the two."""
     n_background: int
+    """Pixels that are background in both."""
     equal_labels: bool
+    """Whether a and b have the same label in every pixel."""
 
     @property
     def n_a(self) -> int:
@@ -149,17 +111,7 @@ class Overlap:
 
 
 def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
-    """Make the sparse contingency table of two label images, and measure their objects.
-
-    Parameters
-    ----------
-    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
-        Of one shape; 0 is background.
-
-    Returns
-    -------
-    Overlap
-    """
+    """Make the sparse contingency table of two label images, and measure their objects."""
     side_a = _Side(a)
     side_b = _Side(b)
     pairs = _pairs_of_labels(side_a, side_b)
@@ -217,17 +169,7 @@ class _Side:
         return objects if self._original_labels is None else self._original_labels[objects]
 
     def add(self, objects: Integers, block: Runs, moments: list[NDArray[np.float64]]) -> None:
-        """Add a block of runs to the sums.
-
-        Parameters
-        ----------
-        objects : ndarray of int64, shape (R,)
-            The label of each run on this side.
-        block : Runs
-            The runs.
-        moments : list of ndarray of float64, shape (R,)
-            As of `_moments`.
-        """
+        """Add a block of runs to the sums."""
         # Sums of whole numbers below 2**53 are exact in float64, which `bincount` adds in.
         self.n_pixels += np.bincount(objects, block.lengths, self.n).astype(np.int64)
         for total, moment in zip(self.moments, moments, strict=True):
@@ -267,17 +209,14 @@ def _moments(block: Runs, shape: tuple[int, ...]) -> list[NDArray[np.float64]]:
 
 
 class _LabelPairs(NamedTuple):
-    """Pairs of a label of a and one of b, 0 among them, and the pixels that have both.
-
-    Attributes
-    ----------
-    label_a, label_b, pixels : ndarray of int64, shape (Q,)
-        Of each pair.
-    """
+    """Pairs of a label of a and one of b, 0 among them, and the pixels that have both."""
 
     label_a: Integers
+    """Of each pair."""
     label_b: Integers
+    """Of each pair."""
     pixels: Integers
+    """Of each pair."""
 
     def summed(self, shape: tuple[int, int]) -> _LabelPairs:
         """Each different pair once; labels are smaller than ``shape``."""
@@ -307,21 +246,7 @@ def _pairs_of_labels(side_a: _Side, side_b: _Side) -> _LabelPairs:
 
 
 def matches(table: Overlap, threshold: float) -> NDArray[np.intp]:
-    """Match objects one to one, as many as possible.
-
-    Parameters
-    ----------
-    table : Overlap
-        Of two label images.
-    threshold : float
-        The least IoU of a match, in (0, 1].
-
-    Returns
-    -------
-    ndarray of int, shape (M,)
-        Positions of the matches among the pairs of the table. Below an IoU of 0.5 they are a
-        maximum bipartite matching (Hopcroft and Karp 1973).
-    """
+    """Match objects one to one, as many as possible."""
     eligible = np.flatnonzero(table.iou >= threshold)
     if threshold > 0.5:
         return eligible  # as said below
@@ -360,20 +285,7 @@ def _first_of_each(values: Integers) -> NDArray[np.bool_]:
 
 
 def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[np.intp]:
-    """Pair objects one to one so that their total overlap is largest.
-
-    Parameters
-    ----------
-    table : Overlap
-        Of two label images.
-    among : ndarray of bool, shape (P,), optional
-        Which pairs of the table may be chosen; by default all.
-
-    Returns
-    -------
-    ndarray of int, shape (M,)
-        Positions of the chosen pairs, rising. They are a maximum weight bipartite matching.
-    """
+    """Pair objects one to one so that their total overlap is largest."""
     allowed = np.ones(len(table.iou), bool) if among is None else among
     # A pair (i, j) with IoU > 1/2 is in every such assignment: if i went with k and j with l
     # instead, then |i & k| + |l & j| <= |i| - |i & j| + |j| - |i & j| < |i & j|, because

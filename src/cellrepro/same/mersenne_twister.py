@@ -24,18 +24,12 @@ _USUAL_SEEDS = 2**10  # of Python, whose seeds can only be tried
 
 @dataclass(frozen=True)
 class TwisterState:
-    """A state of the generator.
-
-    Attributes
-    ----------
-    numbers : tuple of int
-        The 624 words.
-    position : int
-        How many of them were given; 624 where new ones come next.
-    """
+    """A state of the generator."""
 
     numbers: tuple[int, ...]
+    """The 624 words."""
     position: int
+    """How many of them were given; 624 where new ones come next."""
 
     @property
     def is_fresh(self) -> bool:
@@ -63,10 +57,6 @@ def draws_between(a: TwisterState, b: TwisterState) -> int | None:
     """How many numbers of 32 bits lie between two states; None where they are of no one stream.
 
     Two that are more than ten million numbers apart count as such, too.
-
-    Parameters
-    ----------
-    a, b : TwisterState
     """
     if a.numbers == b.numbers:
         return abs(a.position - b.position)
@@ -108,13 +98,7 @@ def _seeded(seed: int) -> tuple[int, ...]:
 
 
 def twister(words: Sequence[object], position: int) -> TwisterState | None:
-    """A state of these words; None where they are none.
-
-    Parameters
-    ----------
-    words : sequence of object
-    position : int
-    """
+    """A state of these words; None where they are none."""
     if len(words) != N_WORDS or not 0 <= position <= N_WORDS:
         return None
     numbers = [word for word in words if type(word) is int and 0 <= word < 2**32]

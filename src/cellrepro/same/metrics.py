@@ -47,137 +47,95 @@ class MaskComparison(Result):
     them; pixels are counted by it. Two objects *match* if their intersection over union (IoU) is
     at least a threshold; scores are counted by that, and where no threshold is named it is 0.5. An
     IoU above 0.5 implies partners. A score over nothing is NaN.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (Y, X) or (Z, Y, X), pixels.
-    n_pixels : int
-        All pixels; the next five numbers add up to this.
-    n_background : int
-        Pixels that are background on both sides.
-    n_agree : int
-        Pixels that are of partners on both sides.
-    n_only_a : int
-        Pixels of an object in a, and background in b.
-    n_only_b : int
-        Pixels of an object in b, and background in a.
-    n_other_object : int
-        Pixels of objects on both sides that are no partners.
-    n_differing : int
-        Pixels of the last three kinds together.
-    ppm : float
-        Differing pixels per million.
-    verdict : Verdict
-        Never ``within-spread``, which takes more than two images to know.
-    same_numbering : bool
-        Whether what is one number on one side is one number on the other; else the verdict is
-        ``different``, even where all outlines are equal.
-    by_plane : bool
-        Whether every plane was compared by itself, as numbers of one side begin anew in each.
-    numbering_a, numbering_b : {"apart", "through", "anew"}
-        How the numbers of each side run through planes: none is in two, objects keep theirs, or
-        they begin anew.
-    n_shared_a, n_shared_b : int
-        Numbers of each side that name several objects which do not touch. These count by
-        themselves.
-    objects : tuple of ObjectChange
-        What became of every object; each is in exactly one change.
-    kinds : Counter of str
-        How many changes of each `ObjectKind` there are.
-    n_objects_a : int
-        Objects of a.
-    n_objects_b : int
-        Objects of b.
-    n_renumbered : int
-        Objects that have different numbers on the two sides.
-    n_matched : int
-        Objects of a with a match in b, one to one.
-    n_unmatched : int
-        Objects of either side without a match.
-    changed : float
-        Share of both sides' objects without a match, which is 1 - F1.
-    ap : ndarray of float64, shape (10,)
-        Average precision at each of `THRESHOLDS`, see `average_precision`.
-    precision : ndarray of float64, shape (10,)
-        Matches over the objects of b.
-    recall : ndarray of float64, shape (10,)
-        Matches over the objects of a.
-    f1 : ndarray of float64, shape (10,)
-        Twice the matches over the objects of both.
-    ap50 : float
-        `ap` at 0.5.
-    precision50 : float
-        `precision` at 0.5.
-    recall50 : float
-        `recall` at 0.5.
-    mean_matched_iou : float
-        Mean IoU of the matches.
-    mean_matched_area_difference : float
-        Mean number of pixels by which the matches are larger in b than in a.
-    pq : float
-        Panoptic quality (Kirillov et al., CVPR 2019): mean IoU times F1, above an IoU of
-        0.5.
-    aji : float
-        Aggregated Jaccard index with a as the truth (Kumar et al., IEEE TMI 2017).
-    dice : float
-        Pixels that are cell in both, twice, over those that are cell in each (Dice 1945).
-    boundary_f1 : float
-        F1 of boundaries, give or take 2 pixels (Csurka et al., BMVC 2013); 0 if one has
-        none.
-    vi_split : float
-        Bits of information about b that a leaves open, H(b | a): grows where b cuts
-        objects.
-    vi_merge : float
-        Bits of information about a that b leaves open, H(a | b): grows where b joins
-        objects.
-    vi : float
-        Variation of information in bits (Meilă 2003): the sum of these two.
-    rand_error : float
-        Adapted Rand error with a as the truth (SNEMI3D), 0 is best.
     """
 
     shape: tuple[int, ...]
+    """(Y, X) or (Z, Y, X), pixels."""
     n_pixels: int
+    """All pixels; the next five numbers add up to this."""
     n_background: int
+    """Pixels that are background on both sides."""
     n_agree: int
+    """Pixels that are of partners on both sides."""
     n_only_a: int
+    """Pixels of an object in a, and background in b."""
     n_only_b: int
+    """Pixels of an object in b, and background in a."""
     n_other_object: int
+    """Pixels of objects on both sides that are no partners."""
     n_differing: int
+    """Pixels of the last three kinds together."""
     ppm: float
+    """Differing pixels per million."""
     verdict: Verdict
+    """Never ``within-spread``, which takes more than two images to know."""
     same_numbering: bool
+    """Whether what is one number on one side is one number on the other; else the verdict is
+    ``different``, even where all outlines are equal."""
     by_plane: bool
+    """Whether every plane was compared by itself, as numbers of one side begin anew in each."""
     numbering_a: Numbering
+    """How the numbers of each side run through planes: none is in two, objects keep theirs, or they
+    begin anew."""
     numbering_b: Numbering
+    """How the numbers of each side run through planes: none is in two, objects keep theirs, or they
+    begin anew."""
     n_shared_a: int
+    """Numbers of each side that name several objects which do not touch. These count by
+    themselves."""
     n_shared_b: int
+    """Numbers of each side that name several objects which do not touch. These count by
+    themselves."""
     objects: tuple[ObjectChange, ...]
+    """What became of every object; each is in exactly one change."""
     kinds: Counter[str]
+    """How many changes of each `ObjectKind` there are."""
     n_objects_a: int
+    """Objects of a."""
     n_objects_b: int
+    """Objects of b."""
     n_renumbered: int
+    """Objects that have different numbers on the two sides."""
     n_matched: int
+    """Objects of a with a match in b, one to one."""
     n_unmatched: int
+    """Objects of either side without a match."""
     changed: float
+    """Share of both sides' objects without a match, which is 1 - F1."""
     ap: Scores
+    """Average precision at each of `THRESHOLDS`, see `average_precision`."""
     precision: Scores
+    """Matches over the objects of b."""
     recall: Scores
+    """Matches over the objects of a."""
     f1: Scores
+    """Twice the matches over the objects of both."""
     ap50: float
+    """`ap` at 0.5."""
     precision50: float
+    """`precision` at 0.5."""
     recall50: float
+    """`recall` at 0.5."""
     mean_matched_iou: float
+    """Mean IoU of the matches."""
     mean_matched_area_difference: float
+    """Mean number of pixels by which the matches are larger in b than in a."""
     pq: float
+    """Panoptic quality (Kirillov et al., CVPR 2019): mean IoU times F1, above an IoU of 0.5."""
     aji: float
+    """Aggregated Jaccard index with a as the truth (Kumar et al., IEEE TMI 2017)."""
     dice: float
+    """Pixels that are cell in both, twice, over those that are cell in each (Dice 1945)."""
     boundary_f1: float
+    """F1 of boundaries, give or take 2 pixels (Csurka et al., BMVC 2013); 0 if one has none."""
     vi_split: float
+    """Bits of information about b that a leaves open, H(b | a): grows where b cuts objects."""
     vi_merge: float
+    """Bits of information about a that b leaves open, H(a | b): grows where b joins objects."""
     vi: float
+    """Variation of information in bits (Meilă 2003): the sum of these two."""
     rand_error: float
+    """Adapted Rand error with a as the truth (SNEMI3D), 0 is best."""
 
     def sentence(self) -> str:
         """How many cells each side has, what became of them, and how many pixels differ."""
@@ -367,32 +325,13 @@ def average_precision(
 ) -> Scores:
     """Get TP / (TP + FP + FN) of two label images at each IoU threshold.
 
-    Parameters
-    ----------
-    truth, predicted : array_like of int, shape (Y, X) or (Z, Y, X)
-        0 is background, every other label one object.
-    thresholds : iterable of float
-        T of them, each in (0, 1].
+    NaN if neither image holds an object, 0 if only one does.
 
-    Returns
-    -------
-    ndarray of float64, shape (T,)
-        NaN if neither image holds an object, 0 if only one does.
-
-    Raises
-    ------
-    BadInput
-        If a threshold is out of range, one is no label image, or their shapes differ.
-
-    Notes
-    -----
     TP is the largest number of one-to-one pairs of objects whose IoU is at least the threshold, FP
     the predicted and FN the true objects left over. ``cellpose.metrics.average_precision``
     (4.2.1.1) computes the same in float32, but also for unequal shapes, and wrongly without
     background.
 
-    Examples
-    --------
     >>> truth = [[1, 1, 0, 2], [1, 1, 0, 2]]
     >>> average_precision(truth, [[3, 3, 0, 0], [3, 0, 0, 0]], (0.5, 0.75, 0.8)).tolist()
     [0.5, 0.5, 0.0]

@@ -16,13 +16,6 @@ _LEAST_SHARE = 0.5  # of the names of the smaller network that must then be in b
 def prefixes_of_wrappers(a: Iterable[str], b: Iterable[str]) -> tuple[str, str]:
     """Find the prefixes without which the names of two networks agree best; empty for none.
 
-    Parameters
-    ----------
-    a, b : iterable of str
-        Names of tensors.
-
-    Examples
-    --------
     >>> prefixes_of_wrappers(["w", "b"], ["model.w", "model.b"])
     ('', 'model.')
     >>> prefixes_of_wrappers(["net.w", "net.b"], ["net.w", "net.c"])

@@ -46,24 +46,6 @@ def place_of(repeat: Repeat) -> str:
 class Names:
     """The names of repeats that are shown together, and of specs that failed.
 
-    Parameters
-    ----------
-    repeats : iterable of Repeat
-    failed : mapping of str to Spec, optional
-        By place; those of which no repeat was stored.
-
-    Attributes
-    ----------
-    values : dict of str to dict
-        By place the value of every field; one name that stands for two contents gets a piece of
-        their digest.
-    shown : list of str
-        The places that no others were trained from.
-    varying : list of str
-        The fields of which these have more than one value.
-
-    Notes
-    -----
     There is one name of a spec (`of_spec`), and one of a repeat (`of_repeat`). `without` leaves
     fields out of the name of a spec, where a heading says them already; `parts` gives its fields
     one by one.
@@ -121,77 +103,27 @@ class Names:
         return usual
 
     def is_start(self, place: str) -> bool:
-        """Tell whether others were trained from the runs of a place.
-
-        Parameters
-        ----------
-        place : str
-            ``KEY/MACHINE``, as `place_of` gives it.
-
-        Returns
-        -------
-        bool
-        """
+        """Tell whether others were trained from the runs of a place."""
         return place in self._starts
 
     def order(self, place: str) -> tuple:
-        """Give what sorts places as tables show them.
-
-        Parameters
-        ----------
-        place : str
-            ``KEY/MACHINE``, as `place_of` gives it.
-
-        Returns
-        -------
-        tuple
-            Sorts by rows, then columns; what others were trained from comes last.
-        """
+        """Give what sorts places as tables show them."""
         fields = (*self._row_fields, *_COLUMN_FIELDS)
         values = (sort_key(field, self.values[place][field]) for field in fields)
         return self.is_start(place), *values, place
 
     def row(self, place: str) -> str:
-        """Give the name of the row of a place in the matrix of verdicts.
-
-        Parameters
-        ----------
-        place : str
-            ``KEY/MACHINE``, as `place_of` gives it.
-
-        Returns
-        -------
-        str
-        """
+        """Give the name of the row of a place in the matrix of verdicts."""
         return ", ".join(self._in_words(place, self._row_fields or ["seed"]))
 
     def column(self, place: str) -> tuple[str, str]:
-        """Give the column of a place in the matrix of verdicts.
-
-        Parameters
-        ----------
-        place : str
-            ``KEY/MACHINE``, as `place_of` gives it.
-
-        Returns
-        -------
-        tuple of str and str
-            Profile and mode.
-        """
+        """Give the column of a place in the matrix of verdicts."""
         return self.values[place]["profile"], self.values[place]["mode"]
 
     def of_spec(self, place: str) -> str:
         """Give the name of a spec on a machine.
 
-        Parameters
-        ----------
-        place : str
-            ``KEY/MACHINE``, as `place_of` gives it.
-
-        Returns
-        -------
-        str
-            Never empty.
+        Never empty.
         """
         name = self.without(place)
         if name:
@@ -201,15 +133,7 @@ class Names:
     def of_repeat(self, repeat: Repeat) -> str:
         """Give the name of a repeat.
 
-        Parameters
-        ----------
-        repeat : Repeat
-            One of those that are named together.
-
-        Returns
-        -------
-        str
-            With its number where several repeats of its place are shown.
+        With its number where several repeats of its place are shown.
         """
         place = place_of(repeat)
         if self._n_repeats[place] < 2:
@@ -219,37 +143,14 @@ class Names:
         return f"{spec_name}, {number}" if spec_name else number
 
     def parts(self, place: str, but: Collection[str] = ()) -> tuple[str, ...]:
-        """Give what tells a place from the others, field by field.
-
-        Parameters
-        ----------
-        place : str
-            ``KEY/MACHINE``, as `place_of` gives it.
-        but : collection of str
-            Fields to leave out.
-
-        Returns
-        -------
-        tuple of str
-            The values in words, those that apply.
-        """
+        """Give what tells a place from the others, field by field."""
         fields = self._telling_fields(self._starts) if self.is_start(place) else self._fields
         return self._in_words(place, [field for field in fields if field not in but])
 
     def without(self, place: str, fields: Collection[str] = ()) -> str:
         """Give the name of a spec without some fields.
 
-        Parameters
-        ----------
-        place : str
-            ``KEY/MACHINE``, as `place_of` gives it.
-        fields : collection of str
-            Fields to leave out, as where a heading says them already.
-
-        Returns
-        -------
-        str
-            Empty where nothing is left.
+        Empty where nothing is left.
         """
         if self.is_start(place):
             return ", ".join([START, *self.parts(place)])
@@ -356,18 +257,7 @@ def _versions_by_place(machines: Mapping[str, MachineRecord]) -> dict[str, str]:
 
 
 def versions_of(machine: MachineRecord) -> dict[str, str]:
-    """Give the versions of what computes on a machine.
-
-    Parameters
-    ----------
-    machine : MachineRecord
-        As a manifest has it.
-
-    Returns
-    -------
-    dict of str to str
-        By name: of the numeric libraries and, of a GPU, of driver, CUDA and cuDNN.
-    """
+    """Give the versions of what computes on a machine."""
     gpu = {"driver": machine.driver, "CUDA": machine.cuda, "cuDNN": machine.cudnn}
     return machine.versions | {name: version for name, version in gpu.items() if version}
 
@@ -375,15 +265,7 @@ def versions_of(machine: MachineRecord) -> dict[str, str]:
 def changed_versions(machines: Sequence[MachineRecord]) -> list[str]:
     """Give what each machine has of the libraries that are not of one version in all of them.
 
-    Parameters
-    ----------
-    machines : sequence of MachineRecord
-        To be told apart.
-
-    Returns
-    -------
-    list of str
-        One for each machine, such as ``torch 2.8.0, CUDA absent``; empty where nothing changed.
+    One for each machine, such as ``torch 2.8.0, CUDA absent``; empty where nothing changed.
     """
     sides = [versions_of(machine) for machine in machines]
     libraries = dict.fromkeys(name for versions in sides for name in versions)
@@ -398,20 +280,7 @@ def _short(model: str) -> str:
 
 
 def sort_key(field: str, value: Any) -> tuple:
-    """Give what sorts the values of a field as people expect them.
-
-    Parameters
-    ----------
-    field : str
-        Its name; modes have an order of their own.
-    value : object
-        One of its values.
-
-    Returns
-    -------
-    tuple
-        Numbers by size, before texts.
-    """
+    """Give what sorts the values of a field as people expect them."""
     if field == "mode":
         return MODES.index(value.partition(",")[0]), value
     return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
@@ -420,8 +289,6 @@ def sort_key(field: str, value: Any) -> tuple:
 def value_in_words(field: str, value: Any) -> str:
     """Give a field's value in words; profiles, modes and machines speak for themselves.
 
-    Examples
-    --------
     >>> value_in_words("task", "segment"), value_in_words("mode", "strict")
     ('only segmented', 'strict')
     """

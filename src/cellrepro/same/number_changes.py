@@ -37,23 +37,16 @@ _MOST_OF_BORDER = 0.8  # of its border, that a single object hardly covers
 
 @dataclass(frozen=True)
 class NumberChange:
-    """How the numbers of one label image follow from those of another of the same objects.
-
-    Attributes
-    ----------
-    kind : str
-        ``modulo``, ``stopped``, ``cut off``, ``shifted``, ``inverted``, ``exchanged`` or
-        ``scaled``.
-    by : float
-        The modulus, the largest number, the number that was added, the one from which the others
-        were subtracted, or the factor.
-    lost : tuple of int
-        Numbers of the first image that became background by it.
-    """
+    """How the numbers of one label image follow from those of another of the same objects."""
 
     kind: Literal["modulo", "stopped", "cut off", "shifted", "inverted", "exchanged", "scaled"]
+    """``modulo``, ``stopped``, ``cut off``, ``shifted``, ``inverted``, ``exchanged`` or
+    ``scaled``."""
     by: float
+    """The modulus, the largest number, the number that was added, the one from which the others
+    were subtracted, or the factor."""
     lost: tuple[int, ...] = ()
+    """Numbers of the first image that became background by it."""
 
     def text(self, a: str, b: str) -> str:
         """Say how the numbers of ``b`` follow from those of ``a``, and what to do."""
@@ -91,19 +84,14 @@ class NumberChange:
 
 @dataclass(frozen=True)
 class _Partners:
-    """For the background and every number of one image the number that most of its pixels have.
-
-    Attributes
-    ----------
-    background : int
-        In the place of most of the background; 0 where there is none.
-    numbers, values : ndarray of int64
-        The numbers, and what stands in their place.
-    """
+    """For the background and every number of one image the number that most of its pixels have."""
 
     background: int
+    """In the place of most of the background; 0 where there is none."""
     numbers: Integers
+    """The numbers, and what stands in their place."""
     values: Integers
+    """The numbers, and what stands in their place."""
 
     def follow(self, expected: Integers) -> bool:
         """Whether nearly all numbers have these in their place."""
@@ -116,18 +104,7 @@ def number_change(
 ) -> NumberChange | None:
     """Find the rule by which the numbers of one label image became those of another.
 
-    Parameters
-    ----------
-    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
-        Of one shape; 0 is background.
-    n_shared_a, n_shared_b : int
-        Numbers of each that name several objects which do not touch. Without them in b a factor
-        below 1 is taken for numbers given anew; with them in a it was b from which a was made.
-
-    Returns
-    -------
-    NumberChange or None
-        None where no rule explains nine of ten numbers, also where they are equal.
+    None where no rule explains nine of ten numbers, also where they are equal.
     """
     partners = _partners(a, b)
     if not len(partners.numbers):
@@ -235,15 +212,7 @@ def _scaled(partners: _Partners, *, n_shared_a: int, n_shared_b: int) -> Iterato
 def number_remarks(image: _Labels) -> Iterator[str]:
     """Say what the numbers of a label image show of how it was made and saved.
 
-    Parameters
-    ----------
-    image : ndarray of int, shape (Y, X) or (Z, Y, X)
-        0 is background.
-
-    Yields
-    ------
-    str
-        A clause each, without the name of the file.
+    A clause each, without the name of the file.
     """
     remarks = [*background_remarks(image)]
     yield from remarks

@@ -55,39 +55,29 @@ class ObjectKind(StrEnum):
 
 
 class ObjectChange(NamedTuple):
-    """What became of one object, or of the objects that one split into or was merged from.
-
-    Attributes
-    ----------
-    kind : ObjectKind
-        What became of it.
-    labels_a, labels_b : tuple of int
-        Several for the parts of a split or merge; empty where the side has no such object.
-    iou : float
-        Intersection over union, of all parts together; 0 for lost and gained.
-    position : tuple of float
-        Centroid in a, of gained ones in b; pixels, (y, x) or (z, y, x).
-    position_b : tuple of float or None
-        Centroid in b; None for lost ones.
-    area_a, area_b : int
-        Pixels, of all parts together.
-    displacement : float
-        Pixels between the two centroids; NaN for lost and gained.
-    cut_between : tuple of (int, int)
-        Of a split or merge in a stack: planes (z, z + 1) where one part ends and the next begins,
-        as where planes were stitched on one side only.
-    """
+    """What became of one object, or of the objects that one split into or was merged from."""
 
     kind: ObjectKind
+    """What became of it."""
     labels_a: tuple[int, ...]
+    """Several for the parts of a split or merge; empty where the side has no such object."""
     labels_b: tuple[int, ...]
+    """Several for the parts of a split or merge; empty where the side has no such object."""
     iou: float
+    """Intersection over union, of all parts together; 0 for lost and gained."""
     position: tuple[float, ...]
+    """Centroid in a, of gained ones in b; pixels, (y, x) or (z, y, x)."""
     position_b: tuple[float, ...] | None
+    """Centroid in b; None for lost ones."""
     area_a: int
+    """Pixels, of all parts together."""
     area_b: int
+    """Pixels, of all parts together."""
     displacement: float
+    """Pixels between the two centroids; NaN for lost and gained."""
     cut_between: tuple[tuple[int, int], ...] = ()
+    """Of a split or merge in a stack: planes (z, z + 1) where one part ends and the next begins, as
+    where planes were stitched on one side only."""
 
     @property
     def renumbered(self) -> bool:
@@ -103,16 +93,8 @@ class ObjectChange(NamedTuple):
 def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
     """Find out what became of every object.
 
-    Parameters
-    ----------
-    table : Overlap
-        Of two label images.
-
-    Returns
-    -------
-    tuple of ObjectChange
-        In raster order of first appearance, in a if a has the object. Each object is in exactly
-        one change.
+    In raster order of first appearance, in a if a has the object. Each object is in exactly one
+    change.
     """
     cut_changes = _splits_and_merges(table)
     free_a = np.ones(table.n_a, bool)
@@ -143,24 +125,16 @@ class _PlacedChange(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _UnpairedObjects:
-    """One object without a counterpart, or one and the parts that it split into or came of.
-
-    Attributes
-    ----------
-    kind : ObjectKind
-        What became of them.
-    objects_a : ndarray of int64
-        Objects of a, as positions in an `Overlap`.
-    objects_b : ndarray of int64
-        Objects of b, likewise.
-    n_shared : int
-        Pixels that both sides share.
-    """
+    """One object without a counterpart, or one and the parts that it split into or came of."""
 
     kind: ObjectKind
+    """What became of them."""
     objects_a: _Positions
+    """Objects of a, as positions in an `Overlap`."""
     objects_b: _Positions
+    """Objects of b, likewise."""
     n_shared: int
+    """Pixels that both sides share."""
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -252,36 +226,23 @@ def _splits_and_merges(table: Overlap) -> list[_UnpairedObjects]:
 
 
 class _Side(NamedTuple):
-    """One side of the overlapping pairs.
-
-    Attributes
-    ----------
-    objects : ndarray of int64, shape (P,)
-        The object of each pair.
-    areas : ndarray of int64
-        Pixels of every object of this side.
-    """
+    """One side of the overlapping pairs."""
 
     objects: _Positions
+    """The object of each pair."""
     areas: NDArray[np.int64]
+    """Pixels of every object of this side."""
 
 
 class _CutObject(NamedTuple):
-    """An object of one side whose pixels several objects of the other side share.
-
-    Attributes
-    ----------
-    whole : ndarray of int64, shape (1,)
-        The object.
-    parts : ndarray of int64
-        The objects of the other side.
-    n_covered : int
-        Pixels of the whole that the parts cover.
-    """
+    """An object of one side whose pixels several objects of the other side share."""
 
     whole: _Positions
+    """The object."""
     parts: _Positions
+    """The objects of the other side."""
     n_covered: int
+    """Pixels of the whole that the parts cover."""
 
 
 def _wholes_with_parts(

@@ -23,18 +23,12 @@ _LEAST_IOU = 0.5  # of two objects that are the same
 
 @dataclass(frozen=True, eq=False)
 class ObjectGroups:
-    """Objects of R results in G groups, which count from 1; 0 is the background.
-
-    Attributes
-    ----------
-    by_result : tuple of numpy.ndarray of int64
-        For each of the R results the group of every label; element 0, of the background, is 0.
-    n_runs_with : numpy.ndarray of int64, shape (G + 1,)
-        Runs that have an object of the group; element 0 is 0.
-    """
+    """Objects of R results in G groups, which count from 1; 0 is the background."""
 
     by_result: tuple[Integers, ...]
+    """For each of the R results the group of every label; element 0, of the background, is 0."""
     n_runs_with: Integers
+    """Runs that have an object of the group; element 0 is 0."""
 
     @property
     def size(self) -> int:
@@ -43,18 +37,7 @@ class ObjectGroups:
 
 
 def group_objects(results: Sequence[DistinctResult]) -> ObjectGroups:
-    """Put every object of every result into the group of its like.
-
-    Parameters
-    ----------
-    results : sequence of DistinctResult
-        The most typical first; at least one.
-
-    Returns
-    -------
-    ObjectGroups
-        The groups of the typical result's objects are the labels of these objects.
-    """
+    """Put every object of every result into the group of its like."""
     grouping = _Grouping(results[0])
     by_result = [np.arange(results[0].n_objects + 1)]
     for result in results[1:]:
@@ -121,18 +104,12 @@ class _Grouping:
 
 @dataclass(frozen=True, eq=False)
 class LabelledPixels:
-    """Pixels with a label; a pixel may have several.
-
-    Attributes
-    ----------
-    pixels : numpy.ndarray of int64, shape (P,)
-        Position in the flat image.
-    labels : numpy.ndarray of int64, shape (P,)
-        From 1.
-    """
+    """Pixels with a label; a pixel may have several."""
 
     pixels: Integers
+    """Position in the flat image."""
     labels: Integers
+    """From 1."""
 
     @classmethod
     def none(cls) -> LabelledPixels:
@@ -148,13 +125,7 @@ class LabelledPixels:
         return cls(pixels, labels[pixels].astype(np.int64))
 
     def overlap(self, other: LabelledPixels, n_pixels: int) -> coo_array:
-        """Count the pixels that each label has in common with each label of another list.
-
-        Returns
-        -------
-        scipy.sparse.coo_array of int64
-            Element (i, j): pixels of label i here and of label j there, by i, then by j.
-        """
+        """Count the pixels that each label has in common with each label of another list."""
         shared = csr_array(self._membership(n_pixels).T @ other._membership(n_pixels))
         shared.sort_indices()
         return shared.tocoo()

@@ -27,21 +27,14 @@ from cellrepro.same.planes import renumbered
 
 @dataclass(frozen=True, eq=False)
 class PixelVotes:
-    """Every pixel with every group that a run gives it to; P pairs, each once.
-
-    Attributes
-    ----------
-    pixels : numpy.ndarray of int64, shape (P,)
-        Position in the flat image.
-    groups : numpy.ndarray of int64, shape (P,)
-        Number of the group, from 1.
-    n_runs : numpy.ndarray of int64, shape (P,)
-        Runs that give the pixel to the group.
-    """
+    """Every pixel with every group that a run gives it to; P pairs, each once."""
 
     pixels: Integers
+    """Position in the flat image."""
     groups: Integers
+    """Number of the group, from 1."""
     n_runs: Integers
+    """Runs that give the pixel to the group."""
 
     def where(self, selected: NDArray[np.bool_]) -> PixelVotes:
         """Give the selected pairs alone; ``selected`` has shape (P,)."""
@@ -53,29 +46,20 @@ class Outlines:
     """Outlines of G groups, and the label image of those in the consensus.
 
     A group of the consensus is outlined as it is there, without pixels that others won.
-
-    Attributes
-    ----------
-    consensus : numpy.ndarray of uint32, shape (Y, X) or (Z, Y, X)
-        Label image, numbered from 1 in raster order; 0 is background.
-    winners : numpy.ndarray of uint32, shape (pixels,)
-        The same objects under the numbers of their groups, flat.
-    labels : numpy.ndarray of int64, shape (G + 1,)
-        Label of the group in the consensus; 0 if it is not there.
-    areas : numpy.ndarray of int64, shape (G + 1,)
-        Pixels of the outline.
-    positions : numpy.ndarray of float64, shape (2 or 3, G + 1)
-        Centroid of the outline in pixels, (y, x) or (z, y, x).
-    pixels_elsewhere : numpy.ndarray of uint64
-        Codes of pixel and group for the outlines that are not in the consensus, ascending.
     """
 
     consensus: NDArray[np.uint32]
+    """Label image, numbered from 1 in raster order; 0 is background."""
     winners: NDArray[np.uint32]
+    """The same objects under the numbers of their groups, flat."""
     labels: Integers
+    """Label of the group in the consensus; 0 if it is not there."""
     areas: Integers
+    """Pixels of the outline."""
     positions: NDArray[np.float64]
+    """Centroid of the outline in pixels, (y, x) or (z, y, x)."""
     pixels_elsewhere: NDArray[np.uint64]
+    """Codes of pixel and group for the outlines that are not in the consensus, ascending."""
 
 
 def count_votes(results: Sequence[DistinctResult], groups: ObjectGroups) -> PixelVotes:
@@ -84,17 +68,7 @@ def count_votes(results: Sequence[DistinctResult], groups: ObjectGroups) -> Pixe
     Most pairs are those of the typical result, and are counted in an array; only the others are
     listed one by one.
 
-    Parameters
-    ----------
-    results : sequence of DistinctResult
-        The most typical first; at least one.
-    groups : ObjectGroups
-        Groups of their objects.
-
-    Returns
-    -------
-    PixelVotes
-        Pairs of the typical result first.
+    Pairs of the typical result first.
     """
     typical = results[0].image.ravel()
     n_runs = sum(len(result.runs) for result in results)
@@ -129,24 +103,7 @@ def most_votes(votes: PixelVotes, shape: tuple[int, ...]) -> Integers:
 def outline(
     votes: PixelVotes, groups: ObjectGroups, *, n_runs: int, shape: tuple[int, ...]
 ) -> Outlines:
-    """Outline every group, and award the pixels of those that at least half of all runs have.
-
-    Parameters
-    ----------
-    votes : PixelVotes
-        What `count_votes` gave.
-    groups : ObjectGroups
-        The groups that the votes are for.
-    n_runs : int
-        All runs.
-    shape : tuple of int
-        Shape of the image in pixels, (Y, X) or (Z, Y, X).
-
-    Returns
-    -------
-    Outlines
-        Of all groups.
-    """
+    """Outline every group, and award the pixels of those that at least half of all runs have."""
     votes = votes.where(2 * votes.n_runs >= groups.n_runs_with[votes.groups])
     winners = _winners(votes, groups, n_runs=n_runs, n_pixels=int(np.prod(shape)))
     consensus = renumbered(winners.reshape(shape))[0].astype(np.uint32)
@@ -199,22 +156,7 @@ def _winners(
 def mean_iou(
     results: Sequence[DistinctResult], groups: ObjectGroups, outlines: Outlines
 ) -> NDArray[np.float64]:
-    """Compare the runs' objects with the outline of their group.
-
-    Parameters
-    ----------
-    results : sequence of DistinctResult
-        All results of the runs.
-    groups : ObjectGroups
-        Groups of their objects.
-    outlines : Outlines
-        What `outline` gave for these groups.
-
-    Returns
-    -------
-    numpy.ndarray of float64, shape (G + 1,)
-        Intersection over union, averaged over the runs that have the group; in [0, 1].
-    """
+    """Compare the runs' objects with the outline of their group."""
     is_absent = outlines.labels == 0
     is_absent[0] = False
     sums = np.zeros(groups.size)

@@ -24,19 +24,14 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which operations of two lists correspond.
-
-    Attributes
-    ----------
-    pairs : tuple of (OperationRow, OperationRow)
-        In the order in which A executed them; no operation is in two pairs.
-    only_a, only_b : tuple of OperationRow
-        Those without a counterpart, views included, in their order.
-    """
+    """Which operations of two lists correspond."""
 
     pairs: tuple[tuple[OperationRow, OperationRow], ...]
+    """In the order in which A executed them; no operation is in two pairs."""
     only_a: tuple[OperationRow, ...]
+    """Those without a counterpart, views included, in their order."""
     only_b: tuple[OperationRow, ...]
+    """Those without a counterpart, views included, in their order."""
 
     def sentence(self) -> str:
         """Say how many correspond, and what only one side ran."""
@@ -67,20 +62,6 @@ def align(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> Alignment:
 
     Only operations of one phase and module do, and these in their order: as many as possible by
     the strictest of `_KEYS`, between them as many as possible by the next.
-
-    Parameters
-    ----------
-    a, b : sequence of OperationRow
-        Of one step each, in any order.
-
-    Returns
-    -------
-    Alignment
-
-    Raises
-    ------
-    BadInput
-        If one side has operations of several steps.
     """
     if any(len({row.step for row in rows}) > 1 for rows in (a, b)):
         raise BadInput("operations of several steps were given; give those of one step")
@@ -161,22 +142,9 @@ def _with_pairs_between(
 def longest_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
     """Find a longest common subsequence, which `difflib` may miss.
 
-    Parameters
-    ----------
-    a, b : sequence of hashable
-
-    Yields
-    ------
-    tuple of two ints
-        A position in a and one in b with equal items; both rise.
-
-    Notes
-    -----
     Hyyrö's bit-vector form of the table of lengths ("Bit-parallel LCS-length computation
     revisited", 2004), from the ends: a row is one integer, whose bit i is 0 where the length grows.
 
-    Examples
-    --------
     >>> list(longest_common("xabc", "abyc"))
     [(1, 0), (2, 1), (3, 3)]
     """
@@ -207,17 +175,6 @@ def longest_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tup
 def agreement(digest_a: str, digest_b: str) -> Agreement:
     """Compare two digests.
 
-    Parameters
-    ----------
-    digest_a, digest_b : str
-        Empty where there is none. Digests of two lengths are of two kinds.
-
-    Returns
-    -------
-    {"agree", "differ", "unknown"}
-
-    Examples
-    --------
     >>> agreement("12ab", "12ab"), agreement("12ab", "12ac"), agreement("12ab", "")
     ('agree', 'differ', 'unknown')
     """
@@ -234,15 +191,7 @@ def named_operation(row: OperationRow) -> str:
 def named_operations(rows: Sequence[OperationRow]) -> str:
     """Name the first operation of each kind, at most three; views only where nothing else is.
 
-    Parameters
-    ----------
-    rows : sequence of OperationRow
-        At least one.
-
-    Returns
-    -------
-    str
-        Separated by commas, with "…" at the end where some are left out.
+    Separated by commas, with "…" at the end where some are left out.
     """
     shown = [row for row in rows if row.outputs] or rows
     first_of_kind: dict[str, OperationRow] = {}

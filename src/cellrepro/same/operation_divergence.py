@@ -27,37 +27,23 @@ _OUTPUTS_DIFFER: dict[Agreement, str] = {
 
 @dataclass(frozen=True)
 class DivergingOperation:
-    """The operation at which two runs of a step diverge.
-
-    Attributes
-    ----------
-    a, b : OperationRow
-        As each side ran it.
-    inputs : {"agree", "differ", "unknown"}
-        Whether equal bits went in, also where no tensor did. Only ``agree`` makes it the cause.
-    in_words : str
-        Which operation it is, how that is known, and how far the difference spread.
-    """
+    """The operation at which two runs of a step diverge."""
 
     a: OperationRow
+    """As each side ran it."""
     b: OperationRow
+    """As each side ran it."""
     inputs: Agreement
+    """Whether equal bits went in, also where no tensor did. Only ``agree`` makes it the cause."""
     in_words: str
+    """Which operation it is, how that is known, and how far the difference spread."""
 
 
 def first_divergence(alignment: Alignment) -> DivergingOperation | None:
     """Find the first operation whose inputs agree and whose outputs differ.
 
-    Parameters
-    ----------
-    alignment : Alignment
-        Of the operations of both sides.
-
-    Returns
-    -------
-    DivergingOperation or None
-        The first in A's order; where all that differ have other inputs, the first of them. None
-        where no outputs differ.
+    The first in A's order; where all that differ have other inputs, the first of them. None where
+    no outputs differ.
     """
     outputs = [agreement(a.outputs, b.outputs) for a, b in alignment.pairs]
     differing = [index for index, each in enumerate(outputs) if each == "differ"]

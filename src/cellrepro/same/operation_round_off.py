@@ -14,33 +14,17 @@ if TYPE_CHECKING:
 
 
 class RoundOff(NamedTuple):
-    """Whether round-off explains what two sides computed.
-
-    Attributes
-    ----------
-    verdict : {"round-off", "fault", "unknown"}
-        ``fault``: an operation erred more than its class may. ``unknown``: one side was not held
-        against float64.
-    sentence : str
-        The verdict with its numbers.
-    """
+    """Whether round-off explains what two sides computed."""
 
     verdict: str
+    """``fault``: an operation erred more than its class may. ``unknown``: one side was not held
+    against float64."""
     sentence: str
+    """The verdict with its numbers."""
 
 
 def judge_round_off(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> RoundOff:
-    """Judge whether every operation erred no more than its class may.
-
-    Parameters
-    ----------
-    a, b : sequence of OperationRow
-        With their errors against float64, as far as they were replayed in it.
-
-    Returns
-    -------
-    RoundOff
-    """
+    """Judge whether every operation erred no more than its class may."""
     rows = [*a, *b]
     judged = [row for row in rows if _is_judged(row)]
     unjudged = [row for row in rows if row.outputs and not _is_judged(row)]

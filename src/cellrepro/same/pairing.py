@@ -112,39 +112,16 @@ class _Surrounding:
 
 
 class ChosenPairs(NamedTuple):
-    """The pairs along an axis that are to be compared.
-
-    Attributes
-    ----------
-    pairs : list of Pair
-        Those that were chosen; none is compared yet.
-    n_pairs : int
-        How many there are along the axis.
-    """
+    """The pairs along an axis that are to be compared."""
 
     pairs: list[Pair]
+    """Those that were chosen; none is compared yet."""
     n_pairs: int
+    """How many there are along the axis."""
 
 
 def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> ChosenPairs:
-    """Choose pairs along an axis, taking from all surroundings in turn; none is compared yet.
-
-    Parameters
-    ----------
-    samples : sequence of Sample
-        Of one task over the same images.
-    axis : str
-        One of `AXES`, or another field of a spec.
-    most : int
-        Pairs that there is time for.
-    names : Names
-        Under which the runs are shown.
-
-    Returns
-    -------
-    ChosenPairs
-        At most as many as there is time for.
-    """
+    """Choose pairs along an axis, taking from all surroundings in turn; none is compared yet."""
     if axis != "repeats":
         samples = _first_of_equal(samples)
     surroundings = _surroundings(samples, axis, names)

@@ -26,45 +26,30 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two repeats that differ along one axis only.
-
-    Attributes
-    ----------
-    axis : str
-        Its name.
-    context : str
-        In which context the two differ, where this varies.
-    name_a : str
-        What a has on the axis, as it is shown.
-    name_b : str
-        What b has on the axis.
-    a : Repeat
-        The first repeat.
-    b : Repeat
-        The second repeat.
-    units : (str, str)
-        What a and b are on the axis, as the bootstrap draws it.
-    surroundings : str
-        Equal for pairs that are alike in all but the axis.
-    settings : str
-        Equal for pairs that are alike in all but the axis and `DRAWN`.
-    setting : str
-        What of these settings varies among the runs, in words.
-    images : mapping of str to ImageDifference
-        What differs on each image, once they were compared.
-    """
+    """Two repeats that differ along one axis only."""
 
     axis: str
+    """Its name."""
     context: str
+    """In which context the two differ, where this varies."""
     name_a: str
+    """What a has on the axis, as it is shown."""
     name_b: str
+    """What b has on the axis."""
     a: Repeat
+    """The first repeat."""
     b: Repeat
+    """The second repeat."""
     units: tuple[str, str]
+    """What a and b are on the axis, as the bootstrap draws it."""
     surroundings: str = ""
+    """Equal for pairs that are alike in all but the axis."""
     settings: str = ""
+    """Equal for pairs that are alike in all but the axis and `DRAWN`."""
     setting: str = ""
+    """What of these settings varies among the runs, in words."""
     images: Mapping[str, ImageDifference] = field(default_factory=dict)
+    """What differs on each image, once they were compared."""
 
     @property
     def contrast(self) -> tuple:
@@ -131,21 +116,7 @@ class Pair:
 
 
 def parts_of(pairs: Sequence[Pair], measure: str, images: Sequence[str]) -> tuple[Values, Values]:
-    """What a measure of P pairs over I images is made of.
-
-    Parameters
-    ----------
-    pairs : sequence of Pair
-    measure : str
-        One of `MEASURES`.
-    images : sequence of str
-        By name; an image that a pair has not counts 0.
-
-    Returns
-    -------
-    tuple of two ndarrays of float64, shape (P, I)
-        Numerators and denominators; over images both add up.
-    """
+    """What a measure of P pairs over I images is made of."""
     nothing = (0.0, 0.0)
     parts = [
         [pair.images[image].part(measure) if image in pair.images else nothing for image in images]

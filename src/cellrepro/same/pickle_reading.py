@@ -32,15 +32,10 @@ class HoldsCode(Refused):
 
 @dataclass(frozen=True)
 class Callee:
-    """What stands for a function or class that a pickle calls.
-
-    Attributes
-    ----------
-    call : callable
-        Gives the value of a call, of its arguments.
-    """
+    """What stands for a function or class that a pickle calls."""
 
     call: Callable[[Arguments], object]
+    """Gives the value of a call, of its arguments."""
 
 
 class Unfinished:
@@ -52,24 +47,7 @@ class Unfinished:
 
 
 class PickleReader:
-    """Reads one pickle.
-
-    Parameters
-    ----------
-    content : memoryview
-        Of the file or part that the pickle is in.
-    start : int
-        Where it begins in it.
-    names : mapping of str to object
-        What stands for each name that may occur, ``MODULE.NAME``: a `Callee`, or a plain value.
-    stored_outside : callable
-        Gives what stands for something that the pickle refers to by a persistent identity.
-
-    Attributes
-    ----------
-    position : int
-        The first byte that was not read.
-    """
+    """Reads one pickle."""
 
     def __init__(
         self,
@@ -90,14 +68,7 @@ class PickleReader:
         self._n_copied = 0
 
     def load(self) -> object:
-        """Give the value of the pickle.
-
-        Raises
-        ------
-        Refused
-            If it names what may not occur, has another instruction, ends too soon, or is larger
-            than a training's state.
-        """
+        """Give the value of the pickle."""
         steps = _STEPS
         try:
             for _ in range(_MOST_STEPS):
@@ -270,23 +241,7 @@ class PickleReader:
 
 
 def plain_key(key: object) -> object:
-    """Check that something may be a key of a dictionary.
-
-    Parameters
-    ----------
-    key : object
-
-    Returns
-    -------
-    object
-        The key; of several values the text of them, as tuples can be made to collide.
-
-    Raises
-    ------
-    Refused
-        If it is neither a number nor text, a number of more than 60 bits, or several values of
-        which one is a long text.
-    """
+    """Check that something may be a key of a dictionary."""
     if isinstance(key, int) and abs(key) >= _LARGEST_KEY:
         raise Refused("a dictionary in its pickle has a huge number as a key")
     if key is None or isinstance(key, int | float | str | bytes):

@@ -24,18 +24,7 @@ _Labels = NDArray[np.integer]
 
 
 def renumbered(image: _Labels) -> tuple[_Labels, dict[int, int]]:
-    """Number the objects of a label image 1 to N in raster order of first appearance.
-
-    Parameters
-    ----------
-    image : ndarray of int, shape (Y, X) or (Z, Y, X)
-        0 is background; one number is one object.
-
-    Returns
-    -------
-    tuple of ndarray of int and dict of int to int
-        The image under these numbers, and the numbers by the labels that it had.
-    """
+    """Number the objects of a label image 1 to N in raster order of first appearance."""
     native = np.ascontiguousarray(image, image.dtype.newbyteorder("="))  # what fastremap reads
     renumbered_image, numbers = fastremap.renumber(native, preserve_zero=True, in_place=False)
     return renumbered_image, cast("dict[int, int]", numbers)  # floats of arrays of floats alone
@@ -48,16 +37,6 @@ def numbering(image: _Labels) -> Numbering:
     anew where more of those that two planes share lie apart than go on; and also where a number
     lies apart while every plane has the first numbers of the one that has most, as 1 to 20 and 1
     to 18, which no stack of objects has whose ends lie in different planes.
-
-    Parameters
-    ----------
-    image : ndarray of int, shape (Y, X) or (Z, Y, X)
-        0 is background.
-
-    Returns
-    -------
-    Numbering
-        ``apart`` of a flat image.
     """
     if image.ndim == 2 or not image.size:
         return "apart"
@@ -112,34 +91,17 @@ def _n_going_on(plane: _Labels, next_plane: _Labels) -> int:
 
 @dataclass(frozen=True, eq=False)
 class NumberedByPlane:
-    """A stack in which every object of every plane has a number of its own.
-
-    Attributes
-    ----------
-    image : ndarray of int, shape (Z, Y, X)
-        Numbers from 1 in raster order; 0 is background.
-    given : ndarray of int64
-        The number that each object had, by its new one; element 0, of the background, is 0.
-    """
+    """A stack in which every object of every plane has a number of its own."""
 
     image: _Labels
+    """Numbers from 1 in raster order; 0 is background."""
     given: NDArray[np.int64]
+    """The number that each object had, by its new one; element 0, of the background, is 0."""
 
 
 def numbered_by_plane(image: _Labels) -> NumberedByPlane:
     """Give every object of every plane a number of its own.
 
-    Parameters
-    ----------
-    image : ndarray of int, shape (Z, Y, X)
-        0 is background.
-
-    Returns
-    -------
-    NumberedByPlane
-
-    Examples
-    --------
     >>> numbered = numbered_by_plane(np.array([[[0, 2, 1]], [[1, 1, 0]]]))
     >>> numbered.image.tolist(), numbered.given.tolist()
     ([[[0, 1, 2]], [[3, 3, 0]]], [0, 2, 1, 1])

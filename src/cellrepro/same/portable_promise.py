@@ -12,16 +12,8 @@ more."""
 def promised_alike(a: Spec, b: Spec) -> bool:
     """Whether mode ``portable`` promises the same bits of what two specs give.
 
-    Parameters
-    ----------
-    a, b : Spec
-        Of two runs, on any two machines.
-
-    Returns
-    -------
-    bool
-        False unless both are of mode ``portable`` and ask for the same, but for what changes no
-        bit in it.
+    False unless both are of mode ``portable`` and ask for the same, but for what changes no bit in
+    it.
     """
     return a.mode == b.mode == "portable" and _deciding(a) == _deciding(b)
 

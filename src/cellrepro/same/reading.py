@@ -25,24 +25,17 @@ _LEAST_OF_LARGEST = 0.25  # of a piece that is no fragment, of the largest with 
 
 @dataclass(frozen=True, eq=False)
 class ReadSide:
-    """One of two label images, as it is compared.
-
-    Attributes
-    ----------
-    image : ndarray of int, shape (Y, X) or (Z, Y, X)
-        A number for each object; 0 is background.
-    given : ndarray of int64 or None
-        The number that each object has in the file, by its number here; None where it is the same.
-    numbering : Numbering
-        How numbers run through planes, in the file.
-    n_shared : int
-        Numbers of the file that name several objects which do not touch.
-    """
+    """One of two label images, as it is compared."""
 
     image: NDArray[np.integer]
+    """A number for each object; 0 is background."""
     given: Integers | None
+    """The number that each object has in the file, by its number here; None where it is the
+    same."""
     numbering: Numbering
+    """How numbers run through planes, in the file."""
     n_shared: int = 0
+    """Numbers of the file that name several objects which do not touch."""
 
     def labels(self, numbers: Integers) -> Integers:
         """The numbers that some objects have in the file."""
@@ -56,18 +49,12 @@ class ReadSide:
 
 @dataclass(frozen=True, eq=False)
 class ReadPair:
-    """Two label images read alike, and which of their objects overlap.
-
-    Attributes
-    ----------
-    a, b : ReadSide
-    table : Overlap
-        With the labels of the files.
-    """
+    """Two label images read alike, and which of their objects overlap."""
 
     a: ReadSide
     b: ReadSide
     table: Overlap
+    """With the labels of the files."""
 
     @property
     def by_plane(self) -> bool:
@@ -86,16 +73,8 @@ class ReadPair:
 def read_pair(a: NDArray[np.integer], b: NDArray[np.integer]) -> ReadPair:
     """Read two label images in one way.
 
-    Parameters
-    ----------
-    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
-        Of one shape; 0 is background.
-
-    Returns
-    -------
-    ReadPair
-        Both plane by plane where the numbers of one begin anew in each plane, since there is
-        nothing else in which they could be equal.
+    Both plane by plane where the numbers of one begin anew in each plane, since there is nothing
+    else in which they could be equal.
     """
     side_a = ReadSide(a, None, numbering(a))
     side_b = ReadSide(b, None, numbering(b))
@@ -130,12 +109,6 @@ def _told_apart(side: ReadSide, other: ReadSide, suspects: Integers) -> ReadSide
     """The side with a number for each object, where numbers name several that do not touch.
 
     A number does so if several of its pieces, each by itself, are objects of the other side.
-
-    Parameters
-    ----------
-    side, other : ReadSide
-    suspects : ndarray of int64
-        Numbers in which several objects of the other side lie.
     """
     if not len(suspects):
         return side
@@ -147,18 +120,12 @@ def _told_apart(side: ReadSide, other: ReadSide, suspects: Integers) -> ReadSide
 
 
 class _Outline(NamedTuple):
-    """Pieces of one number that lie in one object of the other side, or one piece that does not.
-
-    Attributes
-    ----------
-    label : int
-        Their number.
-    inside : int
-        The object that they lie in; -1 - piece for a piece that lies in none.
-    """
+    """Pieces of one number that lie in one object of the other side, or one piece that does not."""
 
     label: int
+    """Their number."""
     inside: int
+    """The object that they lie in; -1 - piece for a piece that lies in none."""
 
 
 def _with_pieces_as_objects(side: ReadSide, other: ReadSide) -> ReadSide:
@@ -220,15 +187,7 @@ def _filled_pieces(table: Overlap) -> NDArray[np.bool_]:
 
 
 def _outlines(table: Overlap, labels: NDArray[np.integer]) -> list[_Outline]:
-    """For each piece of a side the outline that it belongs to.
-
-    Parameters
-    ----------
-    table : Overlap
-        Of the pieces, and of the objects of the other side.
-    labels : ndarray of int, shape (A,)
-        The number of each piece.
-    """
+    """For each piece of a side the outline that it belongs to."""
     inside = np.full(table.n_a, -1)
     mostly = 2 * table.pixels >= table.areas_a[table.rows]
     inside[table.rows[mostly]] = table.columns[mostly]

@@ -17,13 +17,7 @@ _KINDS = {"BF": "bfloat", "F": "float", "I": "int", "U": "uint"}
 
 
 def copy_of(pairs: Iterable[tuple[Tensor, Tensor]]) -> Copy | None:
-    """Say how two networks whose types differ are copies of each other; None where they are not.
-
-    Parameters
-    ----------
-    pairs : iterable of (Tensor, Tensor)
-        The tensors of A and B whose types differ.
-    """
+    """Say how two networks whose types differ are copies of each other; None where they are not."""
     possible: set[Copy] = {"same numbers", "B is A rounded", "A is B rounded"}
     for a, b in pairs:
         if a.shape != b.shape:

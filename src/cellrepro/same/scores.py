@@ -43,18 +43,8 @@ def mean(values: NDArray) -> float:
 def aggregated_jaccard_index(table: Overlap) -> float:
     """Aggregated Jaccard index (AJI), a being the truth.
 
-    Parameters
-    ----------
-    table : Overlap
-        Of the truth and of what was predicted.
+    In [0, 1]; NaN if neither side holds an object.
 
-    Returns
-    -------
-    float
-        In [0, 1]; NaN if neither side holds an object.
-
-    Notes
-    -----
     As Kumar et al. define it (IEEE TMI 2017), which
     ``cellpose.metrics.aggregated_jaccard_index`` (4.2.1.1) does not.
     """
@@ -70,36 +60,18 @@ def aggregated_jaccard_index(table: Overlap) -> float:
 
 
 class SharedPixels(NamedTuple):
-    """Every pair of an object of a and one of b that share pixels, background being one of them.
-
-    Attributes
-    ----------
-    in_a : ndarray of int64, shape (P,)
-        The object of a, from 1; 0 is background.
-    in_b : ndarray of int64, shape (P,)
-        The object of b, likewise.
-    pixels : ndarray of int64, shape (P,)
-        How many both hold, at least 1.
-    """
+    """Every pair of an object of a and one of b that share pixels, background being one of them."""
 
     in_a: Integers
+    """The object of a, from 1; 0 is background."""
     in_b: Integers
+    """The object of b, likewise."""
     pixels: Integers
+    """How many both hold, at least 1."""
 
 
 def shared_pixels(table: Overlap) -> SharedPixels:
-    """All pixels of two label images by the pair of objects that they belong to.
-
-    Parameters
-    ----------
-    table : Overlap
-        Of the two images.
-
-    Returns
-    -------
-    SharedPixels
-        Its pixels add up to those of the image.
-    """
+    """All pixels of two label images by the pair of objects that they belong to."""
     n_a = table.n_a
     n_b = table.n_b
     only_a = table.areas_a - np.bincount(table.rows, table.pixels, n_a).astype(np.int64)
@@ -114,21 +86,7 @@ def shared_pixels(table: Overlap) -> SharedPixels:
 
 
 def conditional_entropy(condition: Integers, pixels: Integers) -> float:
-    """How uncertain it is where a pixel lies on one side, once it is known where on the other.
-
-    Parameters
-    ----------
-    condition : ndarray of int, shape (P,)
-        Where the pixels of each pair lie on the side that is known.
-    pixels : ndarray of int, shape (P,)
-        How many each pair has.
-
-    Returns
-    -------
-    float
-        In bits, at least 0. That of b given a and that of a given b add up to the variation of
-        information (Meilă 2003).
-    """
+    """How uncertain it is where a pixel lies on one side, once it is known where on the other."""
     if not len(pixels):
         return math.nan
     # Logarithms of ratios of whole numbers: an object that is not cut adds exactly 0.
@@ -137,18 +95,7 @@ def conditional_entropy(condition: Integers, pixels: Integers) -> float:
 
 
 def adapted_rand_error(shared: SharedPixels) -> float:
-    """Adapted Rand error (SNEMI3D), a being the truth.
-
-    Parameters
-    ----------
-    shared : SharedPixels
-        Of the truth and of what was predicted.
-
-    Returns
-    -------
-    float
-        1 - F1 over the ordered pairs of pixels of a's objects that one object joins; in [0, 1].
-    """
+    """Adapted Rand error (SNEMI3D), a being the truth."""
     is_cell = shared.in_a > 0
     in_a = shared.in_a[is_cell]
     in_b = shared.in_b[is_cell]
@@ -170,18 +117,8 @@ def adapted_rand_error(shared: SharedPixels) -> float:
 def boundary_f1(a: NDArray[np.integer], b: NDArray[np.integer]) -> float:
     """F1 of the boundaries of two label images, give or take `TOLERANCE` pixels.
 
-    Parameters
-    ----------
-    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
-        0 is background. The boundary are the pixels of objects with another label beside a face.
+    In [0, 1]; 0 if only one side has a boundary, NaN if neither has.
 
-    Returns
-    -------
-    float
-        In [0, 1]; 0 if only one side has a boundary, NaN if neither has.
-
-    Notes
-    -----
     Csurka et al., BMVC 2013. Computed from a block of rows or planes at a time.
     """
     shifts = _shifts_within_tolerance(a.ndim)

@@ -69,39 +69,25 @@ MOST_PIXELS = 2e8
 
 
 class Interval(NamedTuple):
-    """Where the mean of an axis lies, from 95 % of the resamples.
-
-    Attributes
-    ----------
-    low : float
-        Lower end.
-    high : float
-        Upper end.
-    over : str
-        What was resampled.
-    """
+    """Where the mean of an axis lies, from 95 % of the resamples."""
 
     low: float
+    """Lower end."""
     high: float
+    """Upper end."""
     over: str
+    """What was resampled."""
 
 
 class Distribution(NamedTuple):
-    """One of `MEASURES` along one axis.
-
-    Attributes
-    ----------
-    values : ndarray of float64, shape (P,)
-        Of each pair that is evidence, over all its images.
-    mean : float
-        Mean over the pairs; NaN over none.
-    interval : Interval or None
-        None from fewer than three images that show an object.
-    """
+    """One of `MEASURES` along one axis."""
 
     values: Values
+    """Of each pair that is evidence, over all its images."""
     mean: float
+    """Mean over the pairs; NaN over none."""
     interval: Interval | None
+    """None from fewer than three images that show an object."""
 
 
 def _words_of(axis: str) -> _AxisWords:
@@ -115,36 +101,7 @@ def _words_of(axis: str) -> _AxisWords:
 
 
 class Axis:
-    """All pairs of repeats that differ along one axis only.
-
-    Parameters
-    ----------
-    name : str
-        One of `AXES`, or a field of a spec.
-    pairs : list of Pair
-        That were compared.
-    n_left_out : int
-        Pairs that were not compared because there are too many.
-
-    Attributes
-    ----------
-    title, doing : str
-        What differs along it ("seeds"), and what is done along it ("changing the seed").
-    note : str
-        What has to be known to read its figures; mostly empty.
-    told : list of Pair
-        The pairs whose masks say something.
-    differing : list of Pair
-        Those of them whose masks differ.
-    largest_ppm : float
-        The most differing pixels per million of a pair.
-    evidence : list of Pair
-        The pairs that figures are computed from.
-    equal : bool
-        Whether there is evidence, and nothing differs.
-    n_images, n_values : int
-        Images of the evidence, and different values on the axis.
-    """
+    """All pairs of repeats that differ along one axis only."""
 
     def __init__(self, name: str, pairs: list[Pair], n_left_out: int = 0):
         self.name = name
@@ -167,20 +124,7 @@ class Axis:
     def distribution(self, measure: str = "changed") -> Distribution:
         """Get one measure over the pairs that are evidence.
 
-        Parameters
-        ----------
-        measure : str
-            One of `MEASURES`.
-
-        Returns
-        -------
-        Distribution
-            With its interval, where there are enough images.
-
-        Raises
-        ------
-        BadInput
-            If the measure is none of these.
+        With its interval, where there are enough images.
         """
         if measure not in MEASURES:
             raise BadInput(f"measure is {measure!r}; expected one of {', '.join(MEASURES)}")
@@ -310,22 +254,7 @@ class Spread(Result):
         return next((axis for axis in self.axes if axis.name == name), None)
 
     def decide(self, name: str) -> Decision:
-        """Decide whether what an axis does is less than what seeds do, by its worst contrast.
-
-        Parameters
-        ----------
-        name : str
-            Of an axis that was compared, other than the seed.
-
-        Returns
-        -------
-        Decision
-
-        Raises
-        ------
-        BadInput
-            If nothing was compared along it.
-        """
+        """Decide whether what an axis does is less than what seeds do, by its worst contrast."""
         if name not in self._decisions:
             raise BadInput(
                 f"{name!r} is no axis to be compared with seeds; expected one of "
@@ -354,17 +283,7 @@ class Spread(Result):
     def beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> Decision:
         """Decide on pairs that differ in draws only, beside the least favourable baseline.
 
-        Parameters
-        ----------
-        pairs : sequence of Pair
-            In question.
-        axis : sequence of Pair
-            All on their axis.
-
-        Returns
-        -------
-        Decision
-            Beside the seeds of either side; where neither has enough, of all runs on the axis.
+        Beside the seeds of either side; where neither has enough, of all runs on the axis.
         """
         of_sides = self._seeds_of(pairs)
         of_axis = self._seeds_of(axis)
@@ -466,19 +385,7 @@ def decide_between(
 ) -> Decision:
     """Decide whether two stored repeats differ by less than seeds do.
 
-    Parameters
-    ----------
-    a, b : Repeat
-        Of one task over the same images.
-    runs : iterable of Run
-        Of these count those that equal a's, or b's, in all but the seed.
-    results : mapping of str to MaskComparison, optional
-        By image, where the masks of a and b were compared already.
-
-    Returns
-    -------
-    Decision
-        Never within, if a and b differ in the seed.
+    Never within, if a and b differ in the seed.
     """
     masks = MaskPairs()
     pair = Pair(

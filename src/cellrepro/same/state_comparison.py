@@ -18,24 +18,17 @@ _MOST_NAMES = 4
 
 @dataclass(frozen=True)
 class ValuePair:
-    """A plain value that differs between two files.
-
-    Attributes
-    ----------
-    part : StatePart
-    name : str
-        Where it is; of a long list with the first place that differs, ``losses[3]``.
-    a, b : object
-        On each side, as JSON takes it; ``absent`` where a side does not have it.
-    n_differing : int
-        Values that differ: more than one in a list.
-    """
+    """A plain value that differs between two files."""
 
     part: StatePart
     name: str
+    """Where it is; of a long list with the first place that differs, ``losses[3]``."""
     a: object
+    """On each side, as JSON takes it; ``absent`` where a side does not have it."""
     b: object
+    """On each side, as JSON takes it; ``absent`` where a side does not have it."""
     n_differing: int = 1
+    """Values that differ: more than one in a list."""
 
     def sentence(self) -> str:
         """Say both values."""
@@ -45,28 +38,20 @@ class ValuePair:
 
 @dataclass(frozen=True)
 class StateComparison:
-    """What lies beside the networks of two checkpoints, side by side.
-
-    Attributes
-    ----------
-    tensors : mapping of StatePart to WeightsComparison
-        Of the optimizer and of what else has tensors.
-    values : tuple of ValuePair
-        Plain values that differ.
-    n_values : int
-        Plain values that were compared.
-    generators : tuple of GeneratorPair
-        Those that both have.
-    only_a, only_b : tuple of str
-        Generators that only one side has.
-    """
+    """What lies beside the networks of two checkpoints, side by side."""
 
     tensors: Mapping[StatePart, WeightsComparison]
+    """Of the optimizer and of what else has tensors."""
     values: tuple[ValuePair, ...]
+    """Plain values that differ."""
     n_values: int
+    """Plain values that were compared."""
     generators: tuple[GeneratorPair, ...]
+    """Those that both have."""
     only_a: tuple[str, ...]
+    """Generators that only one side has."""
     only_b: tuple[str, ...]
+    """Generators that only one side has."""
 
     @property
     def differing(self) -> tuple[StatePart | Literal["generators"], ...]:
@@ -105,14 +90,7 @@ class StateComparison:
 def compare_states(a: FileContent, b: FileContent) -> StateComparison:
     """Compare all that two files hold beside their networks.
 
-    Parameters
-    ----------
-    a, b : FileContent
-
-    Returns
-    -------
-    StateComparison
-        What only one side has is a difference.
+    What only one side has is a difference.
     """
     in_tensors = [part for part in PARTS if part in a.tensors or part in b.tensors]
     in_values = [part for part in PARTS if part in a.values or part in b.values]
@@ -168,15 +146,7 @@ def _pair(part: StatePart, name: str, a: object, b: object) -> ValuePair:
 
 
 def shown(value: object) -> object:
-    """A plain value as JSON and a reader take it: long lists and bytes are counted.
-
-    Parameters
-    ----------
-    value : object
-
-    >>> shown((1, 2.5)), shown(b"ab"), shown(tuple(range(99)))
-    ([1, 2.5], '2 bytes, SHA-256 fb8e20fc2e4c', '99 values, 0 first')
-    """
+    """A plain value as JSON and a reader take it: long lists and bytes are counted."""
     if isinstance(value, bytes):
         return f"{amount(len(value), 'byte')}, SHA-256 {hashlib.sha256(value).hexdigest()[:12]}"
     if isinstance(value, tuple) and len(value) > _SHORT:
@@ -200,17 +170,7 @@ def printable(text: str) -> str:
 
 
 def descriptions_of(content: FileContent) -> Iterator[tuple[str, str]]:
-    """Say what lies beside the network of a checkpoint.
-
-    Parameters
-    ----------
-    content : FileContent
-
-    Yields
-    ------
-    tuple of str and str
-        A part, and what is in it.
-    """
+    """Say what lies beside the network of a checkpoint."""
     for part in PARTS:
         clauses = []
         tensors = content.tensors.get(part, {})

@@ -30,53 +30,35 @@ _AXES = ("y", "x")
 
 @dataclass(frozen=True)
 class StraightBorder:
-    """A row, column or plane at which cells end straight.
-
-    Attributes
-    ----------
-    axis : str
-        ``y`` for a border between two rows, ``x`` for one between two columns, ``z`` for one
-        between two planes.
-    at : int
-        The first row, column or plane behind it, from 0.
-    length : int
-        Pixels along which cells end there; between planes those where others go on.
-    n_objects : int
-        Cells that end there.
-    chance : float
-        Probability of as many straight ends at any line of this image.
-    """
+    """A row, column or plane at which cells end straight."""
 
     axis: str
+    """``y`` for a border between two rows, ``x`` for one between two columns, ``z`` for one between
+    two planes."""
     at: int
+    """The first row, column or plane behind it, from 0."""
     length: int
+    """Pixels along which cells end there; between planes those where others go on."""
     n_objects: int
+    """Cells that end there."""
     chance: float
+    """Probability of as many straight ends at any line of this image."""
 
 
 @dataclass(frozen=True)
 class Seam:
-    """Straight ends at some lines, beside those at all others.
-
-    Attributes
-    ----------
-    n_at : int
-        Straight ends at these lines.
-    n_lines : int
-        How many lines these are.
-    n_elsewhere : int
-        Straight ends at all other lines.
-    n_other_lines : int
-        How many other lines there are.
-    chance : float
-        Probability of as many or more ends at these lines, if all lines were alike.
-    """
+    """Straight ends at some lines, beside those at all others."""
 
     n_at: int
+    """Straight ends at these lines."""
     n_lines: int
+    """How many lines these are."""
     n_elsewhere: int
+    """Straight ends at all other lines."""
     n_other_lines: int
+    """How many other lines there are."""
     chance: float
+    """Probability of as many or more ends at these lines, if all lines were alike."""
 
     @property
     def stands_out(self) -> bool:
@@ -97,16 +79,8 @@ class _End:
 def straight_borders(masks: ArrayLike) -> tuple[StraightBorder, ...]:
     """The rows, columns and planes at which more cells end straight than chance would have it.
 
-    Parameters
-    ----------
-    masks : array_like of int, shape (Y, X) or (Z, Y, X)
-        0 is background; of a stack every plane counts.
-
-    Returns
-    -------
-    tuple of StraightBorder
-        Most objects first. A single straight end is none: cells may be straight themselves; and
-        where most are rectangles, no row or column is one.
+    Most objects first. A single straight end is none: cells may be straight themselves; and where
+    most are rectangles, no row or column is one.
     """
     image = label_image("the masks", masks)
     ends = list(_ends(image))
@@ -150,20 +124,7 @@ def _ends_between_planes(image: np.ndarray) -> Iterator[_End]:
 
 
 def seam(masks: ArrayLike, lines: Collection[tuple[str, int]]) -> Seam:
-    """Count straight ends at some lines of an image, beside all others.
-
-    Parameters
-    ----------
-    masks : array_like of int, shape (Y, X) or (Z, Y, X)
-        0 is background; of a stack every plane counts.
-    lines : collection of tuple of str and int
-        Where tiles may have ended: ``("y", 128)`` lies between rows 127 and 128. What is not
-        inside the image does not count.
-
-    Returns
-    -------
-    Seam
-    """
+    """Count straight ends at some lines of an image, beside all others."""
     image = label_image("the masks", masks)
     n_all = sum(size - 1 for size in image.shape[-2:])
     at_lines = {(axis, at) for axis, at in lines if 0 < at < image.shape[-2:][_AXES.index(axis)]}

@@ -27,25 +27,7 @@ _SMALL = 2**26
 
 
 def content_of(path: Path) -> object:
-    """Give what ``torch.save`` was given, with a `Tensor` for each tensor.
-
-    Parameters
-    ----------
-    path : Path
-        A file as PyTorch writes it, since version 1.6 or before.
-
-    Returns
-    -------
-    object
-        Plain values, in dictionaries, lists and tuples; of a network, a dictionary of tensors.
-
-    Raises
-    ------
-    ValueError
-        If it is damaged (`NotStored`), or holds something else than tensors, numbers and text.
-    pickle.UnpicklingError
-        Likewise (`Refused`).
-    """
+    """Give what ``torch.save`` was given, with a `Tensor` for each tensor."""
     size = path.stat().st_size
     with path.open("rb") as stream:
         is_archive = stream.read(len(ZIP)) == ZIP

@@ -78,20 +78,13 @@ class StorageType:
 
 @dataclass
 class Numbers:
-    """Numbers in a file that one or several tensors show.
-
-    Attributes
-    ----------
-    dtype : str or None
-        None for bytes, which each tensor reads as it says.
-    n_bytes : int
-    start : int
-        Their first byte in the file; known once the file was read to its end.
-    """
+    """Numbers in a file that one or several tensors show."""
 
     dtype: str | None
+    """None for bytes, which each tensor reads as it says."""
     n_bytes: int
     start: int = -1
+    """Their first byte in the file; known once the file was read to its end."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +99,10 @@ class TypeName:
 
 @dataclass(eq=False)
 class StoredArray(Unfinished):
-    """An array of NumPy, whose numbers stand in the pickle itself.
-
-    Attributes
-    ----------
-    content : Tensor, tuple of str, or None
-        Numbers or texts; None until the pickle fills it.
-    """
+    """An array of NumPy, whose numbers stand in the pickle itself."""
 
     content: Tensor | tuple[str, ...] | None = None
+    """Numbers or texts; None until the pickle fills it."""
 
     def fill(self, state: object) -> None:
         """Take type, shape and bytes."""
@@ -169,12 +157,7 @@ class _NumpyType(Unfinished):
 
 @dataclass(eq=False)
 class Namespace(Unfinished):
-    """An object with plain attributes, as ``argparse`` gives it.
-
-    Attributes
-    ----------
-    attributes : dict
-    """
+    """An object with plain attributes, as ``argparse`` gives it."""
 
     attributes: dict[object, object] = field(default_factory=dict)
 
@@ -245,20 +228,7 @@ def _sizes(value: object) -> tuple[int, ...]:
 
 
 class TorchNames:
-    """The names that may stand in a file of ``torch.save``, and how its tensors are read.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    most_bytes : int
-        Of all tensors together; more than the file has only where they overlap.
-
-    Attributes
-    ----------
-    by_name : mapping of str to object
-        For `PickleReader`.
-    """
+    """The names that may stand in a file of ``torch.save``, and how its tensors are read."""
 
     def __init__(self, path: Path, *, most_bytes: int) -> None:
         self._path = path
@@ -329,19 +299,7 @@ def _first(arguments: Arguments) -> object:
 
 
 def stored_numbers(identity: object, *, has_view: bool) -> tuple[str, Numbers]:
-    """Read what a pickle says of stored numbers.
-
-    Parameters
-    ----------
-    identity : object
-        ``("storage", type, key, device, n)``, and where ``has_view`` one more, which is None.
-    has_view : bool
-
-    Returns
-    -------
-    tuple of str and Numbers
-        The key, and the numbers, of which the place in the file is not known.
-    """
+    """Read what a pickle says of stored numbers."""
     n_fields = 6 if has_view else 5
     if type(identity) is not tuple or len(identity) != n_fields or identity[0] != "storage":
         raise Refused("its pickle refers to something else than numbers")

@@ -46,21 +46,14 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class EqualRepeats:
-    """Which repeats are equal, in the three senses of the word.
-
-    Attributes
-    ----------
-    weights : tuple of tuple of int, or None
-        Equal in every bit of their weights; None where none were trained.
-    masks : tuple of tuple of int
-        Equal in every bit of all masks.
-    outlines : tuple of tuple of int
-        Equal in the outlines of all objects, under any numbers.
-    """
+    """Which repeats are equal, in the three senses of the word."""
 
     weights: Groups | None
+    """Equal in every bit of their weights; None where none were trained."""
     masks: Groups
+    """Equal in every bit of all masks."""
     outlines: Groups
+    """Equal in the outlines of all objects, under any numbers."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,32 +61,22 @@ class Judgement(Result):
     """Whether repeats came out the same, and over what that was seen.
 
     The verdicts are None where nothing was compared: a single repeat, or no weights were trained.
-
-    Attributes
-    ----------
-    weights : Verdict or None
-        On the weights.
-    masks : Verdict or None
-        On the masks.
-    overall : Verdict or None
-        On both together.
-    n_repeats : int
-        Repeats that were compared.
-    n_images : int
-        Images of each repeat.
-    reasons : tuple of str
-        Why a verdict is ``vacuous``, why there is none, and which switches changed.
-    agreement : EqualRepeats
-        Which repeats are equal.
     """
 
     weights: Verdict | None
+    """On the weights."""
     masks: Verdict | None
+    """On the masks."""
     overall: Verdict | None
+    """On both together."""
     n_repeats: int
+    """Repeats that were compared."""
     n_images: int
+    """Images of each repeat."""
     reasons: tuple[str, ...]
+    """Why a verdict is ``vacuous``, why there is none, and which switches changed."""
     agreement: EqualRepeats
+    """Which repeats are equal."""
 
     def detail(self) -> str:
         """Weights and masks each by themselves, with how many of the repeats agree."""
@@ -127,18 +110,7 @@ def _agreeing(groups: Groups, what: str) -> list[str]:
 
 
 def judge(repeats: Sequence[ResultSummary]) -> Judgement:
-    """Judge repeats of one spec by the digests of their weights and masks; no file is read.
-
-    Parameters
-    ----------
-    repeats : sequence of ResultSummary
-        Over the same images.
-
-    Returns
-    -------
-    Judgement
-        Without a verdict for fewer than two repeats.
-    """
+    """Judge repeats of one spec by the digests of their weights and masks; no file is read."""
     reasons_of_each = [
         reason for repeat in repeats for reason in (*repeat.vacuous, *repeat.switches_that_moved)
     ]

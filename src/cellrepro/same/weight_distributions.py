@@ -39,30 +39,20 @@ _N_SIZES = 1024 - _LEAST  # of numbers on one side of zero, each twice as large 
 
 @dataclass(frozen=True, repr=False)
 class WeightStatistics(Result):
-    """Numbers about some parameters.
-
-    Attributes
-    ----------
-    parameters : int
-        How many there are.
-    mean : float
-        Of their values.
-    std : float
-        Standard deviation of exactly these parameters: divided by their number.
-    l1 : float
-        Sum of their magnitudes.
-    l2 : float
-        Length of them as one vector.
-    largest : float
-        Largest magnitude.
-    """
+    """Numbers about some parameters."""
 
     parameters: int
+    """How many there are."""
     mean: float
+    """Of their values."""
     std: float
+    """Standard deviation of exactly these parameters: divided by their number."""
     l1: float
+    """Sum of their magnitudes."""
     l2: float
+    """Length of them as one vector."""
     largest: float
+    """Largest magnitude."""
 
     def sentence(self) -> str:
         """Say how many there are, and how large."""
@@ -102,30 +92,20 @@ def weight_statistics(path: str | Path) -> dict[str, WeightStatistics]:
 
 
 class _Moments(NamedTuple):
-    """Of one tensor.
-
-    Attributes
-    ----------
-    n : float
-        Number of values.
-    mean : float
-        Of the values.
-    squared_distances : float
-        Sum of the squared distances from the mean.
-    l1 : float
-        Sum of magnitudes.
-    l2 : float
-        Length.
-    largest : float
-        Largest magnitude.
-    """
+    """Of one tensor."""
 
     n: float
+    """Number of values."""
     mean: float
+    """Of the values."""
     squared_distances: float
+    """Sum of the squared distances from the mean."""
     l1: float
+    """Sum of magnitudes."""
     l2: float
+    """Length."""
     largest: float
+    """Largest magnitude."""
 
 
 def _moments(tensor: Tensor) -> _Moments:
@@ -163,18 +143,12 @@ def _statistics(moments: Sequence[_Moments]) -> WeightStatistics:
 
 
 class Histogram(NamedTuple):
-    """Of the finite weights of one layer, over B intervals.
-
-    Attributes
-    ----------
-    counts : ndarray of int64, shape (B,)
-        Values in each interval.
-    edges : ndarray of float64, shape (B + 1,)
-        Ends of the intervals, rising.
-    """
+    """Of the finite weights of one layer, over B intervals."""
 
     counts: NDArray[np.int64]
+    """Values in each interval."""
     edges: Values
+    """Ends of the intervals, rising."""
 
 
 def distributions(
@@ -182,17 +156,7 @@ def distributions(
 ) -> dict[str, dict[str, Histogram]]:
     """Histograms of the weights of several networks, layer by layer.
 
-    Parameters
-    ----------
-    paths : mapping of str to str or Path
-        Files as `compare_weights` takes them, by label.
-    bins : int
-        Intervals of each, from minus to plus the largest magnitude of the layer in all networks.
-
-    Returns
-    -------
-    dict of str to dict of str to Histogram
-        By label, then by layer in natural order.
+    By label, then by layer in natural order.
     """
     files = {label: open_weights(path) for label, path in paths.items()}
     largest = _largest_by_layer(files)
@@ -235,27 +199,18 @@ def _finite_values(tensor: Tensor) -> Iterator[Values]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DifferenceDistributions(Result):
-    """How N - 1 networks differ from the first, in L layers, over B intervals common to all.
-
-    Attributes
-    ----------
-    paths : tuple of Path
-        The files, N of them.
-    layers : tuple of str
-        L layers in natural order.
-    edges : ndarray of float64, shape (B + 1,)
-        Powers of two on both sides of zero.
-    counts : ndarray of int64, shape (N - 1, L, B)
-        Parameters in each interval; in the middle one those of equal value alone.
-    n_undefined : ndarray of int64, shape (N - 1, L)
-        Parameters whose difference is NaN or infinite, in no interval.
-    """
+    """How N - 1 networks differ from the first, in L layers, over B intervals common to all."""
 
     paths: tuple[Path, ...]
+    """The files, N of them."""
     layers: tuple[str, ...]
+    """L layers in natural order."""
     edges: Values
+    """Powers of two on both sides of zero."""
     counts: NDArray[np.int64]
+    """Parameters in each interval; in the middle one those of equal value alone."""
     n_undefined: NDArray[np.int64]
+    """Parameters whose difference is NaN or infinite, in no interval."""
 
     @property
     def n_zero(self) -> NDArray[np.int64]:

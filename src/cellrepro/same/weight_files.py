@@ -39,40 +39,26 @@ _DEVICE = re.compile(r"cpu|meta|(cuda|mps|xpu|hpu)(:\d+)?")
 
 
 class DifferingPart(NamedTuple):
-    """A part of two files that differs, with all pieces that belong to it.
-
-    Attributes
-    ----------
-    part : str
-        Its name: ``data.pkl``, ``entry names``.
-    n_a : int
-        Bytes of the first file that differ; where a piece has two lengths, all of it.
-    n_b : int
-        The same of the second file.
-    why : str
-        In words.
-    """
+    """A part of two files that differs, with all pieces that belong to it."""
 
     part: str
+    """Its name: ``data.pkl``, ``entry names``."""
     n_a: int
+    """Bytes of the first file that differ; where a piece has two lengths, all of it."""
     n_b: int
+    """The same of the second file."""
     why: str
+    """In words."""
 
 
 @dataclass(frozen=True)
 class FileComparison:
-    """Two files as bytes.
-
-    Attributes
-    ----------
-    sizes : (int, int)
-        Bytes of the two files.
-    parts : tuple of DifferingPart
-        Those that differ; empty for files that are equal byte for byte.
-    """
+    """Two files as bytes."""
 
     sizes: tuple[int, int]
+    """Bytes of the two files."""
     parts: tuple[DifferingPart, ...]
+    """Those that differ; empty for files that are equal byte for byte."""
 
     def sentences(self) -> Iterator[str]:
         """The sizes, and a line for every part that differs."""
@@ -98,24 +84,6 @@ def compare_files(
     """Find out where the bytes of two files of weights differ, and why.
 
     The files are mapped, not loaded.
-
-    Parameters
-    ----------
-    path_a, path_b : str or Path
-        Files as `compare_weights` takes them.
-    same_parameters : bool
-        Whether the parameters are the same, as that says.
-    checkpoints : bool
-        Whether one is a checkpoint, with tensors beside its network.
-
-    Returns
-    -------
-    FileComparison
-
-    Raises
-    ------
-    OSError
-        If a file cannot be read.
     """
     file_a = _file_of_tensors(Path(path_a))
     file_b = _file_of_tensors(Path(path_b))
@@ -159,20 +127,7 @@ def _n_differing(a: _Bytes, b: _Bytes) -> tuple[int, int]:
 
 
 class _Cutter:
-    """Cuts the content of a file into pieces, from its beginning on.
-
-    Parameters
-    ----------
-    content : ndarray of uint8, shape (N,)
-        The bytes of the file.
-
-    Attributes
-    ----------
-    pieces : dict of str to list of ndarray of uint8
-        The pieces of each part, in their order.
-    position : int
-        The first byte that is not cut off.
-    """
+    """Cuts the content of a file into pieces, from its beginning on."""
 
     def __init__(self, content: _Bytes):
         self.pieces = defaultdict[str, list[_Bytes]](list)
@@ -280,39 +235,21 @@ def _devices_among(words: Sequence[str]) -> str:
 
 
 class SavedFile(NamedTuple):
-    """A file in which a network was saved again.
-
-    Attributes
-    ----------
-    name : str
-        Of the file.
-    digest : str
-        SHA-256 of its bytes.
-    same_parameters : bool
-        Whether every bit of the network came back.
-    comparison : FileComparison
-        With the first file of its format.
-    """
+    """A file in which a network was saved again."""
 
     name: str
+    """Of the file."""
     digest: str
+    """SHA-256 of its bytes."""
     same_parameters: bool
+    """Whether every bit of the network came back."""
     comparison: FileComparison
+    """With the first file of its format."""
 
 
 def saved_in_several_ways(weights: Path) -> Iterator[SavedFile]:
-    """Save a stored network again: under several names, in two orders, from a GPU if there is one.
-
-    Parameters
-    ----------
-    weights : Path
-        A safetensors file.
-
-    Yields
-    ------
-    SavedFile
-        The file itself is gone after the last one.
-    """
+    """Save a stored network again: under several names, in two orders, from a GPU if there is
+    one."""
     import torch
     from safetensors.torch import load_file, save_file
 

@@ -37,21 +37,7 @@ class NoNetwork(ValueError):
 def open_weights(path: str | Path) -> dict[str, Tensor]:
     """Read the header of a safetensors file, or what PyTorch saved; content tells which it is.
 
-    Parameters
-    ----------
-    path : str or Path
-        Of a network as safetensors, PyTorch or Cellpose writes it, or of a checkpoint with one.
-
-    Returns
-    -------
-    dict of str to Tensor
-        By name, without the prefixes of `DataParallel` and `torch.compile`.
-
-    Raises
-    ------
-    BadInput
-        If it is no such file or a damaged one, holds no network or several, or has tensors of a
-        type that cannot be compared.
+    By name, without the prefixes of `DataParallel` and `torch.compile`.
     """
     content = open_file(path)
     if content.why_no_network:
@@ -60,24 +46,7 @@ def open_weights(path: str | Path) -> dict[str, Tensor]:
 
 
 def open_file(path: str | Path) -> FileContent:
-    """Read what lies in a file of tensors: a network, and what else a checkpoint has.
-
-    Parameters
-    ----------
-    path : str or Path
-        As for `open_weights`, or of any other file of ``torch.save`` or of safetensors; also the
-        folder of a checkpoint of the lab.
-
-    Returns
-    -------
-    FileContent
-        No tensor was read yet.
-
-    Raises
-    ------
-    BadInput
-        If it is no such file or a damaged one, or has tensors of a type that cannot be compared.
-    """
+    """Read what lies in a file of tensors: a network, and what else a checkpoint has."""
     path = Path(path)
     try:
         content = _content(path)
@@ -206,21 +175,8 @@ def _unwrapped(name: str) -> str:
 def network_in(content: object) -> tuple[str, Mapping[str, Tensor]]:
     """A network's tensors in what a file holds: all of it, or what is under a key of a checkpoint.
 
-    Parameters
-    ----------
-    content : object
-        What `content_of` gave.
-
-    Returns
-    -------
-    tuple of str and mapping
-        The key, with dots where it lies deeper, empty where the whole file is a network; and the
-        tensors by name.
-
-    Raises
-    ------
-    NoNetwork
-        If there is none, or several and no name tells which is meant.
+    The key, with dots where it lies deeper, empty where the whole file is a network; and the
+    tensors by name.
     """
     if is_network(content):
         return "", content

@@ -35,35 +35,24 @@ class Similarity(Result):
 
     Distances as of `compare_weights`, row as a and column as b, shape (N, N): NaN where the two
     are not the same network, 0 only if all values are equal.
-
-    Attributes
-    ----------
-    paths : tuple of Path
-        The files.
-    equal : ndarray of bool, shape (N, N)
-        Whether names, shapes, dtypes and bits are the same.
-    l2 : ndarray of float64, shape (N, N)
-        Length of the difference.
-    relative_l2 : ndarray of float64, shape (N, N)
-        The same over the length of the row's network; all other arrays are symmetric.
-    cosine : ndarray of float64, shape (N, N)
-        Of the angle between the two.
-    max_abs : ndarray of float64, shape (N, N)
-        Largest difference of one parameter.
-    layers : tuple of str
-        Of all files, in natural order.
-    layer_relative_l2 : ndarray of float64, shape (L, N, N)
-        `relative_l2` of each layer; NaN also where the networks lack that layer.
     """
 
     paths: tuple[Path, ...]
+    """The files."""
     equal: NDArray[np.bool_]
+    """Whether names, shapes, dtypes and bits are the same."""
     l2: Values
+    """Length of the difference."""
     relative_l2: Values
+    """The same over the length of the row's network; all other arrays are symmetric."""
     cosine: Values
+    """Of the angle between the two."""
     max_abs: Values
+    """Largest difference of one parameter."""
     layers: tuple[str, ...]
+    """Of all files, in natural order."""
     layer_relative_l2: Values
+    """`relative_l2` of each layer; NaN also where the networks lack that layer."""
 
     def sentence(self) -> str:
         """How many of the networks are equal, and how far the others lie apart."""
@@ -158,21 +147,14 @@ def _layout(file: Network) -> dict[str, tuple[int, ...]]:
 
 
 class _Sums(NamedTuple):
-    """What distances are made of, added up over pieces, by layer.
-
-    Attributes
-    ----------
-    squared_lengths : ndarray of float64, shape (L, N)
-        Of each network, layer by layer.
-    squared_distances : ndarray of float64, shape (L, N, N)
-        Of each two networks, layer by layer.
-    largest : ndarray of float64, shape (L, N, N)
-        Largest difference of one parameter.
-    """
+    """What distances are made of, added up over pieces, by layer."""
 
     squared_lengths: Values
+    """Of each network, layer by layer."""
     squared_distances: Values
+    """Of each two networks, layer by layer."""
     largest: Values
+    """Largest difference of one parameter."""
 
     @classmethod
     def zeros(cls, n_layers: int, n_files: int) -> _Sums:
@@ -181,24 +163,16 @@ class _Sums(NamedTuple):
 
 
 class _PieceOfAll(NamedTuple):
-    """One piece of a tensor in M files, every one against every other.
-
-    Attributes
-    ----------
-    squared_lengths : ndarray of float64, shape (M,)
-        Of each network.
-    squared_distances : ndarray of float64, shape (M, M)
-        Of each two networks.
-    largest : ndarray of float64, shape (M, M)
-        Largest difference of one parameter.
-    equal : ndarray of bool, shape (M, M)
-        Whether all bits are equal.
-    """
+    """One piece of a tensor in M files, every one against every other."""
 
     squared_lengths: Values
+    """Of each network."""
     squared_distances: Values
+    """Of each two networks."""
     largest: Values
+    """Largest difference of one parameter."""
     equal: NDArray[np.bool_]
+    """Whether all bits are equal."""
 
 
 def _compared(bits: Sequence[Bits], dtypes: Sequence[str]) -> _PieceOfAll:
@@ -256,43 +230,26 @@ def _distances(squared_lengths: Values, squared_distances: Values, largest: Valu
 
 
 class LayerDistances(NamedTuple):
-    """How far networks are apart in one layer.
-
-    Attributes
-    ----------
-    layer : str
-        Its name.
-    pairs : list of (int, int)
-        The files a and b of each pair; each two are there in both orders.
-    relative_l2 : ndarray of float64
-        Of each pair; infinite where only a's layer is all zero.
-    least : float
-        The smallest of these.
-    median : float
-        Their median.
-    most : float
-        The largest of these.
-    furthest : (int, int)
-        The first pair with the largest.
-    """
+    """How far networks are apart in one layer."""
 
     layer: str
+    """Its name."""
     pairs: list[tuple[int, int]]
+    """The files a and b of each pair; each two are there in both orders."""
     relative_l2: Values
+    """Of each pair; infinite where only a's layer is all zero."""
     least: float
+    """The smallest of these."""
     median: float
+    """Their median."""
     most: float
+    """The largest of these."""
     furthest: tuple[int, int]
+    """The first pair with the largest."""
 
 
 def layers_by_distance(table: Similarity) -> list[LayerDistances]:
-    """The layers by falling median of their distances over all pairs of different networks.
-
-    Parameters
-    ----------
-    table : Similarity
-        Layers in which no two networks can be compared are left out.
-    """
+    """The layers by falling median of their distances over all pairs of different networks."""
     layers = []
     for layer, relative in zip(table.layers, table.layer_relative_l2, strict=True):
         shown = ~table.equal & ~np.isnan(relative)

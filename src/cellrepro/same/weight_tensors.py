@@ -37,28 +37,18 @@ _PARAMETER_KINDS = {"weight", "bias", "running_mean", "running_var", "num_batche
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a file, of which nothing was read yet.
-
-    Attributes
-    ----------
-    dtype : str
-        One of `NUMPY_TYPES`.
-    shape : tuple of int
-        As stored.
-    read : callable
-        Gives the bits of the parameters from start to stop; fewer where the tensor ends
-        before.
-    stored_as : str
-        The name in the file, where `open_weights` gives another.
-    under : str
-        The key of a checkpoint that holds the network beside other things.
-    """
+    """One tensor of a file, of which nothing was read yet."""
 
     dtype: str
+    """One of `NUMPY_TYPES`."""
     shape: tuple[int, ...]
+    """As stored."""
     read: Callable[[int, int], Bits]
+    """Gives the bits of the parameters from start to stop; fewer where the tensor ends before."""
     stored_as: str = ""
+    """The name in the file, where `open_weights` gives another."""
     under: str = ""
+    """The key of a checkpoint that holds the network beside other things."""
 
     @property
     def n(self) -> int:
@@ -78,17 +68,7 @@ Network = Mapping[str, Tensor]
 def pieces(tensors: Sequence[Tensor], n_values: int) -> Iterator[list[Bits]]:
     """The content of several tensors of one shape, piece by piece.
 
-    Parameters
-    ----------
-    tensors : sequence of Tensor
-        N of one shape.
-    n_values : int
-        Parameters of each tensor in a piece; the last one may have fewer.
-
-    Yields
-    ------
-    list of ndarray of unsigned int
-        N arrays of one length. Of empty tensors there is one empty piece.
+    N arrays of one length. Of empty tensors there is one empty piece.
     """
     for start in range(0, max(tensors[0].n, 1), n_values):
         yield [tensor.read(start, start + n_values) for tensor in tensors]
@@ -97,14 +77,6 @@ def pieces(tensors: Sequence[Tensor], n_values: int) -> Iterator[list[Bits]]:
 def values(bits: Bits, dtype: str) -> Values:
     """What the bits stand for, as float64.
 
-    Parameters
-    ----------
-    bits : ndarray of unsigned int, shape (P,)
-    dtype : str
-        One of `NUMPY_TYPES`; 64-bit integers are rounded beyond 2**53.
-
-    Examples
-    --------
     >>> values(np.array([0x3F80], "<u2"), "BF16").tolist()
     [1.0]
     """
@@ -116,14 +88,7 @@ def values(bits: Bits, dtype: str) -> Values:
 
 
 def differences(a: Values, b: Values, same_bits: NDArray[np.bool_] | bool) -> Values:
-    """b - a, and 0 where bits or values are equal, also between two NaNs or two infinities.
-
-    Parameters
-    ----------
-    a, b : ndarray of float64, shape (P,)
-    same_bits : ndarray of bool, shape (P,), or bool
-        Where both have the same bits.
-    """
+    """b - a, and 0 where bits or values are equal, also between two NaNs or two infinities."""
     with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs travel on
         difference = b - a
         difference[same_bits | (a == b)] = 0

@@ -37,106 +37,70 @@ _PIECE = 2**15  # parameters of each file in memory at a time, with some ten flo
 
 @dataclass(frozen=True, kw_only=True)
 class Distance:
-    """How far the second of two vectors of parameters, b, is from the first, a.
-
-    Attributes
-    ----------
-    n_differing : int
-        Parameters with different bits, in a different shape or dtype, or in one file only.
-    l2 : float
-        Length of b - a; NaN if a name or a shape differs; 0 between equal bits.
-    relative_l2 : float
-        `l2` over the length of a; infinite if only a is all zero.
-    cosine : float
-        Of the angle between a and b; 1 if l2 is 0, NaN if exactly one is all zero.
-    max_abs : float
-        Largest difference of one parameter, NaN counting as the largest.
-    max_abs_name : str or None
-        The first tensor that has it.
-    max_ulp : int or None
-        Most steps from float to next float between a and b; None without floats, for other
-        shapes or dtypes, and where one of the two is NaN and the bits differ.
-    median_ulp : int or None
-        Median of these steps, rounded down to 0, 1, 2, 4, 8 and so on.
-    """
+    """How far the second of two vectors of parameters, b, is from the first, a."""
 
     n_differing: int
+    """Parameters with different bits, in a different shape or dtype, or in one file only."""
     l2: float
+    """Length of b - a; NaN if a name or a shape differs; 0 between equal bits."""
     relative_l2: float
+    """`l2` over the length of a; infinite if only a is all zero."""
     cosine: float
+    """Of the angle between a and b; 1 if l2 is 0, NaN if exactly one is all zero."""
     max_abs: float
+    """Largest difference of one parameter, NaN counting as the largest."""
     max_abs_name: str | None
+    """The first tensor that has it."""
     max_ulp: int | None
+    """Most steps from float to next float between a and b; None without floats, for other shapes or
+    dtypes, and where one of the two is NaN and the bits differ."""
     median_ulp: int | None
+    """Median of these steps, rounded down to 0, 1, 2, 4, 8 and so on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorComparison(Distance):
-    """One tensor that both hold under the same name.
-
-    Attributes
-    ----------
-    name : str
-        Of the tensor.
-    shape : tuple of int
-        In a.
-    dtype : str
-        In a, as safetensors spells it: F32, BF16.
-    shape_b : tuple of int
-        In b.
-    dtype_b : str
-        In b.
-    n : int
-        Parameters; of the larger one where the shapes differ.
-    """
+    """One tensor that both hold under the same name."""
 
     name: str
+    """Of the tensor."""
     shape: tuple[int, ...]
+    """In a."""
     dtype: str
+    """In a, as safetensors spells it: F32, BF16."""
     shape_b: tuple[int, ...]
+    """In b."""
     dtype_b: str
+    """In b."""
     n: int
+    """Parameters; of the larger one where the shapes differ."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class WeightsComparison(Result, Distance):
-    """How two files of weights differ: over all parameters, and tensor by tensor.
-
-    Attributes
-    ----------
-    equal : bool
-        Whether names, shapes, dtypes and all bits are equal.
-    n_tensors : int
-        Tensors of either file; a name that both hold counts once.
-    n_parameters : int
-        Parameters of either file, likewise.
-    n_not_finite : int
-        Parameters that are NaN or infinite on either side, of names that both have.
-    only_a : tuple of str
-        Tensors that only a has, in natural order.
-    only_b : tuple of str
-        Tensors that only b has, likewise.
-    under : (str, str)
-        The keys of checkpoints in which the networks were; empty elsewhere.
-    prefixes : (str, str)
-        With which the names of a and of b begin, and which were left out to compare them.
-    copy : str or None
-        Where types differ: ``same numbers``, ``B is A rounded`` or ``A is B rounded``; None where
-        numbers differ beyond that.
-    per_tensor : tuple of TensorComparison
-        Of names that both have, in natural order: blocks.2 before blocks.10.
-    """
+    """How two files of weights differ: over all parameters, and tensor by tensor."""
 
     equal: bool
+    """Whether names, shapes, dtypes and all bits are equal."""
     n_tensors: int
+    """Tensors of either file; a name that both hold counts once."""
     n_parameters: int
+    """Parameters of either file, likewise."""
     n_not_finite: int
+    """Parameters that are NaN or infinite on either side, of names that both have."""
     only_a: tuple[str, ...]
+    """Tensors that only a has, in natural order."""
     only_b: tuple[str, ...]
+    """Tensors that only b has, likewise."""
     under: tuple[str, str]
+    """The keys of checkpoints in which the networks were; empty elsewhere."""
     prefixes: tuple[str, str]
+    """With which the names of a and of b begin, and which were left out to compare them."""
     copy: Copy | None
+    """Where types differ: ``same numbers``, ``B is A rounded`` or ``A is B rounded``; None where
+    numbers differ beyond that."""
     per_tensor: tuple[TensorComparison, ...]
+    """Of names that both have, in natural order: blocks.2 before blocks.10."""
 
     @property
     def verdict(self) -> Verdict:
@@ -232,18 +196,7 @@ def compare_weights(
 
 
 def compare_networks(a: Network, b: Network, *, are_wrapped: bool = True) -> WeightsComparison:
-    """Get the same of tensors that are open already.
-
-    Parameters
-    ----------
-    a, b : mapping of str to Tensor
-    are_wrapped : bool
-        Whether names may begin with what a wrapper put before all of them, which is left out.
-
-    Returns
-    -------
-    WeightsComparison
-    """
+    """Get the same of tensors that are open already."""
     prefixes = prefixes_of_wrappers(a, b) if are_wrapped else ("", "")
     a, b = (
         {without_prefix(name, prefix): tensor for name, tensor in network.items()}
@@ -320,21 +273,14 @@ _FLOATS = {
 
 
 class _Ulps(NamedTuple):
-    """Steps from float to next float between the parameters of a piece.
-
-    Attributes
-    ----------
-    known : bool
-        Whether a and b are of one shape and dtype, and no NaN stands beside another value.
-    largest : int
-        Most steps; -1 without any float.
-    n_by_digits : ndarray of int64, shape (66,)
-        Parameters by the number of binary digits of their distance.
-    """
+    """Steps from float to next float between the parameters of a piece."""
 
     known: bool
+    """Whether a and b are of one shape and dtype, and no NaN stands beside another value."""
     largest: int
+    """Most steps; -1 without any float."""
     n_by_digits: NDArray[np.int64]
+    """Parameters by the number of binary digits of their distance."""
 
 
 _NO_FLOATS = _Ulps(known=True, largest=-1, n_by_digits=np.zeros(_N_ULP_DIGITS, np.int64))
@@ -351,30 +297,20 @@ class _Products(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """What the distance of a piece of a tensor is made of.
-
-    Attributes
-    ----------
-    tensor : str or None
-        Name of the tensor, if it has a distance.
-    n_differing : int
-        Parameters that differ.
-    products : _Products
-        Sums of products.
-    max_abs : float
-        Largest difference of one parameter.
-    n_not_finite : int
-        Parameters that are NaN or infinite on either side.
-    ulps : _Ulps
-        Steps between floats.
-    """
+    """What the distance of a piece of a tensor is made of."""
 
     tensor: str | None
+    """Name of the tensor, if it has a distance."""
     n_differing: int
+    """Parameters that differ."""
     products: _Products
+    """Sums of products."""
     max_abs: float
+    """Largest difference of one parameter."""
     n_not_finite: int
+    """Parameters that are NaN or infinite on either side."""
     ulps: _Ulps
+    """Steps between floats."""
 
 
 def _sums_without_distance(n: int) -> _Sums:

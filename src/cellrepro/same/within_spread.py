@@ -33,45 +33,29 @@ _FURTHEST = 700.0  # exp of more overflows
 
 @dataclass(frozen=True, repr=False)
 class Decision(Result):
-    """Whether a difference is less than what seeds do, and on what that was decided.
-
-    Attributes
-    ----------
-    within : bool
-        Whether it is less; never without three seeds, three images, and a spread to be
-        within.
-    reason : str
-        The decision with its numbers, or why there is none.
-    n_seeds : int
-        Seeds that were compared.
-    n_seed_pairs : int
-        Pairs of them.
-    n_images : int
-        Images that every pair has, and that show an object.
-    changed : (float, float)
-        Share of cells without a counterpart: of the pairs in question, and of those of
-        seeds.
-    ppm : (float, float)
-        Differing pixels per million, likewise.
-    changed_ratio : float
-        Upper end of the one-sided 95 % interval of the ratio of the two shares; NaN without
-        a decision by the rule.
-    ppm_ratio : float
-        The same of the two ppm.
-    contrast : str
-        Of several the least favourable one, as in "between cpu and cuda".
-    """
+    """Whether a difference is less than what seeds do, and on what that was decided."""
 
     within: bool
+    """Whether it is less; never without three seeds, three images, and a spread to be within."""
     reason: str
+    """The decision with its numbers, or why there is none."""
     n_seeds: int = 0
+    """Seeds that were compared."""
     n_seed_pairs: int = 0
+    """Pairs of them."""
     n_images: int = 0
+    """Images that every pair has, and that show an object."""
     changed: tuple[float, float] = (math.nan, math.nan)
+    """Share of cells without a counterpart: of the pairs in question, and of those of seeds."""
     ppm: tuple[float, float] = (math.nan, math.nan)
+    """Differing pixels per million, likewise."""
     changed_ratio: float = math.nan
+    """Upper end of the one-sided 95 % interval of the ratio of the two shares; NaN without a
+    decision by the rule."""
     ppm_ratio: float = math.nan
+    """The same of the two ppm."""
     contrast: str = ""
+    """Of several the least favourable one, as in "between cpu and cuda"."""
 
     def sentence(self) -> str:
         """Say what was decided, with its numbers, or why nothing was."""
@@ -79,20 +63,7 @@ class Decision(Result):
 
 
 def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
-    """Decide whether pairs differ by less than seeds do.
-
-    Parameters
-    ----------
-    pairs : sequence of Pair
-        In question; vacuous ones are left out.
-    seeds : sequence of Pair
-        That differ in the seed alone; also those with cells on one side only are left out.
-
-    Returns
-    -------
-    Decision
-        By the rule at the top of this file.
-    """
+    """Decide whether pairs differ by less than seeds do."""
     pairs = [pair for pair in pairs if not pair.vacuous]
     seeds = [pair for pair in seeds if not pair.vacuous and not pair.one_sided]
     if not pairs:
@@ -211,17 +182,7 @@ def resampled_means(
 ) -> Values:
     """The mean over pairs of a measure in each resample of the images.
 
-    Parameters
-    ----------
-    pairs, measure, images
-        As for `parts_of`: P pairs.
-    weights : ndarray of float64, shape (B, P), or None
-        How often each pair counts in each of the B resamples; once each by default.
-
-    Returns
-    -------
-    ndarray of float64, shape (B,)
-        NaN where nothing was drawn.
+    NaN where nothing was drawn.
     """
     numerators, denominators = parts_of(pairs, measure, images)
     drawn = draws(len(images), 0)

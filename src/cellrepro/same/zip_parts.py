@@ -30,21 +30,14 @@ class NotStored(ValueError):
 
 
 class Part(NamedTuple):
-    """A part of an archive.
-
-    Attributes
-    ----------
-    start : int
-        Of its content, in bytes from the beginning of the file.
-    size : int
-        Bytes.
-    crc : int
-        CRC-32 of its content, as the archive says.
-    """
+    """A part of an archive."""
 
     start: int
+    """Of its content, in bytes from the beginning of the file."""
     size: int
+    """Bytes."""
     crc: int
+    """CRC-32 of its content, as the archive says."""
 
 
 class _Directory(NamedTuple):
@@ -67,20 +60,7 @@ class _Entry(NamedTuple):
 def stored_parts(path: Path) -> dict[str, Part]:
     """Read where each part of an archive lies.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    dict of str to Part
-        By name, in the order of their content.
-
-    Raises
-    ------
-    NotStored
-        If it is no archive, or one with compressed, encrypted or overlapping parts, two parts of
-        one name, or more than 131 072 parts.
+    By name, in the order of their content.
     """
     with path.open("rb") as stream:
         size = stream.seek(0, 2)

@@ -36,55 +36,31 @@ class SegmentationSpeed:
     Seconds are those of ``CellposeModel.eval`` alone: normalisation, tiles, network and masks.
     Starting, reading and loading the network are not in them. Rates are of every image but the
     first of a process, for which libraries prepare themselves; of that one if there is no other.
-
-    Attributes
-    ----------
-    images : str
-        Their folder.
-    size : str
-        Rows and columns of the images, or how many sizes they have.
-    edge : float
-        Of a square of as many pixels, on average.
-    batch_size : int
-    setting : str
-        What else tells this spec and machine apart from the others.
-    n_repeats : int
-    n_timed : int
-        Images whose seconds make the rates.
-    images_per_second, megapixels_per_second, cells_per_second : Rate
-    first_image_seconds : float
-        Median over the repeats.
-    verdict : Verdict or None
-        Over the masks of all repeats; none of one repeat.
     """
 
     images: str
+    """Their folder."""
     size: str
+    """Rows and columns of the images, or how many sizes they have."""
     edge: float
+    """Of a square of as many pixels, on average."""
     batch_size: int
     setting: str
+    """What else tells this spec and machine apart from the others."""
     n_repeats: int
     n_timed: int
+    """Images whose seconds make the rates."""
     images_per_second: Rate
     megapixels_per_second: Rate
     cells_per_second: Rate
     first_image_seconds: float
+    """Median over the repeats."""
     verdict: Verdict | None
+    """Over the masks of all repeats; none of one repeat."""
 
 
 def inference_rates(runs: Iterable[Run]) -> list[SegmentationSpeed]:
-    """Get the speed of those runs that only segmented, a record for each spec on a machine.
-
-    Parameters
-    ----------
-    runs : iterable of Run
-        Others than those that only segmented are left out, and those without times of all images.
-
-    Returns
-    -------
-    list of SegmentationSpeed
-        By setting, then by size, folder and batch size.
-    """
+    """Get the speed of those runs that only segmented, a record for each spec on a machine."""
     groups = [
         list(repeats.values())
         for run in runs

@@ -126,18 +126,7 @@ def _is_over(statuses: Sequence[GridStatus]) -> bool:
 
 @contextmanager
 def live_table(store: str | Path) -> Iterator[bool]:
-    """Show the table in a terminal for one block.
-
-    Parameters
-    ----------
-    store : str or Path
-        Folder of finished runs.
-
-    Yields
-    ------
-    bool
-        Whether there is a terminal, and so a table.
-    """
+    """Show the table in a terminal for one block."""
     if not sys.stderr.isatty():
         yield False
         return
@@ -156,18 +145,7 @@ def live_table(store: str | Path) -> Iterator[bool]:
 
 
 def as_lines(statuses: Sequence[GridStatus], store: str | Path) -> list[str]:
-    """Write the same for a log: a grid a line, and a line for each spec that runs or failed.
-
-    Parameters
-    ----------
-    statuses : sequence of GridStatus
-    store : str or Path
-        Named where no grid is being carried out.
-
-    Returns
-    -------
-    list of str
-    """
+    """Write the same for a log: a grid a line, and a line for each spec that runs or failed."""
     lines = []
     for status in statuses:
         lines.append(_headline(status))

@@ -43,21 +43,8 @@ _HANDFUL = (
 
 
 def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) -> list[Run]:
-    """Get the stored trainings over a folder; where these are too few to compare, make a handful.
-
-    Parameters
-    ----------
-    store : Store
-    data : str or Path
-        Folder of images, which is known by its content.
-    model : str
-        From which the handful starts. Instead of a small one it starts from the best network over
-        this folder, which is trained first if there is none.
-
-    Returns
-    -------
-    list of Run
-    """
+    """Get the stored trainings over a folder; where these are too few to compare, make a
+    handful."""
     stored = trained_on(store, data)
     if len(stored) > 1:
         return stored
@@ -110,24 +97,7 @@ def segment_sizes(
     store: str | Path = defaults.STORE,
     quiet: bool = False,
 ) -> list[Outcome]:
-    """Segment made-up images of each size at each batch size, to see how fast that is.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Pixels along an edge.
-    batch_sizes : sequence of int
-        Tiles that the network sees at once.
-    n_images : int
-        Of each size.
-    model, seed, profile, mode, repeats, ledger, store, quiet
-        As those of `cellrepro.segment`.
-
-    Returns
-    -------
-    list of Outcome
-        By size, then by batch size.
-    """
+    """Segment made-up images of each size at each batch size, to see how fast that is."""
     outcomes = []
     with tempfile.TemporaryDirectory() as scratch:  # the store keeps what was segmented
         for size, batch_size in itertools.product(sizes, batch_sizes):

@@ -65,21 +65,6 @@ def telling_pair(store: Store, data: str | Path) -> TellingPair:
     """Choose two repeats over a folder to compare where nobody names any.
 
     Masks that differ come before equal ones; then machines before profiles, and seeds last.
-
-    Parameters
-    ----------
-    store : Store
-    data : str or Path
-        Folder of images, which is known by its content.
-
-    Returns
-    -------
-    TellingPair
-
-    Raises
-    ------
-    BadInput
-        If fewer than two repeats over the folder found objects.
     """
     digest = folder_digest(data, to_train=False)
     repeats = with_objects(store.readable_runs(data_digest=digest))
@@ -104,19 +89,12 @@ def telling_pair_of(repeats: Sequence[Repeat]) -> TellingPair:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A repeat that may be compared: what it is, field by field, and what it found.
-
-    Attributes
-    ----------
-    repeat : Repeat
-    facts : mapping of str to object
-    masks : tuple of str
-        Canonical digests, which do not depend on the numbers of objects.
-    """
+    """A repeat that may be compared: what it is, field by field, and what it found."""
 
     repeat: Repeat
     facts: Mapping[str, object]
     masks: tuple[str, ...]
+    """Canonical digests, which do not depend on the numbers of objects."""
 
     @classmethod
     def of(cls, names: Names, repeat: Repeat) -> _Candidate:

@@ -21,18 +21,7 @@ _CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
 
 
 def trained_on(store: Store, data: str | Path) -> list[Run]:
-    """Get the stored trainings over a folder of images.
-
-    Parameters
-    ----------
-    store : Store
-    data : str or Path
-        Folder of images, which is known by its content.
-
-    Returns
-    -------
-    list of Run
-    """
+    """Get the stored trainings over a folder of images."""
     digest = folder_digest(data)
     return [run for run in store.readable_runs(data_digest=digest) if run.spec.task == "train"]
 
@@ -43,23 +32,7 @@ def with_objects(runs: Iterable[Run]) -> list[Repeat]:
 
 
 def best_network(store: Store, data: str | Path) -> Repeat:
-    """Get the network trained on a folder whose masks agree best with the ground truth.
-
-    Parameters
-    ----------
-    store : Store
-    data : str or Path
-        Folder of images, which is known by its content.
-
-    Returns
-    -------
-    Repeat
-
-    Raises
-    ------
-    BadInput
-        If no network that was trained on it finds objects.
-    """
+    """Get the network trained on a folder whose masks agree best with the ground truth."""
     candidates = with_objects(trained_on(store, data))
     trained = [repeat for repeat in candidates if not repeat.manifest.vacuous]
     if not trained:
@@ -85,18 +58,7 @@ def asked_alike(runs: Iterable[Run]) -> list[Run]:
 
 
 def same_question(store: Store, first: Repeat) -> list[Repeat]:
-    """Get the repeats that found objects, of runs like one but for seeds, profile and mode.
-
-    Parameters
-    ----------
-    store : Store
-    first : Repeat
-        Whose run comes first.
-
-    Returns
-    -------
-    list of Repeat
-    """
+    """Get the repeats that found objects, of runs like one but for seeds, profile and mode."""
     question = _question(first.spec)
     stored = with_objects(store.readable_runs())
     repeats = [repeat for repeat in stored if _question(repeat.spec) == question]
@@ -111,16 +73,7 @@ def _question(spec: Spec) -> tuple[object, ...]:
 def against_truth(store: Store, repeat: Repeat) -> list[MaskComparison]:
     """Compare a repeat's masks with the ground truth, image by image, where there is one.
 
-    Parameters
-    ----------
-    store : Store
-        Which keeps the ground truth.
-    repeat : Repeat
-
-    Returns
-    -------
-    list of MaskComparison
-        The truth is the first side.
+    The truth is the first side.
     """
     comparisons = []
     for name in repeat.manifest.masks:
@@ -164,17 +117,8 @@ def short_names(repeats: Sequence[Repeat]) -> list[str]:
 def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
     """Find two repeats of a training with a ledger, on one machine, that came out differently.
 
-    Parameters
-    ----------
-    store : Store
-    data : str or Path
-        Folder of images that was trained on.
-
-    Returns
-    -------
-    pair of str, or None
-        Their names; of several such pairs one whose masks differ, too, of the fewest steps. None
-        where all are equal.
+    Their names; of several such pairs one whose masks differ, too, of the fewest steps. None where
+    all are equal.
     """
     pairs = []
     for run in trained_on(store, data):
@@ -203,18 +147,6 @@ def _parted(first: Repeat, differing: Sequence[Repeat], n_steps: int) -> tuple[b
 
 
 def elsewhere(model: str, store: Store) -> str:
-    """Write a model reference as another store can use it: a run's weights by their file.
-
-    Parameters
-    ----------
-    model : str
-        As `cellrepro.segment` takes it.
-    store : Store
-        In which it is looked up.
-
-    Returns
-    -------
-    str
-    """
+    """Write a model reference as another store can use it: a run's weights by their file."""
     path = find_model(model, store).path
     return model if path is None else str(path.resolve())

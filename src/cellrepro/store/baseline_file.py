@@ -30,33 +30,14 @@ _ALWAYS = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
 
 @dataclass(frozen=True)
 class BaselineFile:
-    """A baseline in a file.
-
-    Attributes
-    ----------
-    path : Path
-    record : dict of str to object
-        ``images`` {name: {``digest``, ``n_objects``}}, and more.
-    """
+    """A baseline in a file."""
 
     path: Path
     record: dict[str, Any]
+    """``images`` {name: {``digest``, ``n_objects``}}, and more."""
 
     def masks(self, image: str) -> np.ndarray:
-        """The canonical masks of one image.
-
-        Returns
-        -------
-        ndarray of uint32, shape (Y, X) or (Z, Y, X)
-            0 is background.
-
-        Raises
-        ------
-        BadInput
-            If the file is damaged.
-        NotPossibleHere
-            If memory is short.
-        """
+        """The canonical masks of one image."""
         expected = self.record["images"][image]
         try:
             with zipfile.ZipFile(self.path) as archive:
@@ -82,16 +63,7 @@ class BaselineFile:
 
 
 def write(path: Path, record: Mapping[str, Any], masks: Mapping[str, np.ndarray]) -> BaselineFile:
-    """Write a baseline, whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-    record : mapping
-        Plain values; ``format`` and ``images`` are added.
-    masks : mapping of str to ndarray
-        Canonical masks by image: uint32, (Y, X) or (Z, Y, X), 0 is background.
-    """
+    """Write a baseline, whole or not at all."""
     images = {
         name: {"digest": array_digest(labels), "n_objects": int(labels.max(initial=0))}
         for name, labels in sorted(masks.items())
@@ -128,13 +100,7 @@ def is_one(path: Path) -> bool:
 
 
 def read(path: Path) -> BaselineFile:
-    """Read what is recorded; the masks are read when they are asked for.
-
-    Raises
-    ------
-    BadInput
-        If it is no baseline of this version.
-    """
+    """Read what is recorded; the masks are read when they are asked for."""
     try:
         with zipfile.ZipFile(path) as archive:
             record = json.loads(

@@ -31,24 +31,16 @@ START_ANEW = "remove that folder and train without --resume"
 
 @dataclass(frozen=True)
 class Origin:
-    """What a checkpoint belongs to.
-
-    Attributes
-    ----------
-    spec : dict of str to object
-        Its fields as plain values; the digests of data and model are among them.
-    repeat : int
-        Its number, from 0.
-    numeric_class : dict of str to object
-        ``name`` and ``probes``, see `cellrepro.store.numeric_class`.
-    initial_weights : str
-        SHA-256 of the weights the training started from.
-    """
+    """What a checkpoint belongs to."""
 
     spec: dict[str, Any]
+    """Its fields as plain values; the digests of data and model are among them."""
     repeat: int
+    """Its number, from 0."""
     numeric_class: dict[str, Any]
+    """``name`` and ``probes``, see `cellrepro.store.numeric_class`."""
     initial_weights: str
+    """SHA-256 of the weights the training started from."""
 
     def training(self) -> dict[str, Any]:
         """What was asked for and begun with, by the names that messages use."""
@@ -61,69 +53,44 @@ class Origin:
 
 @dataclass(frozen=True)
 class LoopState:
-    """Where a training stands between two steps; weights and generators are not in it.
-
-    Attributes
-    ----------
-    position : dict of str to value
-        Of the loop, as JSON takes it; ``epochs``, those that are done, and ``n_steps`` among it.
-    optimizer : dict
-        The optimizer's state dict, as PyTorch has it.
-    """
+    """Where a training stands between two steps; weights and generators are not in it."""
 
     position: dict[str, Any]
+    """Of the loop, as JSON takes it; ``epochs``, those that are done, and ``n_steps`` among it."""
     optimizer: dict[str, Any]
+    """The optimizer's state dict, as PyTorch has it."""
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """What a checkpoint gives back to a training, but for the generators.
-
-    Attributes
-    ----------
-    network : dict of str to torch.Tensor
-        The network's state dict, on the processor.
-    loop : LoopState
-        The optimizer's tensors are on the processor, too.
-    """
+    """What a checkpoint gives back to a training, but for the generators."""
 
     network: dict[str, Any]
+    """The network's state dict, on the processor."""
     loop: LoopState
+    """The optimizer's tensors are on the processor, too."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk, its plain part read.
-
-    Attributes
-    ----------
-    folder : Path
-    origin : Origin
-    epoch : int
-        Epochs done.
-    step : int
-        Steps done.
-    loop : dict of str to object
-        The loop's own position, plain values.
-    groups : list of dict of str to object
-        The optimizer's settings.
-    generators : dict of str to object
-        As `generator_states.capture` gives them.
-    n_rows : dict of str to int
-        Rows of each of the run's ledgers up to here, by file name.
-    state : str
-        SHA-256 of the tensors' file, as it was written.
-    """
+    """A checkpoint on disk, its plain part read."""
 
     folder: Path
     origin: Origin
     epoch: int
+    """Epochs done."""
     step: int
+    """Steps done."""
     loop: dict[str, Any]
+    """The loop's own position, plain values."""
     groups: list[dict[str, Any]]
+    """The optimizer's settings."""
     generators: dict[str, Any]
+    """As `generator_states.capture` gives them."""
     n_rows: dict[str, int]
+    """Rows of each of the run's ledgers up to here, by file name."""
     state: str
+    """SHA-256 of the tensors' file, as it was written."""
 
     def network(self) -> dict[str, Any]:
         """The network's state dict alone, on the processor."""
@@ -162,23 +129,7 @@ def save(
     loop_state: LoopState,
     n_rows: Mapping[str, int],
 ) -> Path:
-    """Write a checkpoint below a folder, whole or not at all.
-
-    Parameters
-    ----------
-    parent : Path
-    origin : Origin
-        What the checkpoint belongs to.
-    network : torch.nn.Module
-    loop_state : LoopState
-    n_rows : mapping of str to int
-        Rows of each of the run's ledgers up to here, by file name.
-
-    Returns
-    -------
-    Path
-        Its folder, ``epoch-00003``.
-    """
+    """Write a checkpoint below a folder, whole or not at all."""
     from safetensors.torch import save_file
 
     loop = loop_state.position
@@ -218,20 +169,7 @@ def save(
 
 
 def save_copy(checkpoint: Checkpoint, parent: Path) -> Path:
-    """Write a checkpoint below another folder, whole or not at all.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        Its tensors are copied from its folder. What else it says may be other than there.
-    parent : Path
-        Holds no checkpoint of the same epoch.
-
-    Returns
-    -------
-    Path
-        The folder of the copy.
-    """
+    """Write a checkpoint below another folder, whole or not at all."""
     folder = parent / checkpoint.folder.name
     scratch = parent / f".{folder.name}.part"
     remove_if_possible(scratch)
@@ -253,13 +191,7 @@ def is_one(folder: Path) -> bool:
 
 
 def read_plain(folder: Path) -> Checkpoint:
-    """Read a checkpoint's plain part: which step it is of is known before gigabytes are read.
-
-    Raises
-    ------
-    BadInput
-        If it is not whole, or of another format.
-    """
+    """Read a checkpoint's plain part: which step it is of is known before gigabytes are read."""
     try:
         plain = json.loads((Path(folder) / PLAIN).read_text(encoding="utf-8"))
         written_as = plain.pop("format")
@@ -271,13 +203,7 @@ def read_plain(folder: Path) -> Checkpoint:
 
 
 def refuse_changed(checkpoint: Checkpoint) -> None:
-    """Raise unless a checkpoint's tensors are those it was written with.
-
-    Raises
-    ------
-    BadInput
-        With the file and both digests.
-    """
+    """Raise unless a checkpoint's tensors are those it was written with."""
     path = checkpoint.folder / STATE
     digest = digest_once(path) if path.exists() else "of no file"
     if digest != checkpoint.state:
@@ -293,21 +219,7 @@ def folders(parent: Path) -> list[Path]:
 
 
 def nearest(parent: Path, *, step: int | None = None) -> tuple[Checkpoint | None, tuple[str, ...]]:
-    """The last whole checkpoint below a folder, or the last at or before a step.
-
-    Parameters
-    ----------
-    parent : Path
-    step : int, optional
-        Steps done that are not to be exceeded.
-
-    Returns
-    -------
-    checkpoint : Checkpoint or None
-        None where there is no such whole one.
-    problems : tuple of str
-        What is wrong with those that come after it and would have been nearer.
-    """
+    """The last whole checkpoint below a folder, or the last at or before a step."""
     problems: list[str] = []
     for folder in reversed(folders(parent)):
         try:
@@ -330,18 +242,7 @@ def keep_last(parent: Path) -> None:
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Say in which fields two trainings differ.
-
-    Parameters
-    ----------
-    stored, wanted : mapping of str to object
-        Their fields by name.
-
-    Returns
-    -------
-    list of str
-        A clause for each field.
-    """
+    """Say in which fields two trainings differ."""
     return [
         f"{name} is {stored.get(name)!r} there and {wanted.get(name)!r} here"
         for name in {**stored, **wanted}
@@ -350,19 +251,7 @@ def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[st
 
 
 def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
-    """Raise unless a checkpoint belongs to what is wanted.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    wanted : Origin
-        The training that is to go on, on this machine.
-
-    Raises
-    ------
-    BadInput
-        With every field that differs, and the probes if this machine computes different bits.
-    """
+    """Raise unless a checkpoint belongs to what is wanted."""
     problems = differences(checkpoint.origin.training(), wanted.training())
     stored_class = checkpoint.origin.numeric_class
     class_here = wanted.numeric_class

@@ -31,27 +31,7 @@ Placing = Literal["is stored", "as a new run", "into its run"]
 def commit(root: Path, staged: Path, spec: Spec) -> Repeat:
     """Seal a staged repeat with its digests and move it into place.
 
-    Parameters
-    ----------
-    root : Path
-        The store.
-    staged : Path
-        A folder on its file system, with ``manifest.json``, the files it speaks of and
-        `STAGED_DATA`. It is gone afterwards.
-    spec : Spec
-        What was asked for.
-
-    Returns
-    -------
-    Repeat
-        In the store. If another process stored the same repeat first, it is that one.
-
-    Raises
-    ------
-    BadInput
-        If a link there leads out of the store.
-    OSError
-        If the store cannot be written.
+    In the store. If another process stored the same repeat first, it is that one.
     """
     manifest = Repeat(staged).manifest
     target = _place_of(root, spec.key, manifest)
@@ -73,27 +53,7 @@ def commit(root: Path, staged: Path, spec: Spec) -> Repeat:
 def commit_received(root: Path, staged: Path, staged_run: Path) -> Repeat:
     """Move a repeat into place that another store has sealed; its files stay as they came.
 
-    Parameters
-    ----------
-    root : Path
-        The store.
-    staged : Path
-        A folder on its file system, with ``manifest.json`` and those of the files it speaks of
-        that came. It is gone afterwards.
-    staged_run : Path
-        A folder with ``spec.json``, and the seal of the run where it has one.
-
-    Returns
-    -------
-    Repeat
-        In the store. If another process stored the same repeat first, it is that one.
-
-    Raises
-    ------
-    BadInput
-        If a link there leads out of the store.
-    OSError
-        If the store cannot be written.
+    In the store. If another process stored the same repeat first, it is that one.
     """
     manifest = Repeat(staged).manifest
     target = _place_of(root, manifest.key, manifest)

@@ -29,22 +29,6 @@ def files_of_content(
 
     Manifests are read only of repeats that came by copying: where no repeat of their run is known
     yet, or in the run of ``key``. So the manifests to read are no more in a store of many runs.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the store.
-    digests : set of str
-        Of the contents, SHA-256 in hex.
-    key : str
-        Of the run that is about to get a repeat.
-    files_of : callable
-        Reads the digest of each file of a repeat, by its name, from the repeat's folder.
-
-    Returns
-    -------
-    dict of str to Path
-        A file by its digest. Its content is not checked here.
     """
     _remember_copied_repeats(root, key, files_of)
     runs = root / "runs"
@@ -59,17 +43,7 @@ def files_of_content(
 
 
 def remember_files(root: Path, repeat: str, files: Mapping[str, str]) -> None:
-    """Record where the files of a repeat lie or will lie.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the store.
-    repeat : str
-        ``KEY/MACHINE/REPEAT``.
-    files : mapping of str to str
-        Digest of each file, by its name in the folder of the repeat.
-    """
+    """Record where the files of a repeat lie or will lie."""
     lines: dict[str, str] = defaultdict(str)
     for name, digest in files.items():
         lines[digest[:2]] += f"\n{digest} {repeat}/{name}"

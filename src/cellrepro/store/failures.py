@@ -25,27 +25,17 @@ _MOST_BYTES = 2**24
 
 @dataclass(frozen=True)
 class KeptFailure:
-    """One failed repeat.
-
-    Attributes
-    ----------
-    folder : Path
-    key : str
-        Of its spec.
-    machine : str
-    repeat : int or str
-        A text where its folder has no number for a name.
-    reason : str
-    spec : dict of str to object or None
-        What was asked for, plain values; None where it is not known.
-    """
+    """One failed repeat."""
 
     folder: Path
     key: str
+    """Of its spec."""
     machine: str
     repeat: int | str
+    """A text where its folder has no number for a name."""
     reason: str
     spec: dict[str, Any] | None
+    """What was asked for, plain values; None where it is not known."""
 
 
 def read_failures(root: Path) -> list[KeptFailure]:

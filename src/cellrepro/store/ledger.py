@@ -61,33 +61,22 @@ BEFORE = -1
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One thing digested.
-
-    Attributes
-    ----------
-    step : int
-        From 0; `BEFORE` before the first, the number of steps after the last.
-    epoch : int
-        From 0; -1 before the first.
-    stage : str
-        One of `STAGES` or `SEGMENTATION_STAGES`.
-    name : str
-        What it is: a variable, a file, an image, a generator, a group of layers.
-    digest : str
-        See `cellrepro.bits.tensor_digests`; of files and plain values `cellrepro.bits.digests`.
-    value : float or None
-        A number worth having beside the digest: the loss, a norm.
-    detail : str or None
-        A short plain value as JSON: which images, what a field holds.
-    """
+    """One thing digested."""
 
     step: int
+    """From 0; `BEFORE` before the first, the number of steps after the last."""
     epoch: int
+    """From 0; -1 before the first."""
     stage: str
+    """One of `STAGES` or `SEGMENTATION_STAGES`."""
     name: str
+    """What it is: a variable, a file, an image, a generator, a group of layers."""
     digest: str
+    """See `cellrepro.bits.tensor_digests`; of files and plain values `cellrepro.bits.digests`."""
     value: float | None = None
+    """A number worth having beside the digest: the loss, a norm."""
     detail: str | None = None
+    """A short plain value as JSON: which images, what a field holds."""
 
 
 class Ledger:
@@ -101,15 +90,7 @@ class Ledger:
     def add(
         self, stage: str, name: str, digest: str, *, value: float | None = None, detail: Any = None
     ) -> None:
-        """Add one row at the present step.
-
-        Parameters
-        ----------
-        stage, name, digest, value
-            As in `LedgerRow`.
-        detail : optional
-            A short plain value, written as JSON.
-        """
+        """Add one row at the present step."""
         text = None if detail is None else json.dumps(detail, sort_keys=True, default=str)
         self.entries.append(LedgerRow(self.step, self.epoch, stage, name, digest, value, text))
 
@@ -136,16 +117,7 @@ ROWS_OF_A_GROUP = 20_000
 
 
 def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
-    """Write rows as a Parquet table.
-
-    Parameters
-    ----------
-    path : Path
-    rows : sequence
-        Instances of ``kind``.
-    kind : type
-        A dataclass; each of its fields is a column.
-    """
+    """Write rows as a Parquet table."""
     import pyarrow
 
     schema = _schema(kind)
@@ -156,24 +128,7 @@ def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
 def read_rows(path: Path, kind: type, *, step: int | None = None) -> list[Any]:
     """Read what `write_rows` wrote.
 
-    Parameters
-    ----------
-    path : Path
-    kind : type
-        The dataclass that was written. Columns of fields with a default may be missing (they came
-        later), unknown ones are passed over.
-    step : int, optional
-        Only the rows of this step, of which Parquet knows where they lie.
-
-    Returns
-    -------
-    list
-        Instances of ``kind``, in the order in which they were written.
-
-    Raises
-    ------
-    BadInput
-        If the file cannot be read, or is no such table.
+    Instances of ``kind``, in the order in which they were written.
     """
     import pyarrow
     from pyarrow import parquet

@@ -32,17 +32,7 @@ _SECONDS_OF_A_LOOK = 0.001
 def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     """Hold a folder's lock for the block.
 
-    Parameters
-    ----------
-    folder : Path
-        It need not exist; the folders above it are made, and go again as far as they are empty.
-    wait : bool
-        Whether to wait while another process has the lock.
-
-    Yields
-    ------
-    bool
-        False, and no lock is held, if another process has it and one does not wait.
+    False, and no lock is held, if another process has it and one does not wait.
     """
     made = [path for path in (folder.parent, *folder.parent.parents) if not path.exists()]
     lock = FileLock(_lock_of(folder))
@@ -131,17 +121,7 @@ def private_folder(area: Path) -> Iterator[Path]:
 def resumable_folder(area: Path, name: str) -> Iterator[Path]:
     """A folder in an area in which the same work goes on after an interruption or a kill.
 
-    Parameters
-    ----------
-    area : Path
-        As of `private_folder`, which sweeps such a folder away once nobody works in it.
-    name : str
-        Of the work; another process at the same work is waited for.
-
-    Yields
-    ------
-    Path
-        Gone after the block, unless that was interrupted.
+    Gone after the block, unless that was interrupted.
     """
     folder = area / f"{Owner.here().host}-resumable-{name}"
     with locked(folder, wait=True):

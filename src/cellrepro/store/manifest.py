@@ -30,22 +30,7 @@ ENVIRONMENT_FIELDS = (
 
 
 def stays_inside(name: str) -> str:
-    """Refuse a name that leads out of the folder it is joined to.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    str
-        The same.
-
-    Raises
-    ------
-    ValueError
-        If it is absolute, or climbs.
-    """
+    """Refuse a name that leads out of the folder it is joined to."""
     # Thousands of names are read at once; most of them need no closer look.
     may_have_a_root = {"/", "\\", ":"}.intersection(name[:2])
     if ".." not in name and not may_have_a_root:
@@ -60,10 +45,6 @@ def is_on_another_computer(path: str) -> bool:
     r"""Whether a path names another computer, ``\\server\share``, which looking would log in to.
 
     What a file that came from someone else records is no reason for that.
-
-    Parameters
-    ----------
-    path : str
     """
     return path.replace("\\", "/").startswith("//")
 

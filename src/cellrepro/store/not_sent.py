@@ -20,17 +20,7 @@ _MOST_BYTES = 2**24
 
 
 def note_not_sent(root: Path, repeat: str, names: Collection[str]) -> None:
-    """Note which files of a repeat did not come with it, in place of an earlier note.
-
-    Parameters
-    ----------
-    root : Path
-        The store.
-    repeat : str
-        ``KEY/MACHINE/REPEAT``.
-    names : collection of str
-        Of the files, in the repeat's folder; nothing is noted where all came.
-    """
+    """Note which files of a repeat did not come with it, in place of an earlier note."""
     path = _file_of(root, repeat)
     if not names:
         path.unlink(missing_ok=True)
@@ -40,21 +30,7 @@ def note_not_sent(root: Path, repeat: str, names: Collection[str]) -> None:
 
 
 def names_not_sent(root: Path, repeat: str) -> frozenset[str]:
-    """The files of a repeat that did not come with it.
-
-    Parameters
-    ----------
-    root : Path
-        The store.
-    repeat : str
-        ``KEY/MACHINE/REPEAT``.
-
-    Returns
-    -------
-    frozenset of str
-        Empty for a repeat that was made here, or came whole. Masks are never among them: a run is
-        sent with all of them, so that a note which names some is no excuse.
-    """
+    """The files of a repeat that did not come with it."""
     try:
         text = regular_bytes(_file_of(root, repeat), most_bytes=_MOST_BYTES)
         names = text.decode().splitlines()

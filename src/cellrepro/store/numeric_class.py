@@ -19,19 +19,7 @@ DTYPES = ("float32", "bfloat16")
 
 
 def measure_numeric_class(device: str = "cpu") -> dict[str, Any]:
-    """Carry out the probes in this process: PyTorch's, or NumPy's where that is not installed.
-
-    Parameters
-    ----------
-    device : str
-        Where: ``cpu``, ``cuda``, ``cuda:1``.
-
-    Returns
-    -------
-    dict
-        ``probes``: the SHA-256 of each probe's results, by ``OPERATION/DTYPE``; ``name``: twelve
-        hex digits of a digest of them.
-    """
+    """Carry out the probes in this process: PyTorch's, or NumPy's where that is not installed."""
     if not has_library("torch"):
         probes = {f"numpy-{name}": _numpy_digest(name) for name in _NUMPY_PROBES}
         return {"name": value_digest(probes)[:12], "probes": probes}
@@ -64,15 +52,7 @@ def differing_probes(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
 
 
 class Numbers:
-    """Inputs of the probes, the same on every machine to the bit; no global generator moves.
-
-    Parameters
-    ----------
-    device : str or torch.device
-        Where the tensors lie.
-    dtype : str
-        Of `DTYPES`.
-    """
+    """Inputs of the probes, the same on every machine to the bit; no global generator moves."""
 
     def __init__(self, device: Any, dtype: str):
         self._bits = np.random.PCG64(20261101)

@@ -15,18 +15,12 @@ from cellrepro.bits.digests import value_digest
 
 @dataclass(frozen=True)
 class Owner:
-    """Who made a private folder or a scratch file; its name says so.
-
-    Attributes
-    ----------
-    host : str
-        Eight hex digits of a digest of its name.
-    process : int or None
-        Its number on that host; None where the next process may go on with the same work.
-    """
+    """Who made a private folder or a scratch file; its name says so."""
 
     host: str
+    """Eight hex digits of a digest of its name."""
     process: int | None
+    """Its number on that host; None where the next process may go on with the same work."""
 
     @classmethod
     def here(cls) -> Owner:

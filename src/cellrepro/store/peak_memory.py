@@ -13,10 +13,7 @@ from cellrepro.libraries import has_library
 def peak_memory() -> dict[str, int | None]:
     """The most bytes held at a time by this process, and by PyTorch on the GPU.
 
-    Returns
-    -------
-    dict of str to int or None
-        Bytes: ``process`` as `peak_memory_of_process` says it; ``gpu``, None where none is used.
+    Bytes: ``process`` as `peak_memory_of_process` says it; ``gpu``, None where none is used.
     """
     in_process = peak_memory_of_process()
     if not has_library("torch"):

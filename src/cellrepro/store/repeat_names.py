@@ -15,33 +15,19 @@ _MACHINE_AND_INDEX = re.compile(r"(?P<machine>[^/]*[^/\d][^/]*)?/?(?P<index>\d+)
 
 @dataclass(frozen=True)
 class Reference:
-    """What a text names, as far as it names it.
-
-    Attributes
-    ----------
-    key : str
-        Whole.
-    machine : str
-        First letters of its name; empty where none is named.
-    index : int or None
-        Of the repeat; None where none is named.
-    """
+    """What a text names, as far as it names it."""
 
     key: str
+    """Whole."""
     machine: str
+    """First letters of its name; empty where none is named."""
     index: int | None
+    """Of the repeat; None where none is named."""
 
     @classmethod
     def parse(cls, text: str, run: Run) -> Reference:
         """Read a text that begins with the key of a run, or its first digits.
 
-        Raises
-        ------
-        BadInput
-            If what follows the key is neither a repeat nor a machine.
-
-        Examples
-        --------
         ``0a1b``, ``0a1b/1``, ``0a1b/laptop/1``, ``0a1b/laptop``
         """
         _, _, rest = text.partition("/")
@@ -56,21 +42,7 @@ class Reference:
 
 
 def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> list[Repeat]:
-    """Some repeats of a run, of the only machine that has them all, else of this one.
-
-    Parameters
-    ----------
-    run : Run
-    machine : str
-        First letters of the machine's name; any machine where it is empty.
-    indices : sequence of int
-        Which repeats.
-
-    Raises
-    ------
-    BadInput
-        If no such machine has them, or several do and this one does not.
-    """
+    """Some repeats of a run, of the only machine that has them all, else of this one."""
     candidates = [
         [repeats[index] for index in indices]
         for name, repeats in run.machines.items()

@@ -28,18 +28,6 @@ _LETTERS = {escape: letter for letter, escape in _ESCAPES.items()}
 def seal_text(digests: Mapping[str, str]) -> str:
     r"""Write the digests of files as ``sha256sum`` does.
 
-    Parameters
-    ----------
-    digests : mapping of str to str
-        SHA-256 in hex by name.
-
-    Returns
-    -------
-    str
-        A line for each file, sorted by name.
-
-    Examples
-    --------
     >>> seal_text({"b.tif": "1" * 64, "a.tif": "0" * 64}).splitlines()[0][58:]
     '000000  a.tif'
     >>> seal_text({"a\\b": "0" * 64})[:3], seal_text({"a\\b": "0" * 64})[-5:]
@@ -55,22 +43,7 @@ def _line(name: str, digest: str) -> str:
 
 
 def read_seal(text: str) -> dict[str, str]:
-    """Read digests that `seal_text` has written, and nothing else.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    dict of str to str
-        SHA-256 in hex by name.
-
-    Raises
-    ------
-    BadInput
-        If the text has a different form, with the line where it begins.
-    """
+    """Read digests that `seal_text` has written, and nothing else."""
     digests: dict[str, str] = {}
     lines = text.split("\n")
     for number, line in enumerate(lines[:-1], start=1):
@@ -97,30 +70,13 @@ def read_seal(text: str) -> dict[str, str]:
 
 
 def seal_repeat(folder: Path, files: Mapping[str, str], *, manifest: str) -> None:
-    """Seal the folder of a repeat.
-
-    Parameters
-    ----------
-    folder : Path
-        With its ``manifest.json``.
-    files : mapping of str to str
-        Digest of every other file, as the manifest has them.
-    manifest : str
-        Name of the manifest in the folder.
-    """
+    """Seal the folder of a repeat."""
     digests = {**files, manifest: file_digest(folder / manifest)}
     _write(folder, digests)
 
 
 def seal_files(folder: Path, *names: str) -> None:
-    """Seal some files of a folder, as the ``spec.json`` of a run.
-
-    Parameters
-    ----------
-    folder : Path
-    *names : str
-        Of the files in it.
-    """
+    """Seal some files of a folder, as the ``spec.json`` of a run."""
     _write(folder, {name: file_digest(folder / name) for name in names})
 
 

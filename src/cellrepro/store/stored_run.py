@@ -35,20 +35,7 @@ MOST_RECORD_BYTES = 2**28
 
 
 def read_record(path: Path, parse: Callable[[bytes], Record]) -> Record:
-    """Read a JSON file of a store.
-
-    Parameters
-    ----------
-    path : Path
-        ``manifest.json`` or ``spec.json``.
-    parse : callable
-        Makes a record of its bytes, or raises `ValueError`.
-
-    Raises
-    ------
-    BadInput
-        If it cannot be read, or is no such record of this version.
-    """
+    """Read a JSON file of a store."""
     try:
         return parse(whole_files.regular_bytes(path, most_bytes=MOST_RECORD_BYTES))
     except (OSError, ValueError, RecursionError) as error:
@@ -115,20 +102,7 @@ class Repeat:
         )
 
     def file(self, name: str) -> Path:
-        """A file of the repeat, once it is known to be what was stored.
-
-        Parameters
-        ----------
-        name : str
-            As in the manifest, ``ledger.parquet`` or ``masks/IMAGE.tif``.
-
-        Raises
-        ------
-        BadInput
-            If it is a link that leads out of the repeat's folder.
-        Damaged
-            If its content is no longer that of the digest in the manifest.
-        """
+        """A file of the repeat, once it is known to be what was stored."""
         path = whole_files.inside(self.folder, name)
         expected = self._summary.files.get(name)
         if expected is not None:
@@ -148,16 +122,6 @@ class Repeat:
         """Refuse weights and masks that are no longer what the manifest says, before it is judged.
 
         A file that is not there, as in a store without weights, is no damage.
-
-        Parameters
-        ----------
-        reading : Reading, optional
-            How much of it may be read; all by default.
-
-        Raises
-        ------
-        Damaged
-            With the first such file.
         """
         manifest = self._summary
         of_masks = [record.file for record in manifest.masks.values()]
@@ -172,23 +136,7 @@ class Repeat:
         return self.file(WEIGHTS) if self.has(WEIGHTS) else None
 
     def masks(self, image: str) -> np.ndarray:
-        """The labels of one image as they were stored.
-
-        Parameters
-        ----------
-        image : str
-            Its name, as in the manifest.
-
-        Returns
-        -------
-        ndarray of uint16 or uint32, shape (Y, X), of a stack (Z, Y, X)
-            0 is background.
-
-        Raises
-        ------
-        Damaged
-            If the file cannot be read, or holds different labels than were stored.
-        """
+        """The labels of one image as they were stored."""
         import tifffile
 
         record = self.manifest.masks[image]

@@ -17,22 +17,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_spec(text: bytes) -> Spec:
-    """Read a stored ``spec.json``.
-
-    Parameters
-    ----------
-    text : bytes
-        Content of the file, JSON in UTF-8.
-
-    Returns
-    -------
-    Spec
-
-    Raises
-    ------
-    ValueError
-        If it is no spec, or holds a field that this version does not know.
-    """
+    """Read a stored ``spec.json``."""
     try:
         return Spec.model_validate_json(text)
     except ValidationError as error:

@@ -96,19 +96,7 @@ def numeric_libraries() -> list[dict[str, Any]]:
 
 
 def machine(device: Any, numeric_class: str) -> MachineRecord:
-    """This machine, as one device of it computes in this process.
-
-    Parameters
-    ----------
-    device : torch.device
-    numeric_class : str
-        Its name, see `cellrepro.store.numeric_class`.
-
-    Raises
-    ------
-    BadInput
-        If `MACHINE_VARIABLE` holds what is no name.
-    """
+    """This machine, as one device of it computes in this process."""
     if device.type != "cuda":
         processor = _processor().name or platform.machine()
         return MachineRecord(
@@ -158,23 +146,7 @@ def _given_name() -> str | None:
 
 
 def identity(gpu: str) -> str:
-    """What tells this machine, or one of its GPUs, from others; no name that it is known by.
-
-    Parameters
-    ----------
-    gpu : str
-        The GPU's UUID, or its number where no more is known of it; empty for the machine itself.
-
-    Returns
-    -------
-    str
-        What `MACHINE_VARIABLE` holds, else 16 hex digits.
-
-    Raises
-    ------
-    BadInput
-        If `MACHINE_VARIABLE` holds what is no name.
-    """
+    """What tells this machine, or one of its GPUs, from others; no name that it is known by."""
     known_by = gpu.removeprefix("GPU-").lower() or _machine_id()
     if gpu.isdecimal():
         known_by = f"{_machine_id()} {gpu}"

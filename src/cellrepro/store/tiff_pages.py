@@ -55,27 +55,18 @@ Tags: TypeAlias = dict[int, list[Tag]]
 
 @dataclass(frozen=True)
 class TiffPages:
-    """The tables of a TIFF file's pages, each known to lie within the file.
-
-    Attributes
-    ----------
-    data : bytes or mmap
-        Of the file.
-    n_pages : int
-        Without the smaller copies of pages; 0 of what is no TIFF.
-    first : Tags
-        Of the first page.
-    samples_of_page : int
-        Pixels of the first page, times their channels.
-    numbers : frozenset of int
-        Of the tags that any page has.
-    """
+    """The tables of a TIFF file's pages, each known to lie within the file."""
 
     data: bytes | mmap.mmap
+    """Of the file."""
     n_pages: int = 0
+    """Without the smaller copies of pages; 0 of what is no TIFF."""
     first: Tags = field(default_factory=dict)
+    """Of the first page."""
     samples_of_page: int = 1
+    """Pixels of the first page, times their channels."""
     numbers: frozenset[int] = frozenset()
+    """Of the tags that any page has."""
 
     def texts(self, number: int) -> list[str]:
         """The texts that the first page has under a number."""
@@ -85,17 +76,7 @@ class TiffPages:
 
 
 def check_pages_of_file(path: Path) -> None:
-    """Refuse a TIFF file whose chain of pages is damaged; see `pages_of`.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    ValueError
-        If it is damaged, or the file is empty.
-    """
+    """Refuse a TIFF file whose chain of pages is damaged; see `pages_of`."""
     with (
         path.open("rb") as stream,
         mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
@@ -106,21 +87,6 @@ def check_pages_of_file(path: Path) -> None:
 def pages_of(data: bytes | mmap.mmap) -> TiffPages:
     """Follow the chain of a TIFF's pages to its end.
 
-    Parameters
-    ----------
-    data : bytes or mmap
-        Of the file. What does not begin as a TIFF has no pages.
-
-    Raises
-    ------
-    ValueError
-        If the chain turns back or leads out of the file, or the value of a tag lies beyond the end
-        of the file.
-    TooManyPages
-        If there are more than `MOST_PAGES`.
-
-    Examples
-    --------
     >>> pages_of(b"II*\\x00" + struct.pack("<IHHHIII", 8, 1, 256, 4, 1, 32, 0)).n_pages
     1
     >>> pages_of(b"II*\\x00" + struct.pack("<IHI", 8, 0, 8))

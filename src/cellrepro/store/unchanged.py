@@ -15,22 +15,14 @@ from cellrepro.store.seal import read_seal
 
 
 class _State(NamedTuple):
-    """What tells a content apart without reading it; the same for all names of one file.
-
-    Attributes
-    ----------
-    device : int
-    inode : int or str
-        The path where the disk numbers no file, as some network disks.
-    size : int
-    modified : int
-        Nanoseconds.
-    """
+    """What tells a content apart without reading it; the same for all names of one file."""
 
     device: int
     inode: int | str
+    """The path where the disk numbers no file, as some network disks."""
     size: int
     modified: int
+    """Nanoseconds."""
 
 
 _known: dict[_State, str] = {}
@@ -74,20 +66,7 @@ def _state_of(path: Path | str) -> _State:
 def sealed_digests(sums: Path) -> Mapping[str, str]:
     """What the seal of a folder says, read once while size and time stay as they are.
 
-    Parameters
-    ----------
-    sums : Path
-        ``SHA256SUMS``.
-
-    Returns
-    -------
-    mapping of str to str
-        SHA-256 as hex by name; empty where there is no seal.
-
-    Raises
-    ------
-    BadInput
-        If it is none.
+    SHA-256 as hex by name; empty where there is no seal.
     """
     return _digests_in(sums, _state_of(sums)) if sums.exists() else {}
 
@@ -98,21 +77,7 @@ def _digests_in(sums: Path, state: _State) -> Mapping[str, str]:
 
 
 def refuse_damaged(path: Path | str, expected: str, *, reading: Reading | None = None) -> None:
-    """Refuse a stored file whose content is no longer that of its digest; none is no damage.
-
-    Parameters
-    ----------
-    path : Path or str
-    expected : str
-        Its SHA-256 when it was stored.
-    reading : Reading, optional
-        What may be read; a file beyond that is left unread and counted. All by default.
-
-    Raises
-    ------
-    Damaged
-        With the file, both digests, and what to do.
-    """
+    """Refuse a stored file whose content is no longer that of its digest; none is no damage."""
     try:
         if reading is not None:
             state = _state_of(path)

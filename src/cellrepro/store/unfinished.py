@@ -25,13 +25,7 @@ _MOST_BYTES = 2**24
 
 
 def read_unfinished_specs(root: Path) -> dict[str, dict[str, Any]]:
-    """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``.
-
-    Raises
-    ------
-    BadInput
-        If one of the files cannot be read.
-    """
+    """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
     area = root / "unfinished"
     return {
         path.parent.relative_to(area).as_posix(): _spec_in(path)
@@ -59,10 +53,7 @@ def work_on(root: Path, spec: Spec, machine: str, repeat: int) -> Iterator[Path 
     What lies there stays if the block is left by an error and something was saved; it goes after a
     block that ends well.
 
-    Yields
-    ------
-    Path or None
-        Made, with its spec, if it was not there; none if another process is at the repeat.
+    Made, with its spec, if it was not there; none if another process is at the repeat.
     """
     folder = inside(root / "unfinished", f"{spec.key}/{machine}/{repeat}")
     with contextlib.ExitStack() as stack:

@@ -17,23 +17,7 @@ if TYPE_CHECKING:
 
 
 def has_values(run: Run, machine: str, wanted: Mapping[str, object]) -> bool:
-    """Whether the repeats of a run on one machine have certain values.
-
-    Parameters
-    ----------
-    run : Run
-    machine : str
-        Its whole name.
-    wanted : mapping of str to object
-        Values by the name of a field: of a spec, of one of its parameters, of one of its settings
-        with a dot (``settings.diameter``), ``key``, ``label`` or ``machine``. Text is read as the
-        field's type has it: ``"2e-1"`` is 0.2.
-
-    Raises
-    ------
-    BadInput
-        If a wanted name is no field of a run.
-    """
+    """Whether the repeats of a run on one machine have certain values."""
     if not wanted:
         return True
     fields = {

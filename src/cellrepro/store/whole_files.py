@@ -25,18 +25,7 @@ where it only adds, may be links to a larger disk."""
 
 
 def refuse_links(root: Path) -> None:
-    """Refuse a store one of whose own folders is a link: what is swept there lies elsewhere.
-
-    Parameters
-    ----------
-    root : Path
-        The store; it need not exist.
-
-    Raises
-    ------
-    BadInput
-        With the link.
-    """
+    """Refuse a store one of whose own folders is a link: what is swept there lies elsewhere."""
     for name in OWN_FOLDERS:
         if os.path.islink(f"{root}{os.sep}{name}"):  # noqa: PTH114  # asked before every write
             raise BadInput(
@@ -47,23 +36,7 @@ def refuse_links(root: Path) -> None:
 
 
 def regular_bytes(path: Path, *, most_bytes: int) -> bytes:
-    """Read a file whole that lies in a store, and so may have come from elsewhere.
-
-    Parameters
-    ----------
-    path : Path
-    most_bytes : int
-        Its largest size.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    OSError
-        If it cannot be read: no pipe or device, whose reading would not end, and no larger file.
-    """
+    """Read a file whole that lies in a store, and so may have come from elsewhere."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "a folder, pipe or device instead of a file", str(path))
@@ -73,20 +46,7 @@ def regular_bytes(path: Path, *, most_bytes: int) -> bytes:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The path of a file in a folder.
-
-    Parameters
-    ----------
-    folder : Path
-    name : str
-        Name or path relative to the folder; the file need not exist.
-
-    Raises
-    ------
-    BadInput
-        If it lies elsewhere once links are followed: such a link would pull another file into a
-        report.
-    """
+    """The path of a file in a folder."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise BadInput(
@@ -99,28 +59,6 @@ def inside(folder: Path, name: str) -> Path:
 def new_file(file: str | Path, *, ending: str, holds: str, overwrite: bool | None = None) -> Path:
     """Check that a user's file can be written, before anything is computed for it.
 
-    Parameters
-    ----------
-    file : str or Path
-        As it was given.
-    ending : str
-        That its name must have, in lower case: ``.zip``.
-    holds : str
-        What it is to hold, for the message: "runs", "passports".
-    overwrite : bool, optional
-        Whether a file that is there was named to be replaced; None where that cannot be asked for.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    BadInput
-        If it is named otherwise, is there, or its folder is not.
-
-    Examples
-    --------
     >>> new_file("run.tar", ending=".zip", holds="runs")
     Traceback (most recent call last):
         ...
@@ -138,19 +76,7 @@ def new_file(file: str | Path, *, ending: str, holds: str, overwrite: bool | Non
 
 
 def refuse_existing(*paths: Path, can_be_asked_for: bool = False) -> None:
-    """Refuse to write where a user has something.
-
-    Parameters
-    ----------
-    *paths : Path
-    can_be_asked_for : bool
-        Whether there is an option to replace it, for the message.
-
-    Raises
-    ------
-    BadInput
-        With the first that is there.
-    """
+    """Refuse to write where a user has something."""
     for path in paths:
         if os.path.lexists(path):
             raise _exists(path, can_be_asked_for=can_be_asked_for)
@@ -171,25 +97,7 @@ RENAME_REPLACES = os.name != "nt"
 def whole_file(path: Path, *, replace: bool = False, read_only: bool = False) -> Iterator[Path]:
     """A scratch path for the block to write, which then becomes the file.
 
-    Parameters
-    ----------
-    path : Path
-        The file; if the block raises, what was there stays as it was.
-    replace : bool
-        Whether a file that is there is replaced: one of the lab's own, or one that its user has
-        named for it.
-    read_only : bool
-        Whether the file can be read only, from the moment it appears.
-
-    Yields
-    ------
-    Path
-        An empty file of this process alone beside the file, on the same file system.
-
-    Raises
-    ------
-    BadInput
-        If something is there that is not to be replaced, also if it came during the block.
+    An empty file of this process alone beside the file, on the same file system.
     """
     if not replace:
         refuse_existing(path)
@@ -302,16 +210,7 @@ def _link_to_new(scratch: Path, path: Path) -> None:
 
 
 def write_whole(path: Path, text: str, *, replace: bool = False, read_only: bool = False) -> None:
-    """Write a text file in UTF-8 with a line feed at its end, whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-    text : str
-        Its content, without the last line feed.
-    replace, read_only : bool
-        As of `whole_file`.
-    """
+    """Write a text file in UTF-8 with a line feed at its end, whole or not at all."""
     with whole_file(path, replace=replace, read_only=read_only) as scratch:
         scratch.write_text(text + "\n", encoding="utf-8")
 

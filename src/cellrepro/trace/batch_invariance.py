@@ -23,48 +23,34 @@ from cellrepro.trace.replay_plan import inputs_of, plan_of
 
 @dataclass(frozen=True)
 class BatchDependent:
-    """An operation whose result for one item depends on the batch.
-
-    Attributes
-    ----------
-    op, module, source : str or None
-        As in `cellrepro.bits.site.Site`.
-    calls : int
-        Those in which an item, of the items looked at, had different bits than alone.
-    n_elements : int
-        Elements that differ, at most in one item of one call.
-    max_abs : float
-        Largest difference, in the units of the output.
-    """
+    """An operation whose result for one item depends on the batch."""
 
     op: str
+    """As in `cellrepro.bits.site.Site`."""
     module: str | None
+    """As in `cellrepro.bits.site.Site`."""
     source: str | None
+    """As in `cellrepro.bits.site.Site`."""
     calls: int
+    """Those in which an item, of the items looked at, had different bits than alone."""
     n_elements: int
+    """Elements that differ, at most in one item of one call."""
     max_abs: float
+    """Largest difference, in the units of the output."""
 
 
 @dataclass(frozen=True, repr=False)
 class BatchInvariance(Result):
-    """Which operations depended on the batch, for one batch.
-
-    Attributes
-    ----------
-    ops : tuple of BatchDependent
-        Most calls first.
-    n_items : int
-        Items of the batch.
-    n_compared : int
-        Calls of operations that were compared.
-    not_compared : dict of str to int
-        Calls that could not be divided into items, by operation.
-    """
+    """Which operations depended on the batch, for one batch."""
 
     ops: tuple[BatchDependent, ...]
+    """Most calls first."""
     n_items: int
+    """Items of the batch."""
     n_compared: int
+    """Calls of operations that were compared."""
     not_compared: dict[str, int]
+    """Calls that could not be divided into items, by operation."""
 
     def sentence(self) -> str:
         """Say which operations depend on the batch, and how many were compared."""
@@ -89,26 +75,6 @@ def batch_invariance(
 
     Of the items the first, one in the middle and the last are looked at.
 
-    Parameters
-    ----------
-    forward : callable
-        Takes a tensor whose first axis is the batch; without gradients and random numbers.
-    batch : torch.Tensor
-        Two items or more.
-    model : torch.nn.Module, optional
-        Modules are named by their path in it.
-
-    Returns
-    -------
-    BatchInvariance
-
-    Raises
-    ------
-    BadInput
-        If the batch has fewer than two items.
-
-    Examples
-    --------
     >>> _ = torch.manual_seed(0)
     >>> layer = torch.nn.Linear(512, 512)
     >>> dependent = batch_invariance(layer, torch.randn(16, 512)).ops
@@ -146,13 +112,7 @@ class _Layout:
         return tuple(tensor.shape) == self.shape
 
     def part_of(self, tensor: torch.Tensor, n_items: int, item: int) -> torch.Tensor:
-        """The part of one item, laid out as when the item is alone.
-
-        Raises
-        ------
-        _NotDivisible
-            If the tensor does not hold ``n_items`` of them along one axis.
-        """
+        """The part of one item, laid out as when the item is alone."""
         if self.is_as_large_as(tensor):
             return tensor
         axis = self._axis_of_items(tensor, n_items)

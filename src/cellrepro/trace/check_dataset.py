@@ -30,23 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DatasetCheck(Result):
-    """What reading a dataset again, and by different numbers of workers, showed.
-
-    Attributes
-    ----------
-    n : int
-        Items read.
-    n_items : int
-    findings : tuple of str
-        Each with its remedy.
-    batch : pd.DataFrame
-        A row for each part of the first items: shape, dtype, mean, digest.
-    """
+    """What reading a dataset again, and by different numbers of workers, showed."""
 
     n: int
+    """Items read."""
     n_items: int
     findings: tuple[str, ...]
+    """Each with its remedy."""
     batch: pd.DataFrame
+    """A row for each part of the first items: shape, dtype, mean, digest."""
 
     @property
     def ok(self) -> bool:
@@ -133,23 +125,15 @@ def through_loader(items: Any, n_workers: int, **options: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What one reading of one item gave.
-
-    Attributes
-    ----------
-    digest : str
-    drew : tuple of str
-        The global generators that the item moved, by name.
-    stands : tuple of (str, str)
-        Where each of them was afterwards.
-    refused : str, optional
-        Why there is no digest.
-    """
+    """What one reading of one item gave."""
 
     digest: str = ""
     drew: tuple[str, ...] = ()
+    """The global generators that the item moved, by name."""
     stands: tuple[tuple[str, str], ...] = ()
+    """Where each of them was afterwards."""
     refused: str | None = None
+    """Why there is no digest."""
 
 
 class _Readings:

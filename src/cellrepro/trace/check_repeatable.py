@@ -45,46 +45,30 @@ class HasState(Protocol):
 
 
 class ChangedResult(NamedTuple):
-    """One result that was not the same every time.
-
-    Attributes
-    ----------
-    name : str
-        ``loss``, ``gradient NAME``, ``weights NAME``, ``optimizer …`` or ``generators``.
-    n_elements : int
-        Most that differed from the first time.
-    max_abs : float
-        Largest difference, in its own units; infinite where there is none, as of generators.
-    """
+    """One result that was not the same every time."""
 
     name: str
+    """``loss``, ``gradient NAME``, ``weights NAME``, ``optimizer …`` or ``generators``."""
     n_elements: int
+    """Most that differed from the first time."""
     max_abs: float
+    """Largest difference, in its own units; infinite where there is none, as of generators."""
 
 
 @dataclass(frozen=True, repr=False)
 class Repeatability(Result):
-    """Whether a step gave the same bits every time.
-
-    Attributes
-    ----------
-    n : int
-        How often it was run.
-    n_compared : int
-        Results each time: loss, gradients, weights, buffers, optimizer, generators.
-    changed : tuple of ChangedResult
-        Empty if none did.
-    vacuous : bool
-        It changed neither weights, buffers nor gradients: equality proves nothing.
-    not_put_back : tuple of str
-        What the step names and goes on from run to run.
-    """
+    """Whether a step gave the same bits every time."""
 
     n: int
+    """How often it was run."""
     n_compared: int
+    """Results each time: loss, gradients, weights, buffers, optimizer, generators."""
     changed: tuple[ChangedResult, ...]
+    """Empty if none did."""
     vacuous: bool
+    """It changed neither weights, buffers nor gradients: equality proves nothing."""
     not_put_back: tuple[str, ...] = ()
+    """What the step names and goes on from run to run."""
 
     @property
     def identical(self) -> bool:

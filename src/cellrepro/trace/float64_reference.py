@@ -107,48 +107,29 @@ _FLUSHED = frozenset({torch.float32, torch.bfloat16})  # their subnormals may be
 
 @dataclass(frozen=True)
 class RoundingError:
-    """How far an operation is from the exact result of its inputs, and how far it may be.
-
-    Attributes
-    ----------
-    ulp : float
-        The largest error; infinite where a shape is another, or NaN or infinity is where it should
-        not be.
-    limit : float
-        What its class of operation may err, in ulp.
-    """
+    """How far an operation is from the exact result of its inputs, and how far it may be."""
 
     ulp: float
+    """The largest error; infinite where a shape is another, or NaN or infinity is where it should
+    not be."""
     limit: float
+    """What its class of operation may err, in ulp."""
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """What the error of one output is counted in.
-
-    Attributes
-    ----------
-    size : torch.Tensor
-        An ulp is that of this size: float64, one for each element or one for all.
-    reach : torch.Tensor
-        Sums on the way may be as large as this, and overflow: float64, likewise.
-    eps : float
-        Distance from 1 to the next number of the dtype that it rounds to.
-    """
+    """What the error of one output is counted in."""
 
     size: torch.Tensor
+    """An ulp is that of this size: float64, one for each element or one for all."""
     reach: torch.Tensor
+    """Sums on the way may be as large as this, and overflow: float64, likewise."""
     eps: float
+    """Distance from 1 to the next number of the dtype that it rounds to."""
 
 
 class Reference:
-    """One operation about to run, with float64 copies of its inputs; made by `of`.
-
-    Attributes
-    ----------
-    problem : str or None
-        Why it could not be executed in float64, where it could not.
-    """
+    """One operation about to run, with float64 copies of its inputs; made by `of`."""
 
     def __init__(self, call: Call, plan: ReplayPlan) -> None:
         self.problem: str | None = None
@@ -173,18 +154,8 @@ class Reference:
     def of(cls, call: Call, plan: ReplayPlan) -> Reference | None:
         """Copy an operation's inputs, before it may overwrite them.
 
-        Parameters
-        ----------
-        call : Call
-            The operation, not yet carried out.
-        plan : ReplayPlan
-            What its schema says.
-
-        Returns
-        -------
-        Reference or None
-            None where nothing more exact can be had: views, uninitialised memory, random draws,
-            operations nobody vouches for, results that jump, and inputs that are no plain numbers.
+        None where nothing more exact can be had: views, uninitialised memory, random draws,
+        operations nobody vouches for, results that jump, and inputs that are no plain numbers.
         """
         jumps = _base(call.place.op).startswith(_JUMPS) or call.kwargs.get("rounding_mode")
         if not plan.replayable or plan.guarded or plan.draws or jumps:
@@ -196,15 +167,7 @@ class Reference:
 
         To be called once: the operation may overwrite the copies of its inputs.
 
-        Parameters
-        ----------
-        outputs : list
-            What it computed and wrote, as `ReplayPlan.outputs` lists it.
-
-        Returns
-        -------
-        RoundingError or None
-            None where no output is narrower than float64, or for a `problem`.
+        None where no output is narrower than float64, or for a `problem`.
         """
         if not any(map(_judged, outputs)):
             return None

@@ -14,59 +14,43 @@ class NondeterministicOperation(Result):
 
     It shows in one of three ways: its replays gave different bits, PyTorch warned of it (`warned`,
     `alert`), or it handed out memory that nobody has written (`read_by`).
-
-    Attributes
-    ----------
-    op : str
-        As dispatched, with its overload; of a warning that was not observed, its `alert`.
-    module, source, phase : str or None
-        As in `cellrepro.bits.site.Site`; the phase is none where it was not observed.
-    flips : int
-        Replays with different bits; of unwritten memory, results that were computed from it.
-    replays : int
-        Replays made; of unwritten memory, how often it was handed out.
-    warned : bool
-        By PyTorch, when asked to (deterministic algorithms, warn only).
-    substitute : str or None
-        What mode ``strict`` puts in its place.
-    max_abs : float
-        Largest difference between two executions, in the units of the output.
-    n_elements : int
-        The most that differed in one replay.
-    calls : int
-        In the steps watched, or how often the warning came.
-    reason : str
-        Why it may differ, as documented by PyTorch and cuDNN, or known beyond it.
-    remedy : str
-        What helps where there is no substitute.
-    alert : str or None
-        What PyTorch's warning calls it; none if it was found by replays.
-    read_by : str or None
-        Of unwritten memory: what first computed from it, and where.
-    effect : cellrepro.results.Result or None
-        What it alone does to a training, where that was measured: a
-        `cellrepro.audits.effect.Effect`.
-    no_effect_because : str or None
-        Why that was not measured.
     """
 
     op: str
+    """As dispatched, with its overload; of a warning that was not observed, its `alert`."""
     module: str | None
+    """As in `cellrepro.bits.site.Site`; the phase is none where it was not observed."""
     source: str | None
+    """As in `cellrepro.bits.site.Site`; the phase is none where it was not observed."""
     phase: str | None
+    """As in `cellrepro.bits.site.Site`; the phase is none where it was not observed."""
     flips: int = 0
+    """Replays with different bits; of unwritten memory, results that were computed from it."""
     replays: int = 0
+    """Replays made; of unwritten memory, how often it was handed out."""
     warned: bool = False
+    """By PyTorch, when asked to (deterministic algorithms, warn only)."""
     substitute: str | None = None
+    """What mode ``strict`` puts in its place."""
     max_abs: float = 0.0
+    """Largest difference between two executions, in the units of the output."""
     n_elements: int = 0
+    """The most that differed in one replay."""
     calls: int = 0
+    """In the steps watched, or how often the warning came."""
     reason: str = ""
+    """Why it may differ, as documented by PyTorch and cuDNN, or known beyond it."""
     remedy: str = ""
+    """What helps where there is no substitute."""
     alert: str | None = None
+    """What PyTorch's warning calls it; none if it was found by replays."""
     read_by: str | None = None
+    """Of unwritten memory: what first computed from it, and where."""
     effect: Result | None = None
+    """What it alone does to a training, where that was measured: a
+    `cellrepro.audits.effect.Effect`."""
     no_effect_because: str | None = None
+    """Why that was not measured."""
 
     @property
     def seen(self) -> str:

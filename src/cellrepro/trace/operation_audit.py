@@ -38,43 +38,28 @@ from cellrepro.words import joined
 
 @dataclass(frozen=True, repr=False)
 class Audit(Result):
-    """What an audit found, and over how much.
-
-    Attributes
-    ----------
-    ops : tuple of NondeterministicOperation
-        Whose bits flip, most flips first.
-    n_steps : int
-    n_replayed : int
-        Operations; views and what has no output are not.
-    n_replays : int
-    kinds : dict of str to int
-        By operation: calls replayed.
-    replays : dict of str to int
-        Replays.
-    not_replayed : dict of str to int
-        Calls that were not.
-    n_followed : int
-        Memories that were handed out unwritten.
-    least_replays : dict of str to int
-        Of a place, among what is documented to race and all others.
-    threads : int
-        Of PyTorch on the CPU.
-    uncompiled : tuple of str
-        Functions and networks made by ``torch.compile``: only their uncompiled form was audited.
-    """
+    """What an audit found, and over how much."""
 
     ops: tuple[NondeterministicOperation, ...]
+    """Whose bits flip, most flips first."""
     n_steps: int
     n_replayed: int
+    """Operations; views and what has no output are not."""
     n_replays: int
     kinds: dict[str, int]
+    """By operation: calls replayed."""
     replays: dict[str, int]
+    """Replays."""
     not_replayed: dict[str, int]
+    """Calls that were not."""
     n_followed: int
+    """Memories that were handed out unwritten."""
     least_replays: dict[str, int]
+    """Of a place, among what is documented to race and all others."""
     threads: int
+    """Of PyTorch on the CPU."""
     uncompiled: tuple[str, ...] = ()
+    """Functions and networks made by ``torch.compile``: only their uncompiled form was audited."""
 
     def sentence(self) -> str:
         """What was found, over how much, and what could have been missed."""

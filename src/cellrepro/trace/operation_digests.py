@@ -36,20 +36,15 @@ _ORDINARY = (torch.Tensor, torch.nn.Parameter)  # and no class that stands for s
 
 
 class Digested(NamedTuple):
-    """Several values together. A tuple, for it is made twice for each operation.
-
-    Attributes
-    ----------
-    digest : str
-        Of all but devices, in order; as of single tensors, its length tells its kind: 48 hex
-        digits where something lies on another device than the processor, else 32.
-    shapes, dtypes : str
-        Of the tensors among them: ``2x3, 4``.
-    """
+    """Several values together. A tuple, for it is made twice for each operation."""
 
     digest: str
+    """Of all but devices, in order; as of single tensors, its length tells its kind: 48 hex digits
+    where something lies on another device than the processor, else 32."""
     shapes: str
+    """Of the tensors among them: ``2x3, 4``."""
     dtypes: str
+    """Of the tensors among them: ``2x3, 4``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +56,14 @@ class _Unwritten:
 
 
 class OperationDigests:
-    """Digests of the values of one step.
-
-    Parameters
-    ----------
-    across_devices : bool
-        Whether values are copied to the processor and digested in C order there: slower, but a
-        GPU's digests can then be compared with a processor's, and strides do not count.
-    """
+    """Digests of the values of one step."""
 
     def __init__(self, *, across_devices: bool = False) -> None:
         self._across_devices = across_devices
         self._unwritten: dict[int, _Unwritten] = {}  # by the number of the storage
 
     def mark_written(self, values: Iterable[object]) -> None:
-        """Remember that an operation wrote into memory.
-
-        Parameters
-        ----------
-        values : iterable
-            What it wrote into; values that are no plain tensors do not count.
-        """
+        """Remember that an operation wrote into memory."""
         for value in filter(is_plain, values):
             number = value.untyped_storage()._cdata
             unwritten = self._unwritten.pop(number, None)
@@ -90,15 +72,7 @@ class OperationDigests:
                 self._unwritten[number] = _Unwritten(unwritten.alive, n_left)
 
     def mark_unwritten(self, values: Iterable[object], n_written: int) -> None:
-        """Remember memory that nobody has written into: its content is not digested.
-
-        Parameters
-        ----------
-        values : iterable
-            What an operation handed out; values that are no plain tensors do not count.
-        n_written : int
-            Bytes of it that have been written before.
-        """
+        """Remember memory that nobody has written into: its content is not digested."""
         for value in filter(is_plain, values):
             storage = value.untyped_storage()
             before = self._unwritten.get(storage._cdata)
@@ -109,20 +83,7 @@ class OperationDigests:
                 self._unwritten[storage._cdata] = _Unwritten(StorageWeakRef(storage), n_bytes)
 
     def of(self, values: list[object], *, computed: bool = False) -> Digested:
-        """Digest several values, in order.
-
-        Parameters
-        ----------
-        values : list
-            Tensors, and what else an operation is given.
-        computed : bool
-            Whether an operation just computed them: then they have been written, also where the
-            memory around them has not.
-
-        Returns
-        -------
-        Digested
-        """
+        """Digest several values, in order."""
         parts: list[bytes] = []
         shapes: list[str] = []
         dtypes: list[str] = []
@@ -167,22 +128,16 @@ class OperationDigests:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Tensors of one dtype, shape and layout.
-
-    Attributes
-    ----------
-    header : bytes
-        What they add to a digest beside their content.
-    shape, dtype : str
-        In words: ``2x3``, ``float32``.
-    dense : bool
-        Whether their elements fill one stretch of the processor's memory.
-    """
+    """Tensors of one dtype, shape and layout."""
 
     header: bytes
+    """What they add to a digest beside their content."""
     shape: str
+    """In words: ``2x3``, ``float32``."""
     dtype: str
+    """In words: ``2x3``, ``float32``."""
     dense: bool
+    """Whether their elements fill one stretch of the processor's memory."""
 
 
 _KINDS: dict[tuple[Hashable, ...], _Kind] = {}

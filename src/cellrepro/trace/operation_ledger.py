@@ -22,75 +22,42 @@ from cellrepro.trace.watches import Watch
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """One operation as it ran.
-
-    Attributes
-    ----------
-    step, index : int
-        The step, and the order within it, both from 0.
-    op, module, source, phase : str or None
-        As in `cellrepro.bits.site.Site`.
-    inputs : str
-        Digest of all but devices: 32 hex digits, or 48 where something lay on a GPU.
-    outputs : str
-        Digest of all that it computed and wrote; empty for views and where nothing came.
-    shapes, dtypes : str
-        Of the tensors that went in and came out: ``2x3, 4 -> 2x3``.
-    norm : float or None
-        Euclidean, of all floating outputs together.
-    draws : bool
-        Whether it may draw random numbers.
-    ulp : float or None
-        Its error against float64, see `cellrepro.trace.float64_reference`.
-    limit : float or None
-        What its class of operation may err, in ulp.
-    problem : str or None
-        Why its replay in float64 failed, where it did.
-    """
+    """One operation as it ran."""
 
     step: int
+    """The step, and the order within it, both from 0."""
     index: int
+    """The step, and the order within it, both from 0."""
     op: str
+    """As in `cellrepro.bits.site.Site`."""
     module: str | None
+    """As in `cellrepro.bits.site.Site`."""
     source: str | None
+    """As in `cellrepro.bits.site.Site`."""
     phase: str
+    """As in `cellrepro.bits.site.Site`."""
     inputs: str
+    """Digest of all but devices: 32 hex digits, or 48 where something lay on a GPU."""
     outputs: str
+    """Digest of all that it computed and wrote; empty for views and where nothing came."""
     shapes: str
+    """Of the tensors that went in and came out: ``2x3, 4 -> 2x3``."""
     dtypes: str
+    """Of the tensors that went in and came out: ``2x3, 4 -> 2x3``."""
     norm: float | None = None
+    """Euclidean, of all floating outputs together."""
     draws: bool = False
+    """Whether it may draw random numbers."""
     ulp: float | None = None
+    """Its error against float64, see `cellrepro.trace.float64_reference`."""
     limit: float | None = None
+    """What its class of operation may err, in ulp."""
     problem: str | None = None
+    """Why its replay in float64 failed, where it did."""
 
 
 class OperationLedger(DrawLog):
-    """Writes down every operation of a ``with`` block, and every draw of random numbers.
-
-    Parameters
-    ----------
-    model : torch.nn.Module, optional
-        Modules are named by their path in it.
-    step : int
-        The number of the step, from 0, which every row is given.
-    norms : bool
-        Whether norms are computed, a quarter of the cost.
-    reference : bool
-        Whether every operation is replayed in float64 on its own inputs, which is slow.
-    wanted : collection of int
-        The operations, by their index, whose outputs are copied into `outputs`.
-    across_devices : bool
-        Whether the digests are compared with those of another device: see
-        `cellrepro.trace.operation_digests.OperationDigests`.
-
-    Attributes
-    ----------
-    rows : list of OperationRow
-        In the order in which operations ran.
-    outputs : dict of int to list of torch.Tensor
-        Copies of the outputs of the operations wanted, by their index.
-    """
+    """Writes down every operation of a ``with`` block, and every draw of random numbers."""
 
     def __init__(
         self,
@@ -190,18 +157,6 @@ class OperationWatch(Watch):
     """Writes down the operations and draws of chosen steps; of all by default.
 
     In chosen steps each operation is also compared with float64, which is slow.
-
-    Parameters
-    ----------
-    network : torch.nn.Module
-        Modules are named by their path in it.
-    steps : iterable of int, optional
-        Which steps, from 0.
-
-    Attributes
-    ----------
-    rows : list of OperationRow
-    draws : list of cellrepro.trace.random_draws.Draw
     """
 
     def __init__(self, network: torch.nn.Module, *, steps: Iterable[int] | None = None) -> None:

@@ -37,33 +37,25 @@ _UNSEEN = "unseen"
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One use of a global generator.
-
-    Attributes
-    ----------
-    step, index : int
-        The step, and which draw it is in it, both from 0.
-    generator : str
-        ``python``, ``numpy``, ``torch`` (on the CPU), ``cuda:0``.
-    n : int or None
-        By how many numbers of 32 bits the generator's position moved, of a Mersenne Twister modulo
-        its block; 0 if only a kept normal was taken, none if a seed or state put it somewhere else.
-    what : str
-        ``np.random.rand``, ``random.seed``, ``aten.rand.default``; ``unseen`` where no call was.
-    source : str or None
-        ``FILE:LINE in FUNCTION``, or ``between PLACE and PLACE`` if unseen.
-    module, phase : str or None
-        As in `cellrepro.bits.site.Site`; none if unseen.
-    """
+    """One use of a global generator."""
 
     step: int
+    """The step, and which draw it is in it, both from 0."""
     index: int
+    """The step, and which draw it is in it, both from 0."""
     generator: str
+    """``python``, ``numpy``, ``torch`` (on the CPU), ``cuda:0``."""
     n: int | None
+    """By how many numbers of 32 bits the generator's position moved, of a Mersenne Twister modulo
+    its block; 0 if only a kept normal was taken, none if a seed or state put it somewhere else."""
     what: str
+    """``np.random.rand``, ``random.seed``, ``aten.rand.default``; ``unseen`` where no call was."""
     source: str | None
+    """``FILE:LINE in FUNCTION``, or ``between PLACE and PLACE`` if unseen."""
     module: str | None
+    """As in `cellrepro.bits.site.Site`; none if unseen."""
     phase: str | None
+    """As in `cellrepro.bits.site.Site`; none if unseen."""
 
 
 class DrawLog(Observer):
@@ -184,24 +176,16 @@ def _names(module: ModuleType, methods: type) -> list[str]:
 
 
 class _Seen(NamedTuple):
-    """A generator at a look.
-
-    Attributes
-    ----------
-    state : object
-        All of it, to be compared.
-    position : int or None
-        Numbers given, of the present block where there are blocks, if known.
-    block : int
-        Numbers in a block; 0 where there are none.
-    seed : bytes
-        With which it says it was seeded; PyTorch's remember.
-    """
+    """A generator at a look."""
 
     state: Any
+    """All of it, to be compared."""
     position: int | None
+    """Numbers given, of the present block where there are blocks, if known."""
     block: int = 0
+    """Numbers in a block; 0 where there are none."""
     seed: bytes = b""
+    """With which it says it was seeded; PyTorch's remember."""
 
     def moved_since(self, last: _Seen) -> int | None:
         """By how many numbers; none if it was put where it is."""
@@ -246,21 +230,14 @@ _AHEAD = 64  # draws that are searched for where two runs agree again
 
 @dataclass(frozen=True)
 class DrawDifference:
-    """The first draw in which two runs differ.
-
-    Attributes
-    ----------
-    side : str
-        ``a`` or ``b``, the only one that made it; ``both`` if both drew, but not the same.
-    draw : Draw
-        Of a if both drew.
-    other : Draw, optional
-        What b drew in its place, if both drew.
-    """
+    """The first draw in which two runs differ."""
 
     side: str
+    """``a`` or ``b``, the only one that made it; ``both`` if both drew, but not the same."""
     draw: Draw
+    """Of a if both drew."""
     other: Draw | None = None
+    """What b drew in its place, if both drew."""
 
     def sentence(self) -> str:
         """In plain English."""

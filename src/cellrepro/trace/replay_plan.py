@@ -57,40 +57,26 @@ _NEVER_AGAIN = frozenset(
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """What an operation's schema says about executing it again.
-
-    Attributes
-    ----------
-    replayable : bool
-    computes : bool
-        It is, or reads a number for Python.
-    draws : bool
-        It may draw from a generator.
-    guarded : bool
-        Nobody vouches for its schema: it may write and draw anything.
-    written : tuple of tuple of (int, str)
-        Position and name of arguments it may write into.
-    fresh : tuple of int
-        Returned values that are neither (views of) arguments nor unused.
-    n_returns : int
-    copies : bool
-        It may return before it is done, if it copies between devices.
-    allocates : bool
-        It hands out memory nobody has written.
-    resizes : bool
-        It may make its first argument larger, by memory nobody has written.
-    """
+    """What an operation's schema says about executing it again."""
 
     replayable: bool = False
     computes: bool = False
+    """It is, or reads a number for Python."""
     draws: bool = False
+    """It may draw from a generator."""
     guarded: bool = True
+    """Nobody vouches for its schema: it may write and draw anything."""
     written: tuple[tuple[int, str], ...] = ()
+    """Position and name of arguments it may write into."""
     fresh: tuple[int, ...] = ()
+    """Returned values that are neither (views of) arguments nor unused."""
     n_returns: int = 0
     copies: bool = False
+    """It may return before it is done, if it copies between devices."""
     allocates: bool = False
+    """It hands out memory nobody has written."""
     resizes: bool = False
+    """It may make its first argument larger, by memory nobody has written."""
 
     def outputs(self, args: tuple, kwargs: dict[str, Any], returned: Any) -> list[Any]:
         """What an operation gave: its new values, then what it wrote in place."""

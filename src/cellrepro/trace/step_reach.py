@@ -43,23 +43,15 @@ _LIBRARIES = tuple(str(Path(file).parent) for file in (torch.__file__, np.__file
 
 
 class Reached(NamedTuple):
-    """An object that a step reaches, and how it is called there.
-
-    Attributes
-    ----------
-    name : str
-        Of the variable, attribute or key.
-    holder : str
-        Of what holds it; empty if the step itself names it.
-    value : object
-    depth : int
-        How many objects hold it one in the other.
-    """
+    """An object that a step reaches, and how it is called there."""
 
     name: str
+    """Of the variable, attribute or key."""
     holder: str
+    """Of what holds it; empty if the step itself names it."""
     value: Any
     depth: int
+    """How many objects hold it one in the other."""
 
     def __str__(self) -> str:
         return f"`{self.name}` of `{self.holder}`" if self.holder else f"`{self.name}`"
@@ -184,20 +176,13 @@ def _is_library_code(file: str) -> bool:
 
 
 class Binding(NamedTuple):
-    """A place that a step reaches and may put another tensor in, or another container of some.
-
-    Attributes
-    ----------
-    name : str
-    read : callable
-        Gives what stands there now.
-    write : callable
-        Puts something there.
-    """
+    """A place that a step reaches and may put another tensor in, or another container of some."""
 
     name: str
     read: Callable[[], Any]
+    """Gives what stands there now."""
     write: Callable[[Any], None]
+    """Puts something there."""
 
 
 def bindings_of(one: Reached) -> Iterator[Binding]:

@@ -33,63 +33,43 @@ from cellrepro.trace.replay_plan import (
 
 @dataclass(frozen=True)
 class _Memory:
-    """A storage of which something is unwritten.
-
-    Attributes
-    ----------
-    site : Site
-        Of the operation that handed it out.
-    storage : StorageWeakRef
-        While it is referred to, no other storage has its number.
-    real : torch.Tensor
-        Its content in the training: uint8, one axis.
-    shadow : torch.Tensor
-        Its content with the pattern, likewise.
-    """
+    """A storage of which something is unwritten."""
 
     site: Site
+    """Of the operation that handed it out."""
     storage: StorageWeakRef
+    """While it is referred to, no other storage has its number."""
     real: torch.Tensor
+    """Its content in the training: uint8, one axis."""
     shadow: torch.Tensor
+    """Its content with the pattern, likewise."""
 
 
 @dataclass(frozen=True)
 class _Read:
-    """An operation that computed from unwritten memory.
-
-    Attributes
-    ----------
-    reader : Site
-    n_elements : int
-        Elements of one of its results that changed with the pattern.
-    max_abs : float
-        By how much at most.
-    """
+    """An operation that computed from unwritten memory."""
 
     reader: Site
     n_elements: int
+    """Elements of one of its results that changed with the pattern."""
     max_abs: float
+    """By how much at most."""
 
 
 @dataclass(frozen=True)
 class _Write:
-    """Contents of a storage that an operation wrote into, as bytes: uint8, one axis.
-
-    Attributes
-    ----------
-    view : torch.Tensor
-        The argument through which it was written.
-    real, real_before : torch.Tensor
-        In the training, after the operation and before it.
-    shadow, shadow_before : torch.Tensor
-        With the pattern, likewise.
-    """
+    """Contents of a storage that an operation wrote into, as bytes: uint8, one axis."""
 
     view: torch.Tensor
+    """The argument through which it was written."""
     real: torch.Tensor
+    """In the training, after the operation and before it."""
     real_before: torch.Tensor
+    """In the training, after the operation and before it."""
     shadow: torch.Tensor
+    """With the pattern, likewise."""
     shadow_before: torch.Tensor
+    """With the pattern, likewise."""
 
     @property
     def is_resized(self) -> bool:
@@ -109,18 +89,7 @@ class _Write:
 
 
 class UnwrittenMemory:
-    """Follows the unwritten memory of one audit to the first operation that computes from it.
-
-    Parameters
-    ----------
-    problems : collections.Counter of str
-        Counts calls whose memory could not be followed, by operation and reason.
-
-    Attributes
-    ----------
-    n_followed : collections.Counter of Site
-        Memories, by the operation that handed them out.
-    """
+    """Follows the unwritten memory of one audit to the first operation that computes from it."""
 
     def __init__(self, problems: Counter[str]) -> None:
         self.n_followed: Counter[Site] = Counter()
@@ -152,22 +121,8 @@ class UnwrittenMemory:
         )
 
     def run(self, call: Call, plan: ReplayPlan, run: Callable[[], object]) -> object:
-        """Carry out an operation; follow the memory that it hands out, or see whether it reads one.
-
-        Parameters
-        ----------
-        call : Call
-            The operation.
-        plan : ReplayPlan
-            What its schema says.
-        run : callable
-            Carries it out, without arguments.
-
-        Returns
-        -------
-        object
-            What ``run`` returns.
-        """
+        """Carry out an operation; follow the memory that it hands out, or see whether it reads
+        one."""
         memories = self._memories_given_to(call) if plan.computes and self._memories else {}
         if not memories and not plan.allocates:
             return run()

@@ -163,8 +163,6 @@ class StepWatch(Watch):
 def layer_group(name: str) -> str:
     """The group of layers that a parameter belongs to: up to its first number, or its module.
 
-    Examples
-    --------
     >>> layer_group("encoder.blocks.0.attn.qkv.weight"), layer_group("W2")
     ('encoder.blocks.0', 'W2')
     """

@@ -38,24 +38,16 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True)
 class ReceivedRepeat:
-    """One repeat of an exported file.
-
-    Attributes
-    ----------
-    name : str
-        ``KEY/MACHINE/REPEAT``.
-    spec : Spec
-        What was asked for.
-    manifest : Manifest
-        What happened.
-    digests : mapping of str to str
-        SHA-256 of each file that came, ``manifest.json`` among them, by its name in the repeat.
-    """
+    """One repeat of an exported file."""
 
     name: str
+    """``KEY/MACHINE/REPEAT``."""
     spec: Spec
+    """What was asked for."""
     manifest: Manifest
+    """What happened."""
     digests: Mapping[str, str]
+    """SHA-256 of each file that came, ``manifest.json`` among them, by its name in the repeat."""
 
     def inside(self, file: str) -> str:
         """The name of one of its files in the archive."""
@@ -69,52 +61,26 @@ class ReceivedRepeat:
 
 @dataclass(frozen=True)
 class Contents:
-    """What an exported file holds.
-
-    Attributes
-    ----------
-    specs : mapping of str to Spec
-        By key.
-    run_files : mapping of str to mapping of str to str
-        Digest of each file beside the spec of a run, the spec among them, by key.
-    repeats : mapping of str to ReceivedRepeat
-        By ``KEY/MACHINE/REPEAT``.
-    kept_images : mapping of str to mapping of str to str
-        Digest of each kept image, truth and seal, by the first digits of `images_digest`.
-    image_folders : mapping of str to mapping of str to str
-        Digest of each file of the image folders, by the first digits of `data_digest`.
-    networks : tuple of str
-        Digests of the networks that runs started from.
-    passports : Bundle
-        One of each repeat, and receipts of whoever replayed them.
-    """
+    """What an exported file holds."""
 
     specs: Mapping[str, Spec]
+    """By key."""
     run_files: Mapping[str, Mapping[str, str]]
+    """Digest of each file beside the spec of a run, the spec among them, by key."""
     repeats: Mapping[str, ReceivedRepeat]
+    """By ``KEY/MACHINE/REPEAT``."""
     kept_images: Mapping[str, Mapping[str, str]]
+    """Digest of each kept image, truth and seal, by the first digits of `images_digest`."""
     image_folders: Mapping[str, Mapping[str, str]]
+    """Digest of each file of the image folders, by the first digits of `data_digest`."""
     networks: tuple[str, ...]
+    """Digests of the networks that runs started from."""
     passports: Bundle
+    """One of each repeat, and receipts of whoever replayed them."""
 
 
 def read_contents(archive: ExportedFile) -> Contents:
-    """Read all that an exported file says of itself.
-
-    Parameters
-    ----------
-    archive : ExportedFile
-
-    Returns
-    -------
-    Contents
-
-    Raises
-    ------
-    BadInput
-        If a part of it cannot be read, or does not fit the others: a key that is not that of the
-        spec, a file that no manifest names, a digest that is not the manifest's.
-    """
+    """Read all that an exported file says of itself."""
     groups = _grouped(archive)
     specs = {key: _spec(archive, key, files) for key, files in groups["run"].items()}
     repeats = {

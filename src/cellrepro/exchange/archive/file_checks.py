@@ -31,21 +31,7 @@ _ROWS_AT_ONCE = 128
 
 
 def check_masks(path: Path, record: MaskRecord) -> None:
-    """Refuse a label image that does not hold the labels of which a manifest speaks.
-
-    Parameters
-    ----------
-    path : Path
-        The TIFF file.
-    record : MaskRecord
-
-    Raises
-    ------
-    BadInput
-        If it cannot be decoded whole, says of itself what is not so, or holds other labels.
-    NotPossibleHere
-        If it does not fit into memory.
-    """
+    """Refuse a label image that does not hold the labels of which a manifest speaks."""
     labels = decode_labels(path, read_bytes(path)).pixels
     if labels.dtype not in (np.uint16, np.uint32):
         raise BadInput(f"{path}: labels of type {labels.dtype}, expected uint16 or uint32")
@@ -60,34 +46,12 @@ def check_masks(path: Path, record: MaskRecord) -> None:
 
 
 def check_image(path: Path) -> None:
-    """Refuse an image or a label image that cannot be decoded whole.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    BadInput
-        If it cannot be decoded, or says of itself what is not so.
-    NotPossibleHere
-        If it does not fit into memory.
-    """
+    """Refuse an image or a label image that cannot be decoded whole."""
     decode_labels(path, read_bytes(path))
 
 
 def check_network(path: Path) -> None:
-    """Refuse weights that are no safetensors file of a network.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    BadInput
-        If its header cannot be read, does not fit its size, or names strange types.
-    """
+    """Refuse weights that are no safetensors file of a network."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -110,17 +74,7 @@ def check_network(path: Path) -> None:
 
 
 def check_notebook(path: Path) -> None:
-    """Refuse a notebook that is none in Jupyter's format 4; it is not executed.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    BadInput
-        If it is too large, no JSON, or lacks what a notebook has.
-    """
+    """Refuse a notebook that is none in Jupyter's format 4; it is not executed."""
     if path.stat().st_size > _MOST_NOTEBOOK_BYTES:
         raise BadInput(f"{path}: more than {_MOST_NOTEBOOK_BYTES} bytes of notebook")
     notebook = read_json(
@@ -145,15 +99,6 @@ def check_ledger(path: Path) -> None:
     """Refuse a ledger that is no flat table, or promises more than its size can hold.
 
     Without pyarrow, which alone could read it, it is taken as it is.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    BadInput
-        If it is no such table.
     """
     if not has_library("pyarrow"):
         return

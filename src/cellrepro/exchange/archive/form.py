@@ -45,21 +45,14 @@ _MODE = 0o100644 << 16  # a plain file, never a link
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of an archive.
-
-    Attributes
-    ----------
-    name : str
-        Path inside the archive, with slashes.
-    size : int
-        Bytes.
-    crc : int
-        CRC-32 of its content.
-    """
+    """One file of an archive."""
 
     name: str
+    """Path inside the archive, with slashes."""
     size: int
+    """Bytes."""
     crc: int
+    """CRC-32 of its content."""
 
     @property
     def is_large(self) -> bool:
@@ -68,16 +61,7 @@ class Entry:
 
 
 def local_header(entry: Entry) -> bytes:
-    """Write what stands before the content of a file.
-
-    Parameters
-    ----------
-    entry : Entry
-
-    Returns
-    -------
-    bytes
-    """
+    """Write what stands before the content of a file."""
     name = entry.name.encode()
     sizes = (entry.size, entry.size) if entry.is_large else ()
     extra = _zip64_field(*sizes)
@@ -101,18 +85,6 @@ def local_header(entry: Entry) -> bytes:
 def offsets(entries: Sequence[Entry]) -> list[int]:
     """Say where the header of each file begins, and where the directory does.
 
-    Parameters
-    ----------
-    entries : sequence of Entry
-        In the order in which they lie in the archive.
-
-    Returns
-    -------
-    list of int
-        One more than there are entries; the last is that of the directory.
-
-    Examples
-    --------
     >>> offsets([Entry("a", 10, 0), Entry("bc", 5, 0)])
     [0, 41, 78]
     """
@@ -121,17 +93,7 @@ def offsets(entries: Sequence[Entry]) -> list[int]:
 
 
 def tail(entries: Sequence[Entry]) -> bytes:
-    """Write what stands after all contents: the directory and the end.
-
-    Parameters
-    ----------
-    entries : sequence of Entry
-        In the order in which they lie in the archive.
-
-    Returns
-    -------
-    bytes
-    """
+    """Write what stands after all contents: the directory and the end."""
     starts = offsets(entries)
     records = [_record(entry, start) for entry, start in zip(entries, starts[:-1], strict=True)]
     directory = b"".join(records)
@@ -208,15 +170,7 @@ def _zip64_end(n_entries: int, directory_size: int, directory_offset: int) -> by
 def zip64_directory_place(before_end: bytes) -> tuple[int, int] | None:
     """Read where the directory lies from the records of ZIP64.
 
-    Parameters
-    ----------
-    before_end : bytes
-        What stands before the last record, at least `ZIP64_TAIL` of it where there is so much.
-
-    Returns
-    -------
-    tuple of int or None
-        Its offset, and its size in bytes; None where there are no such records.
+    Its offset, and its size in bytes; None where there are no such records.
     """
     if len(before_end) < ZIP64_TAIL:
         return None

@@ -50,42 +50,19 @@ _RESERVED_ON_WINDOWS = re.compile(
 
 @dataclass(frozen=True)
 class Place:
-    """What a name says about its file.
-
-    Attributes
-    ----------
-    kind : Kind
-    group : str
-        Which run (its key), repeat (``KEY/MACHINE/REPEAT``), images (digits of their digest) or
-        network (its digest) it belongs to; empty for what belongs to the archive itself.
-    file : str
-        Its name there.
-    """
+    """What a name says about its file."""
 
     kind: Kind
     group: str
+    """Which run (its key), repeat (``KEY/MACHINE/REPEAT``), images (digits of their digest) or
+    network (its digest) it belongs to; empty for what belongs to the archive itself."""
     file: str
+    """Its name there."""
 
 
 def place_of(name: str) -> Place:
     """Read what a name says, and refuse one that no exported file has.
 
-    Parameters
-    ----------
-    name : str
-        Path inside an archive.
-
-    Returns
-    -------
-    Place
-
-    Raises
-    ------
-    BadInput
-        If it is no name of an exported file, or one that some system reads as something else.
-
-    Examples
-    --------
     >>> place_of("runs/0123456789abcdef/laptop-00c0ffee/0/masks/img.tif").file
     'masks/img.tif'
     """
@@ -136,17 +113,6 @@ def _problem_of_part(part: str) -> str | None:
 def refuse_twins(names: Iterable[str]) -> None:
     """Refuse names that some systems take for the same.
 
-    Parameters
-    ----------
-    names : iterable of str
-
-    Raises
-    ------
-    BadInput
-        With the first two of them.
-
-    Examples
-    --------
     >>> refuse_twins(["masks/A.tif", "masks/b.tif"])
     """
     seen: dict[str, str] = {}

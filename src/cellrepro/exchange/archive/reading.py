@@ -58,24 +58,7 @@ class _Stored:
 
 
 class ExportedFile:
-    """An exported file, open, whose form is known to be right.
-
-    Parameters
-    ----------
-    path : Path
-        As it was given, for messages.
-    stream : binary file
-    entries : sequence of Entry
-        In the order in which they lie in it.
-
-    Attributes
-    ----------
-    path : Path
-    digests : mapping of str to str
-        SHA-256 of every file but ``SHA256SUMS`` by its name, sorted.
-    identity : str
-        SHA-256 of all these digests: two exported files of equal contents have the same.
-    """
+    """An exported file, open, whose form is known to be right."""
 
     def __init__(self, path: Path, stream: IO[bytes], entries: list[Entry]):
         self.path = path
@@ -92,17 +75,7 @@ class ExportedFile:
         self.digests = self._digests_of(sums)
 
     def refusal(self, what: str) -> BadInput:
-        """Give the error that this file is not as it was written.
-
-        Parameters
-        ----------
-        what : str
-            What is wrong, as the end of a sentence about the file.
-
-        Returns
-        -------
-        BadInput
-        """
+        """Give the error that this file is not as it was written."""
         return _not_ours(self.path, what)
 
     def size(self, name: str) -> int:
@@ -115,21 +88,7 @@ class ExportedFile:
         return sum(stored.entry.size for stored in self._stored.values())
 
     def blocks(self, name: str) -> Iterator[bytes]:
-        """The content of a file, a block at a time.
-
-        Parameters
-        ----------
-        name : str
-
-        Yields
-        ------
-        bytes
-
-        Raises
-        ------
-        Damaged
-            After the last block, if the content is not that of its digest.
-        """
+        """The content of a file, a block at a time."""
         digest = hashlib.sha256()
         for block in self._crc_checked(name):
             digest.update(block)
@@ -138,21 +97,7 @@ class ExportedFile:
             raise self._damaged(name)
 
     def content(self, name: str, *, most_bytes: int) -> bytes:
-        """The content of a small file, whole.
-
-        Parameters
-        ----------
-        name : str
-        most_bytes : int
-            More than so many are refused before they are read.
-
-        Raises
-        ------
-        BadInput
-            If it is larger.
-        Damaged
-            If it is not that of its digest.
-        """
+        """The content of a small file, whole."""
         self._refuse_large(name, most_bytes)
         return b"".join(self.blocks(name))
 
@@ -200,22 +145,7 @@ class ExportedFile:
 
 @contextmanager
 def opened_export(path: Path) -> Iterator[ExportedFile]:
-    """Open an exported file for the block.
-
-    Parameters
-    ----------
-    path : Path
-
-    Yields
-    ------
-    ExportedFile
-        Its form is right; its contents are checked when they are read.
-
-    Raises
-    ------
-    BadInput
-        If it is no file as `cellrepro export` writes it.
-    """
+    """Open an exported file for the block."""
     if not path.exists():
         raise no_such_file(path, expected="a file that `cellrepro export` wrote")
     if not path.is_file():

@@ -24,21 +24,14 @@ BLOCK = 2**20
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A file that goes into an archive.
-
-    Attributes
-    ----------
-    name : str
-        Path inside the archive.
-    content : Path or bytes
-        Where it lies, or what it holds.
-    digest : str
-        SHA-256 that its content must have.
-    """
+    """A file that goes into an archive."""
 
     name: str
+    """Path inside the archive."""
     content: Path | bytes
+    """Where it lies, or what it holds."""
     digest: str
+    """SHA-256 that its content must have."""
 
     @classmethod
     def of_bytes(cls, name: str, content: bytes) -> Outgoing:
@@ -70,17 +63,7 @@ class Outgoing:
 
 
 class BytesShown:
-    """Progress in steps of a block, whatever the sizes of the files.
-
-    Parameters
-    ----------
-    n_bytes : int
-        Of all the work.
-    label : str
-        What is done.
-    quiet : bool
-        Show nothing.
-    """
+    """Progress in steps of a block, whatever the sizes of the files."""
 
     def __init__(self, n_bytes: int, label: str, *, quiet: bool = False):
         self.bar: Progress = progress(n_bytes // BLOCK, label, quiet=quiet)
@@ -95,29 +78,7 @@ class BytesShown:
 
 
 def write_archive(path: Path, files: Sequence[Outgoing], *, quiet: bool = False) -> str:
-    """Write an exported file, whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-        Of the file; it is replaced if it is there.
-    files : sequence of Outgoing
-        Everything but ``SHA256SUMS``, in any order.
-    quiet : bool
-        Show no progress.
-
-    Returns
-    -------
-    str
-        SHA-256 of the file.
-
-    Raises
-    ------
-    BadInput
-        If a name cannot be unpacked everywhere, or a file changes while it is read.
-    Damaged
-        If the content of a file is not that of its digest; nothing is written then.
-    """
+    """Write an exported file, whole or not at all."""
     ordered = _in_order(files)
     n_bytes = sum(file.size for file in ordered)
     shown = BytesShown(2 * n_bytes, f"export {amount(len(ordered), 'file')}", quiet=quiet)

@@ -11,17 +11,7 @@ _OUTLINE = (255, 200, 0)
 
 
 def write_cover(pixels: NDArray[np.float32], masks: NDArray[np.uint32], path: Path) -> None:
-    """Write a picture, twice as wide as high.
-
-    Parameters
-    ----------
-    pixels : ndarray of float32, shape (1, C, Y, X)
-        Scaled to 0 and 1, or not.
-    masks : ndarray of int, shape (Y, X)
-        0 is background.
-    path : Path
-        Of a PNG file.
-    """
+    """Write a picture, twice as wide as high."""
     from PIL import Image
 
     picture = _as_rgb(pixels[0])

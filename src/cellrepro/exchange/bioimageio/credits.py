@@ -15,29 +15,16 @@ _URL = re.compile(r"https?://\S+")
 
 @dataclass(frozen=True)
 class Author:
-    """Somebody who made the network.
-
-    Attributes
-    ----------
-    name : str
-    github_user : str or None
-        The review of bioimage.io asks for that of at least one author.
-    """
+    """Somebody who made the network."""
 
     name: str
     github_user: str | None = None
+    """The review of bioimage.io asks for that of at least one author."""
 
     @classmethod
     def parse(cls, text: str) -> Author:
         """Read ``NAME`` or ``NAME (GITHUB_USER)``.
 
-        Raises
-        ------
-        BadInput
-            If it is neither.
-
-        Examples
-        --------
         >>> Author.parse("Ada Lovelace (ada-l)")
         Author(name='Ada Lovelace', github_user='ada-l')
         """
@@ -52,31 +39,17 @@ class Author:
 
 @dataclass(frozen=True)
 class Citation:
-    """Something that users of the network are asked to cite.
-
-    Attributes
-    ----------
-    text : str
-    doi : str or None
-    url : str or None
-        One of the two is there.
-    """
+    """Something that users of the network are asked to cite."""
 
     text: str
     doi: str | None = None
     url: str | None = None
+    """One of the two is there."""
 
     @classmethod
     def parse(cls, text: str) -> Citation:
         """Read words that end with a DOI or the address of a page.
 
-        Raises
-        ------
-        BadInput
-            If they do not.
-
-        Examples
-        --------
         >>> Citation.parse("Smith et al. 2026, https://doi.org/10.1234/cells.5")
         Citation(text='Smith et al. 2026', doi='10.1234/cells.5', url=None)
         """
@@ -112,33 +85,20 @@ CELLPOSE_PAPERS = (
 
 @dataclass(frozen=True)
 class Credits:
-    """Who made a network, its licence, and what to cite.
-
-    Attributes
-    ----------
-    authors : tuple of Author
-        None of them where nobody was named.
-    license : str or None
-        An identifier of SPDX's list; None where none was given.
-    citations : tuple of Citation
-        Beside `CELLPOSE_PAPERS`.
-    """
+    """Who made a network, its licence, and what to cite."""
 
     authors: tuple[Author, ...]
+    """None of them where nobody was named."""
     license: str | None
+    """An identifier of SPDX's list; None where none was given."""
     citations: tuple[Citation, ...] = ()
+    """Beside `CELLPOSE_PAPERS`."""
 
     @classmethod
     def parse(
         cls, authors: Sequence[str], license_id: str | None, cite: Sequence[str] = ()
     ) -> Credits:
-        """Read the words of whoever exports the network.
-
-        Raises
-        ------
-        BadInput
-            If one of the texts is not as expected.
-        """
+        """Read the words of whoever exports the network."""
         return cls(
             authors=tuple(Author.parse(text) for text in authors),
             license=license_id or None,

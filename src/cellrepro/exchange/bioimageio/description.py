@@ -43,59 +43,32 @@ Plain = Mapping[str, object]
 
 @dataclass(frozen=True)
 class PackageContent:
-    """What a package is made of, beside its files.
-
-    Attributes
-    ----------
-    name : str
-        Of the network, for people.
-    summary : str
-        A sentence or two about it.
-    credits : Credits
-    timestamp : str
-        When the run began, ISO 8601.
-    tile : InputTile
-        The test input.
-    scaling : Scaling
-    architecture : mapping
-        What the class of the network is called with.
-    n_parameters : int
-    pytorch : str
-        The version that the test output was computed with.
-    tolerance : Tolerance
-    ours : mapping
-        What ``config.cellrepro`` holds: plain values.
-    attachments : tuple of str
-        Further files of the package.
-    """
+    """What a package is made of, beside its files."""
 
     name: str
+    """Of the network, for people."""
     summary: str
+    """A sentence or two about it."""
     credits: Credits
     timestamp: str
+    """When the run began, ISO 8601."""
     tile: InputTile
+    """The test input."""
     scaling: Scaling
     architecture: Plain
+    """What the class of the network is called with."""
     n_parameters: int
     pytorch: str
+    """The version that the test output was computed with."""
     tolerance: Tolerance
     ours: Plain
+    """What ``config.cellrepro`` holds: plain values."""
     attachments: tuple[str, ...] = ()
+    """Further files of the package."""
 
 
 def describe_package(content: PackageContent, folder: Path) -> dict[str, object]:
-    """Give everything that ``bioimageio.yaml`` says.
-
-    Parameters
-    ----------
-    content : PackageContent
-    folder : Path
-        Holds all other files of the package: their digests are written down.
-
-    Returns
-    -------
-    dict of str to plain values
-    """
+    """Give everything that ``bioimageio.yaml`` says."""
 
     def file(name: str, **more: object) -> dict[str, object]:
         return {"source": name, "sha256": file_digest(folder / name), **more}
@@ -211,18 +184,7 @@ def write_description(values: Plain, path: Path) -> None:
 
 
 def refuse_unknown_license(license_id: str) -> None:
-    """Refuse a licence that the specification does not know.
-
-    Parameters
-    ----------
-    license_id : str
-        Of SPDX's list.
-
-    Raises
-    ------
-    BadInput
-        With those that it resembles.
-    """
+    """Refuse a licence that the specification does not know."""
     from bioimageio.spec.generic.v0_3 import LicenseId
 
     try:
@@ -242,18 +204,6 @@ def refuse_invalid(values: Plain, folder: Path) -> None:
     """Have the specification check a description with all its files; nothing is fetched.
 
     Whether a user of GitHub or the address of a page exists is what bioimage.io finds out.
-
-    Parameters
-    ----------
-    values : mapping
-        As `describe_package` gives it.
-    folder : Path
-        Holds the files.
-
-    Raises
-    ------
-    BadInput
-        With each thing that the specification finds wrong.
     """
     from bioimageio.spec import ValidationContext, build_description
     from bioimageio.spec.common import BioimageioYamlContent, Sha256

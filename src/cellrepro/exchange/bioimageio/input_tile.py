@@ -24,25 +24,14 @@ _NEARLY_NOTHING = 1e-6  # `eps` of the specification's scale_range, and its defa
 
 @dataclass(frozen=True)
 class Scaling:
-    """How intensities become what the network sees, in the words of the specification.
-
-    Attributes
-    ----------
-    percentiles : tuple of float, or None
-        Of each channel, that become 0 and 1; None where nothing is scaled.
-    """
+    """How intensities become what the network sees, in the words of the specification."""
 
     percentiles: tuple[float, float] | None = _PERCENTILES
+    """Of each channel, that become 0 and 1; None where nothing is scaled."""
 
     @classmethod
     def of(cls, normalize: Normalize) -> Scaling:
-        """That of a segmentation.
-
-        Raises
-        ------
-        BadInput
-            If a package cannot say it.
-        """
+        """That of a segmentation."""
         if not normalize.normalize:
             return cls(None)
         unknown = [name for name in normalize.changed if name not in ("percentile", "norm3D")]
@@ -55,16 +44,7 @@ class Scaling:
         return cls(normalize.percentile or _PERCENTILES)
 
     def applied(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Scale as ``scale_range`` and ``ensure_dtype`` of bioimageio.core 0.11.0 do.
-
-        Parameters
-        ----------
-        pixels : ndarray of float32, shape (1, C, Y, X)
-
-        Returns
-        -------
-        ndarray of float32, shape (1, C, Y, X)
-        """
+        """Scale as ``scale_range`` and ``ensure_dtype`` of bioimageio.core 0.11.0 do."""
         if self.percentiles is None:
             return pixels
         shares = np.array(self.percentiles) / 100
@@ -74,22 +54,16 @@ class Scaling:
 
 @dataclass(frozen=True)
 class InputTile:
-    """A part of an image, as the network of a package takes it.
-
-    Attributes
-    ----------
-    image : str
-        Its name.
-    y, x : int
-        Where the part begins, in pixels.
-    pixels : ndarray of float32, shape (1, C, 256, 256)
-        Intensities as they were read.
-    """
+    """A part of an image, as the network of a package takes it."""
 
     image: str
+    """Its name."""
     y: int
+    """Where the part begins, in pixels."""
     x: int
+    """Where the part begins, in pixels."""
     pixels: NDArray[np.float32]
+    """Intensities as they were read."""
 
     @property
     def n_channels(self) -> int:
@@ -98,28 +72,7 @@ class InputTile:
 
 
 def choose_tile(repeat: Repeat, store: Store, *, image: str | None = None) -> InputTile:
-    """Choose the part of an image in which a repeat has found most.
-
-    Parameters
-    ----------
-    repeat : Repeat
-    store : Store
-        Which keeps the image.
-    image : str, optional
-        The name of one of the images that the repeat segmented; by default the one in which it
-        found most objects.
-
-    Returns
-    -------
-    InputTile
-        Of a stack it is a part of the plane with most labelled pixels. An image that is too small
-        is mirrored at its borders.
-
-    Raises
-    ------
-    BadInput
-        If there is no such image, or the store has not kept it.
-    """
+    """Choose the part of an image in which a repeat has found most."""
     records = repeat.manifest.masks
     if image is None:
         image = max(sorted(records), key=lambda name: records[name].n_objects)

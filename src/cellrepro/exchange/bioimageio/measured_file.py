@@ -76,18 +76,12 @@ _FILE_RECORD = TypeAdapter(_FileRecord)
 
 @dataclass(frozen=True)
 class MeasuredSubject:
-    """Which network was run on which test input.
-
-    Attributes
-    ----------
-    network : str
-        SHA-256 of its weights file.
-    test_input : str
-        SHA-256 of the scaled test input.
-    """
+    """Which network was run on which test input."""
 
     network: str
+    """SHA-256 of its weights file."""
     test_input: str
+    """SHA-256 of the scaled test input."""
 
     @classmethod
     def of(cls, test: PackagedTest) -> MeasuredSubject:
@@ -96,15 +90,7 @@ class MeasuredSubject:
 
 
 def write_measured(path: Path, outputs: Sequence[MeasuredOutput], test: MeasuredSubject) -> None:
-    """Write outputs that were measured here.
-
-    Parameters
-    ----------
-    path : Path
-        Appears whole or not at all.
-    outputs : sequence of MeasuredOutput
-    test : MeasuredSubject
-    """
+    """Write outputs that were measured here."""
     from safetensors.numpy import save_file
 
     distinct = {array_digest(measured.output): measured.output for measured in outputs}
@@ -131,22 +117,7 @@ def write_measured(path: Path, outputs: Sequence[MeasuredOutput], test: Measured
 def read_measured(
     path: Path, test: MeasuredSubject, *, shape: tuple[int, ...]
 ) -> tuple[MeasuredOutput, ...]:
-    """Read outputs that were measured elsewhere.
-
-    Parameters
-    ----------
-    path : Path
-        As `write_measured` writes it.
-    test : MeasuredSubject
-        What they have to be of.
-    shape : tuple of int
-        That every output has to have.
-
-    Raises
-    ------
-    BadInput
-        If there is no such file, it is not one of these, or it is of another network or input.
-    """
+    """Read outputs that were measured elsewhere."""
     if not path.is_file():
         raise no_such_file(path, expected=f"a file of measurements, NAME{MEASUREMENTS}")
     n_bytes = path.stat().st_size

@@ -31,21 +31,14 @@ from cellrepro.same.verdicts import Verdict, combine
 
 @dataclass(frozen=True)
 class Place:
-    """Where outputs were computed that are equal or not: a machine under a profile.
-
-    Attributes
-    ----------
-    measured : tuple of MeasuredOutput
-        All of one machine, as the lab counts them, and one profile.
-    difference : float
-        The largest from the test output, see `largest_difference`.
-    masks : Verdict
-        What its outputs make of the objects, beside those of the test output.
-    """
+    """Where outputs were computed that are equal or not: a machine under a profile."""
 
     measured: tuple[MeasuredOutput, ...]
+    """All of one machine, as the lab counts them, and one profile."""
     difference: float
+    """The largest from the test output, see `largest_difference`."""
     masks: Verdict
+    """What its outputs make of the objects, beside those of the test output."""
 
     @property
     def n_distinct(self) -> int:
@@ -55,40 +48,27 @@ class Place:
 
 @dataclass(frozen=True)
 class MeasuredTolerance:
-    """The tolerance of a package, and what it rests on.
-
-    Attributes
-    ----------
-    tolerance : Tolerance
-    factor : float
-        By which what was measured was multiplied.
-    difference : float
-        The largest of any two outputs, before that.
-    factor_needed : float or None
-        Had one of the places not been measured, what the others say would have to be multiplied by
-        so much to hold it, too: the largest of all places. None where there is one place only, or
-        the others are equal.
-    expected : ndarray of float32, shape (1, 3, Y, X)
-        The test output.
-    masks : ndarray of uint32, shape (Y, X)
-        What Cellpose makes of it; 0 is background.
-    places : tuple of Place
-        That of the test output first.
-    hidden : HiddenObjects
-        What the tolerance could hide in the test output.
-    default_holds : bool
-        Whether all outputs keep the tolerance that counts where a package says nothing.
-    """
+    """The tolerance of a package, and what it rests on."""
 
     tolerance: Tolerance
     factor: float
+    """By which what was measured was multiplied."""
     difference: float
+    """The largest of any two outputs, before that."""
     factor_needed: float | None
+    """Had one of the places not been measured, what the others say would have to be multiplied by
+    so much to hold it, too: the largest of all places. None where there is one place only, or
+    the others are equal."""
     expected: NDArray[np.float32]
+    """The test output."""
     masks: NDArray[np.uint32]
+    """What Cellpose makes of it; 0 is background."""
     places: tuple[Place, ...]
+    """That of the test output first."""
     hidden: HiddenObjects
+    """What the tolerance could hide in the test output."""
     default_holds: bool
+    """Whether all outputs keep the tolerance that counts where a package says nothing."""
 
     @property
     def n_outputs(self) -> int:
@@ -104,26 +84,7 @@ class MeasuredTolerance:
 def judge_outputs(
     outputs: Sequence[MeasuredOutput], settings: Settings, *, factor: float
 ) -> MeasuredTolerance:
-    """Find the tolerance that outputs ask for, and what it could hide.
-
-    Parameters
-    ----------
-    outputs : sequence of MeasuredOutput
-        The first is the test output.
-    settings : Settings
-        Of the segmentation: how flows become masks.
-    factor : float
-        At least 1.
-
-    Returns
-    -------
-    MeasuredTolerance
-
-    Raises
-    ------
-    BadInput
-        See `cellrepro.exchange.bioimageio.tolerance.measured_tolerance`.
-    """
+    """Find the tolerance that outputs ask for, and what it could hide."""
     expected = outputs[0].output
     distinct = {array_digest(measured.output): measured.output for measured in outputs}
     tolerance = measured_tolerance(list(distinct.values()), expected, factor=factor)

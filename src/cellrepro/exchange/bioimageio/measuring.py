@@ -29,54 +29,34 @@ REFERENCE_PROFILE = "cpu"
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Under what an output was computed.
-
-    Attributes
-    ----------
-    machine : MachineRecord
-    profile : str
-        Its name.
-    repeat : int
-        From 0; each in a process of its own.
-    threads : int
-        Of PyTorch on the processor.
-    """
+    """Under what an output was computed."""
 
     machine: MachineRecord
     profile: str
+    """Its name."""
     repeat: int
+    """From 0; each in a process of its own."""
     threads: int
+    """Of PyTorch on the processor."""
 
 
 @dataclass(frozen=True)
 class MeasuredOutput:
-    """What the network gave, and where.
-
-    Attributes
-    ----------
-    circumstances : Circumstances
-    output : ndarray of float32, shape (1, 3, Y, X)
-        Flows in y and x, and the logit of being cell.
-    """
+    """What the network gave, and where."""
 
     circumstances: Circumstances
     output: NDArray[np.float32]
+    """Flows in y and x, and the logit of being cell."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What `cellrepro.model.packaged_network.packaged_network` is called with.
-
-    Attributes
-    ----------
-    patch : int
-        Pixels along a token's edge.
-    encoder : mapping of str to numbers, or None
-        Its sizes; None for Cellpose's own.
-    """
+    """What `cellrepro.model.packaged_network.packaged_network` is called with."""
 
     patch: int
+    """Pixels along a token's edge."""
     encoder: Mapping[str, float | Sequence[int]] | None = None
+    """Its sizes; None for Cellpose's own."""
 
     def arguments(self) -> dict[str, object]:
         """The same by name, as a package says it."""
@@ -86,36 +66,23 @@ class Architecture:
 
 @dataclass(frozen=True)
 class PackagedTest:
-    """A network with what it is tested with.
-
-    Attributes
-    ----------
-    weights : Path
-        A safetensors file.
-    architecture : Architecture
-    scaled : ndarray of float32, shape (1, C, Y, X)
-        The test input after preprocessing.
-    """
+    """A network with what it is tested with."""
 
     weights: Path
+    """A safetensors file."""
     architecture: Architecture
     scaled: NDArray[np.float32]
+    """The test input after preprocessing."""
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """All outputs that were measured here.
-
-    Attributes
-    ----------
-    outputs : tuple of MeasuredOutput
-        The first is the one of the reference.
-    not_possible : mapping of str to str
-        Profiles that this machine does not have, and why.
-    """
+    """All outputs that were measured here."""
 
     outputs: tuple[MeasuredOutput, ...]
+    """The first is the one of the reference."""
     not_possible: Mapping[str, str]
+    """Profiles that this machine does not have, and why."""
 
 
 def usual_profiles() -> list[str]:
@@ -131,29 +98,7 @@ def _is_of_packages(profile: Profile) -> bool:
 def measure(
     test: PackagedTest, names: Sequence[str], *, repeats: int, quiet: bool = False
 ) -> Measurements:
-    """Run a network on its test input under several profiles, each time in a process of its own.
-
-    Parameters
-    ----------
-    test : PackagedTest
-    names : sequence of str
-        Profiles, that of the reference first.
-    repeats : int
-        Processes for each.
-    quiet : bool
-        Show no progress.
-
-    Returns
-    -------
-    Measurements
-
-    Raises
-    ------
-    BadInput
-        If a profile computes in another precision than packages do.
-    NotPossibleHere
-        If this machine has none of the profiles.
-    """
+    """Run a network on its test input under several profiles, each time in a process of its own."""
     chosen = [profiles.load(name) for name in names]
     for profile in chosen:
         if not _is_of_packages(profile):
@@ -186,15 +131,7 @@ def _measured(test: PackagedTest, profile: Profile, repeat: int) -> MeasuredOutp
 
 
 def output_of(child: Child, *, test: PackagedTest, repeat: int) -> MeasuredOutput:
-    """Run the network as ``bioimageio.core`` does, in this process.
-
-    Parameters
-    ----------
-    child : Child
-    test : PackagedTest
-    repeat : int
-        Written into the answer.
-    """
+    """Run the network as ``bioimageio.core`` does, in this process."""
     import torch
     from safetensors.torch import load_file
 

@@ -69,32 +69,21 @@ USUAL_REPEATS = 2
 
 @dataclass(frozen=True, repr=False)
 class BioimageioPackage(Result):
-    """A package of bioimage.io that was written, and the tolerance in it.
-
-    Attributes
-    ----------
-    file : Path
-    digest : str
-        SHA-256 of the file.
-    run : str
-        ``KEY/MACHINE/REPEAT`` of what is in it.
-    measured : MeasuredTolerance
-        The tolerance, and what it rests on.
-    smallest_object : int or None
-        Pixels of the smallest object in the masks of the run; None where it found none.
-    not_possible : mapping of str to str
-        Profiles that this machine does not have, and why.
-    missing : tuple of str
-        What the collection of bioimage.io asks for beyond its specification, a sentence each.
-    """
+    """A package of bioimage.io that was written, and the tolerance in it."""
 
     file: Path
     digest: str
+    """SHA-256 of the file."""
     run: str
+    """``KEY/MACHINE/REPEAT`` of what is in it."""
     measured: MeasuredTolerance
+    """The tolerance, and what it rests on."""
     smallest_object: int | None
+    """Pixels of the smallest object in the masks of the run; None where it found none."""
     not_possible: Mapping[str, str]
+    """Profiles that this machine does not have, and why."""
     missing: tuple[str, ...] = ()
+    """What the collection of bioimage.io asks for beyond its specification, a sentence each."""
 
     def sentence(self) -> str:
         """Say the tolerance, on which machines it was measured, and what it could hide."""
@@ -111,26 +100,17 @@ class BioimageioPackage(Result):
 
 @dataclass(frozen=True, repr=False)
 class MeasuredElsewhere(Result):
-    """A file of measurements that was written for a package that is made on another machine.
-
-    Attributes
-    ----------
-    file : Path
-    digest : str
-        SHA-256 of the file.
-    run : str
-        ``KEY/MACHINE/REPEAT`` whose network was run.
-    n_outputs : int
-        Measurements.
-    not_possible : mapping of str to str
-        Profiles that this machine does not have, and why.
-    """
+    """A file of measurements that was written for a package that is made on another machine."""
 
     file: Path
     digest: str
+    """SHA-256 of the file."""
     run: str
+    """``KEY/MACHINE/REPEAT`` whose network was run."""
     n_outputs: int
+    """Measurements."""
     not_possible: Mapping[str, str]
+    """Profiles that this machine does not have, and why."""
 
     def sentence(self) -> str:
         """Say how many measurements there are, and what to do with the file."""

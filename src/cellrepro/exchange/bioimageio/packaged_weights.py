@@ -27,21 +27,14 @@ _PATCH_OF_CELLPOSE = 8  # pixels (4.2.1.1)
 
 @dataclass(frozen=True)
 class PackagedWeights:
-    """The weights of a network, and the class that they belong to.
-
-    Attributes
-    ----------
-    file : Path
-        Safetensors, float32.
-    architecture : str
-        One of `cellrepro.model.encoders.ARCHITECTURES`.
-    n_parameters : int
-        Numbers in all its tensors.
-    """
+    """The weights of a network, and the class that they belong to."""
 
     file: Path
+    """Safetensors, float32."""
     architecture: str
+    """One of `cellrepro.model.encoders.ARCHITECTURES`."""
     n_parameters: int
+    """Numbers in all its tensors."""
 
     @property
     def sizes(self) -> Architecture:
@@ -60,13 +53,7 @@ class PackagedWeights:
 
 
 def refuse_other_generation() -> None:
-    """Refuse to package with a Cellpose whose networks a package cannot build.
-
-    Raises
-    ------
-    BadInput
-        If it is older than 4.2.
-    """
+    """Refuse to package with a Cellpose whose networks a package cannot build."""
     if generation_of().first < _FIRST_GENERATION:
         raise BadInput(
             "packages of bioimage.io need networks of Cellpose 4.2 or newer, and Cellpose "
@@ -76,26 +63,7 @@ def refuse_other_generation() -> None:
 
 
 def packaged_weights(repeat: Repeat, store: Store, scratch: Path) -> PackagedWeights:
-    """Find the weights that a repeat segmented with.
-
-    Parameters
-    ----------
-    repeat : Repeat
-        Of a training: those that it trained. Of a segmentation: those that it was given, loaded
-        through Cellpose.
-    store : Store
-    scratch : Path
-        A folder for a file that has to be made.
-
-    Returns
-    -------
-    PackagedWeights
-
-    Raises
-    ------
-    BadInput
-        If they are no longer to be found, or their network cannot be packaged.
-    """
+    """Find the weights that a repeat segmented with."""
     refuse_other_generation()
     architecture = repeat.manifest.model.architecture
     file = repeat.weights

@@ -25,49 +25,27 @@ from cellrepro.words import amount
 
 @dataclass(frozen=True)
 class ReadmeFacts:
-    """What the documentation of a package tells.
-
-    Attributes
-    ----------
-    name : str
-        Of the network.
-    repeat : Repeat
-        That it comes from.
-    tile : InputTile
-    scaling : Scaling
-    measured : MeasuredTolerance
-    smallest_object : int or None
-        Pixels of the smallest object in the masks of the repeat; None where it found none.
-    verdict : str
-        On the repeats of the run, in a sentence.
-    not_measured : str
-        Which profiles were not to be had, in a sentence; may be empty.
-    passport : str or None
-        SHA-256 of the run's passport.
-    """
+    """What the documentation of a package tells."""
 
     name: str
+    """Of the network."""
     repeat: Repeat
+    """That it comes from."""
     tile: InputTile
     scaling: Scaling
     measured: MeasuredTolerance
     smallest_object: int | None
+    """Pixels of the smallest object in the masks of the repeat; None where it found none."""
     verdict: str
+    """On the repeats of the run, in a sentence."""
     not_measured: str
+    """Which profiles were not to be had, in a sentence; may be empty."""
     passport: str | None
+    """SHA-256 of the run's passport."""
 
 
 def readme_text(facts: ReadmeFacts) -> str:
-    """Write the documentation, as Markdown.
-
-    Parameters
-    ----------
-    facts : ReadmeFacts
-
-    Returns
-    -------
-    str
-    """
+    """Write the documentation, as Markdown."""
     sections = (
         f"# {facts.name}\n\n{_what_it_is(facts)}",
         f"## How it is used\n\n{_use(facts)}",

@@ -35,21 +35,14 @@ _SINGLE_ROUNDING = 2.0**-23
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What a package says of its output in ``config.bioimageio.reproducibility_tolerance``.
-
-    Attributes
-    ----------
-    relative : float
-        Of the expected element.
-    absolute : float
-        Added to that.
-    per_million : int
-        Elements per million that may differ by more.
-    """
+    """What a package says of its output in ``config.bioimageio.reproducibility_tolerance``."""
 
     relative: float
+    """Of the expected element."""
     absolute: float
+    """Added to that."""
     per_million: int = 0
+    """Elements per million that may differ by more."""
 
     def allowed(self, expected: Floats) -> Floats:
         """By how much each element may differ, as ``bioimageio.core`` computes it: in float32."""
@@ -57,13 +50,7 @@ class Tolerance:
         return allowed
 
     def n_mismatched(self, actual: Floats, expected: Floats) -> int:
-        """Count the elements that differ by more, as ``bioimageio.core`` does.
-
-        Parameters
-        ----------
-        actual, expected : ndarray
-            Of one shape.
-        """
+        """Count the elements that differ by more, as ``bioimageio.core`` does."""
         differences = abs(actual.astype(np.float32) - expected.astype(np.float32))
         return int((differences > self.allowed(expected)).sum())
 
@@ -79,20 +66,6 @@ SPECIFICATION_DEFAULT = Tolerance(relative=1e-3, absolute=1e-3, per_million=100)
 def largest_difference(outputs: Sequence[Floats], *, scale: float) -> float:
     """Find the smallest ``t`` with which every two outputs lie within ``t * (scale + abs(b))``.
 
-    Parameters
-    ----------
-    outputs : sequence of ndarray
-        Of one shape; each is once the expected one, and once the actual one.
-    scale : float
-        Above 0: how large an element is that counts as large.
-
-    Returns
-    -------
-    float
-        0 for equal outputs, and of a single one.
-
-    Examples
-    --------
     >>> largest_difference([np.array([0.0, 9.0]), np.array([0.5, 8.0])], scale=1.0)
     0.5
     """
@@ -119,25 +92,6 @@ def measured_tolerance(
     largest difference of any two outputs, so measured, times the factor, rounded up to two digits.
     Only where that is beyond the limits, both are at their limit, and the share is the largest
     of any two outputs, times the factor.
-
-    Parameters
-    ----------
-    outputs : sequence of ndarray of float32
-        What the network gave for the test input, however often and wherever.
-    expected : ndarray of float32
-        The test output, one of them.
-    factor : float
-        At least 1.
-
-    Returns
-    -------
-    Tolerance
-
-    Raises
-    ------
-    BadInput
-        If the factor is below 1, an output holds no finite numbers, or they lie so far apart that
-        the specification has no tolerance for it.
     """
     if not 1 <= factor < math.inf:
         raise BadInput(f"the factor of the tolerance is {factor:g}; expected a number from 1 on")
@@ -158,13 +112,7 @@ def measured_tolerance(
 
 
 def scale_of(expected: Floats) -> float:
-    """The largest element of the test output, on which the specification's limit rests.
-
-    Raises
-    ------
-    BadInput
-        If no element is above 0: the specification then allows no absolute tolerance at all.
-    """
+    """The largest element of the test output, on which the specification's limit rests."""
     scale = float(expected.max(initial=0.0))
     if not 0 < scale < math.inf:
         raise BadInput(
@@ -238,23 +186,16 @@ def _two_digits(value: float, rounded: Callable[[float], int]) -> float:
 
 @dataclass(frozen=True)
 class HiddenObjects:
-    """What a tolerance could hide in the test output.
-
-    Attributes
-    ----------
-    n_pixels : int
-        An object of so many pixels could be missing altogether without the test noticing, as it
-        needs no more than one mismatched element for each: that of the probability.
-    n_uncertain_pixels : int
-        Pixels of the test output whose probability of being cell is so near to the threshold that
-        the tolerance may move it to the other side.
-    n_uncertain_objects : int
-        Objects of the test output that consist of such pixels alone.
-    """
+    """What a tolerance could hide in the test output."""
 
     n_pixels: int
+    """An object of so many pixels could be missing altogether without the test noticing, as it
+    needs no more than one mismatched element for each: that of the probability."""
     n_uncertain_pixels: int
+    """Pixels of the test output whose probability of being cell is so near to the threshold that
+    the tolerance may move it to the other side."""
     n_uncertain_objects: int
+    """Objects of the test output that consist of such pixels alone."""
 
     @property
     def diameter(self) -> float:
@@ -269,22 +210,7 @@ def hidden_objects(
     *,
     threshold: float,
 ) -> HiddenObjects:
-    """Say what a tolerance could hide.
-
-    Parameters
-    ----------
-    tolerance : Tolerance
-    expected : ndarray of float32, shape (1, 3, Y, X)
-        The test output: flows in y and x, and the logit of being cell.
-    masks : ndarray of int, shape (Y, X)
-        What Cellpose makes of it; 0 is background.
-    threshold : float
-        Of the logit, Cellpose's ``cellprob_threshold``.
-
-    Returns
-    -------
-    HiddenObjects
-    """
+    """Say what a tolerance could hide."""
     probability = expected[0, 2]
     is_uncertain = abs(probability - threshold) <= tolerance.allowed(probability)
     labels = np.unique(masks[masks > 0])

@@ -34,18 +34,12 @@ _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 @dataclass(frozen=True, order=True)
 class Signature:
-    """One signature of an envelope.
-
-    Attributes
-    ----------
-    keyid : str
-        Fingerprint of the key that it says it is of; a hint, which nothing protects.
-    signature : bytes
-        64 bytes, if it is one of Ed25519.
-    """
+    """One signature of an envelope."""
 
     keyid: str
+    """Fingerprint of the key that it says it is of; a hint, which nothing protects."""
     signature: bytes
+    """64 bytes, if it is one of Ed25519."""
 
     @property
     def fingerprint(self) -> str:
@@ -55,19 +49,12 @@ class Signature:
 
 @dataclass(frozen=True)
 class Envelope:
-    """Bytes with the signatures over them.
-
-    Attributes
-    ----------
-    payload : bytes
-        What was signed.
-    payload_type : str
-        What kind of document that is; signed, too.
-    signatures : tuple of Signature
-    """
+    """Bytes with the signatures over them."""
 
     payload: bytes
+    """What was signed."""
     payload_type: str
+    """What kind of document that is; signed, too."""
     signatures: tuple[Signature, ...]
 
     @property
@@ -97,17 +84,6 @@ class Envelope:
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
     """Give the bytes that DSSE has signed instead of a payload alone.
 
-    Parameters
-    ----------
-    payload_type : str
-    payload : bytes
-
-    Returns
-    -------
-    bytes
-
-    Examples
-    --------
     >>> pre_authentication_encoding("text", b"hello")
     b'DSSEv1 4 text 5 hello'
     """
@@ -116,20 +92,7 @@ def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
 
 
 def signed(payload: bytes, signer: Signer, *, payload_type: str = IN_TOTO) -> Envelope:
-    """Sign a payload.
-
-    Parameters
-    ----------
-    payload : bytes
-    signer : Signer
-        As `cellrepro.exchange.signed.signer.find_signer` gives it.
-    payload_type : str
-
-    Returns
-    -------
-    Envelope
-        With one signature, whose ``keyid`` is the fingerprint of the key.
-    """
+    """Sign a payload."""
     message = pre_authentication_encoding(payload_type, payload)
     signature = Signature(signer.public_key.fingerprint, signer.sign(message))
     return Envelope(payload, payload_type, (signature,))
@@ -141,24 +104,7 @@ def is_envelope(document: object) -> bool:
 
 
 def read_envelope(document: object, *, where: str) -> Envelope:
-    """Read an envelope from JSON.
-
-    Parameters
-    ----------
-    document : object
-        As `cellrepro.exchange.strict_json.read_json` gives it.
-    where : str
-        Where it stands, for the messages.
-
-    Returns
-    -------
-    Envelope
-
-    Raises
-    ------
-    BadInput
-        If it is none.
-    """
+    """Read an envelope from JSON."""
     if not isinstance(document, dict):
         raise _no_envelope(where, "it is no JSON object")
     payload_type = document.get("payloadType")
@@ -208,24 +154,16 @@ def _no_envelope(where: str, why: str) -> BadInput:
 
 @dataclass(frozen=True)
 class SignatureCheck:
-    """What the reader's list of signers says about a signature.
-
-    Attributes
-    ----------
-    state : str
-        ``unsigned``, ``unknown``, ``good`` or ``bad``.
-    fingerprint : str or None
-        Of the key; where the state is ``unknown`` it is what the file says, unchecked.
-    signer : str or None
-        Whom the reader's list takes the key for.
-    reason : str
-        Why a signature of a known key is not good; empty otherwise.
-    """
+    """What the reader's list of signers says about a signature."""
 
     state: SignatureState
+    """``unsigned``, ``unknown``, ``good`` or ``bad``."""
     fingerprint: str | None = None
+    """Of the key; where the state is ``unknown`` it is what the file says, unchecked."""
     signer: str | None = None
+    """Whom the reader's list takes the key for."""
     reason: str = ""
+    """Why a signature of a known key is not good; empty otherwise."""
 
     def __str__(self) -> str:
         because = f": {self.reason}" if self.reason else ""
@@ -245,18 +183,7 @@ def check_signature(
 ) -> SignatureCheck:
     """Check who signed an attestation against the reader's list of signers.
 
-    Parameters
-    ----------
-    attestation : Attestation
-    allowed : sequence of AllowedSigner
-        As `cellrepro.exchange.signed.keys.read_allowed_signers` gives them.
-    now : datetime, optional
-        When keys with a limited time are looked at; by default now.
-
-    Returns
-    -------
-    SignatureCheck
-        ``bad`` where one signature of a known key is wrong, else ``good`` where one is right.
+    ``bad`` where one signature of a known key is wrong, else ``good`` where one is right.
     """
     envelope = attestation.envelope
     if envelope is None or not envelope.signatures:

@@ -31,28 +31,16 @@ _PUBLIC_KEY = "a public key of OpenSSH, as `ssh-keygen -t ed25519` makes one"
 
 @dataclass(frozen=True)
 class PublicKey:
-    """An Ed25519 key of OpenSSH.
-
-    Attributes
-    ----------
-    raw : bytes
-        Its 32 bytes.
-    comment : str
-        What stands behind it, mostly ``USER@HOST``; part of no comparison.
-    """
+    """An Ed25519 key of OpenSSH."""
 
     raw: bytes
+    """Its 32 bytes."""
     comment: str = ""
+    """What stands behind it, mostly ``USER@HOST``; part of no comparison."""
 
     @classmethod
     def from_blob(cls, blob: bytes, *, comment: str = "") -> PublicKey:
-        """Make one of the bytes that OpenSSH writes in base64.
-
-        Raises
-        ------
-        ValueError
-            If they hold no Ed25519 key.
-        """
+        """Make one of the bytes that OpenSSH writes in base64."""
         reader = WireReader(blob)
         kind = reader.string()
         if kind != ED25519.encode():
@@ -79,15 +67,7 @@ class PublicKey:
         return f"{ED25519} {base64.b64encode(self.blob).decode()} {self.comment}".rstrip()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether the holder of the private key signed a message.
-
-        Parameters
-        ----------
-        signature : bytes
-            64 bytes.
-        message : bytes
-            What was signed, whole.
-        """
+        """Whether the holder of the private key signed a message."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -99,21 +79,7 @@ class PublicKey:
 
 
 def read_public_key(path: Path) -> PublicKey:
-    """Read a ``.pub`` file of OpenSSH.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    PublicKey
-
-    Raises
-    ------
-    BadInput
-        If it is not there, or holds no Ed25519 key: one of another kind is named.
-    """
+    """Read a ``.pub`` file of OpenSSH."""
     kind, _, rest = small_text(path, expected=_PUBLIC_KEY).strip().partition(" ")
     encoded, _, comment = rest.partition(" ")
     if kind != ED25519:
@@ -128,18 +94,7 @@ def read_public_key(path: Path) -> PublicKey:
 
 
 def not_ed25519(path: Path, kind: str | None) -> BadInput:
-    """Give the error for a file that holds a different key, or none.
-
-    Parameters
-    ----------
-    path : Path
-    kind : str or None
-        As OpenSSH names it; None for a file that holds no key.
-
-    Returns
-    -------
-    BadInput
-    """
+    """Give the error for a file that holds a different key, or none."""
     if kind is None:
         found = f"{path} is no key of OpenSSH"
     elif kind.startswith("sk-"):
@@ -156,23 +111,7 @@ def not_ed25519(path: Path, kind: str | None) -> BadInput:
 
 
 def small_text(path: Path, *, expected: str) -> str:
-    """Read a text file that must be small, such as a key.
-
-    Parameters
-    ----------
-    path : Path
-    expected : str
-        What it should be, for the messages.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    BadInput
-        If it is not there, cannot be read, or is no such text.
-    """
+    """Read a text file that must be small, such as a key."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -200,24 +139,17 @@ def _decoded(encoded: str) -> bytes:
 
 @dataclass(frozen=True)
 class AllowedSigner:
-    """One line of a list of allowed signers: who holds a key, and for what.
-
-    Attributes
-    ----------
-    principals : str
-        Whom the reader takes the key for, as the line begins: mostly an address.
-    key : PublicKey
-    namespaces : tuple of str
-        What the key may sign, patterns of OpenSSH; empty for everything.
-    valid_after, valid_before : datetime or None
-        When its signatures are believed, by the clock of whoever checks.
-    """
+    """One line of a list of allowed signers: who holds a key, and for what."""
 
     principals: str
+    """Whom the reader takes the key for, as the line begins: mostly an address."""
     key: PublicKey
     namespaces: tuple[str, ...] = ()
+    """What the key may sign, patterns of OpenSSH; empty for everything."""
     valid_after: datetime | None = None
+    """When its signatures are believed, by the clock of whoever checks."""
     valid_before: datetime | None = None
+    """When its signatures are believed, by the clock of whoever checks."""
 
     def why_not_now(self, now: datetime) -> str | None:
         """Why its signature does not count at a time; None where it does."""
@@ -243,13 +175,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def allowed_signers_path(path: str | Path | None = None) -> Path:
-    """Where the list of allowed signers is, or would be.
-
-    Parameters
-    ----------
-    path : str or Path, optional
-        As a user gave it; by default `SIGNERS_VARIABLE`, else ``~/.ssh/allowed_signers``.
-    """
+    """Where the list of allowed signers is, or would be."""
     given = path or os.environ.get(SIGNERS_VARIABLE)
     return Path(given).expanduser() if given else Path.home() / ".ssh" / "allowed_signers"
 
@@ -257,22 +183,8 @@ def allowed_signers_path(path: str | Path | None = None) -> Path:
 def read_allowed_signers(path: str | Path | None = None) -> tuple[AllowedSigner, ...]:
     """Read whom the reader believes.
 
-    Parameters
-    ----------
-    path : str or Path, optional
-        A file as ``ssh-keygen -Y verify`` reads it; by default `SIGNERS_VARIABLE`, else
-        ``~/.ssh/allowed_signers``.
-
-    Returns
-    -------
-    tuple of AllowedSigner
-        Those with an Ed25519 key; keys of other kinds and certificates are passed over. Empty
-        where the usual file is not there.
-
-    Raises
-    ------
-    BadInput
-        If a file that was named is not there, or a line of it cannot be understood.
+    Those with an Ed25519 key; keys of other kinds and certificates are passed over. Empty where the
+    usual file is not there.
     """
     is_named = path is not None or bool(os.environ.get(SIGNERS_VARIABLE))
     file = allowed_signers_path(path)

@@ -50,37 +50,16 @@ class Signer:
 
     @abstractmethod
     def sign(self, message: bytes) -> bytes:
-        """Sign a message.
-
-        Parameters
-        ----------
-        message : bytes
-
-        Returns
-        -------
-        bytes
-            64 of them; the same for the same message and key, whoever signs.
-
-        Raises
-        ------
-        BadInput
-            If the agent refuses, or gives no signature of this key.
-        """
+        """Sign a message."""
 
 
 @dataclass(frozen=True)
 class AgentSigner(Signer):
-    """The agent of OpenSSH: it holds the key, also one with a passphrase.
-
-    Attributes
-    ----------
-    public_key : PublicKey
-    address : str
-        Path of the socket at which it listens.
-    """
+    """The agent of OpenSSH: it holds the key, also one with a passphrase."""
 
     public_key: PublicKey
     address: str
+    """Path of the socket at which it listens."""
 
     def sign(self, message: bytes) -> bytes:
         """Ask the agent; it may ask its user."""
@@ -105,13 +84,7 @@ class AgentSigner(Signer):
 
 @dataclass(frozen=True)
 class KeyFileSigner(Signer):
-    """A private key, read from its file.
-
-    Attributes
-    ----------
-    public_key : PublicKey
-    private_key : Ed25519PrivateKey
-    """
+    """A private key, read from its file."""
 
     public_key: PublicKey
     private_key: Ed25519PrivateKey = field(repr=False)
@@ -122,23 +95,7 @@ class KeyFileSigner(Signer):
 
 
 def find_signer(path: str | Path) -> Signer:
-    """Who can sign with a key: the ssh-agent if it holds it, else its file.
-
-    Parameters
-    ----------
-    path : str or Path
-        ``KEY.pub``, or the private key beside it.
-
-    Returns
-    -------
-    Signer
-
-    Raises
-    ------
-    BadInput
-        If it is no Ed25519 key of OpenSSH, or neither the agent nor a file without a passphrase
-        holds its private part. The message says what to do.
-    """
+    """Who can sign with a key: the ssh-agent if it holds it, else its file."""
     path = Path(path).expanduser()
     is_public = path.suffix == ".pub"
     private_path = path.with_suffix("") if is_public else path

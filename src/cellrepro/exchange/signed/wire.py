@@ -6,36 +6,18 @@ import struct
 
 
 class WireReader:
-    """Reads fields from bytes, one after the other.
-
-    Parameters
-    ----------
-    content : bytes
-        What is read; its lengths are checked against what is there.
-    """
+    """Reads fields from bytes, one after the other."""
 
     def __init__(self, content: bytes):
         self._content = content
         self._at = 0
 
     def string(self) -> bytes:
-        """The next bytes, as many as their length says.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer.
-        """
+        """The next bytes, as many as their length says."""
         return self._next(self.number())
 
     def number(self) -> int:
-        """The next four bytes as a number.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer.
-        """
+        """The next four bytes as a number."""
         (number,) = struct.unpack(">I", self._next(4))
         return int(number)
 

@@ -16,18 +16,13 @@ Document = TypeVar("Document")
 
 @dataclass(frozen=True)
 class Answer(Generic[Document]):
-    """What a command prints about a result.
-
-    Attributes
-    ----------
-    document : Document
-        What ``--json`` prints: the fields of a dataclass, or the keys of a mapping, in their order.
-    lines : sequence of str
-        The same in words, as a terminal shows it.
-    """
+    """What a command prints about a result."""
 
     document: Document
+    """What ``--json`` prints: the fields of a dataclass, or the keys of a mapping, in their
+    order."""
     lines: Sequence[str]
+    """The same in words, as a terminal shows it."""
 
     def as_json(self) -> str:
         """The document as JSON; NaN and infinities, which JSON lacks, become null."""

@@ -19,94 +19,70 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingAuditDocument:
-    """What ``cellrepro audit --json`` prints of a training.
-
-    Attributes
-    ----------
-    ops : sequence of mapping of str to object
-        Operations whose bits flip, most flips first: the fields of `NondeterministicOperation`,
-        with ``seen``, how often in words, and ``effect_sentence``, what that does to the cells.
-    warnings : sequence of mapping of str to object
-        Of which PyTorch warns, in the same form.
-    n_steps, n_replays, threads : int
-        Steps that were watched, how often each operation was run again, and PyTorch's threads on
-        the processor.
-    kinds : mapping of str to int
-        Operations by kind, and how many of each ran.
-    replays : mapping of str to int
-        How many were run again, by kind.
-    sentence : str
-        The result in words.
-    suspects : sequence of mapping of str to object
-        Operations that are known to flip and did not here, in the same form.
-    mode : Mode
-        In which it was watched.
-    profile : str
-        With which it was watched.
-    """
+    """What ``cellrepro audit --json`` prints of a training."""
 
     ops: Sequence[Mapping[str, object]]
+    """Operations whose bits flip, most flips first: the fields of `NondeterministicOperation`, with
+    ``seen``, how often in words, and ``effect_sentence``, what that does to the cells."""
     warnings: Sequence[Mapping[str, object]]
+    """Of which PyTorch warns, in the same form."""
     n_steps: int
+    """Steps that were watched, how often each operation was run again, and PyTorch's threads on the
+    processor."""
     n_replays: int
+    """Steps that were watched, how often each operation was run again, and PyTorch's threads on the
+    processor."""
     threads: int
+    """Steps that were watched, how often each operation was run again, and PyTorch's threads on the
+    processor."""
     kinds: Mapping[str, int]
+    """Operations by kind, and how many of each ran."""
     replays: Mapping[str, int]
+    """How many were run again, by kind."""
     sentence: str
+    """The result in words."""
     suspects: Sequence[Mapping[str, object]]
+    """Operations that are known to flip and did not here, in the same form."""
     mode: Mode
+    """In which it was watched."""
     profile: str
+    """With which it was watched."""
 
 
 @dataclass(frozen=True)
 class SegmentationAuditDocument:
-    """What ``cellrepro audit --task segment --json`` prints.
-
-    Attributes
-    ----------
-    ops : sequence of mapping of str to object
-        As of a training, without ``effect_sentence``.
-    n_steps : int
-        Images.
-    n_replays, threads : int
-        How often each operation was run again, and PyTorch's threads on the processor.
-    kinds, replays : mapping of str to int
-        As of a training.
-    sentence : str
-        The result in words.
-    batch : BatchInvariance or None
-        None where Cellpose's network was not audited.
-    batches : sequence of BatchResult
-        One image segmented at several batch sizes, the smallest first.
-    image : str or None
-        The image that was segmented at each batch size.
-    n_tiles : int
-        Of that image.
-    mode : Mode
-        In which it was watched.
-    profile : str
-        With which it was watched.
-    depends_on_batch : bool
-        Whether the batch size changes the result.
-    uncompiled : sequence of str
-        What ``torch.compile`` made: only its uncompiled form was audited.
-    """
+    """What ``cellrepro audit --task segment --json`` prints."""
 
     ops: Sequence[Mapping[str, object]]
+    """As of a training, without ``effect_sentence``."""
     n_steps: int
+    """Images."""
     n_replays: int
+    """How often each operation was run again, and PyTorch's threads on the processor."""
     threads: int
+    """How often each operation was run again, and PyTorch's threads on the processor."""
     kinds: Mapping[str, int]
+    """As of a training."""
     replays: Mapping[str, int]
+    """As of a training."""
     sentence: str
+    """The result in words."""
     batch: BatchInvariance | None
+    """None where Cellpose's network was not audited."""
     batches: Sequence[BatchResult]
+    """One image segmented at several batch sizes, the smallest first."""
     image: str | None
+    """The image that was segmented at each batch size."""
     n_tiles: int
+    """Of that image."""
     mode: Mode
+    """In which it was watched."""
     profile: str
+    """With which it was watched."""
     depends_on_batch: bool
+    """Whether the batch size changes the result."""
     uncompiled: Sequence[str]
+    """What ``torch.compile`` made: only its uncompiled form was audited."""
 
 
 def training_audit_answer(audit: TrainingAudit) -> Answer[TrainingAuditDocument]:

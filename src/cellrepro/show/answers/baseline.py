@@ -17,73 +17,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HiddenDocument:
-    """Cells that could vanish within the limits: how many, and the smallest.
-
-    Attributes
-    ----------
-    n : int
-        Of how many cells any one could vanish.
-    all_at_once : bool
-        Whether all of them together could, so that masks without a cell pass.
-    smallest : mapping of str to object or None
-        Its ``image``, ``label`` in the baseline and ``area`` in pixels; None where none could.
-    """
+    """Cells that could vanish within the limits: how many, and the smallest."""
 
     n: int
+    """Of how many cells any one could vanish."""
     all_at_once: bool
+    """Whether all of them together could, so that masks without a cell pass."""
     smallest: Mapping[str, object] | None
+    """Its ``image``, ``label`` in the baseline and ``area`` in pixels; None where none could."""
 
 
 @dataclass(frozen=True)
 class BaselineCheckDocument:
-    """What ``cellrepro baseline check --json`` prints.
-
-    Attributes
-    ----------
-    ok : bool
-        Whether every limit is kept.
-    ppm : float
-        Differing pixels per million.
-    changed : float
-        Share of the cells without a counterpart.
-    lost : int
-        Cells of the baseline without any counterpart.
-    broken : sequence of str
-        A sentence for each limit that is broken.
-    limits : mapping of str to float
-        Those that were checked.
-    cells : sequence of mapping of str to object
-        What became of each cell that changed, with its image.
-    hidden : HiddenDocument
-        What the limits could hide.
-    notes : sequence of str
-        How masks were read, and what was done to their numbers, a sentence each.
-    """
+    """What ``cellrepro baseline check --json`` prints."""
 
     ok: bool
+    """Whether every limit is kept."""
     ppm: float
+    """Differing pixels per million."""
     changed: float
+    """Share of the cells without a counterpart."""
     lost: int
+    """Cells of the baseline without any counterpart."""
     broken: Sequence[str]
+    """A sentence for each limit that is broken."""
     limits: Mapping[str, float]
+    """Those that were checked."""
     cells: Sequence[Mapping[str, object]]
+    """What became of each cell that changed, with its image."""
     hidden: HiddenDocument
+    """What the limits could hide."""
     notes: Sequence[str]
+    """How masks were read, and what was done to their numbers, a sentence each."""
 
 
 def saved_baseline_answer(record: Mapping[str, Any], file: str | Path) -> Answer[dict[str, object]]:
-    """Answer with the limits that a new baseline holds.
-
-    Parameters
-    ----------
-    record : mapping of str to object
-        What the baseline records: the document, after the name of its file.
-    file : str or Path
-
-    Returns
-    -------
-    Answer of dict
-    """
+    """Answer with the limits that a new baseline holds."""
     import yaml
 
     images = record["images"].values()

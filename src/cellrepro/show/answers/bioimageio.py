@@ -16,162 +16,101 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ToleranceDocument:
-    """The ``reproducibility_tolerance`` of a package, in the words of bioimage.io.
-
-    Attributes
-    ----------
-    relative_tolerance : float
-        Part of an element of the test output.
-    absolute_tolerance : float
-        Added to that.
-    mismatched_elements_per_million : int
-        Elements that may differ by more.
-    """
+    """The ``reproducibility_tolerance`` of a package, in the words of bioimage.io."""
 
     relative_tolerance: float
+    """Part of an element of the test output."""
     absolute_tolerance: float
+    """Added to that."""
     mismatched_elements_per_million: int
+    """Elements that may differ by more."""
 
 
 @dataclass(frozen=True)
 class PlaceDocument:
-    """A machine under a profile, and how far its outputs lay from the test output.
-
-    Attributes
-    ----------
-    machine : str
-        Its name.
-    device : str
-        The processor's or the GPU's name.
-    profile : str
-        Its name.
-    threads : int
-        Of PyTorch on the processor.
-    processes : int
-        Measurements, each in a process of its own.
-    distinct_outputs : int
-        Of these that differ in any bit.
-    largest_difference : float
-        Of any element, over the sum of the largest element and that element.
-    masks : str
-        What became of the objects: ``identical``, ``same-objects``, ``different``, ``vacuous``.
-    """
+    """A machine under a profile, and how far its outputs lay from the test output."""
 
     machine: str
+    """Its name."""
     device: str
+    """The processor's or the GPU's name."""
     profile: str
+    """Its name."""
     threads: int
+    """Of PyTorch on the processor."""
     processes: int
+    """Measurements, each in a process of its own."""
     distinct_outputs: int
+    """Of these that differ in any bit."""
     largest_difference: float
+    """Of any element, over the sum of the largest element and that element."""
     masks: str
+    """What became of the objects: ``identical``, ``same-objects``, ``different``, ``vacuous``."""
 
 
 @dataclass(frozen=True)
 class HiddenByToleranceDocument:
-    """What a tolerance could hide in the test output.
-
-    Attributes
-    ----------
-    n_pixels : int
-        An object of so many pixels could be missing altogether.
-    diameter : float
-        Of a disk of so many pixels, in pixels.
-    n_uncertain_pixels : int
-        Pixels that the tolerance may move across the threshold of the probability.
-    n_uncertain_objects : int
-        Objects that consist of such pixels alone.
-    smallest_object : int or None
-        Pixels of the smallest object in the masks of the run; null where it found none.
-    """
+    """What a tolerance could hide in the test output."""
 
     n_pixels: int
+    """An object of so many pixels could be missing altogether."""
     diameter: float
+    """Of a disk of so many pixels, in pixels."""
     n_uncertain_pixels: int
+    """Pixels that the tolerance may move across the threshold of the probability."""
     n_uncertain_objects: int
+    """Objects that consist of such pixels alone."""
     smallest_object: int | None
+    """Pixels of the smallest object in the masks of the run; null where it found none."""
 
 
 @dataclass(frozen=True)
 class PackageDocument:
-    """What ``cellrepro export RUN NAME.bioimageio.zip --json`` prints.
-
-    Attributes
-    ----------
-    file : str or Path
-        The new file.
-    digest : str
-        SHA-256 of the file.
-    runs : sequence of str
-        KEY/MACHINE/REPEAT of the repeat whose network is in it.
-    tolerance : ToleranceDocument
-        As the package says it.
-    factor : float
-        By which the largest measured difference was multiplied.
-    factor_needed : float or None
-        Had one of the places not been measured, by how much the differences of the others would
-        have to be multiplied to hold it; null where too few differ.
-    default_holds : bool
-        Whether all outputs keep the tolerance that counts where a package says nothing.
-    measured : sequence of PlaceDocument
-        Every machine and profile; that of the test output first.
-    hidden : HiddenByToleranceDocument
-        What the tolerance could hide.
-    not_possible : mapping of str to str
-        Profiles that this machine does not have, and why.
-    missing : sequence of str
-        What the collection of bioimage.io asks for beyond its specification: authors, a licence.
-    """
+    """What ``cellrepro export RUN NAME.bioimageio.zip --json`` prints."""
 
     file: str | Path
+    """The new file."""
     digest: str
+    """SHA-256 of the file."""
     runs: Sequence[str]
+    """KEY/MACHINE/REPEAT of the repeat whose network is in it."""
     tolerance: ToleranceDocument
+    """As the package says it."""
     factor: float
+    """By which the largest measured difference was multiplied."""
     factor_needed: float | None
+    """Had one of the places not been measured, by how much the differences of the others would have
+    to be multiplied to hold it; null where too few differ."""
     default_holds: bool
+    """Whether all outputs keep the tolerance that counts where a package says nothing."""
     measured: Sequence[PlaceDocument]
+    """Every machine and profile; that of the test output first."""
     hidden: HiddenByToleranceDocument
+    """What the tolerance could hide."""
     not_possible: Mapping[str, str]
+    """Profiles that this machine does not have, and why."""
     missing: Sequence[str]
+    """What the collection of bioimage.io asks for beyond its specification: authors, a licence."""
 
 
 @dataclass(frozen=True)
 class MeasuredElsewhereDocument:
-    """What ``cellrepro export RUN NAME.measured.safetensors --json`` prints.
-
-    Attributes
-    ----------
-    file : str or Path
-        The new file.
-    digest : str
-        SHA-256 of the file.
-    runs : sequence of str
-        KEY/MACHINE/REPEAT of the repeat whose network was run.
-    n_outputs : int
-        Measurements in it.
-    not_possible : mapping of str to str
-        Profiles that this machine does not have, and why.
-    """
+    """What ``cellrepro export RUN NAME.measured.safetensors --json`` prints."""
 
     file: str | Path
+    """The new file."""
     digest: str
+    """SHA-256 of the file."""
     runs: Sequence[str]
+    """KEY/MACHINE/REPEAT of the repeat whose network was run."""
     n_outputs: int
+    """Measurements in it."""
     not_possible: Mapping[str, str]
+    """Profiles that this machine does not have, and why."""
 
 
 def package_answer(package: BioimageioPackage) -> Answer[PackageDocument]:
-    """Answer with the tolerance of a new package.
-
-    Parameters
-    ----------
-    package : BioimageioPackage
-
-    Returns
-    -------
-    Answer
-    """
+    """Answer with the tolerance of a new package."""
     from cellrepro.exchange.bioimageio.measured_words import (
         default_text,
         factor_text,
@@ -243,16 +182,7 @@ def _place_document(place: Place) -> PlaceDocument:
 def measured_elsewhere_answer(
     measured: MeasuredElsewhere,
 ) -> Answer[MeasuredElsewhereDocument]:
-    """Answer with what is in a new file of measurements.
-
-    Parameters
-    ----------
-    measured : MeasuredElsewhere
-
-    Returns
-    -------
-    Answer
-    """
+    """Answer with what is in a new file of measurements."""
     document = MeasuredElsewhereDocument(
         file=measured.file,
         digest=measured.digest,

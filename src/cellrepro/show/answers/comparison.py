@@ -27,46 +27,32 @@ _MOST_NAMES = 4
 
 @dataclass(frozen=True)
 class ObjectChangeDocument:
-    """What became of one object. Areas are pixels, positions centroids in pixels.
-
-    Attributes
-    ----------
-    image : str
-        In which it lies.
-    kind : str
-        ``kept``, ``moved``, ``lost``, ``gained``, ``split`` or ``merged``.
-    labels_a : sequence of int
-        Several for the parts of a split or merge, none where missing.
-    labels_b : sequence of int
-        The same in B.
-    iou : float
-        Of all parts together; 0 for lost and gained.
-    position : sequence of float
-        In A, in B for gained; (y, x) or (z, y, x).
-    position_b : sequence of float or None
-        In B, where the object has a counterpart there.
-    area_a, area_b : int
-        On each side, all parts together; 0 where missing.
-    displacement : float
-        Between the centroids; NaN for lost and gained.
-    cut_between : sequence of pair of int
-        Of a split or merge in a stack: planes between which one part ends and the next begins.
-    renumbered : bool
-        Whether one object has different numbers on the two sides.
-    """
+    """What became of one object. Areas are pixels, positions centroids in pixels."""
 
     image: str
+    """In which it lies."""
     kind: str
+    """``kept``, ``moved``, ``lost``, ``gained``, ``split`` or ``merged``."""
     labels_a: Sequence[int]
+    """Several for the parts of a split or merge, none where missing."""
     labels_b: Sequence[int]
+    """The same in B."""
     iou: float
+    """Of all parts together; 0 for lost and gained."""
     position: Sequence[float]
+    """In A, in B for gained; (y, x) or (z, y, x)."""
     position_b: Sequence[float] | None
+    """In B, where the object has a counterpart there."""
     area_a: int
+    """On each side, all parts together; 0 where missing."""
     area_b: int
+    """On each side, all parts together; 0 where missing."""
     displacement: float
+    """Between the centroids; NaN for lost and gained."""
     cut_between: Sequence[tuple[int, int]]
+    """Of a split or merge in a stack: planes between which one part ends and the next begins."""
     renumbered: bool
+    """Whether one object has different numbers on the two sides."""
 
     @classmethod
     def of(cls, image: str, change: ObjectChange) -> ObjectChangeDocument:
@@ -76,89 +62,62 @@ class ObjectChangeDocument:
 
 @dataclass(frozen=True)
 class FilesDocument:
-    """How two weights files differ as bytes.
-
-    Attributes
-    ----------
-    sizes : pair of int
-        Bytes.
-    equal : bool
-        Whether every byte is equal.
-    differing : sequence of mapping of str to object
-        The parts that differ, how many bytes of each, and why.
-    """
+    """How two weights files differ as bytes."""
 
     sizes: tuple[int, int]
+    """Bytes."""
     equal: bool
+    """Whether every byte is equal."""
     differing: Sequence[Mapping[str, object]]
+    """The parts that differ, how many bytes of each, and why."""
 
 
 @dataclass(frozen=True)
 class ComparisonDocument:
-    """What ``cellrepro compare --json`` prints. Pairs are of A and of B.
-
-    Attributes
-    ----------
-    verdict : Verdict
-        Over weights and masks.
-    differs : sequence of str
-        What differs: environment, spec, data, weights-init, weights, masks, truth; of two
-        checkpoints also optimizer, scheduler, step, seed, generators, tensors, values.
-    weights : mapping of str to object or None
-        The fields of `WeightsComparison`, of whose tensors those that differ; of two files also
-        ``files``, a `FilesDocument`. None where there are no weights.
-    masks : mapping of str to mapping of str to object
-        Figures by image.
-    objects : mapping of str to object
-        How many each side has, and ``changes``, an `ObjectChangeDocument` of each object.
-    ppm : float or None
-        Differing pixels per million.
-    environment, spec : mapping of str to pair of object
-        What differs, each with its two values.
-    ap50, ap50_train : pair of float or None or None
-        Mean AP at IoU 0.5 against the ground truth, on test and on training images; None where
-        there is no truth.
-    state : mapping of str to object or None
-        Of two checkpoints, what lies beside their networks: ``tensors`` (by part, as `weights`),
-        ``values`` (those that differ: ``part``, ``name``, ``a``, ``b``, ``n_differing``),
-        ``n_values``, ``generators`` (``name``, ``kind``, ``equal``, ``seeds``, ``draws_apart``,
-        ``fresh``), ``only_a`` and ``only_b``. None elsewhere.
-    settings : sequence of mapping of str to object
-        Of two mask files: ``name``, ``a`` and ``b`` of what at least one of them records; ``?`` is
-        what a side does not record.
-    notes : sequence of str
-        What a reader has to know, a sentence each.
-    html : Path or None
-        The page, where one was asked for.
-    """
+    """What ``cellrepro compare --json`` prints. Pairs are of A and of B."""
 
     verdict: Verdict
+    """Over weights and masks."""
     differs: Sequence[str]
+    """What differs: environment, spec, data, weights-init, weights, masks, truth; of two
+    checkpoints also optimizer, scheduler, step, seed, generators, tensors, values."""
     weights: Mapping[str, object] | None
+    """The fields of `WeightsComparison`, of whose tensors those that differ; of two files also
+    ``files``, a `FilesDocument`. None where there are no weights."""
     masks: Mapping[str, Mapping[str, object]]
+    """Figures by image."""
     objects: Mapping[str, object]
+    """How many each side has, and ``changes``, an `ObjectChangeDocument` of each object."""
     ppm: float | None
+    """Differing pixels per million."""
     environment: Mapping[str, tuple[object, object]]
+    """What differs, each with its two values."""
     spec: Mapping[str, tuple[object, object]]
+    """What differs, each with its two values."""
     ap50: tuple[float | None, float | None] | None
+    """Mean AP at IoU 0.5 against the ground truth, on test and on training images; None where there
+    is no truth."""
     ap50_train: tuple[float | None, float | None] | None
+    """Mean AP at IoU 0.5 against the ground truth, on test and on training images; None where there
+    is no truth."""
     state: Mapping[str, object] | None
+    """Of two checkpoints, what lies beside their networks: ``tensors`` (by part, as `weights`),
+    ``values`` (those that differ: ``part``, ``name``, ``a``, ``b``, ``n_differing``),
+    ``n_values``, ``generators`` (``name``, ``kind``, ``equal``, ``seeds``, ``draws_apart``,
+    ``fresh``), ``only_a`` and ``only_b``. None elsewhere."""
     settings: Sequence[Mapping[str, object]]
+    """Of two mask files: ``name``, ``a`` and ``b`` of what at least one of them records; ``?`` is
+    what a side does not record."""
     notes: Sequence[str]
+    """What a reader has to know, a sentence each."""
     html: Path | None = None
+    """The page, where one was asked for."""
 
 
 def comparison_answer(
     comparison: Comparison, *, html: Path | None = None
 ) -> Answer[ComparisonDocument]:
-    """Answer with the verdict, and with what differs: settings, weights, masks, scores.
-
-    Parameters
-    ----------
-    comparison : Comparison
-    html : Path, optional
-        The page that was written of it.
-    """
+    """Answer with the verdict, and with what differs: settings, weights, masks, scores."""
     changes = [
         ObjectChangeDocument.of(name, change) for name, change in _object_changes(comparison.masks)
     ]
@@ -285,16 +244,7 @@ class ChangedCellLine(NamedTuple):
 def change_table(cells: Sequence[ChangedCellLine], *, a: str, b: str) -> Iterator[str]:
     """List in a terminal what became of some cells, one a line under its headings.
 
-    Parameters
-    ----------
-    cells : sequence of ChangedCellLine
-    a, b : str
-        What the two sides are called.
-
-    Yields
-    ------
-    str
-        At most `_MOST_CHANGES` cells; their image where there are several.
+    At most `_MOST_CHANGES` cells; their image where there are several.
     """
     if not cells:
         return

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 def description_answer(
     description: Description, *, with_command: bool = False
 ) -> Answer[Description]:
-    """Answer with a line for each thing that is known of the file; the document is the result.
-
-    Parameters
-    ----------
-    description : Description
-    with_command : bool
-        Add how Cellpose is called with what the file records.
-    """
+    """Answer with a line for each thing that is known of the file; the document is the result."""
     lines = [*_description_lines(description), *_recorded_lines(description)]
     if with_command:
         lines += command_lines(description.recorded, description.commands)

@@ -34,97 +34,73 @@ _ENDS_AS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class DifferenceDocument:
-    """A first difference, with its operation, where one could be named.
-
-    Attributes
-    ----------
-    step : int or None
-        Of the training, from 0, or the number of the image; None outside.
-    epoch : int or None
-        Of the training, from 0; None outside.
-    stage : str
-        Of the run: ``spec``, ``data``, ``batch``, ``forward``, ``masks`` …
-    names : sequence of str
-        What differs: variables, files, generators, groups of layers, images.
-    said : str
-        The first of these, with what each side holds.
-    op, module, source, phase : str or None
-        The operation as PyTorch names it, the module and the line of Python that called it, and
-        ``forward``, ``backward`` or ``update``; None where no operation could be named.
-    max_abs : float or None
-        Largest difference of two numbers; None where results cannot be subtracted.
-    n_elements : int or None
-        How many numbers differ.
-    inputs : str or None
-        Whether those of the operation agree, differ, or this is unknown.
-    apart : str or None
-        How the two differ, in words.
-    image : str or None
-        Of a segmentation.
-    """
+    """A first difference, with its operation, where one could be named."""
 
     step: int | None
+    """Of the training, from 0, or the number of the image; None outside."""
     epoch: int | None
+    """Of the training, from 0; None outside."""
     stage: str
+    """Of the run: ``spec``, ``data``, ``batch``, ``forward``, ``masks`` …"""
     names: Sequence[str]
+    """What differs: variables, files, generators, groups of layers, images."""
     said: str
+    """The first of these, with what each side holds."""
     op: str | None
+    """The operation as PyTorch names it, the module and the line of Python that called it, and
+    ``forward``, ``backward`` or ``update``; None where no operation could be named."""
     module: str | None
+    """The operation as PyTorch names it, the module and the line of Python that called it, and
+    ``forward``, ``backward`` or ``update``; None where no operation could be named."""
     source: str | None
+    """The operation as PyTorch names it, the module and the line of Python that called it, and
+    ``forward``, ``backward`` or ``update``; None where no operation could be named."""
     phase: str | None
+    """The operation as PyTorch names it, the module and the line of Python that called it, and
+    ``forward``, ``backward`` or ``update``; None where no operation could be named."""
     max_abs: float | None
+    """Largest difference of two numbers; None where results cannot be subtracted."""
     n_elements: int | None
+    """How many numbers differ."""
     inputs: str | None
+    """Whether those of the operation agree, differ, or this is unknown."""
     apart: str | None
+    """How the two differ, in words."""
     image: str | None
+    """Of a segmentation."""
 
 
 @dataclass(frozen=True)
 class DivergenceDocument:
-    """What ``cellrepro diverge --json`` prints.
-
-    Attributes
-    ----------
-    a, b : str
-        ``KEY/MACHINE/REPEAT``.
-    first : DifferenceDocument or None
-        The first stage in which they differ, in the order of a run.
-    computed : DifferenceDocument or None
-        The first that was computed otherwise.
-    stages : mapping of str to sequence of str
-        What differs, by stage.
-    judgement : str or None
-        ``race``, ``round-off``, ``fault``, ``unwritten-memory``, ``settings``, ``environment``,
-        ``data``, ``draws`` or ``unexplained``; None where nothing differs.
-    verdict : Verdict
-        Over weights and masks.
-    evidence : Evidence or None
-        How the cause is known.
-    notes : sequence of str
-        What was not looked at, and why.
-    compared : int
-        Entries of the ledgers.
-    objects : mapping of str to int
-        How many each side found.
-    ppm : float or None
-        Differing pixels per million.
-    sentence : str
-        All of it in words.
-    """
+    """What ``cellrepro diverge --json`` prints."""
 
     a: str
+    """``KEY/MACHINE/REPEAT``."""
     b: str
+    """``KEY/MACHINE/REPEAT``."""
     first: DifferenceDocument | None
+    """The first stage in which they differ, in the order of a run."""
     computed: DifferenceDocument | None
+    """The first that was computed otherwise."""
     stages: Mapping[str, Sequence[str]]
+    """What differs, by stage."""
     judgement: str | None
+    """``race``, ``round-off``, ``fault``, ``unwritten-memory``, ``settings``, ``environment``,
+    ``data``, ``draws`` or ``unexplained``; None where nothing differs."""
     verdict: Verdict
+    """Over weights and masks."""
     evidence: Evidence | None
+    """How the cause is known."""
     notes: Sequence[str]
+    """What was not looked at, and why."""
     compared: int
+    """Entries of the ledgers."""
     objects: Mapping[str, int]
+    """How many each side found."""
     ppm: float | None
+    """Differing pixels per million."""
     sentence: str
+    """All of it in words."""
 
 
 def divergence_answer(divergence: Divergence) -> Answer[DivergenceDocument]:

@@ -15,24 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DiagnosisDocument:
-    """What ``cellrepro doctor --json`` prints.
-
-    Attributes
-    ----------
-    host : mapping of str to object
-        The machine, its libraries and its numeric class.
-    profile : mapping of str to object
-        With mode and seed.
-    findings : sequence of Finding
-        Errors first.
-    ok : bool
-        Whether nothing is wrong and a double run was bit-identical.
-    """
+    """What ``cellrepro doctor --json`` prints."""
 
     host: Mapping[str, object]
+    """The machine, its libraries and its numeric class."""
     profile: Mapping[str, object]
+    """With mode and seed."""
     findings: Sequence[Finding]
+    """Errors first."""
     ok: bool
+    """Whether nothing is wrong and a double run was bit-identical."""
 
 
 def diagnosis_answer(diagnosis: Diagnosis) -> Answer[DiagnosisDocument]:

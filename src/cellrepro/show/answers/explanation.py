@@ -21,186 +21,127 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SideDocument:
-    """One of the two results.
-
-    Attributes
-    ----------
-    name : str
-        The file or the run.
-    kind : str
-        Stored run, _seg.npy, label image with or without its record.
-    recorded : mapping of str to object
-        What it records and cannot be varied: versions, restoration, changes by hand.
-    written_by : str
-        What wrote its files; empty where they do not tell.
-    generation : str or None
-        Of that Cellpose: ``2`` (or older), ``3`` or ``4``.
-    sources : mapping of str to str
-        The file that records a value, by the value's name.
-    remarks : sequence of str
-        What a reader has to know beyond the values.
-    """
+    """One of the two results."""
 
     name: str
+    """The file or the run."""
     kind: str
+    """Stored run, _seg.npy, label image with or without its record."""
     recorded: Mapping[str, object]
+    """What it records and cannot be varied: versions, restoration, changes by hand."""
     written_by: str
+    """What wrote its files; empty where they do not tell."""
     generation: str | None
+    """Of that Cellpose: ``2`` (or older), ``3`` or ``4``."""
     sources: Mapping[str, str]
+    """The file that records a value, by the value's name."""
     remarks: Sequence[str]
+    """What a reader has to know beyond the values."""
 
 
 @dataclass(frozen=True)
 class SettingDocument:
-    """A setting as each side has it; ``?`` where nobody recorded it.
-
-    Attributes
-    ----------
-    name : str
-        Cellpose's own name of it, or ``model``, ``precision``.
-    a : object
-        Its value in A; ``?`` where no file records it.
-    b : object
-        Its value in B.
-    """
+    """A setting as each side has it; ``?`` where nobody recorded it."""
 
     name: str
+    """Cellpose's own name of it, or ``model``, ``precision``."""
     a: object
+    """Its value in A; ``?`` where no file records it."""
     b: object
+    """Its value in B."""
 
 
 @dataclass(frozen=True)
 class CauseDocument:
-    """A change that makes the two differ, and how many cells it changes by itself.
-
-    Attributes
-    ----------
-    name : str
-        The setting, or what else was changed.
-    a, b : object
-        Its value on each side.
-    changed : float
-        Share of the cells of both sides.
-    cells, of_cells : int
-        How many cells it changes, and of how many, both sides counted.
-    """
+    """A change that makes the two differ, and how many cells it changes by itself."""
 
     name: str
+    """The setting, or what else was changed."""
     a: object
+    """Its value on each side."""
     b: object
+    """Its value on each side."""
     changed: float
+    """Share of the cells of both sides."""
     cells: int
+    """How many cells it changes, and of how many, both sides counted."""
     of_cells: int
+    """How many cells it changes, and of how many, both sides counted."""
 
 
 @dataclass(frozen=True)
 class EmptyDocument:
-    """A change of a setting with which nothing is found.
-
-    Attributes
-    ----------
-    name : str
-        The setting.
-    value : object
-        With which no cell was found.
-    """
+    """A change of a setting with which nothing is found."""
 
     name: str
+    """The setting."""
     value: object
+    """With which no cell was found."""
 
 
 @dataclass(frozen=True)
 class ReproducedDocument:
-    """How near a side was made again.
-
-    Attributes
-    ----------
-    found : str
-        ``made``, ``in part``, ``not found`` or ``vacuous``.
-    cells_left : int
-        Without a counterpart, of both the side and what was made.
-    pixels_left, of_cells : int
-        Pixels that still differ, and all cells of both.
-    exact : int
-        Cells made again pixel for pixel.
-    tried : int
-        Settings.
-    stopped : bool
-        Whether time was up, or the user ended the search, before everything was tried.
-    nearest : mapping of str to object
-        The settings that came nearest to it.
-    empty_with : sequence of EmptyDocument
-        Settings with which no cell was found.
-    network_doubt : str
-        ``probably another``: all settings that decide are recorded, and do not make it;
-        ``not searched``, as that is so of the other side. Else empty.
-    """
+    """How near a side was made again."""
 
     found: str
+    """``made``, ``in part``, ``not found`` or ``vacuous``."""
     cells_left: int
+    """Without a counterpart, of both the side and what was made."""
     pixels_left: int
+    """Pixels that still differ, and all cells of both."""
     of_cells: int
+    """Pixels that still differ, and all cells of both."""
     exact: int
+    """Cells made again pixel for pixel."""
     tried: int
+    """Settings."""
     stopped: bool
+    """Whether time was up, or the user ended the search, before everything was tried."""
     nearest: Mapping[str, object]
+    """The settings that came nearest to it."""
     empty_with: Sequence[EmptyDocument]
+    """Settings with which no cell was found."""
     network_doubt: str
+    """``probably another``: all settings that decide are recorded, and do not make it; ``not
+    searched``, as that is so of the other side. Else empty."""
 
 
 @dataclass(frozen=True)
 class ExplanationDocument:
-    """What ``cellrepro explain --json`` prints.
-
-    Attributes
-    ----------
-    a, b : SideDocument
-        The two results.
-    verdict : str
-        As in `compare`.
-    changed : float or None
-        Share of the cells of both sides without a counterpart; None, like `ppm`, where the two
-        cannot be laid on each other.
-    ppm : float or None
-        Differing pixels per million.
-    part : Part or None
-        Where one side shows a part of the image alone.
-    settings : sequence of SettingDocument
-        Every setting that at least one side records.
-    causes : sequence of CauseDocument
-        Changes that make the two differ, as few as explain them.
-    unexplained : float
-        Share of the cells that the causes leave without a counterpart.
-    reproduced : mapping of {"a", "b"} to ReproducedDocument
-        Empty where nothing was replayed.
-    not_replayed : str or None
-        Why not.
-    notes : sequence of str
-        What a reader has to know beyond the remarks of either side.
-    window : Window or None
-        The part of the image that alone was replayed, rows and columns; `causes`, `unexplained` and
-        `reproduced` are of the cells wholly in it.
-    interrupted : bool
-        Whether the user ended the search, so that the causes are those found until then.
-    commands : mapping of str to Commands or None
-        How to make each side again.
-    """
+    """What ``cellrepro explain --json`` prints."""
 
     a: SideDocument
+    """The two results."""
     b: SideDocument
+    """The two results."""
     verdict: str
+    """As in `compare`."""
     changed: float | None
+    """Share of the cells of both sides without a counterpart; None, like `ppm`, where the two
+    cannot be laid on each other."""
     ppm: float | None
+    """Differing pixels per million."""
     part: Part | None
+    """Where one side shows a part of the image alone."""
     settings: Sequence[SettingDocument]
+    """Every setting that at least one side records."""
     causes: Sequence[CauseDocument]
+    """Changes that make the two differ, as few as explain them."""
     unexplained: float
+    """Share of the cells that the causes leave without a counterpart."""
     reproduced: Mapping[Literal["a", "b"], ReproducedDocument]
+    """Empty where nothing was replayed."""
     not_replayed: str | None
+    """Why not."""
     notes: Sequence[str]
+    """What a reader has to know beyond the remarks of either side."""
     window: Window | None
+    """The part of the image that alone was replayed, rows and columns; `causes`, `unexplained` and
+    `reproduced` are of the cells wholly in it."""
     interrupted: bool
+    """Whether the user ended the search, so that the causes are those found until then."""
     commands: Mapping[str, Commands | None]
+    """How to make each side again."""
 
 
 def explanation_answer(explanation: Explanation) -> Answer[ExplanationDocument]:

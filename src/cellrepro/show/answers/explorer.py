@@ -15,32 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExplorerDocument:
-    """What ``cellrepro explore --json`` prints.
-
-    Attributes
-    ----------
-    html : Path
-        The page.
-    opened : bool
-        Whether a browser was asked to show it.
-    line : str
-        How many pixels differ.
-    """
+    """What ``cellrepro explore --json`` prints."""
 
     html: Path
+    """The page."""
     opened: bool
+    """Whether a browser was asked to show it."""
     line: str
+    """How many pixels differ."""
 
 
 def explorer_answer(page: ExplorerPage, *, opened: bool) -> Answer[ExplorerDocument]:
-    """Answer with how many pixels differ, and where the page is.
-
-    Parameters
-    ----------
-    page : ExplorerPage
-    opened : bool
-        Whether a browser was asked to show it.
-    """
+    """Answer with how many pixels differ, and where the page is."""
     where = "shown in the browser" if opened else "open it in a browser"
     document = ExplorerDocument(html=page.html, opened=opened, line=page.line)
     return Answer(document, [page.line, f"{page.html}: {where}"])

@@ -17,58 +17,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportedPassportsDocument:
-    """What ``cellrepro export RUN NAME.intoto.jsonl --json`` prints.
-
-    Attributes
-    ----------
-    file : str or Path
-        The new file.
-    digest : str
-        SHA-256 of the file.
-    runs : sequence of str
-        KEY/MACHINE/REPEAT of each repeat whose passport is in it.
-    passports : mapping of str to str
-        Digest of the current passport of each of them.
-    receipts : int
-        Receipts that are in it, too.
-    signed_by : str or None
-        Fingerprint of the key that signed; null where none was given.
-    """
+    """What ``cellrepro export RUN NAME.intoto.jsonl --json`` prints."""
 
     file: str | Path
+    """The new file."""
     digest: str
+    """SHA-256 of the file."""
     runs: Sequence[str]
+    """KEY/MACHINE/REPEAT of each repeat whose passport is in it."""
     passports: Mapping[str, str]
+    """Digest of the current passport of each of them."""
     receipts: int
+    """Receipts that are in it, too."""
     signed_by: str | None
+    """Fingerprint of the key that signed; null where none was given."""
 
 
 @dataclass(frozen=True)
 class ExportedRunsDocument:
-    """What ``cellrepro export RUNS NAME.cellrepro.zip --json`` prints.
-
-    Attributes
-    ----------
-    file : Path
-        The new file.
-    digest : str
-        SHA-256 of the file.
-    runs : sequence of str
-        KEY/MACHINE/REPEAT of each repeat that is in it.
-    bytes : int
-        Its size.
-    notes : sequence of str
-        What is not in it though it might be expected, a sentence each.
-    signed_by : str or None
-        Fingerprint of the key that signed the passports in it; null where none was given.
-    """
+    """What ``cellrepro export RUNS NAME.cellrepro.zip --json`` prints."""
 
     file: Path
+    """The new file."""
     digest: str
+    """SHA-256 of the file."""
     runs: Sequence[str]
+    """KEY/MACHINE/REPEAT of each repeat that is in it."""
     bytes: int
+    """Its size."""
     notes: Sequence[str]
+    """What is not in it though it might be expected, a sentence each."""
     signed_by: str | None
+    """Fingerprint of the key that signed the passports in it; null where none was given."""
 
 
 def exported_runs_answer(exported: Exported) -> Answer[ExportedRunsDocument]:

@@ -18,35 +18,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportedModelDocument:
-    """What ``cellrepro export KEY NAME.pth --json`` prints.
-
-    Attributes
-    ----------
-    file : Path
-        The new file.
-    digest : str
-        SHA-256 of the file.
-    runs : sequence of str
-        The run whose network it holds.
-    passport : Path
-        The file of its passport.
-    tensors : str
-        Digest over the tensors, the same for the run's own weights.
-    check : CellposeCheck
-        What came of loading the file back through Cellpose: ``n_tensors`` and ``n_parameters`` that
-        are equal in every bit, the ``image`` that both networks segmented, the digest of the
-        ``masks``, ``n_cells`` in them, the ``dtype`` of the computation, ``peak_memory`` in bytes.
-    signed_by : str or None
-        Fingerprint of the key that signed; null where none was given.
-    """
+    """What ``cellrepro export KEY NAME.pth --json`` prints."""
 
     file: Path
+    """The new file."""
     digest: str
+    """SHA-256 of the file."""
     runs: Sequence[str]
+    """The run whose network it holds."""
     passport: Path
+    """The file of its passport."""
     tensors: str
+    """Digest over the tensors, the same for the run's own weights."""
     check: CellposeCheck
+    """What came of loading the file back through Cellpose: ``n_tensors`` and ``n_parameters`` that
+    are equal in every bit, the ``image`` that both networks segmented, the digest of the
+    ``masks``, ``n_cells`` in them, the ``dtype`` of the computation, ``peak_memory`` in bytes."""
     signed_by: str | None
+    """Fingerprint of the key that signed; null where none was given."""
 
 
 def exported_model_answer(exported: ExportedModel) -> Answer[ExportedModelDocument]:
@@ -71,36 +60,24 @@ def exported_model_answer(exported: ExportedModel) -> Answer[ExportedModelDocume
 
 @dataclass(frozen=True)
 class ModelPassportDocument:
-    """What ``cellrepro export MODEL.pth NAME.intoto.jsonl --json`` prints.
-
-    Attributes
-    ----------
-    file : Path
-        The new file.
-    digest : str
-        SHA-256 of the file.
-    runs : sequence of str
-        None: nobody knows of which run the network is.
-    model : Path
-        The file with the network.
-    tensors : str
-        Digest over the tensors, the same in any other kind of file.
-    known : mapping of str to object
-        What the file itself shows.
-    unknown : sequence of str
-        What it does not.
-    signed_by : str or None
-        Fingerprint of the key that signed; null where none was given.
-    """
+    """What ``cellrepro export MODEL.pth NAME.intoto.jsonl --json`` prints."""
 
     file: Path
+    """The new file."""
     digest: str
+    """SHA-256 of the file."""
     runs: Sequence[str]
+    """None: nobody knows of which run the network is."""
     model: Path
+    """The file with the network."""
     tensors: str
+    """Digest over the tensors, the same in any other kind of file."""
     known: Mapping[str, object]
+    """What the file itself shows."""
     unknown: Sequence[str]
+    """What it does not."""
     signed_by: str | None
+    """Fingerprint of the key that signed; null where none was given."""
 
 
 def model_passport_answer(passport: ModelPassport) -> Answer[ModelPassportDocument]:

@@ -16,15 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GridDocument:
-    """What ``cellrepro grid --json`` prints.
-
-    Attributes
-    ----------
-    runs : sequence of GridRun
-        In the order of the grid's points.
-    """
+    """What ``cellrepro grid --json`` prints."""
 
     runs: Sequence[GridRun]
+    """In the order of the grid's points."""
 
 
 def grid_answer(runs: Sequence[GridRun]) -> Answer[GridDocument]:

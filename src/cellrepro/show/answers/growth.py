@@ -21,81 +21,48 @@ _EXPLAINED = (
 
 @dataclass(frozen=True)
 class MomentDocument:
-    """How far two runs lie apart after some epochs. What was not segmented or scored is none.
-
-    Attributes
-    ----------
-    epoch : int
-        Epochs done.
-    n_differing : int
-        Parameters whose bits differ, out of the next.
-    n_parameters : int
-        Of each network.
-    relative_l2 : float
-        Distance of the weights, relative to their length.
-    ppm : float or None
-        Differing pixels per million of the masks.
-    lost : int or None
-        Objects of A without a match in B at IoU 0.5.
-    gained : int or None
-        Objects of B without a match in A.
-    objects : pair of int or None
-        In A and in B.
-    changed : float or None
-        Share of both sides' objects without a match.
-    distance : float
-        As ``relative_l2``.
-    ap50_a, ap50_b : float or None
-        Mean AP at IoU 0.5 against the ground truth.
-    """
+    """How far two runs lie apart after some epochs. What was not segmented or scored is none."""
 
     epoch: int
+    """Epochs done."""
     n_differing: int
+    """Parameters whose bits differ, out of the next."""
     n_parameters: int
+    """Of each network."""
     relative_l2: float
+    """Distance of the weights, relative to their length."""
     ppm: float | None
+    """Differing pixels per million of the masks."""
     lost: int | None
+    """Objects of A without a match in B at IoU 0.5."""
     gained: int | None
+    """Objects of B without a match in A."""
     objects: tuple[int, int] | None
+    """In A and in B."""
     changed: float | None
+    """Share of both sides' objects without a match."""
     distance: float
+    """As ``relative_l2``."""
     ap50_a: float | None
+    """Mean AP at IoU 0.5 against the ground truth."""
     ap50_b: float | None
+    """Mean AP at IoU 0.5 against the ground truth."""
 
 
 @dataclass(frozen=True)
 class GrowthDocument:
-    """What ``cellrepro growth --json`` prints.
-
-    Attributes
-    ----------
-    a : str
-        ``KEY/MACHINE/REPEAT``.
-    b : str
-        The same of the other run.
-    moments : sequence of MomentDocument
-        The earliest first.
-    """
+    """What ``cellrepro growth --json`` prints."""
 
     a: str
+    """``KEY/MACHINE/REPEAT``."""
     b: str
+    """The same of the other run."""
     moments: Sequence[MomentDocument]
+    """The earliest first."""
 
 
 def growth_answer(moments: Sequence[Moment], a: str, b: str) -> Answer[GrowthDocument]:
-    """Answer with a line for each checkpoint.
-
-    Parameters
-    ----------
-    moments : sequence of Moment
-        From `cellrepro.growth`.
-    a, b : str
-        What the two runs are called.
-
-    Returns
-    -------
-    Answer of GrowthDocument
-    """
+    """Answer with a line for each checkpoint."""
     document = GrowthDocument(a=a, b=b, moments=[_moment_document(moment) for moment in moments])
     rows = [_moment_line(moment) for moment in moments]
     return Answer(document, [f"A: {a}", f"B: {b}", _COLUMNS, *rows, _EXPLAINED])

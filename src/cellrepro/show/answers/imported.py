@@ -16,81 +16,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImportedRepeatDocument:
-    """One repeat of an exported file.
-
-    Attributes
-    ----------
-    name : str
-        ``KEY/MACHINE/REPEAT``, as other commands take it.
-    label : str
-        What was asked for, in words.
-    new : bool
-        Whether the store did not hold it before.
-    completed : sequence of str
-        Files that came for a repeat that was there without them.
-    missing : sequence of str
-        Files of which its manifest speaks and that are not in the store.
-    """
+    """One repeat of an exported file."""
 
     name: str
+    """``KEY/MACHINE/REPEAT``, as other commands take it."""
     label: str
+    """What was asked for, in words."""
     new: bool
+    """Whether the store did not hold it before."""
     completed: Sequence[str]
+    """Files that came for a repeat that was there without them."""
     missing: Sequence[str]
+    """Files of which its manifest speaks and that are not in the store."""
 
 
 @dataclass(frozen=True)
 class ImportedDocument:
-    """What ``cellrepro import --json`` prints.
-
-    Attributes
-    ----------
-    runs : sequence of ImportedRepeatDocument
-        Every repeat of the file.
-    folder : Path
-        The store.
-    images : sequence of Path
-        Folders of images that came with the runs.
-    """
+    """What ``cellrepro import --json`` prints."""
 
     runs: Sequence[ImportedRepeatDocument]
+    """Every repeat of the file."""
     folder: Path
+    """The store."""
     images: Sequence[Path]
+    """Folders of images that came with the runs."""
 
 
 @dataclass(frozen=True)
 class ImportedPassportsDocument:
-    """What ``cellrepro import NAME.intoto.jsonl --json`` prints.
-
-    Attributes
-    ----------
-    runs : sequence of str
-        KEY/MACHINE/REPEAT of each run whose passport came.
-    folder : Path
-        The store.
-    receipts : int
-        Receipts that came.
-    new_receipts : int
-        Those of them that the store did not keep before.
-    """
+    """What ``cellrepro import NAME.intoto.jsonl --json`` prints."""
 
     runs: Sequence[str]
+    """KEY/MACHINE/REPEAT of each run whose passport came."""
     folder: Path
+    """The store."""
     receipts: int
+    """Receipts that came."""
     new_receipts: int
+    """Those of them that the store did not keep before."""
 
 
 def imported_passports_answer(imported: ImportedPassports) -> Answer[ImportedPassportsDocument]:
-    """Answer with a line for each receipt, and how many there are.
-
-    Parameters
-    ----------
-    imported : ImportedPassports
-
-    Returns
-    -------
-    Answer of ImportedPassportsDocument
-    """
+    """Answer with a line for each receipt, and how many there are."""
     bundle = imported.bundle
     document = ImportedPassportsDocument(
         runs=list(dict.fromkeys(passport.name for passport in bundle.passports)),
@@ -104,16 +71,7 @@ def imported_passports_answer(imported: ImportedPassports) -> Answer[ImportedPas
 
 
 def imported_answer(imported: Imported) -> Answer[ImportedDocument]:
-    """Answer with a line for each repeat, and how many of them are new.
-
-    Parameters
-    ----------
-    imported : Imported
-
-    Returns
-    -------
-    Answer of ImportedDocument
-    """
+    """Answer with a line for each repeat, and how many of them are new."""
     document = ImportedDocument(
         runs=[_document(repeat) for repeat in imported.repeats],
         folder=imported.folder,

@@ -19,36 +19,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DescribedPassport:
-    """One passport of a file.
-
-    Attributes
-    ----------
-    run : str
-        KEY/MACHINE/REPEAT.
-    digest : str
-        Of the passport, by which receipts name it.
-    label : str
-        What was asked for, in words.
-    verdict : Verdict or None
-        Over the repeats of its machine; null of a single one.
-    n_repeats : int
-        Repeats that the verdict is over.
-    vacuous : sequence of str
-        Why equality would prove nothing.
-    signature : SignatureDocument
-        Who signed it.
-    receipts : sequence of ReceiptDocument
-        What replays of it gave.
-    """
+    """One passport of a file."""
 
     run: str
+    """KEY/MACHINE/REPEAT."""
     digest: str
+    """Of the passport, by which receipts name it."""
     label: str
+    """What was asked for, in words."""
     verdict: Verdict | None
+    """Over the repeats of its machine; null of a single one."""
     n_repeats: int
+    """Repeats that the verdict is over."""
     vacuous: Sequence[str]
+    """Why equality would prove nothing."""
     signature: SignatureDocument
+    """Who signed it."""
     receipts: Sequence[ReceiptDocument]
+    """What replays of it gave."""
 
     @classmethod
     def of(cls, repeat: VerifiedRepeat) -> DescribedPassport:
@@ -68,38 +56,22 @@ class DescribedPassport:
 
 @dataclass(frozen=True)
 class PassportFileDocument:
-    """What ``cellrepro describe NAME.intoto.jsonl --json`` prints.
-
-    Attributes
-    ----------
-    kind : str
-        Of the file.
-    passports : sequence of DescribedPassport
-        In their order.
-    other_receipts : int
-        Receipts of passports that are not in the file.
-    other_lines : int
-        Lines of other kinds, which were passed over.
-    """
+    """What ``cellrepro describe NAME.intoto.jsonl --json`` prints."""
 
     kind: Literal["passport"]
+    """Of the file."""
     passports: Sequence[DescribedPassport]
+    """In their order."""
     other_receipts: int
+    """Receipts of passports that are not in the file."""
     other_lines: int
+    """Lines of other kinds, which were passed over."""
 
 
 def passport_file_answer(
     bundle: Bundle, allowed: Sequence[AllowedSigner]
 ) -> Answer[PassportFileDocument]:
-    """Answer with a few lines for each passport of a file.
-
-    Parameters
-    ----------
-    bundle : Bundle
-        What the file holds.
-    allowed : sequence of AllowedSigner
-        Whom the reader knows.
-    """
+    """Answer with a few lines for each passport of a file."""
     from cellrepro.exchange.verified import VerifiedRepeat
 
     repeats = [

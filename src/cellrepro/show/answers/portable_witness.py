@@ -14,30 +14,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WitnessDocument:
-    """What ``cellrepro doctor --portable --json`` prints.
-
-    Attributes
-    ----------
-    ok : bool
-        Whether all stages have the reference bits.
-    profile : str
-        With which was computed.
-    machine : mapping of str to object
-        Processor, system and GPU.
-    versions : mapping of str to str
-        Of the numeric libraries.
-    first_difference : str or None
-        The first stage that differs from the reference.
-    stages : sequence of StageDigest
-        In the order in which they are computed.
-    """
+    """What ``cellrepro doctor --portable --json`` prints."""
 
     ok: bool
+    """Whether all stages have the reference bits."""
     profile: str
+    """With which was computed."""
     machine: Mapping[str, object]
+    """Processor, system and GPU."""
     versions: Mapping[str, str]
+    """Of the numeric libraries."""
     first_difference: str | None
+    """The first stage that differs from the reference."""
     stages: Sequence[StageDigest]
+    """In the order in which they are computed."""
 
 
 def witness_answer(witness: PortableWitness) -> Answer[WitnessDocument]:

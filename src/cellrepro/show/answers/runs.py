@@ -19,111 +19,72 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepeatDocument:
-    """One repeat in the JSON of a run. Digests are lower-case hex.
-
-    Attributes
-    ----------
-    index : int
-        Its number, from 0.
-    machine : str
-        On which it was computed: its name in the store.
-    weights : str or None
-        Digest of the network that was trained; none where none was.
-    masks : mapping of str to str
-        Digests by image.
-    objects : mapping of str to int
-        How many, by image.
-    ap50 : float or None
-        Mean AP at IoU 0.5 against the ground truth; none where there is no truth.
-    ap50_train : float or None
-        The same on training images; none where these were not segmented.
-    train_scores : mapping of str to float or None
-        The same by training image.
-    seconds : float
-        Of all its phases together.
-    """
+    """One repeat in the JSON of a run. Digests are lower-case hex."""
 
     index: int
+    """Its number, from 0."""
     machine: str
+    """On which it was computed: its name in the store."""
     weights: str | None
+    """Digest of the network that was trained; none where none was."""
     masks: Mapping[str, str]
+    """Digests by image."""
     objects: Mapping[str, int]
+    """How many, by image."""
     ap50: float | None
+    """Mean AP at IoU 0.5 against the ground truth; none where there is no truth."""
     ap50_train: float | None
+    """The same on training images; none where these were not segmented."""
     train_scores: Mapping[str, float | None]
+    """The same by training image."""
     seconds: float
+    """Of all its phases together."""
 
 
 @dataclass(frozen=True)
 class VerdictsDocument:
-    """Verdicts by what was compared; none where there was nothing to compare.
-
-    Attributes
-    ----------
-    weights : Verdict or None
-        None where nothing was trained.
-    masks : Verdict or None
-        None where nothing was segmented.
-    """
+    """Verdicts by what was compared; none where there was nothing to compare."""
 
     weights: Verdict | None
+    """None where nothing was trained."""
     masks: Verdict | None
+    """None where nothing was segmented."""
 
 
 @dataclass(frozen=True)
 class ComparedDocument:
-    """Over how much the verdict is.
-
-    Attributes
-    ----------
-    repeats : int
-        How many.
-    images : int
-        How many of each repeat.
-    """
+    """Over how much the verdict is."""
 
     repeats: int
+    """How many."""
     images: int
+    """How many of each repeat."""
 
 
 @dataclass(frozen=True)
 class RunDocument:
-    """What ``cellrepro train --json`` prints, and `segment` and `wrap`.
-
-    Attributes
-    ----------
-    key : str
-        Names everything that was asked for.
-    folder : Path
-        Of the run in the store.
-    repeats : sequence of RepeatDocument
-        In the order of their numbers.
-    agreement : mapping of str to Groups or None
-        Groups of equal repeats: by ``weights``, by ``masks`` and by ``outlines``.
-    verdict : Verdict or None
-        Over all repeats; None for a single one.
-    verdicts : VerdictsDocument
-        The same for weights and masks each.
-    reasons : sequence of str
-        Why the verdict is vacuous, or why there is none.
-    compared : ComparedDocument
-        How much was compared.
-    notices : sequence of str
-        What deserves a look before the result is used, a sentence each.
-    learning_rates : sequence of float or None
-        By epoch; none where nothing was trained.
-    """
+    """What ``cellrepro train --json`` prints, and `segment` and `wrap`."""
 
     key: str
+    """Names everything that was asked for."""
     folder: Path
+    """Of the run in the store."""
     repeats: Sequence[RepeatDocument]
+    """In the order of their numbers."""
     agreement: Mapping[str, Groups | None]
+    """Groups of equal repeats: by ``weights``, by ``masks`` and by ``outlines``."""
     verdict: Verdict | None
+    """Over all repeats; None for a single one."""
     verdicts: VerdictsDocument
+    """The same for weights and masks each."""
     reasons: Sequence[str]
+    """Why the verdict is vacuous, or why there is none."""
     compared: ComparedDocument
+    """How much was compared."""
     notices: Sequence[str]
+    """What deserves a look before the result is used, a sentence each."""
     learning_rates: Sequence[float] | None
+    """By epoch; none where nothing was trained."""
 
 
 def run_answer(outcome: Outcome) -> Answer[RunDocument]:

@@ -17,53 +17,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SensitivityDocument:
-    """What ``cellrepro sensitivity --json`` prints.
-
-    Attributes
-    ----------
-    model : str
-        The network that segmented.
-    base : mapping of str to object
-        The settings beside which each is varied, where they are not the usual ones.
-    settings : sequence of mapping of str to object
-        The fields of each `Variant`, and what became of the cells each as a key of its own.
-    images : int
-        How many.
-    objects : int
-        With the settings of ``base``.
-    ap50 : float or None
-        The same; none without a ground truth.
-    network_passes : int
-        How often the network was run.
-    figures : mapping of str to Path
-        Pictures by setting.
-    """
+    """What ``cellrepro sensitivity --json`` prints."""
 
     model: str
+    """The network that segmented."""
     base: Mapping[str, object]
+    """The settings beside which each is varied, where they are not the usual ones."""
     settings: Sequence[Mapping[str, object]]
+    """The fields of each `Variant`, and what became of the cells each as a key of its own."""
     images: int
+    """How many."""
     objects: int
+    """With the settings of ``base``."""
     ap50: float | None
+    """The same; none without a ground truth."""
     network_passes: int
+    """How often the network was run."""
     figures: Mapping[str, Path]
+    """Pictures by setting."""
 
 
 def sensitivity_answer(
     sensitivity: Sensitivity, figures: Mapping[str, Path]
 ) -> Answer[SensitivityDocument]:
-    """Answer with a line for each setting and value, what changes most first; then the idle ones.
-
-    Parameters
-    ----------
-    sensitivity : Sensitivity
-    figures : mapping of str to Path
-        Pictures that were drawn, by setting.
-
-    Returns
-    -------
-    Answer of SensitivityDocument
-    """
+    """Answer with a line for each setting and value, what changes most first; then the idle
+    ones."""
     base = sensitivity.base.not_default()
     document = SensitivityDocument(
         model=sensitivity.model,

@@ -19,24 +19,16 @@ _MOST_PROBLEMS = 50
 
 @dataclass(frozen=True)
 class ProblemDocument:
-    """One thing that is wrong.
-
-    Attributes
-    ----------
-    kind : ProblemKind
-        A word for it.
-    what : str
-        What is wrong, in a sentence.
-    where : str
-        The file or folder; of a store its path in it.
-    remedy : str
-        What to do.
-    """
+    """One thing that is wrong."""
 
     kind: ProblemKind
+    """A word for it."""
     what: str
+    """What is wrong, in a sentence."""
     where: str
+    """The file or folder; of a store its path in it."""
     remedy: str
+    """What to do."""
 
     @classmethod
     def of(cls, problem: Problem) -> ProblemDocument:
@@ -46,46 +38,30 @@ class ProblemDocument:
 
 @dataclass(frozen=True)
 class RepairDocument:
-    """One thing that was put right.
-
-    Attributes
-    ----------
-    what : str
-        What was done, in a sentence.
-    where : str
-        The file or folder, by its path in the store.
-    """
+    """One thing that was put right."""
 
     what: str
+    """What was done, in a sentence."""
     where: str
+    """The file or folder, by its path in the store."""
 
 
 @dataclass(frozen=True)
 class StoreCheckDocument:
-    """What ``cellrepro fsck --json`` prints.
-
-    Attributes
-    ----------
-    store : str
-        Its folder.
-    repeats : int
-        How many were read.
-    files : int
-        How many were held to a digest.
-    problems : sequence of ProblemDocument
-        What is wrong now.
-    repaired : sequence of RepairDocument
-        What was put right.
-    notes : sequence of str
-        What deserves to be known and is no fault, a sentence each.
-    """
+    """What ``cellrepro fsck --json`` prints."""
 
     store: str
+    """Its folder."""
     repeats: int
+    """How many were read."""
     files: int
+    """How many were held to a digest."""
     problems: Sequence[ProblemDocument]
+    """What is wrong now."""
     repaired: Sequence[RepairDocument]
+    """What was put right."""
     notes: Sequence[str]
+    """What deserves to be known and is no fault, a sentence each."""
 
 
 def store_check_answer(check: StoreCheck) -> Answer[StoreCheckDocument]:

@@ -24,77 +24,44 @@ MOST_READ = 10**9
 
 @dataclass(frozen=True)
 class StoredRunDocument:
-    """The repeats of one spec on one machine.
-
-    Attributes
-    ----------
-    key, label, machine : str
-        What names it, what tells it from the other runs in words, and where it was computed.
-    spec : mapping of str to object
-        Everything that was asked for.
-    repeats : sequence of int
-        Their indices.
-    verdict : str or None
-        ``damaged`` where a file is not what was stored.
-    agreement : mapping of str to Groups or None
-        Groups of equal repeats: by ``weights``, by ``masks`` and by ``outlines``.
-    detail : str
-        Of the verdict: weights and masks each by themselves.
-    damage : sequence of str
-        A message for each repeat whose files are not what was stored.
-    """
+    """The repeats of one spec on one machine."""
 
     key: str
+    """What names it, what tells it from the other runs in words, and where it was computed."""
     label: str
+    """What names it, what tells it from the other runs in words, and where it was computed."""
     machine: str
+    """What names it, what tells it from the other runs in words, and where it was computed."""
     spec: Mapping[str, object]
+    """Everything that was asked for."""
     repeats: Sequence[int]
+    """Their indices."""
     verdict: str | None
+    """``damaged`` where a file is not what was stored."""
     agreement: Mapping[str, Groups | None]
+    """Groups of equal repeats: by ``weights``, by ``masks`` and by ``outlines``."""
     detail: str
+    """Of the verdict: weights and masks each by themselves."""
     damage: Sequence[str]
+    """A message for each repeat whose files are not what was stored."""
 
 
 @dataclass(frozen=True)
 class StoredRunsDocument:
-    """What ``cellrepro list --json`` prints.
-
-    Attributes
-    ----------
-    runs : sequence of StoredRunDocument
-        One for each spec and machine.
-    unread : int
-        Files that were not read in search of damage, so that the list comes at once.
-    passed_over : sequence of str
-        Why folders of the store are no runs.
-    """
+    """What ``cellrepro list --json`` prints."""
 
     runs: Sequence[StoredRunDocument]
+    """One for each spec and machine."""
     unread: int
+    """Files that were not read in search of damage, so that the list comes at once."""
     passed_over: Sequence[str]
+    """Why folders of the store are no runs."""
 
 
 def stored_runs_answer(
     store: Store, wanted: Mapping[str, object] | None = None
 ) -> Answer[StoredRunsDocument]:
-    """Answer with what a store holds, or what of it has certain values.
-
-    Parameters
-    ----------
-    store : Store
-    wanted : mapping of str to object, optional
-        Values by the name of a field: of a spec, of one of its parameters, of one of its settings
-        with a dot (``settings.diameter``), or ``machine``.
-
-    Returns
-    -------
-    Answer of StoredRunsDocument
-
-    Raises
-    ------
-    BadInput
-        If a wanted name is no field of a run.
-    """
+    """Answer with what a store holds, or what of it has certain values."""
     from cellrepro.store.unchanged import Reading
 
     reading = Reading(MOST_READ)

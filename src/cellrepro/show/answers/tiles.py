@@ -20,93 +20,60 @@ _LINES = {False: "row or column", True: "row, column or plane"}
 
 @dataclass(frozen=True)
 class TiledImageDocument:
-    """How an image depends on its tiles.
-
-    Attributes
-    ----------
-    name : str
-        The image.
-    n_cells : int
-        In the usual result.
-    n_dependent : int
-        Cells without a counterpart where tiles lie elsewhere.
-    n_gained : int
-        Cells there without a counterpart in the usual result.
-    n_by_normalisation : int
-        Cells that change where a crop is normalised by itself.
-    seam : Seam
-        Straight ends at tile borders, beside everywhere else.
-    cuts : sequence of StraightBorder
-        Rows, columns and planes at which cells end straight.
-    dependent : sequence of int
-        Labels of the cells that depend on tiles.
-    stands_out : bool
-        Whether there are more straight ends at tile borders than elsewhere.
-    """
+    """How an image depends on its tiles."""
 
     name: str
+    """The image."""
     n_cells: int
+    """In the usual result."""
     n_dependent: int
+    """Cells without a counterpart where tiles lie elsewhere."""
     n_gained: int
+    """Cells there without a counterpart in the usual result."""
     n_by_normalisation: int
+    """Cells that change where a crop is normalised by itself."""
     seam: Seam
+    """Straight ends at tile borders, beside everywhere else."""
     cuts: Sequence[StraightBorder]
+    """Rows, columns and planes at which cells end straight."""
     dependent: Sequence[int]
+    """Labels of the cells that depend on tiles."""
     stands_out: bool
+    """Whether there are more straight ends at tile borders than elsewhere."""
 
 
 @dataclass(frozen=True)
 class TilesDocument:
-    """What ``cellrepro tiles --json`` prints.
-
-    Attributes
-    ----------
-    images : sequence of TiledImageDocument
-        One for each image.
-    cause : str
-        ``tiling``, ``normalisation`` or ``none``.
-    variants : sequence of str
-        How tiles were laid otherwise, in words.
-    vacuous : bool
-        Whether no image has a cell.
-    """
+    """What ``cellrepro tiles --json`` prints."""
 
     images: Sequence[TiledImageDocument]
+    """One for each image."""
     cause: str
+    """``tiling``, ``normalisation`` or ``none``."""
     variants: Sequence[str]
+    """How tiles were laid otherwise, in words."""
     vacuous: bool
+    """Whether no image has a cell."""
 
 
 @dataclass(frozen=True)
 class CutImageDocument:
-    """The straight cuts of a label image.
-
-    Attributes
-    ----------
-    name : str
-        The file.
-    cuts : sequence of StraightBorder
-        Those first at which most cells end.
-    """
+    """The straight cuts of a label image."""
 
     name: str
+    """The file."""
     cuts: Sequence[StraightBorder]
+    """Those first at which most cells end."""
 
 
 @dataclass(frozen=True)
 class CutsDocument:
-    """What ``cellrepro tiles --masks FILE --json`` prints.
-
-    Attributes
-    ----------
-    images : sequence of CutImageDocument
-        One for each label image.
-    vacuous : bool
-        Whether the label image holds no object.
-    """
+    """What ``cellrepro tiles --masks FILE --json`` prints."""
 
     images: Sequence[CutImageDocument]
+    """One for each label image."""
     vacuous: bool
+    """Whether the label image holds no object."""
 
 
 def tiles_answer(dependence: TileDependence) -> Answer[TilesDocument]:
@@ -131,23 +98,7 @@ def tiles_answer(dependence: TileDependence) -> Answer[TilesDocument]:
 def cuts_answer(
     name: str, cuts: Sequence[StraightBorder], *, n_objects: int, is_stack: bool = False
 ) -> Answer[CutsDocument]:
-    """Answer with the straight cuts in one label image.
-
-    Parameters
-    ----------
-    name : str
-        Of its file.
-    cuts : sequence of StraightBorder
-        From `cellrepro.same.straight_borders.straight_borders`.
-    n_objects : int
-        How many the label image holds; of none, none can be cut.
-    is_stack : bool
-        Whether it has planes between which it could be cut.
-
-    Returns
-    -------
-    Answer of CutsDocument
-    """
+    """Answer with the straight cuts in one label image."""
     if cuts:
         lines = [f"{name}:", *_cut_lines(cuts)]
     elif n_objects:

@@ -14,24 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrackingDocument:
-    """What ``cellrepro track --json`` prints.
-
-    Attributes
-    ----------
-    run : str
-        The first run by its ID in MLflow.
-    address : str
-        Of the tracker, without name and password.
-    experiment : str
-        In which the runs are.
-    runs : sequence of TrackedRun
-        All of them, in order of keys, machines and numbers.
-    """
+    """What ``cellrepro track --json`` prints."""
 
     run: str
+    """The first run by its ID in MLflow."""
     address: str
+    """Of the tracker, without name and password."""
     experiment: str
+    """In which the runs are."""
     runs: Sequence[TrackedRun]
+    """All of them, in order of keys, machines and numbers."""
 
 
 def tracking_answer(tracking: Tracking) -> Answer[TrackingDocument]:

@@ -23,24 +23,16 @@ _MOST_DIFFERENCES = 12
 
 @dataclass(frozen=True)
 class SignatureDocument:
-    """Who signed.
-
-    Attributes
-    ----------
-    state : SignatureState
-        ``unknown`` is signed by nobody on your list of allowed signers, so nothing was checked.
-    fingerprint : str or None
-        Of the key.
-    signer : str or None
-        Who that is, by your list.
-    reason : str
-        Why a signature of a known key is not good; empty otherwise.
-    """
+    """Who signed."""
 
     state: SignatureState
+    """``unknown`` is signed by nobody on your list of allowed signers, so nothing was checked."""
     fingerprint: str | None
+    """Of the key."""
     signer: str | None
+    """Who that is, by your list."""
     reason: str
+    """Why a signature of a known key is not good; empty otherwise."""
 
     @classmethod
     def of(cls, check: SignatureCheck) -> SignatureDocument:
@@ -50,27 +42,18 @@ class SignatureDocument:
 
 @dataclass(frozen=True)
 class ReceiptDocument:
-    """What somebody's replay gave.
-
-    Attributes
-    ----------
-    machine : str
-        On which it was computed.
-    repeat : int
-        Its number there.
-    verdict : Verdict
-        Compared with the original.
-    time : str
-        When, as the receipt says.
-    signature : SignatureDocument
-        Of the receipt.
-    """
+    """What somebody's replay gave."""
 
     machine: str
+    """On which it was computed."""
     repeat: int
+    """Its number there."""
     verdict: Verdict
+    """Compared with the original."""
     time: str
+    """When, as the receipt says."""
     signature: SignatureDocument
+    """Of the receipt."""
 
     @classmethod
     def of(cls, verified: VerifiedReceipt) -> ReceiptDocument:
@@ -82,30 +65,20 @@ class ReceiptDocument:
 
 @dataclass(frozen=True)
 class VerifiedRepeatDocument:
-    """One repeat with its passport.
-
-    Attributes
-    ----------
-    name : str
-        ``KEY/MACHINE/REPEAT``.
-    passport : str
-        SHA-256 of the passport.
-    signature : SignatureDocument
-        Of the passport.
-    receipts : sequence of ReceiptDocument
-        Of whoever replayed it.
-    is_here : bool
-        Whether its files were looked at, or only what the passport says of them.
-    not_here : sequence of str
-        What the passport speaks of and is not here.
-    """
+    """One repeat with its passport."""
 
     name: str
+    """``KEY/MACHINE/REPEAT``."""
     passport: str
+    """SHA-256 of the passport."""
     signature: SignatureDocument
+    """Of the passport."""
     receipts: Sequence[ReceiptDocument]
+    """Of whoever replayed it."""
     is_here: bool
+    """Whether its files were looked at, or only what the passport says of them."""
     not_here: Sequence[str]
+    """What the passport speaks of and is not here."""
 
     @classmethod
     def of(cls, repeat: VerifiedRepeat) -> VerifiedRepeatDocument:
@@ -122,30 +95,20 @@ class VerifiedRepeatDocument:
 
 @dataclass(frozen=True)
 class VerifiedModelDocument:
-    """A file with a network, of which something is attested.
-
-    Attributes
-    ----------
-    file : str
-        Its name.
-    build_type : str
-        Whether it was written of a run, or is from elsewhere.
-    sha256 : str
-        Of the file that is meant.
-    tensors : str or None
-        Digest over the tensors in it.
-    signature : SignatureDocument
-        Of what is attested.
-    is_here : bool
-        Whether the file lies beside, and so was looked at.
-    """
+    """A file with a network, of which something is attested."""
 
     file: str
+    """Its name."""
     build_type: str
+    """Whether it was written of a run, or is from elsewhere."""
     sha256: str
+    """Of the file that is meant."""
     tensors: str | None
+    """Digest over the tensors in it."""
     signature: SignatureDocument
+    """Of what is attested."""
     is_here: bool
+    """Whether the file lies beside, and so was looked at."""
 
     @classmethod
     def of(cls, verified: VerifiedModel) -> VerifiedModelDocument:
@@ -163,42 +126,28 @@ class VerifiedModelDocument:
 
 @dataclass(frozen=True)
 class ReplayDocument:
-    """What came of computing a run again.
-
-    Attributes
-    ----------
-    original : str
-        ``KEY/MACHINE/REPEAT`` of what was computed again.
-    repeat : str
-        The same of the replay, as it is stored.
-    weights_equal : bool or None
-        None where nothing was trained.
-    images : int
-        That both segmented.
-    equal_labels : int or None
-        Images whose masks are the same in every bit; None where only all together were compared.
-    equal_outlines : int or None
-        Images with the same outlines.
-    changed_objects : int or None
-        Cells without a counterpart; None where the masks of the original are not here.
-    first : FirstDivergence or None
-        Where the two part; None where they do not, or it could not be found.
-    environment : mapping of str to EnvironmentDifference
-        What numbers depend on and is not the same, by name.
-    reasons : sequence of str
-        Why it proves nothing, what could not be compared, what deserves a look.
-    """
+    """What came of computing a run again."""
 
     original: str
+    """``KEY/MACHINE/REPEAT`` of what was computed again."""
     repeat: str
+    """The same of the replay, as it is stored."""
     weights_equal: bool | None
+    """None where nothing was trained."""
     images: int
+    """That both segmented."""
     equal_labels: int | None
+    """Images whose masks are the same in every bit; None where only all together were compared."""
     equal_outlines: int | None
+    """Images with the same outlines."""
     changed_objects: int | None
+    """Cells without a counterpart; None where the masks of the original are not here."""
     first: FirstDivergence | None
+    """Where the two part; None where they do not, or it could not be found."""
     environment: Mapping[str, EnvironmentDifference]
+    """What numbers depend on and is not the same, by name."""
     reasons: Sequence[str]
+    """Why it proves nothing, what could not be compared, what deserves a look."""
 
     @classmethod
     def of(cls, replay: Replay) -> ReplayDocument:
@@ -219,46 +168,31 @@ class ReplayDocument:
 
 @dataclass(frozen=True)
 class VerificationDocument:
-    """What ``cellrepro verify --json`` prints.
-
-    Attributes
-    ----------
-    target : str
-        As it was named.
-    kind : TargetKind
-        What that is.
-    verdict : Verdict
-        ``different`` where a problem was found, else that of the replay; without one ``identical``,
-        or ``vacuous`` where nothing was trained or found.
-    problems : sequence of ProblemDocument
-        What is not as it was made.
-    signature : SignatureDocument
-        Of the passports the one that promises least.
-    repeats : sequence of VerifiedRepeatDocument
-        With their passports; of a store those of which it keeps one.
-    models : sequence of VerifiedModelDocument
-        Files with networks, of which something is attested.
-    files : int
-        How many were held to a digest.
-    vacuous : mapping of str to sequence of str
-        Why repeats prove nothing, by their names.
-    notes : sequence of str
-        What deserves to be known and is no fault, a sentence each.
-    replay : ReplayDocument or None
-        None without ``--replay``, and where a problem was found.
-    """
+    """What ``cellrepro verify --json`` prints."""
 
     target: str
+    """As it was named."""
     kind: TargetKind
+    """What that is."""
     verdict: Verdict
+    """``different`` where a problem was found, else that of the replay; without one ``identical``,
+    or ``vacuous`` where nothing was trained or found."""
     problems: Sequence[ProblemDocument]
+    """What is not as it was made."""
     signature: SignatureDocument
+    """Of the passports the one that promises least."""
     repeats: Sequence[VerifiedRepeatDocument]
+    """With their passports; of a store those of which it keeps one."""
     models: Sequence[VerifiedModelDocument]
+    """Files with networks, of which something is attested."""
     files: int
+    """How many were held to a digest."""
     vacuous: Mapping[str, Sequence[str]]
+    """Why repeats prove nothing, by their names."""
     notes: Sequence[str]
+    """What deserves to be known and is no fault, a sentence each."""
     replay: ReplayDocument | None
+    """None without ``--replay``, and where a problem was found."""
 
 
 def verification_answer(verification: Verification) -> Answer[VerificationDocument]:

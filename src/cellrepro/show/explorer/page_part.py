@@ -21,47 +21,20 @@ _MOST_BYTES = 300 * 2**20  # in one page; a browser takes several times as much 
 
 @dataclass(frozen=True)
 class ExplorerPart:
-    """What a page needs to show the explorer, each to be put into an element of its own.
-
-    Attributes
-    ----------
-    data : str
-        JSON for ``<script type="application/json" id="explorer-data">``.
-    module : str
-        For ``<script type="module">``; it draws into the element ``explorer``.
-    style : str
-        For ``<style>``.
-    line : str
-        How many pixels differ, as a sentence.
-    """
+    """What a page needs to show the explorer, each to be put into an element of its own."""
 
     data: str
+    """JSON for ``<script type="application/json" id="explorer-data">``."""
     module: str
+    """For ``<script type="module">``; it draws into the element ``explorer``."""
     style: str
+    """For ``<style>``."""
     line: str
+    """How many pixels differ, as a sentence."""
 
 
 def explorer_part(view: View, name_a: str, name_b: str, *, height: int = 620) -> ExplorerPart:
-    """Give the explorer of one image with two label images, and all that it can show.
-
-    Parameters
-    ----------
-    view : View
-        With two label images, and the truth if there is one.
-    name_a, name_b : str
-        What the two are called on screen.
-    height : int
-        Of the picture on screen, in CSS pixels; narrow pages show it smaller.
-
-    Returns
-    -------
-    ExplorerPart
-
-    Raises
-    ------
-    BadInput
-        If image and masks do not fit together, or are too large for one page.
-    """
+    """Give the explorer of one image with two label images, and all that it can show."""
     scenes = Scenes([view], [name_a, name_b])
     by_sides = _every_scene(scenes)
     first = by_sides["0 1"]

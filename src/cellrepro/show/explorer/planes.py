@@ -18,66 +18,37 @@ _VALUES_IN_PIECE = 2**20
 
 
 class PackedPlane(TypedDict):
-    """One plane as the browser receives it.
-
-    Attributes
-    ----------
-    data : bytes
-        A zlib stream: little-endian values in C order, or JSON as UTF-8.
-    dtype : str
-        ``uint8``, ``uint16`` or ``uint32``; ``json`` for what is no array.
-    shape : list of int
-        (Y, X), of an image (Y, X, C); empty for JSON.
-    low, high : list of float
-        Of an image: the limits of the contrast of each channel, as stored values.
-    offset, step : float
-        Of an image: a value is ``offset + step * stored``.
-    exact : bool
-        Of an image: whether that gives the values as they were.
-    n_runs : int
-        Of votes: how many runs there are.
-    """
+    """One plane as the browser receives it."""
 
     data: bytes
+    """A zlib stream: little-endian values in C order, or JSON as UTF-8."""
     dtype: str
+    """``uint8``, ``uint16`` or ``uint32``; ``json`` for what is no array."""
     shape: list[int]
+    """(Y, X), of an image (Y, X, C); empty for JSON."""
     low: NotRequired[list[float]]
+    """Of an image: the limits of the contrast of each channel, as stored values."""
     high: NotRequired[list[float]]
+    """Of an image: the limits of the contrast of each channel, as stored values."""
     offset: NotRequired[float]
+    """Of an image: a value is ``offset + step * stored``."""
     step: NotRequired[float]
+    """Of an image: a value is ``offset + step * stored``."""
     exact: NotRequired[bool]
+    """Of an image: whether that gives the values as they were."""
     n_runs: NotRequired[int]
+    """Of votes: how many runs there are."""
 
 
 def packed_array(array: np.ndarray) -> PackedPlane:
-    """Pack an array in the narrowest type that holds it.
-
-    Parameters
-    ----------
-    array : ndarray of int, shape (Y, X) or (Y, X, C)
-        Values in [0, 2**32).
-
-    Returns
-    -------
-    PackedPlane
-    """
+    """Pack an array in the narrowest type that holds it."""
     dtype = np.min_scalar_type(int(array.max()))
     data = np.ascontiguousarray(array, dtype=dtype.newbyteorder("<")).tobytes()
     return {"data": _deflated(data), "dtype": dtype.name, "shape": list(array.shape)}
 
 
 def packed_json(value: object) -> PackedPlane:
-    """Pack a value that JSON can hold.
-
-    Parameters
-    ----------
-    value : object
-        Of plain values; no number is NaN or infinite.
-
-    Returns
-    -------
-    PackedPlane
-    """
+    """Pack a value that JSON can hold."""
     data = json.dumps(value, allow_nan=False).encode()
     return {"data": _deflated(data), "dtype": "json", "shape": []}
 
@@ -89,26 +60,20 @@ def _deflated(data: bytes) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class NarrowImage:
-    """An image in two bytes a value, and how it is read and shown.
-
-    Attributes
-    ----------
-    stored : ndarray of uint16, shape (Y, X, C) or (Z, Y, X, C)
-        A value of the image is ``offset + step * stored``.
-    low, high : list of float
-        Limits of the contrast of each channel, as stored values; percentiles 1 and 99.
-    offset, step : float
-        In the unit of the image.
-    exact : bool
-        Whether no value was rounded.
-    """
+    """An image in two bytes a value, and how it is read and shown."""
 
     stored: NDArray[np.uint16]
+    """A value of the image is ``offset + step * stored``."""
     low: list[float]
+    """Limits of the contrast of each channel, as stored values; percentiles 1 and 99."""
     high: list[float]
+    """Limits of the contrast of each channel, as stored values; percentiles 1 and 99."""
     offset: float
+    """In the unit of the image."""
     step: float
+    """In the unit of the image."""
     exact: bool
+    """Whether no value was rounded."""
 
     @classmethod
     def of(cls, image: np.ndarray) -> NarrowImage:
@@ -116,15 +81,6 @@ class NarrowImage:
 
         Integers that span less than 2**16 are stored exactly. Others are rounded to 1/65535 of
         their span, ten times finer than the four digits that the read-out shows.
-
-        Parameters
-        ----------
-        image : ndarray, shape (Y, X, C) or (Z, Y, X, C)
-            Any real type, all finite.
-
-        Returns
-        -------
-        NarrowImage
         """
         wide = np.float64 if image.dtype.kind == "f" else np.int64
         offset = wide(image.min()).item()
@@ -144,16 +100,7 @@ class NarrowImage:
         return cls(stored, low.tolist(), high.tolist(), offset, step, exact)
 
     def packed(self, plane: np.ndarray) -> PackedPlane:
-        """Pack one plane of `stored`, with all that the browser needs to show it.
-
-        Parameters
-        ----------
-        plane : ndarray of uint16, shape (Y, X, C)
-
-        Returns
-        -------
-        PackedPlane
-        """
+        """Pack one plane of `stored`, with all that the browser needs to show it."""
         packed = packed_array(plane)
         packed["low"] = self.low
         packed["high"] = self.high

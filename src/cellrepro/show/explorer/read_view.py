@@ -22,29 +22,7 @@ def read_view(
     truth: np.ndarray | str | Path | None = None,
     name: str = "",
 ) -> View:
-    """Read an image and what two segmentations made of it.
-
-    Parameters
-    ----------
-    image : ndarray, str or Path, or None
-        Shape (Y, X) or (Z, Y, X), with or without channels last; or a TIFF, PNG or JPEG. None
-        where there is none: the masks stand on black.
-    masks_a, masks_b : ndarray of int, str or Path
-        Label images, 0 is background; or a TIFF, PNG, ``.npy`` or ``_seg.npy``.
-    truth : ndarray of int, str or Path, optional
-        The annotated label image.
-    name : str
-        Of the image; that of its file by default.
-
-    Returns
-    -------
-    View
-
-    Raises
-    ------
-    BadInput
-        If a file cannot be read, or a picture is given for masks.
-    """
+    """Read an image and what two segmentations made of it."""
     labels_a = read_pixels_of_masks("masks_a", masks_a)
     labels_b = read_pixels_of_masks("masks_b", masks_b)
     labels_of_truth = None if truth is None else read_pixels_of_masks("truth", truth)
@@ -58,23 +36,7 @@ def read_view(
 
 
 def read_pixels(image: np.ndarray | str | Path, masks_shape: tuple[int, ...]) -> np.ndarray:
-    """Read an image.
-
-    Parameters
-    ----------
-    image : ndarray, str or Path
-    masks_shape : tuple of int
-        (Y, X), or (Z, Y, X) where the masks have planes: then the file may hold them, too.
-
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    BadInput
-        If the file cannot be read.
-    """
+    """Read an image."""
     if isinstance(image, str | Path):
         file = Path(image)
         axes = Axes(stacks=True, planes_of=masks_shape) if len(masks_shape) == 3 else Axes()
@@ -83,23 +45,7 @@ def read_pixels(image: np.ndarray | str | Path, masks_shape: tuple[int, ...]) ->
 
 
 def read_pixels_of_masks(name: str, masks: np.ndarray | str | Path) -> np.ndarray:
-    """Read a label image.
-
-    Parameters
-    ----------
-    name : str
-        What messages call an array.
-    masks : ndarray of int, str or Path
-
-    Returns
-    -------
-    ndarray of int, shape (Y, X) or (Z, Y, X)
-
-    Raises
-    ------
-    BadInput
-        If the file cannot be read, or a picture is given for masks.
-    """
+    """Read a label image."""
     if isinstance(masks, str | Path):
         try:
             return read_labels(masks)

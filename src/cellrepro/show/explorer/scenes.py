@@ -21,90 +21,53 @@ _LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
 
 
 class Scene(TypedDict):
-    """What is shown: an image, two sides, in one plane of a stack.
-
-    Attributes
-    ----------
-    view, a, b, z : int
-        Numbers of the image, of the two sides, and of the plane in a stack.
-    n_planes : int
-        1 for a flat image.
-    names : dict
-        Of ``image``, ``a`` and ``b``.
-    short : dict
-        What ``a`` and ``b`` are called in sentences.
-    sides : list of int
-        What can be A or B here.
-    has_image : bool
-        Whether there is an image, and not the masks alone.
-    truth_is : {"a", "b", ""}
-        Which side is the ground truth.
-    planes : dict
-        The name of each plane by its content.
-    counts : dict
-        Pixels by category.
-    line : str
-        The counts as a sentence.
-    n_objects : dict
-        Of ``a`` and ``b``.
-    kinds : dict
-        Changes by kind.
-    """
+    """What is shown: an image, two sides, in one plane of a stack."""
 
     view: int
+    """Numbers of the image, of the two sides, and of the plane in a stack."""
     a: int
+    """Numbers of the image, of the two sides, and of the plane in a stack."""
     b: int
+    """Numbers of the image, of the two sides, and of the plane in a stack."""
     z: int
+    """Numbers of the image, of the two sides, and of the plane in a stack."""
     n_planes: int
+    """1 for a flat image."""
     names: dict[str, str]
+    """Of ``image``, ``a`` and ``b``."""
     short: dict[str, str]
+    """What ``a`` and ``b`` are called in sentences."""
     sides: list[int]
+    """What can be A or B here."""
     has_image: bool
+    """Whether there is an image, and not the masks alone."""
     truth_is: str
+    """Which side is the ground truth."""
     planes: dict[str, str]
+    """The name of each plane by its content."""
     counts: dict[str, int]
+    """Pixels by category."""
     line: str
+    """The counts as a sentence."""
     n_objects: dict[str, int]
+    """Of ``a`` and ``b``."""
     kinds: dict[str, int]
+    """Changes by kind."""
 
 
 @dataclass(frozen=True)
 class _PlaneContent:
-    """What a plane holds, whatever its place in a stack.
-
-    Attributes
-    ----------
-    view : int
-    content : str
-        As for `OpenView.packed`.
-    a, b : int
-    """
+    """What a plane holds, whatever its place in a stack."""
 
     view: int
     content: str
+    """As for `OpenView.packed`."""
     a: int
     b: int
 
 
 class Scenes:
-    """The scenes of some images with the masks of the same runs; each is read when it is shown.
-
-    Parameters
-    ----------
-    views : sequence of View
-    names : sequence of str
-        Of the runs, in the order of each view's masks.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Of the runs, and of the truth if a view has one.
-
-    Raises
-    ------
-    BadInput
-        If there is no view, or a view has masks of fewer than two runs.
-    """
+    """The scenes of some images with the masks of the same runs; each is read when it is shown."""
 
     def __init__(self, views: Sequence[View], names: Sequence[str]):
         incomplete = [
@@ -127,10 +90,7 @@ class Scenes:
     def pair(self, view: int, a: int, b: int) -> tuple[int, int]:
         """Choose two different sides that have masks of a view.
 
-        Returns
-        -------
-        a, b : int
-            As they were asked for; a side without masks is replaced by the first other one.
+        As they were asked for; a side without masks is replaced by the first other one.
         """
         sides = self.open(view).sides
         if a not in sides:
@@ -140,25 +100,7 @@ class Scenes:
         return a, b
 
     def scene(self, view: int, a: int, b: int, z: int | None = None) -> Scene:
-        """Describe two sides of a view.
-
-        Parameters
-        ----------
-        view, a, b : int
-            Numbers of the view and of two sides that have masks of it.
-        z : int, optional
-            The plane of a stack, the last one if there are fewer; by default that on which the two
-            sides differ most.
-
-        Returns
-        -------
-        Scene
-
-        Raises
-        ------
-        BadInput
-            If image and masks do not fit together.
-        """
+        """Describe two sides of a view."""
         open_view = self.open(view)
         z = open_view.first_plane(a, b) if z is None else min(z, open_view.n_planes - 1)
         counts = open_view.counts(a, b)

@@ -140,17 +140,11 @@ def _repeats_over(store: Store, data: str | Path | None) -> list[Repeat]:
 
 @dataclass(frozen=True, eq=False)
 class _SharedImage:
-    """An image that two or more repeats segmented.
-
-    Attributes
-    ----------
-    view : View
-    records : list of MaskRecord or None
-        What the manifest of each repeat says of its masks; None where it has none.
-    """
+    """An image that two or more repeats segmented."""
 
     view: View
     records: list[MaskRecord | None]
+    """What the manifest of each repeat says of its masks; None where it has none."""
 
 
 def _shared_images(store: Store, repeats: Sequence[Repeat]) -> list[_SharedImage]:
@@ -201,23 +195,15 @@ def _shared_image(
 
 @dataclass(frozen=True)
 class _Result:
-    """What one of the repeats made of an image.
-
-    Attributes
-    ----------
-    run : int
-        Its number among the repeats.
-    place : str
-        Its spec and machine.
-    n_objects : int
-    digest : str
-        Of the masks, whatever the numbers of their objects.
-    """
+    """What one of the repeats made of an image."""
 
     run: int
+    """Its number among the repeats."""
     place: str
+    """Its spec and machine."""
     n_objects: int
     digest: str
+    """Of the masks, whatever the numbers of their objects."""
 
 
 @dataclass(frozen=True)

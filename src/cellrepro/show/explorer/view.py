@@ -37,28 +37,19 @@ _MOST_RESULTS = 64  # label images, maps and lists of changes of one image that 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One image and what every run made of it.
-
-    Attributes
-    ----------
-    name : str
-        Of the image.
-    masks : sequence of Source or None
-        A label image of each run, shape (Y, X) or (Z, Y, X), 0 is background; None where a run
-        has no masks of this image.
-    image : Source or None
-        In the shape of the masks, with or without channels last; black if there is none.
-    truth : Source or None
-        The annotated label image.
-    digests : sequence of str or None
-        One for each run. Runs with equal digests have equal masks, which are read once.
-    """
+    """One image and what every run made of it."""
 
     name: str
+    """Of the image."""
     masks: Sequence[Source | None]
+    """A label image of each run, shape (Y, X) or (Z, Y, X), 0 is background; None where a run has
+    no masks of this image."""
     image: Source | None = None
+    """In the shape of the masks, with or without channels last; black if there is none."""
     truth: Source | None = None
+    """The annotated label image."""
     digests: Sequence[str | None] | None = None
+    """One for each run. Runs with equal digests have equal masks, which are read once."""
 
     @property
     def runs_with_masks(self) -> list[int]:
@@ -68,16 +59,10 @@ class View:
 
 @dataclass(frozen=True)
 class Counts:
-    """How two sides of a view differ, over all planes of a stack.
-
-    Attributes
-    ----------
-    pixels : mapping of str to int
-        By the names in `CATEGORIES`.
-    changes : mapping of ObjectKind to int
-    """
+    """How two sides of a view differ, over all planes of a stack."""
 
     pixels: Mapping[str, int]
+    """By the names in `CATEGORIES`."""
     changes: Mapping[ObjectKind, int]
 
 
@@ -85,26 +70,6 @@ class OpenView:
     """A view with its arrays: each is read once and checked, then compared on request.
 
     A *side* is what can be A or B: a run by its number, or the truth by the number after them.
-
-    Parameters
-    ----------
-    view : View
-    names : sequence of str
-        Of the runs, for messages.
-
-    Attributes
-    ----------
-    image : NarrowImage
-    shape : tuple of int
-        (Y, X) or (Z, Y, X).
-    truth : ndarray of int or None
-    sides : list of int
-        The runs that have masks of the image, and the truth if there is one.
-
-    Raises
-    ------
-    BadInput
-        If the image or the truth does not fit the masks; later, the same for the masks of a run.
     """
 
     def __init__(self, view: View, names: Sequence[str]):
@@ -149,12 +114,7 @@ class OpenView:
         return result
 
     def labels(self, side: int) -> np.ndarray:
-        """Get the label image of a side, checked.
-
-        Returns
-        -------
-        ndarray of int, of `shape`
-        """
+        """Get the label image of a side, checked."""
         return self._once(f"labels {side}", lambda: self._numbered(side))
 
     def _numbered(self, side: int) -> np.ndarray:
@@ -225,17 +185,7 @@ class OpenView:
         return agree(masks, digests=[self.digest(run) for run in runs])
 
     def votes(self, vote: str) -> NDArray[np.int64]:
-        """Count for each pixel the runs that agree on it.
-
-        Parameters
-        ----------
-        vote : {"cells", "objects"}
-            That the pixel is a cell, or which object it belongs to.
-
-        Returns
-        -------
-        ndarray of int64, of `shape`
-        """
+        """Count for each pixel the runs that agree on it."""
         agreement = self.agreement
         share = agreement.cell_share if vote == "cells" else agreement.same_object_share
         return np.rint(share * agreement.n_runs).astype(np.int64)
@@ -243,13 +193,10 @@ class OpenView:
     def story(self, a: int, b: int) -> dict[str, object]:
         """Get what became of every object between two sides, as columns that JSON can hold.
 
-        Returns
-        -------
-        dict
-            The fields of `ObjectChange` by name, ``moved`` for the displacement in pixels (None
-            where one side lacks the object). Of three runs or more also ``n_runs``, how many there
-            are, and ``runs``, how many of them have each object (None where only the truth does).
-            Where planes count by themselves ``given``: by side and label the number in its file.
+        The fields of `ObjectChange` by name, ``moved`` for the displacement in pixels (None where
+        one side lacks the object). Of three runs or more also ``n_runs``, how many there are, and
+        ``runs``, how many of them have each object (None where only the truth does). Where planes
+        count by themselves ``given``: by side and label the number in its file.
         """
         changes = self.changes(a, b)
         story: dict[str, object] = {
@@ -305,20 +252,7 @@ class OpenView:
         return array[z] if len(self.shape) == 3 else array
 
     def packed(self, content: str, a: int, b: int, z: int) -> PackedPlane:
-        """Pack what the browser asks for.
-
-        Parameters
-        ----------
-        content : {"image", "truth", "a", "b", "categories", "cells", "objects", "story"}
-        a, b : int
-            The two sides.
-        z : int
-            The plane of a stack.
-
-        Returns
-        -------
-        PackedPlane
-        """
+        """Pack what the browser asks for."""
         match content:
             case "story":
                 return packed_json(self.story(a, b))

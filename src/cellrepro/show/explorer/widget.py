@@ -33,37 +33,14 @@ _SENT_AT_ONCE = ("image", "a", "b", "categories", "story", "truth")
 
 
 class Explorer(anywidget.AnyWidget):
-    """A canvas on which the masks of two runs are compared live.
-
-    Parameters
-    ----------
-    views : sequence of View
-        The images; masks are read when they are looked at.
-    runs : sequence of str
-        Names of the runs, in the order of each view's masks.
-    image : str
-        Name of the image that is shown first; default the first one.
-    a, b : int
-        Numbers of the runs that are shown first.
-    title : str
-        Shown above the picture.
-    note : str
-        Says what is not shown, and how it can be.
-    height : int
-        Of the picture on screen, in CSS pixels; narrow pages show it smaller.
-
-    Raises
-    ------
-    BadInput
-        If there is no such image, a view has masks of fewer than two runs, or the masks do not
-        fit the image.
-    """
+    """A canvas on which the masks of two runs are compared live."""
 
     # The traits below are the state that kernel and browser share.
     _esm = browser_code.module_text()
     _css = browser_code.style_text()
 
     runs: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    """Names of the runs, in the order of each view's masks."""
     images: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     # What the browser asks for: ``view``, ``a``, ``b``, ``z``, and ``asked``, the request's number.
     choice = traitlets.Dict().tag(sync=True)
@@ -139,11 +116,8 @@ class Explorer(anywidget.AnyWidget):
     def to_png(self) -> bytes:
         """Draw what is shown now as a still picture.
 
-        Returns
-        -------
-        bytes
-            A PNG file: the outlines of A, of B, and where they differ; of more than two runs also
-            how many call a pixel cell.
+        A PNG file: the outlines of A, of B, and where they differ; of more than two runs also how
+        many call a pixel cell.
         """
         scene = self.scene
         view = self._scenes.open(scene["view"])

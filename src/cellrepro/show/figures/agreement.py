@@ -214,36 +214,22 @@ def _crop_title(item: Stability, n_runs: int) -> str:
 
 
 class _Result(NamedTuple):
-    """What one or more runs found, all the same.
-
-    Attributes
-    ----------
-    n_runs : int
-    labels : ndarray
-        Canonical, shape (Y, X).
-    members : ndarray
-        Of each of its objects the position in the agreement's.
-    """
+    """What one or more runs found, all the same."""
 
     n_runs: int
     labels: np.ndarray
+    """Canonical, shape (Y, X)."""
     members: np.ndarray
+    """Of each of its objects the position in the agreement's."""
 
 
 class _Piece(NamedTuple):
-    """What a result has around one object.
-
-    Attributes
-    ----------
-    n_runs : int
-    labels : ndarray
-    number : int
-        Of the object; 0 where the result lacks it.
-    """
+    """What a result has around one object."""
 
     n_runs: int
     labels: np.ndarray
     number: int
+    """Of the object; 0 where the result lacks it."""
 
 
 def _results(agreement: Agreement, masks_of_runs: Sequence[Masks]) -> list[_Result]:

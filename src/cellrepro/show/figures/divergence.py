@@ -53,21 +53,11 @@ State = Literal["equal", "first", "different", "unknown"]
 
 @dataclass(frozen=True)
 class _Box:
-    """How a stage in some state is drawn.
-
-    Attributes
-    ----------
-    sign : str
-    meaning : str
-        Without its sign.
-    fill, edge, text : str
-    line_width : float or None
-    line_style : Any
-    hatch : str or None
-    """
+    """How a stage in some state is drawn."""
 
     sign: str
     meaning: str
+    """Without its sign."""
     fill: str
     edge: str
     text: str = "black"
@@ -294,21 +284,14 @@ def step_map(divergence: Divergence) -> Picture:
 
 @dataclass(frozen=True)
 class _StepMap:
-    """What each field of a map of stages by steps says.
-
-    Attributes
-    ----------
-    n_steps : int
-        That both made.
-    steps_a_field : int
-    fields : ndarray
-        Stages by columns: 0 no difference, 1 differs, 2 differs first, NaN does not exist. The
-        first column is before training, the last after it.
-    """
+    """What each field of a map of stages by steps says."""
 
     n_steps: int
+    """That both made."""
     steps_a_field: int
     fields: np.ndarray
+    """Stages by columns: 0 no difference, 1 differs, 2 differs first, NaN does not exist. The first
+    column is before training, the last after it."""
 
     @classmethod
     def of(cls, ledgers: LedgerComparison, first: FirstDifference | None) -> _StepMap:

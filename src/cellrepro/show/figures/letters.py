@@ -17,14 +17,7 @@ _N_LETTERS = 26
 
 
 def draw_letters(axes: Axes, results: Sequence[Sequence[str]]) -> None:
-    """Draw a field with a letter for each result; equal results have equal letters.
-
-    Parameters
-    ----------
-    axes : Axes
-    results : sequence of rows of str
-        Such as digests; all rows of one length. Beyond 26 different results numbers stand for them.
-    """
+    """Draw a field with a letter for each result; equal results have equal letters."""
     from matplotlib.colors import ListedColormap
 
     different = dict.fromkeys(result for row in results for result in row)

@@ -41,17 +41,11 @@ _NAME_LETTERS = 34
 
 @dataclass(frozen=True)
 class _Panel:
-    """A picture and what stands above it.
-
-    Attributes
-    ----------
-    title : str
-    pixels : ndarray
-        uint8, shape (Y, X, 3).
-    """
+    """A picture and what stands above it."""
 
     title: str
     pixels: np.ndarray
+    """Uint8, shape (Y, X, 3)."""
 
     def draw(self, axes: Axes) -> None:
         style.image_panel(axes, self.pixels)
@@ -172,27 +166,7 @@ def difference(
     votes: tuple[np.ndarray, int] | None = None,
     side: int = SIDE,
 ) -> Picture:
-    """Draw two label images side by side, and where they differ.
-
-    Parameters
-    ----------
-    image : ndarray or None
-        In the shape of the masks, channels last.
-    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
-        0 is background. Of a stack the plane is shown on which they differ most.
-    name_a, name_b : str
-        What the two are called.
-    truth : ndarray of int, optional
-        The ground truth, drawn into both.
-    votes : pair of ndarray and int, optional
-        How many runs call each pixel cell, and the number of runs: a fourth panel.
-    side : int
-        Longer side of a panel, pixels.
-
-    Returns
-    -------
-    Picture
-    """
+    """Draw two label images side by side, and where they differ."""
     plane = flat(image, a, b, truth)
     plane_a, plane_b, plane_truth = plane.labels
     assert plane_a is not None

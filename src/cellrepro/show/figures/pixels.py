@@ -69,17 +69,10 @@ _FEW = 0.002
 
 
 class Plane(NamedTuple):
-    """What is shown of a stack, or all of what is flat.
-
-    Attributes
-    ----------
-    name : str
-        For a heading; empty of what is flat.
-    image : ndarray or None
-    labels : tuple of ndarray or None
-    """
+    """What is shown of a stack, or all of what is flat."""
 
     name: str
+    """For a heading; empty of what is flat."""
     image: np.ndarray | None
     labels: tuple[np.ndarray | None, ...]
 
@@ -87,17 +80,7 @@ class Plane(NamedTuple):
 def flat(image: np.ndarray | None, *labels: np.ndarray | None) -> Plane:
     """Get the plane of a stack that tells most; what is flat stays as it is.
 
-    Parameters
-    ----------
-    image : ndarray or None
-        Of shape (Z, Y, X) or (Z, Y, X, C) where the labels are a stack.
-    *labels : ndarray of int or None, shape (Y, X) or (Z, Y, X)
-        Of one image; at least one is there.
-
-    Returns
-    -------
-    Plane
-        The plane on which the first two label images differ most; of one alone the fullest.
+    The plane on which the first two label images differ most; of one alone the fullest.
     """
     first, *others = [each for each in labels if each is not None]
     if first.ndim == 2:
@@ -109,17 +92,7 @@ def flat(image: np.ndarray | None, *labels: np.ndarray | None) -> Plane:
 
 
 def telling_plane(categories: np.ndarray) -> int:
-    """Choose the plane of a stack on which two label images differ most; else the fullest.
-
-    Parameters
-    ----------
-    categories : ndarray of uint8, shape (Z, Y, X)
-        Positions in `CATEGORIES`, from `cellrepro.same.metrics.categories`.
-
-    Returns
-    -------
-    int
-    """
+    """Choose the plane of a stack on which two label images differ most; else the fullest."""
     differs = categories >= 2
     marked = differs if differs.any() else categories > 0
     return int(marked.sum(axis=(1, 2)).argmax())
@@ -135,23 +108,7 @@ def plane_name(z: int, n_planes: int) -> str:
 
 
 def background_of(image: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
-    """Get what outlines of masks stand on: the image, or black.
-
-    Parameters
-    ----------
-    image : ndarray or None, shape (Y, X) or (Y, X, C)
-    shape : tuple of int
-        Of the masks.
-
-    Returns
-    -------
-    ndarray of uint8, shape (Y, X, 3)
-
-    Raises
-    ------
-    BadInput
-        If the masks are not flat, or the image has a different shape.
-    """
+    """Get what outlines of masks stand on: the image, or black."""
     if len(shape) != 2 or (image is not None and image.shape[:2] != shape):
         of_image = "" if image is None else f"the image has shape {image.shape}, and "
         raise BadInput(
@@ -166,16 +123,8 @@ def shown_image(image: np.ndarray) -> np.ndarray:
 
     The browser's `coloured` is the same rule.
 
-    Parameters
-    ----------
-    image : ndarray, shape (Y, X) or (Y, X, C)
-        NaN and infinities count as 0.
-
-    Returns
-    -------
-    ndarray of uint8, shape (Y, X, 3)
-        Each channel from percentile 1 to 99, from least to most where these are equal, in its
-        colour of `CHANNELS`. Of a large image these are of some of its rows and columns.
+    Each channel from percentile 1 to 99, from least to most where these are equal, in its colour of
+    `CHANNELS`. Of a large image these are of some of its rows and columns.
     """
     image = np.asarray(image)
     with_channels = image[..., None] if image.ndim == 2 else image
@@ -205,19 +154,6 @@ def _finite(values: np.ndarray) -> np.ndarray:
 def channels_text(image: np.ndarray | None, shape: tuple[int, ...]) -> str:
     """Say which channel has which colour in a picture; nothing of an image with one channel.
 
-    Parameters
-    ----------
-    image : ndarray or None
-        In the shape of the masks, with or without channels last.
-    shape : tuple of int
-        Of the masks.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> channels_text(np.zeros((8, 8, 2)), (8, 8)), channels_text(np.zeros((8, 8)), (8, 8))
     ('channel 1 green, channel 2 magenta', '')
     >>> channels_text(np.zeros((8, 8, 5)), (8, 8))
@@ -242,22 +178,7 @@ def with_outlines(
     solid: bool = False,
     side: int = SIDE,
 ) -> np.ndarray:
-    """Draw the outlines of label images on a panel, white where those of a and b agree.
-
-    Parameters
-    ----------
-    background : ndarray of uint8, shape (Y, X, 3)
-    outlines : mapping of str to ndarray of int, shape (Y, X)
-        Label images by the keys of `DASHES`.
-    solid : bool
-        Whether no line is dashed.
-    side : int
-        Longer side of the panel, pixels.
-
-    Returns
-    -------
-    ndarray of uint8, shape (Y', X', 3)
-    """
+    """Draw the outlines of label images on a panel, white where those of a and b agree."""
     shape = panel_shape(background.shape, side)
     picture = enlarged(background, shape)
     thickness = 1 if shape[0] < background.shape[0] else 2
@@ -275,22 +196,7 @@ def with_outlines(
 def category_picture(
     background: np.ndarray, categories: np.ndarray, *, side: int = SIDE
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Paint where two label images differ over the dimmed image.
-
-    Parameters
-    ----------
-    background : ndarray of uint8, shape (Y, X, 3)
-    categories : ndarray of uint8, shape (Y, X)
-        Positions in `CATEGORIES`, from `cellrepro.same.metrics.categories`.
-    side : int
-        Longer side of the panel, pixels.
-
-    Returns
-    -------
-    picture : ndarray of uint8, shape (Y', X', 3)
-    drawn : ndarray of uint8, shape (Y', X')
-        The categories as they are drawn: no pixel that differs is lost.
-    """
+    """Paint where two label images differ over the dimmed image."""
     shape = panel_shape(categories.shape, side)
     picture = dimmed(background, shape)
     spots = all_seen(np.where(categories >= 2, categories, 0), shape)
@@ -307,21 +213,7 @@ def category_picture(
 def vote_picture(
     background: np.ndarray, votes: np.ndarray, n_runs: int, *, side: int = SIDE
 ) -> np.ndarray:
-    """Paint how many runs call a pixel cell over the dimmed image, a colour for each number.
-
-    Parameters
-    ----------
-    background : ndarray of uint8, shape (Y, X, 3)
-    votes : ndarray of int, shape (Y, X)
-        0 is what no run calls cell.
-    n_runs : int
-    side : int
-        Longer side of the panel, pixels.
-
-    Returns
-    -------
-    ndarray of uint8, shape (Y', X', 3)
-    """
+    """Paint how many runs call a pixel cell over the dimmed image, a colour for each number."""
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
     colours = LinearSegmentedColormap.from_list("", AGREEMENT, N=n_runs)
@@ -338,19 +230,6 @@ def hatched(category: int, shape: tuple[int, int], *, unit: int = 1) -> np.ndarr
     """Find the pixels on the lines or dots of a category's pattern.
 
     The browser's `onPattern` is the same rule.
-
-    Parameters
-    ----------
-    category : int
-        Position in `CATEGORIES`; the first two have no pattern.
-    shape : pair of int
-        Rows and columns.
-    unit : int
-        Pixels of the panel that one of the pattern has.
-
-    Returns
-    -------
-    ndarray of bool, shape (Y, X)
     """
     y, x = np.ogrid[: shape[0], : shape[1]]
     if category == 2:
@@ -368,19 +247,6 @@ def outlined(
     """Find the pixels on the inner border of their object.
 
     Objects are closed at the edge of the image. The browser's `outline` is the same rule.
-
-    Parameters
-    ----------
-    labels : ndarray of int, shape (Y, X)
-        Enlarge it first: lines are measured in its pixels.
-    thickness : int
-        Pixels.
-    dash : pair of int, optional
-        Pixels on and pixels off along the line; default solid.
-
-    Returns
-    -------
-    ndarray of bool, shape (Y, X)
     """
     height, width = labels.shape
     around = np.pad(labels, thickness)
@@ -404,19 +270,6 @@ def outlined(
 def panel_shape(shape: Sequence[int], side: int = SIDE) -> tuple[int, int]:
     """Get rows and columns of the panel that an image is enlarged or shrunk to.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Of the image, rows and columns first.
-    side : int
-        Longer side of the panel, pixels.
-
-    Returns
-    -------
-    pair of int
-
-    Examples
-    --------
     >>> panel_shape((100, 50), side=480)
     (480, 240)
     """
@@ -427,18 +280,6 @@ def panel_shape(shape: Sequence[int], side: int = SIDE) -> tuple[int, int]:
 def enlarged(array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """Sample an array at the pixels of a panel (nearest neighbour).
 
-    Parameters
-    ----------
-    array : ndarray, shape (Y, X) or (Y, X, 3)
-    shape : pair of int
-        Rows and columns of the panel.
-
-    Returns
-    -------
-    ndarray, of that shape
-
-    Examples
-    --------
     >>> enlarged(np.array([[1, 2]]), (2, 4))
     array([[1, 1, 2, 2],
            [1, 1, 2, 2]])
@@ -451,20 +292,7 @@ def enlarged(array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def all_seen(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Sample as `enlarged`, but lose nothing above 0.
-
-    Parameters
-    ----------
-    values : ndarray, shape (Y, X)
-        Of several at one pixel of the panel the largest is kept.
-    shape : pair of int
-        Rows and columns of the panel.
-
-    Returns
-    -------
-    ndarray, of that shape
-        Where little is above 0, each pixel of it is a larger spot.
-    """
+    """Sample as `enlarged`, but lose nothing above 0."""
     from scipy import ndimage
 
     panel = enlarged(values, shape)
@@ -479,38 +307,14 @@ def all_seen(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def dimmed(background: np.ndarray, shape: tuple[int, int], share: float = DIMMED) -> np.ndarray:
-    """Make a darker panel of an image.
-
-    Parameters
-    ----------
-    background : ndarray of uint8, shape (Y, X, 3)
-    shape : pair of int
-        Rows and columns of the panel.
-    share : float
-        Of its brightness that the image keeps.
-
-    Returns
-    -------
-    ndarray of uint8, shape (Y', X', 3)
-    """
+    """Make a darker panel of an image."""
     return np.rint(enlarged(background, shape) * share).astype(np.uint8)
 
 
 def painted(
     picture: np.ndarray, where: np.ndarray, colour: str, opacity: float | np.ndarray = 1.0
 ) -> None:
-    """Lay a colour over the chosen pixels of a picture, in place.
-
-    Parameters
-    ----------
-    picture : ndarray, shape (Y, X, 3)
-        Red, green and blue from 0 to 255.
-    where : ndarray of bool, shape (Y, X)
-    colour : str
-        ``#RRGGBB``.
-    opacity : float or ndarray of float, shape (Y, X)
-        1 hides what was there.
-    """
+    """Lay a colour over the chosen pixels of a picture, in place."""
     alpha = np.broadcast_to(opacity, where.shape)[where][:, None]
     mixed = picture[where] * (1 - alpha) + np.array(rgb(colour)) * alpha
     picture[where] = np.rint(mixed) if picture.dtype == np.uint8 else mixed

@@ -130,38 +130,14 @@ def setting_picture(example: Example) -> Picture:
 
 
 def refuse_figures(folder: Path) -> None:
-    """Refuse a folder that holds pictures, before anything is computed for it.
-
-    Parameters
-    ----------
-    folder : Path
-        It need not exist.
-
-    Raises
-    ------
-    BadInput
-        With the first picture in it.
-    """
+    """Refuse a folder that holds pictures, before anything is computed for it."""
     if not folder.is_dir():
         refuse_existing(folder)
     refuse_existing(*sorted(folder.glob("*.png")))
 
 
 def setting_figures(sensitivity: Sensitivity, folder: Path) -> dict[str, Path]:
-    """Write, of each setting that changes cells, the image that it changes most.
-
-    Parameters
-    ----------
-    sensitivity : Sensitivity
-        From `cellrepro.sensitivity`.
-    folder : Path
-        Made where it is missing; see `refuse_figures`.
-
-    Returns
-    -------
-    dict of str to Path
-        PNG files by setting.
-    """
+    """Write, of each setting that changes cells, the image that it changes most."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
     for name, example in sensitivity.examples.items():

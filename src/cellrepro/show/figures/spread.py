@@ -135,16 +135,7 @@ def spread_rows(spread: Spread) -> list[dict[str, object]]:
 def answer(spread: Spread, axis: Axis) -> str:
     """Say in short whether what was changed along an axis matters less than the seed.
 
-    Parameters
-    ----------
-    spread : Spread
-    axis : Axis
-        Of this spread, with evidence.
-
-    Returns
-    -------
-    str
-        Nothing for the seed itself, where there are enough of them.
+    Nothing for the seed itself, where there are enough of them.
     """
     if axis.name == "seed":
         return "" if spread.n_seeds >= FEWEST_SEEDS else "too few to be a baseline"

@@ -76,20 +76,7 @@ _TICK_LETTERS = 60
 
 
 class Picture(Figure):
-    """A figure that shows itself in a notebook, made without pyplot: no global state changes.
-
-    Parameters
-    ----------
-    width, height : float
-        Inches.
-
-    Attributes
-    ----------
-    caption : str
-        What to see in it; written below it in a notebook.
-    alt : str
-        What it shows, for those who do not see it.
-    """
+    """A figure that shows itself in a notebook, made without pyplot: no global state changes."""
 
     def __init__(self, width: float = WIDTH, height: float = 4.0) -> None:
         super().__init__(figsize=(width, height), dpi=100, layout="constrained", facecolor="white")
@@ -104,20 +91,7 @@ class Picture(Figure):
         return self
 
     def png(self, *, dpi: int = 100, caption: bool = False) -> bytes:
-        """Write the figure as a PNG file.
-
-        Parameters
-        ----------
-        dpi : int
-            Pixels per inch.
-        caption : bool
-            Whether its caption is written below it.
-
-        Returns
-        -------
-        bytes
-            Equal pictures are equal files.
-        """
+        """Write the figure as a PNG file."""
         buffer = io.BytesIO()
         # No software version inside: equal pictures are equal files.
         self.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
@@ -151,23 +125,7 @@ class Picture(Figure):
 
 
 def labels_of(labels: Sequence[str] | None, default: Iterable[str]) -> list[str]:
-    """Get one label for each thing: those given, else the default ones.
-
-    Parameters
-    ----------
-    labels : sequence of str, optional
-    default : iterable of str
-        One for each thing.
-
-    Returns
-    -------
-    list of str
-
-    Raises
-    ------
-    BadInput
-        If there are more or fewer labels than things.
-    """
+    """Get one label for each thing: those given, else the default ones."""
     names = list(default)
     if labels is not None and len(labels) != len(names):
         raise BadInput(f"{len(labels)} labels were given for {len(names)}; give one for each")
@@ -177,19 +135,6 @@ def labels_of(labels: Sequence[str] | None, default: Iterable[str]) -> list[str]
 def clipped(text: str, most: int = _TICK_LETTERS) -> str:
     """Take the middle out of a text where it would crowd out the drawing, words if it has any.
 
-    Parameters
-    ----------
-    text : str
-    most : int
-        Letters that are left.
-
-    Returns
-    -------
-    str
-        One line, no tabs.
-
-    Examples
-    --------
     >>> clipped("a text that is far too long", 16), clipped("0123456789abcdef", 8)
     ('a text … long', '012 … ef')
     """
@@ -206,17 +151,7 @@ def clipped(text: str, most: int = _TICK_LETTERS) -> str:
 
 
 def texts_beside(axes: Axes, bars: BarContainer, texts: Sequence[str], ends: ArrayLike) -> None:
-    """Write a text behind each lying bar, and make the axis so long that every text is whole.
-
-    Parameters
-    ----------
-    axes : Axes
-        With the names of its rows, which take their room first.
-    bars : BarContainer
-    texts : sequence of str
-    ends : array-like of float
-        Where each bar ends, or the line that shows its spread. Ticks go no farther.
-    """
+    """Write a text behind each lying bar, and make the axis so long that every text is whole."""
     background = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     labels = axes.bar_label(bars, texts, padding=6, fontsize=9, bbox=background)
     for label in labels:
@@ -240,33 +175,13 @@ def heading(figure: Picture, text: str) -> None:
 
 
 def title(axes: Axes, text: str, *, size: float = 10) -> None:
-    """Write above one panel.
-
-    Parameters
-    ----------
-    axes : Axes
-    text : str
-        Lines that are too long lose their middle.
-    size : float
-        Points.
-    """
+    """Write above one panel."""
     lines = "\n".join(clipped(line) for line in text.splitlines())
     axes.set_title(lines, fontsize=size, parse_math=False)
 
 
 def note(text: str, *, height: float = 1.6) -> Picture:
-    """Make a picture that says in words why there is nothing to draw.
-
-    Parameters
-    ----------
-    text : str
-    height : float
-        Inches.
-
-    Returns
-    -------
-    Picture
-    """
+    """Make a picture that says in words why there is nothing to draw."""
     figure = Picture(height=height)
     figure.text(0.5, 0.5, text, ha="center", va="center", fontsize=10, parse_math=False)
     return figure
@@ -289,16 +204,7 @@ def x_grid(axes: Axes) -> None:
 
 
 def rows(axes: Axes, names: Iterable[str], *, size: float = 8) -> None:
-    """Name the rows of a chart, the first at the top.
-
-    Parameters
-    ----------
-    axes : Axes
-        Rows lie at 0, 1, 2 … of its vertical axis.
-    names : iterable of str
-    size : float
-        Points.
-    """
+    """Name the rows of a chart, the first at the top."""
     listed = [clipped(name) for name in names]
     axes.set_yticks(range(len(listed)), listed, parse_math=False, fontsize=size)
     axes.set_ylim(len(listed) - 0.4, -0.6)
@@ -314,22 +220,7 @@ def beside_row(
     size: float = 8,
     colour: str = "black",
 ) -> None:
-    """Write to the right of a row.
-
-    Parameters
-    ----------
-    axes : Axes
-    y : float
-        Of the row.
-    text : str
-    x : float
-        Share of the width of the axes.
-    away : float
-        Points from there to the text.
-    size : float
-        Of the text, points.
-    colour : str
-    """
+    """Write to the right of a row."""
     axes.annotate(
         text,
         (x, y),
@@ -362,19 +253,7 @@ class LineStyle(TypedDict):
 
 
 def line_style(i: int, n: int) -> LineStyle:
-    """Get the style of a line: each is thinner than the one before and dashed otherwise.
-
-    Parameters
-    ----------
-    i : int
-        Which line, from 0.
-    n : int
-        Of how many.
-
-    Returns
-    -------
-    LineStyle
-    """
+    """Get the style of a line: each is thinner than the one before and dashed otherwise."""
     is_wide = i == 0 and n > 1
     return {
         "color": SERIES[i % len(SERIES)],
@@ -385,36 +264,14 @@ def line_style(i: int, n: int) -> LineStyle:
 
 
 def line(label: str, **options: Any) -> Line2D:
-    """Make a line for a legend; with a marker, the marker alone.
-
-    Parameters
-    ----------
-    label : str
-    **options
-        Of `matplotlib.lines.Line2D`.
-
-    Returns
-    -------
-    Line2D
-    """
+    """Make a line for a legend; with a marker, the marker alone."""
     if "marker" in options:
         options["linestyle"] = "none"
     return Line2D([], [], label=label, **options)
 
 
 def patch(label: str, **options: Any) -> Patch:
-    """Make a field for a legend, with a dark edge of no width unless said otherwise.
-
-    Parameters
-    ----------
-    label : str
-    **options
-        Of `matplotlib.patches.Patch`.
-
-    Returns
-    -------
-    Patch
-    """
+    """Make a field for a legend, with a dark edge of no width unless said otherwise."""
     options.setdefault("ec", "#404040")
     options.setdefault("lw", 0)
     return Patch(label=label, **options)
@@ -443,17 +300,7 @@ def legend(figure: Picture, handles: Sequence[Artist]) -> None:
 def with_zero(
     axes: Axes, which: Literal["x", "y"], values: Iterable[float], *, mirrored: bool = False
 ) -> None:
-    """Scale an axis by powers of ten, with zero in a place of its own.
-
-    Parameters
-    ----------
-    axes : Axes
-    which : {"x", "y"}
-    values : iterable of float
-        What the axis has to hold.
-    mirrored : bool
-        Whether there are powers of ten below zero, too.
-    """
+    """Scale an axis by powers of ten, with zero in a place of its own."""
     sizes = [abs(value) for value in values if 0 < abs(value) < math.inf]
     low = math.log10(min(sizes, default=0.1))
     high = math.log10(max(sizes, default=1.0))

@@ -31,18 +31,11 @@ _MOST_CURVES = 12
 
 @dataclass
 class _Course:
-    """How a training went, and which repeats went so, equal to the last digit.
-
-    Attributes
-    ----------
-    record : TrainingRecord
-    scores : mapping of int to float
-        By epoch, had training ended there; of epochs whose checkpoint was kept.
-    labels : list of str
-    """
+    """How a training went, and which repeats went so, equal to the last digit."""
 
     record: TrainingRecord
     scores: Mapping[int, float]
+    """By epoch, had training ended there; of epochs whose checkpoint was kept."""
     labels: list[str]
 
 

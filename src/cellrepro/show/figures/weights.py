@@ -26,18 +26,12 @@ _NAME_LETTERS = 40
 
 
 class _Histogram(NamedTuple):
-    """How many values lie in each interval.
-
-    Attributes
-    ----------
-    counts : ndarray
-        Shape (n,).
-    edges : ndarray
-        Shape (n + 1,).
-    """
+    """How many values lie in each interval."""
 
     counts: np.ndarray
+    """Shape (n,)."""
     edges: np.ndarray
+    """Shape (n + 1,)."""
 
 
 def weight_histograms(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture:
@@ -233,19 +227,7 @@ def _times(row: LayerDistances, middle: float) -> str:
 
 
 def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture:
-    """Draw the tensors of two networks that differ most, by their relative L2 distance.
-
-    Parameters
-    ----------
-    weights : WeightsComparison
-        From `cellrepro.compare_weights`.
-    n : int
-        Tensors at most.
-
-    Returns
-    -------
-    Picture
-    """
+    """Draw the tensors of two networks that differ most, by their relative L2 distance."""
     differing = [row for row in weights.per_tensor if row.n_differing]
     if not differing:
         return style.note("no tensor that both networks have differs")

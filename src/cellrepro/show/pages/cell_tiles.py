@@ -22,35 +22,18 @@ _ROUND_A_CELL = 2.6  # how much wider than the cell that part is
 
 @dataclass(frozen=True)
 class CellTile:
-    """One cell that differs, seen closely.
-
-    Attributes
-    ----------
-    sign : str
-    kind : ObjectKind
-        What became of it.
-    facts : sequence of str
-        Its numbers on both sides, place, and size.
-    panel : Panel
-    """
+    """One cell that differs, seen closely."""
 
     sign: str
     kind: ObjectKind
+    """What became of it."""
     facts: Sequence[str]
+    """Its numbers on both sides, place, and size."""
     panel: Panel
 
 
 def differing_pixels(change: ObjectChange) -> int:
-    """Count the pixels that only one of the two sides has of a cell.
-
-    Parameters
-    ----------
-    change : ObjectChange
-
-    Returns
-    -------
-    int
-    """
+    """Count the pixels that only one of the two sides has of a cell."""
     both = change.area_a + change.area_b
     return round(both * (1 - change.iou) / (1 + change.iou))
 
@@ -58,15 +41,8 @@ def differing_pixels(change: ObjectChange) -> int:
 def changed_cells(comparison: MaskComparison) -> list[ObjectChange]:
     """Give the cells that are not kept, those that matter most first.
 
-    Parameters
-    ----------
-    comparison : MaskComparison
-
-    Returns
-    -------
-    list of ObjectChange
-        What one side lacks, cut or joined, the largest first; then what moved, by the pixels that
-        differ.
+    What one side lacks, cut or joined, the largest first; then what moved, by the pixels that
+    differ.
     """
 
     def weight(change: ObjectChange) -> tuple[bool, int]:
@@ -83,18 +59,7 @@ def cell_tiles(
 ) -> tuple[CellTile, ...]:
     """Draw cells closely, with the outlines of both sides.
 
-    Parameters
-    ----------
-    changes : sequence of ObjectChange
-    image : ndarray or None
-        In the shape of the masks, with or without channels last.
-    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
-        Label images, 0 is background.
-
-    Returns
-    -------
-    tuple of CellTile
-        In the order of the changes.
+    In the order of the changes.
     """
     is_stack = a.ndim == 3
 

@@ -54,58 +54,39 @@ _KINDS: Mapping[ObjectKind, str] = {
 
 @dataclass(frozen=True)
 class ShownPair:
-    """Two label images of one image, as a page shows them.
-
-    Attributes
-    ----------
-    image_name : str
-    name_a, name_b : str
-        What the two are called.
-    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
-    image : ndarray or None
-        In that shape, with or without channels last.
-    comparison : MaskComparison
-    settings : tuple of SettingOfBoth
-        What at least one side records, what differs first.
-    remarks : tuple of str
-        On what is recorded, and on what was compared.
-    by_image : mapping of str to MaskComparison
-        Of all images that were compared; this one among them.
-    are_runs : bool
-        Whether both are stored runs, and no files.
-    """
+    """Two label images of one image, as a page shows them."""
 
     image_name: str
     name_a: str
+    """What the two are called."""
     name_b: str
+    """What the two are called."""
     a: np.ndarray
     b: np.ndarray
     image: np.ndarray | None
+    """In that shape, with or without channels last."""
     comparison: MaskComparison
     settings: tuple[SettingOfBoth, ...]
+    """What at least one side records, what differs first."""
     remarks: tuple[str, ...]
+    """On what is recorded, and on what was compared."""
     by_image: Mapping[str, MaskComparison]
+    """Of all images that were compared; this one among them."""
     are_runs: bool = False
+    """Whether both are stored runs, and no files."""
 
 
 @dataclass(frozen=True)
 class SettingRow:
-    """A setting as the page shows it.
-
-    Attributes
-    ----------
-    name, a, b : str
-    differs : bool
-        Whether both record it, and not alike.
-    meaning : str
-        What it does, of one that differs.
-    """
+    """A setting as the page shows it."""
 
     name: str
     a: str
     b: str
     differs: bool
+    """Whether both record it, and not alike."""
     meaning: str
+    """What it does, of one that differs."""
 
 
 @dataclass(frozen=True)
@@ -118,18 +99,7 @@ class ScoreRow:
 
 
 def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
-    """Write the page.
-
-    Parameters
-    ----------
-    target : PageTarget
-    pair : ShownPair
-
-    Raises
-    ------
-    BadInput
-        If the image does not fit the masks, or the file cannot be written.
-    """
+    """Write the page."""
     changes = changed_cells(pair.comparison)
     view = View(pair.image_name, [pair.a, pair.b], pair.image)
     rows = [_setting_row(setting) for setting in pair.settings]
@@ -159,16 +129,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
 
 
 def cells_text(comparison: MaskComparison) -> str:
-    """Say how many cells both sides have, and what became of them.
-
-    Parameters
-    ----------
-    comparison : MaskComparison
-
-    Returns
-    -------
-    str
-    """
+    """Say how many cells both sides have, and what became of them."""
     n_cells = f"{amount(comparison.n_objects_a, 'cell')} in A, {comparison.n_objects_b} in B"
     counts = [
         f"{comparison.kinds[kind]} {kind.in_words}"
@@ -292,15 +253,6 @@ def _table_of_images(by_image: Mapping[str, MaskComparison]) -> Table | None:
 
 
 def image_weight(comparison: MaskComparison) -> float:
-    """Give how much differs on an image: the share of its cells, then of its pixels.
-
-    Parameters
-    ----------
-    comparison : MaskComparison
-
-    Returns
-    -------
-    float
-    """
+    """Give how much differs on an image: the share of its cells, then of its pixels."""
     of_cells = comparison.n_unmatched / max(1, comparison.n_objects_a + comparison.n_objects_b)
     return of_cells + 1e-6 * comparison.n_differing / max(1, comparison.n_pixels)

@@ -27,31 +27,19 @@ _SECONDS_KEPT = 24 * 60 * 60
 
 @dataclass(frozen=True, repr=False)
 class ExplorerPage(Result):
-    """A page with the explorer.
-
-    Attributes
-    ----------
-    html : Path
-        The file. It asks no server for anything and can be sent by mail.
-    line : str
-        How many pixels differ, as a sentence.
-    """
+    """A page with the explorer."""
 
     html: Path
+    """The file. It asks no server for anything and can be sent by mail."""
     line: str
+    """How many pixels differ, as a sentence."""
 
     def sentence(self) -> str:
         """Say how many pixels differ, and where the page is."""
         return f"{self.line}; {self.html}"
 
     def open(self) -> bool:
-        """Show it in the browser.
-
-        Returns
-        -------
-        bool
-            Whether there is one that could be asked to.
-        """
+        """Show it in the browser."""
         has_screen = not sys.platform.startswith("linux") or any(
             os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
         )
@@ -119,20 +107,8 @@ def _temporary_folder() -> Path:
 def side_name(side: np.ndarray | str | Path, other: np.ndarray | str | Path, letter: str) -> str:
     """Give what one of two results is called on screen.
 
-    Parameters
-    ----------
-    side, other : ndarray, str or Path
-        That result, and the other one.
-    letter : str
-        What an array is called.
+    The name of its file, with the folder where both files have one name.
 
-    Returns
-    -------
-    str
-        The name of its file, with the folder where both files have one name.
-
-    Examples
-    --------
     >>> side_name("gui/a_seg.npy", "script/a_seg.npy", "A"), side_name("a.tif", "b.tif", "A")
     ('gui/a_seg.npy', 'a.tif')
     """

@@ -26,24 +26,7 @@ class PageTarget:
 
 
 def page_target(html: str | Path, *, overwrite: bool) -> PageTarget:
-    """Give the file that a page is to be written to, before anything takes time.
-
-    Parameters
-    ----------
-    html : str or Path
-        Ends in ``.html``.
-    overwrite : bool
-        Whether a file that is there is replaced.
-
-    Returns
-    -------
-    PageTarget
-
-    Raises
-    ------
-    BadInput
-        If it is a folder, has another ending, or is there and is not to be replaced.
-    """
+    """Give the file that a page is to be written to, before anything takes time."""
     target = Path(html)
     if target.suffix.lower() not in _ENDINGS or target.is_dir():
         raise BadInput(
@@ -56,22 +39,7 @@ def page_target(html: str | Path, *, overwrite: bool) -> PageTarget:
 
 
 def write_page(target: PageTarget, template: str, **values: object) -> None:
-    """Write a page as one file, whole or not at all.
-
-    Parameters
-    ----------
-    target : PageTarget
-        Its folder is made if it is not there.
-    template : str
-        File name in ``templates``.
-    **values : object
-        What the template names.
-
-    Raises
-    ------
-    BadInput
-        If the file cannot be written.
-    """
+    """Write a page as one file, whole or not at all."""
     page = _rendered(template, values)
     path = target.path
     try:

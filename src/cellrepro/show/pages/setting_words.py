@@ -56,34 +56,13 @@ _DIGESTS: Mapping[str, str] = {
 
 
 def setting_meaning(name: str) -> str:
-    """Say what a setting does; nothing of one that says it by itself.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    str
-    """
+    """Say what a setting does; nothing of one that says it by itself."""
     return _MEANINGS.get(name, "")
 
 
 def difference_text(name: str, a: object, b: object) -> str:
     """Say in a few words that a setting differs between A and B.
 
-    Parameters
-    ----------
-    name : str
-    a, b : object
-        Its two values.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> difference_text("diameter", 30.0, None)
     'diameter 30 in A, none in B'
     >>> difference_text("image.digest", 64 * "0", 64 * "1")
@@ -97,18 +76,6 @@ def difference_text(name: str, a: object, b: object) -> str:
 def setting_text(value: object, *, missing: str = "") -> str:
     """Give a value as a table shows it.
 
-    Parameters
-    ----------
-    value : object
-    missing : str
-        The value that stands for one that is not recorded.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> setting_text(42.400001525878906), setting_text(30.0), setting_text(None)
     ('42.4', '30', 'none')
     >>> setting_text((1.0, 99.0)), setting_text(True), setting_text("?", missing="?")

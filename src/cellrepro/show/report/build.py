@@ -46,28 +46,19 @@ from cellrepro.words import grouped, ppm_text, share_text
 
 @dataclass(frozen=True, repr=False)
 class Report(Result):
-    """The page that was written, and what it says in plain types.
-
-    Attributes
-    ----------
-    html : Path
-        The page.
-    runs : list of JudgedSpecDocument
-        Every spec on every machine.
-    groups : list of dict
-        Bit-equal results: ``{"weights": digest, "members": ["KEY/REPEAT", ...]}``, then the same
-        with ``masks`` (one digest over all images, as numbered by Cellpose) and ``n_objects``.
-    headline : str
-        How the runs came out.
-    left_out : dict of str to str
-        Why damaged repeats or runs are not in it, by ``KEY/MACHINE/REPEAT`` or ``KEY``.
-    """
+    """The page that was written, and what it says in plain types."""
 
     html: Path
+    """The page."""
     runs: list[JudgedSpecDocument]
+    """Every spec on every machine."""
     groups: list[dict[str, object]]
+    """Bit-equal results: ``{"weights": digest, "members": ["KEY/REPEAT", ...]}``, then the same
+    with ``masks`` (one digest over all images, as numbered by Cellpose) and ``n_objects``."""
     headline: str
+    """How the runs came out."""
     left_out: dict[str, str]
+    """Why damaged repeats or runs are not in it, by ``KEY/MACHINE/REPEAT`` or ``KEY``."""
 
     def sentence(self) -> str:
         """Give the headline."""

@@ -70,19 +70,7 @@ def counts_text(comparison: MaskComparison) -> str:
 def compared_masks(
     name: str, image: np.ndarray | None, a: np.ndarray, b: np.ndarray, file: str
 ) -> ComparedMasks:
-    """Compare two label images of an image, with pictures and a file of every cell.
-
-    Parameters
-    ----------
-    name : str
-        Of the image.
-    image : ndarray, shape (Y, X) or (Z, Y, X), with or without channels last, or None
-        None where it is not in the store.
-    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
-        Label images, 0 is background. Of stacks the plane is drawn on which most differs.
-    file : str
-        Name of the file, without ``.csv``.
-    """
+    """Compare two label images of an image, with pictures and a file of every cell."""
     comparison = compare_masks(a, b)
     data = table_file(file, _rows_of_cells(name, comparison))
     plane, flat_image, labels = flat(image, a, b)

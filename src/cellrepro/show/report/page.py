@@ -43,44 +43,26 @@ class Mark:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A CSV file inside the page.
-
-    Attributes
-    ----------
-    name : str
-    href : str
-        The file itself, as a data address.
-    n_rows : int
-    """
+    """A CSV file inside the page."""
 
     name: str
     href: str
+    """The file itself, as a data address."""
     n_rows: int
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of a figure.
-
-    Attributes
-    ----------
-    png : str
-        Base64.
-    alt : str
-    width : int
-        Pixels.
-    height : int
-    shown : int
-        Width on a wide page, CSS pixels.
-    heading : str
-    marks : tuple of Mark
-    """
+    """One picture of a figure."""
 
     png: str
+    """Base64."""
     alt: str
     width: int
+    """Pixels."""
     height: int
     shown: int
+    """Width on a wide page, CSS pixels."""
     heading: str = ""
     marks: tuple[Mark, ...] = ()
 
@@ -112,18 +94,7 @@ def figure(picture: Picture, data: TableFile | None = None) -> Figure:
 
 
 def panel(pixels: np.ndarray, heading: str, alt: str, marks: Sequence[Mark] = ()) -> Panel:
-    """Give an array of colours as one picture of a figure.
-
-    Parameters
-    ----------
-    pixels : ndarray of uint8, shape (Y, X, 3)
-    heading : str
-        Shown above it.
-    alt : str
-        What it shows, for those who do not see it.
-    marks : sequence of Mark
-        Drawn over it.
-    """
+    """Give an array of colours as one picture of a figure."""
     from matplotlib.image import imsave
 
     buffer = io.BytesIO()
@@ -149,38 +120,24 @@ def _base64(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table where its value alone does not say how.
-
-    Attributes
-    ----------
-    text : str
-    marked : bool
-        To be seen first.
-    colours : str
-        CSS.
-    value : Any
-        In the file.
-    """
+    """What stands in a table where its value alone does not say how."""
 
     text: str
     marked: bool = False
+    """To be seen first."""
     colours: str = ""
+    """CSS."""
     value: Any = None
+    """In the file."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table.
-
-    Attributes
-    ----------
-    title : str
-    kind : str
-        ``number``, ``value``, ``verdict``, or nothing: its class in the style sheet.
-    """
+    """One column of a table."""
 
     title: str
     kind: str
+    """``number``, ``value``, ``verdict``, or nothing: its class in the style sheet."""
 
 
 @dataclass(frozen=True)
@@ -193,19 +150,7 @@ class Table:
 
 
 def table(rows: Sequence[Row], kinds: Mapping[str, str], *, file: str = "") -> Table:
-    """Give rows as a table, and as a file if it has a name; the first cell of a row names it.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Values by the title of their column.
-    kinds : mapping of str to str
-        How the page shows a column, by its title: ``number``, ``count``, ``ppm``, ``share`` or a
-        format such as ``{:.2f}`` to the right, ``value`` for texts, ``verdict``; ``file`` is in the
-        file only.
-    file : str
-        Name of the file, without ``.csv``; empty for none.
-    """
+    """Give rows as a table, and as a file if it has a name; the first cell of a row names it."""
     titles = dict.fromkeys(title for row in rows for title in row)
     shown = {title: kinds.get(title, "") for title in titles if kinds.get(title) != "file"}
     return Table(
@@ -231,15 +176,7 @@ def _cell(value: Any, kind: str) -> Cell:
 
 
 def table_file(name: str, rows: Sequence[Row]) -> TableFile | None:
-    """Give rows as a CSV file inside the page, which asks no server; none where there are none.
-
-    Parameters
-    ----------
-    name : str
-        Of the file, without ``.csv``.
-    rows : sequence of mapping
-        Values by the title of their column.
-    """
+    """Give rows as a CSV file inside the page, which asks no server; none where there are none."""
     if not rows:
         return None
     shown = [{_plain(title): _plain(value) for title, value in row.items()} for row in rows]
@@ -267,10 +204,7 @@ def _plain(value: Any) -> Any:
 def runs_folder(page: Path, store: Store) -> str | None:
     """Give the store's folder ``runs``, relative to the page's folder.
 
-    Returns
-    -------
-    str or None
-        None for a page outside of its store, which must not say where that is.
+    None for a page outside of its store, which must not say where that is.
     """
     folder = page.resolve().parent
     root = store.root.resolve()
@@ -280,14 +214,7 @@ def runs_folder(page: Path, store: Store) -> str | None:
 
 
 def links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:
-    """Give the addresses of folder, manifest and notebook of a repeat, as far as they are there.
-
-    Parameters
-    ----------
-    repeat : Repeat
-    runs : str or None
-        As `runs_folder` gives it.
-    """
+    """Give the addresses of folder, manifest and notebook of a repeat, as far as they are there."""
     if runs is None:
         return {}
     # The folder and not what the manifest says: a store can be put together by hand.
@@ -299,18 +226,6 @@ def links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:
 def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> str:
     """Name some of a number of things, without a list that nobody reads.
 
-    Parameters
-    ----------
-    members : sequence of str
-        Names of those in question.
-    total : int
-        How many there are; where all are in question they are counted and not named.
-    noun : str
-    most : int
-        Names that are shown.
-
-    Examples
-    --------
     >>> which(["a", "b", "c"], 5, "run", most=2), which(["a", "b"], 2, "run")
     ('a; b; and 1 more', 'all 2 runs')
     """

@@ -40,23 +40,13 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class WorstImage:
-    """The image on which two runs differ most.
-
-    Attributes
-    ----------
-    axis : Axis
-    pair : Pair
-    image : str
-    n_comparisons : int
-        Of which it is the worst.
-    comparison : MaskComparison
-    figure : Figure
-    """
+    """The image on which two runs differ most."""
 
     axis: Axis
     pair: Pair
     image: str
     n_comparisons: int
+    """Of which it is the worst."""
     comparison: MaskComparison
     figure: Figure
 
@@ -88,17 +78,7 @@ class _Candidate:
 def worst_image(axes: Sequence[tuple[Chapter, Axis]], file: str = "") -> WorstImage | None:
     """Find the image on which two runs differ most, in cells, then in pixels.
 
-    Parameters
-    ----------
-    axes : sequence of Chapter and Axis
-        Along which runs were compared.
-    file : str
-        How the name of its file begins, after ``cells-``.
-
-    Returns
-    -------
-    WorstImage or None
-        None where no masks differ.
+    None where no masks differ.
     """
     candidates = [
         _Candidate(chapter, axis, pair, image)
@@ -132,36 +112,19 @@ def worst_image(axes: Sequence[tuple[Chapter, Axis]], file: str = "") -> WorstIm
 
 @dataclass(frozen=True)
 class AxisSection:
-    """The comparisons along one axis.
-
-    Attributes
-    ----------
-    axis : Axis
-    weights : sequence of bool
-        Of each pair with two networks, whether they are equal.
-    worst : WorstImage or None
-    above : bool
-        Whether its worst image is the one at the top of the page.
-    every : Table
-    """
+    """The comparisons along one axis."""
 
     axis: Axis
     weights: Sequence[bool]
+    """Of each pair with two networks, whether they are equal."""
     worst: WorstImage | None
     above: bool
+    """Whether its worst image is the one at the top of the page."""
     every: Table
 
 
 def axis_section(chapter: Chapter, axis: Axis, shown: WorstImage | None) -> AxisSection:
-    """Get the comparisons along one axis, the largest differences first, and its worst image.
-
-    Parameters
-    ----------
-    chapter : Chapter
-    axis : Axis
-    shown : WorstImage or None
-        At the top of the page; it is not shown again.
-    """
+    """Get the comparisons along one axis, the largest differences first, and its worst image."""
     above = shown is not None and shown.axis is axis
     is_drawn = axis.name in AXES and not above
     pairs = sorted(axis.pairs, key=lambda pair: (-np.nan_to_num(pair.changed), -pair.ppm))
@@ -200,47 +163,29 @@ def _row(pair: Pair) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class ScoredImage:
-    """An image of a run beside its truth; no comparison and no figure where that is not kept.
-
-    Attributes
-    ----------
-    image : str
-    label : str
-        The name of the run.
-    score : float
-        Average precision at IoU 0.5.
-    comparison : MaskComparison or None
-    figure : Figure or None
-    """
+    """An image of a run beside its truth; no comparison and no figure where that is not kept."""
 
     image: str
     label: str
+    """The name of the run."""
     score: float
+    """Average precision at IoU 0.5."""
     comparison: MaskComparison | None = None
     figure: Figure | None = None
 
 
 @dataclass(frozen=True)
 class TruthSection:
-    """Scores of every run.
-
-    Attributes
-    ----------
-    n_images : int
-    n_results : int
-        Images times runs.
-    n_training : int
-        Training images that were scored, too.
-    scores : Figure
-    ends : mapping of str to ScoredImage
-        The ``worst`` and the ``best`` image.
-    """
+    """Scores of every run."""
 
     n_images: int
     n_results: int
+    """Images times runs."""
     n_training: int
+    """Training images that were scored, too."""
     scores: Figure
     ends: Mapping[str, ScoredImage]
+    """The ``worst`` and the ``best`` image."""
 
 
 @dataclass(frozen=True)

@@ -33,31 +33,18 @@ _PLAIN = {"True": "on", "False": "off", "None": "not set", "[]": "none"}
 
 @dataclass(frozen=True)
 class CostSection:
-    """What the runs of one chapter took.
-
-    Attributes
-    ----------
-    n_runs : int
-    phases : sequence of str
-    longest : float
-        Of all specs, seconds of all phases.
-    rows : sequence of sequence of object
-        For each spec its name, then the mean seconds of each phase.
-    phase : str
-        Of which strict and fast are compared.
-    ratios : sequence of float
-        Strict over fast, of specs that differ in nothing else.
-    median : float
-    strict : Table
-    data : TableFile or None
-    """
+    """What the runs of one chapter took."""
 
     n_runs: int
     phases: Sequence[str]
     longest: float
+    """Of all specs, seconds of all phases."""
     rows: Sequence[Sequence[object]]
+    """For each spec its name, then the mean seconds of each phase."""
     phase: str
+    """Of which strict and fast are compared."""
     ratios: Sequence[float]
+    """Strict over fast, of specs that differ in nothing else."""
     median: float
     strict: Table
     data: TableFile | None
@@ -150,18 +137,10 @@ def rates_section(chapters: Sequence[Chapter]) -> RatesSection | None:
 
 @dataclass(frozen=True)
 class EnvironmentSection:
-    """The environments of all repeats.
-
-    Attributes
-    ----------
-    n : int
-        Different ones.
-    n_runs : int
-    differing, equal : Table
-    data : TableFile or None
-    """
+    """The environments of all repeats."""
 
     n: int
+    """Different ones."""
     n_runs: int
     differing: Table
     equal: Table

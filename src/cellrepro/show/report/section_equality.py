@@ -24,25 +24,16 @@ _N_COLOURS = 14  # classes g-0 to g-13 of the style sheet
 
 @dataclass(frozen=True)
 class SpecCell:
-    """How the repeats of one spec on one machine came out, and to which results.
-
-    Attributes
-    ----------
-    place : str
-    over : str
-        Repeats, and those that failed.
-    verdict : str
-    detail : str
-        What a verdict other than identical is about.
-    groups : mapping of str to str
-        By result the CSS class of its letter.
-    """
+    """How the repeats of one spec on one machine came out, and to which results."""
 
     place: str
     over: str
+    """Repeats, and those that failed."""
     verdict: str = "failed"
     detail: str = ""
+    """What a verdict other than identical is about."""
     groups: Mapping[str, str] = field(default_factory=dict)
+    """By result the CSS class of its letter."""
 
 
 def _letters() -> Iterator[str]:

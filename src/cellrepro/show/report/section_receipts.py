@@ -32,51 +32,25 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class ReceiptsSection:
-    """What others found when they replayed the runs of a store.
-
-    Attributes
-    ----------
-    n_passports : int
-        Runs whose passport is kept.
-    n_receipts : int
-    n_machines : int
-        Machines on which they were replayed.
-    verdicts : sequence of Verdict
-        Of the receipts, each once, in the order in which they stand.
-    passports : Table
-        Each passport with its signature.
-    receipts : Table
-        One row for each receipt.
-    unreadable : sequence of str
-        Why passports that are kept could not be read, a sentence each.
-    """
+    """What others found when they replayed the runs of a store."""
 
     n_passports: int
+    """Runs whose passport is kept."""
     n_receipts: int
     n_machines: int
+    """Machines on which they were replayed."""
     verdicts: Sequence[Verdict]
+    """Of the receipts, each once, in the order in which they stand."""
     passports: Table
+    """Each passport with its signature."""
     receipts: Table
+    """One row for each receipt."""
     unreadable: Sequence[str]
+    """Why passports that are kept could not be read, a sentence each."""
 
 
 def receipts_section(store: Store) -> ReceiptsSection | None:
-    """Get the passports and receipts that a store keeps; None where it keeps none.
-
-    Parameters
-    ----------
-    store : Store
-
-    Returns
-    -------
-    ReceiptsSection or None
-        Signatures are those that the reader of this machine knows.
-
-    Raises
-    ------
-    BadInput
-        If the reader's list of signers cannot be read.
-    """
+    """Get the passports and receipts that a store keeps; None where it keeps none."""
     bundles: list[Bundle] = []
     unreadable: list[str] = []
     for name in names_of_kept(store):

@@ -52,46 +52,28 @@ def axis_verdict(spread: Spread, axis: Axis) -> Verdict:
 
 @dataclass(frozen=True)
 class AgreementSection:
-    """Where all runs agree; the map and the cells are of the image with most unstable cells.
-
-    Attributes
-    ----------
-    agreements : sequence of Agreement
-    n_left_out : int
-        Images on which runs differ, and of which agreement was not computed.
-    drawn : sequence of tuple of str and Agreement
-        Images of which a sample of the runs was taken.
-    n_having : mapping of str to int
-        By image, how many runs have masks of it.
-    image : str
-    worst : Agreement
-    map : Figure
-    unstable : Figure or None
-        None where no cell is unstable.
-    """
+    """Where all runs agree; the map and the cells are of the image with most unstable cells."""
 
     agreements: Sequence[Agreement]
     n_left_out: int
+    """Images on which runs differ, and of which agreement was not computed."""
     drawn: Sequence[tuple[str, Agreement]]
+    """Images of which a sample of the runs was taken."""
     n_having: Mapping[str, int]
+    """By image, how many runs have masks of it."""
     image: str
     worst: Agreement
     map: Figure
     unstable: Figure | None
+    """None where no cell is unstable."""
 
 
 @dataclass(frozen=True)
 class _ImageAgreement:
-    """How far runs agree on one image.
-
-    Attributes
-    ----------
-    repeats : list of Repeat
-        All that have masks of it, or a sample of them.
-    agreement : Agreement
-    """
+    """How far runs agree on one image."""
 
     repeats: list[Repeat]
+    """All that have masks of it, or a sample of them."""
     agreement: Agreement
 
     @property

@@ -18,64 +18,38 @@ _MOST_PLACES = 3
 
 @dataclass(frozen=True)
 class Alert:
-    """One operation that cannot repeat, wherever it was seen.
-
-    Attributes
-    ----------
-    name : str
-    known : NondeterministicOperation or None
-        What PyTorch warned of first; None if the operation was left loose.
-    where : str
-        Modules and lines of code, those with most calls first; empty where no call was warned of.
-    phases : str
-    count : int
-        Calls.
-    runs : str
-    """
+    """One operation that cannot repeat, wherever it was seen."""
 
     name: str
     known: NondeterministicOperation | None
+    """What PyTorch warned of first; None if the operation was left loose."""
     where: str
+    """Modules and lines of code, those with most calls first; empty where no call was warned of."""
     phases: str
     count: int
+    """Calls."""
     runs: str
 
 
 @dataclass(frozen=True)
 class Effect:
-    """How the repeats in one mode came out.
-
-    Attributes
-    ----------
-    mode : str
-    verdict : Verdict
-    verdicts : sequence of Verdict
-        Of every spec that was repeated and found or trained something.
-    """
+    """How the repeats in one mode came out."""
 
     mode: str
     verdict: Verdict
     verdicts: Sequence[Verdict]
+    """Of every spec that was repeated and found or trained something."""
 
 
 @dataclass(frozen=True)
 class WarningsSection:
-    """What the section on warnings reads.
-
-    Attributes
-    ----------
-    n_runs : int
-    n_strict : int
-        Runs that allowed deterministic operations only.
-    n_warned : int
-        Runs that asked PyTorch to warn.
-    alerts : sequence of Alert
-    effects : sequence of Effect
-    """
+    """What the section on warnings reads."""
 
     n_runs: int
     n_strict: int
+    """Runs that allowed deterministic operations only."""
     n_warned: int
+    """Runs that asked PyTorch to warn."""
     alerts: Sequence[Alert]
     effects: Sequence[Effect]
 

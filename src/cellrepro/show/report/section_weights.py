@@ -28,18 +28,10 @@ _MOST_CURVES = 6
 
 @dataclass(frozen=True)
 class Network:
-    """One of the different networks, and the runs that ended in it.
-
-    Attributes
-    ----------
-    name : str
-        Number and the spec of its first run, or this run.
-    number : int
-    path : Path
-    members : sequence of Repeat
-    """
+    """One of the different networks, and the runs that ended in it."""
 
     name: str
+    """Number and the spec of its first run, or this run."""
     number: int
     path: Path
     members: Sequence[Repeat]
@@ -47,43 +39,26 @@ class Network:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A distance of every two networks.
-
-    Attributes
-    ----------
-    title : str
-    least : float
-        Of those that are not 0.
-    most : float
-    table : Table
-    """
+    """A distance of every two networks."""
 
     title: str
     least: float
+    """Of those that are not 0."""
     most: float
     table: Table
 
 
 @dataclass(frozen=True)
 class Distant:
-    """What there is to see where networks differ.
-
-    Attributes
-    ----------
-    layers, differences : Figure
-    base : Network
-    others : sequence of Network
-        The nearest, the middle one and the farthest, as far as these are several.
-    pair : pair of Network
-        The two most distant.
-    comparison : WeightsComparison
-    """
+    """What there is to see where networks differ."""
 
     layers: Figure
     differences: Figure
     base: Network
     others: Sequence[Network]
+    """The nearest, the middle one and the farthest, as far as these are several."""
     pair: tuple[Network, Network]
+    """The two most distant."""
     comparison: WeightsComparison
 
 
@@ -95,33 +70,19 @@ class _Curves:
 
 @dataclass(frozen=True)
 class WeightsSection:
-    """Distances of every two of some networks, and the two most distant.
-
-    Attributes
-    ----------
-    networks : sequence of Network
-    chosen : sequence of Network
-        Those of which distances are shown.
-    n_missing : int
-        Runs whose weights are not in the store.
-    n_parameters : int
-    matrices : sequence of Matrix
-    statistics, layers : Table
-    distant : Distant or None
-        None where no two networks are apart.
-    n_overlaid : int
-    distributions, curves : Figure
-    n_curves : int
-    """
+    """Distances of every two of some networks, and the two most distant."""
 
     networks: Sequence[Network]
     chosen: Sequence[Network]
+    """Those of which distances are shown."""
     n_missing: int
+    """Runs whose weights are not in the store."""
     n_parameters: int
     matrices: Sequence[Matrix]
     statistics: Table
     layers: Table
     distant: Distant | None
+    """None where no two networks are apart."""
     n_overlaid: int
     distributions: Figure
     curves: Figure
@@ -131,16 +92,7 @@ class WeightsSection:
 def weights_section(chapter: Chapter, same: Equality) -> WeightsSection | None:
     """Get how far networks are apart.
 
-    Parameters
-    ----------
-    chapter : Chapter
-    same : Equality
-        Says which runs ended in one network.
-
-    Returns
-    -------
-    WeightsSection or None
-        None where nothing was trained or no weights are in the store.
+    None where nothing was trained or no weights are in the store.
     """
     trained = [repeat for repeat in chapter.repeats if repeat.manifest.weights is not None]
     networks = _networks(chapter, same, trained)

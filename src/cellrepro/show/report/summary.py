@@ -61,42 +61,26 @@ class JudgedSpec:
 
 @dataclass(frozen=True)
 class Failure:
-    """A repeat that failed, and why.
-
-    Attributes
-    ----------
-    place : str
-        Spec and machine.
-    repeat : int or str
-    reason : str
-    spec : Spec or None
-        None where a different version kept it.
-    """
+    """A repeat that failed, and why."""
 
     place: str
+    """Spec and machine."""
     repeat: int | str
     reason: str
     spec: Spec | None
+    """None where a different version kept it."""
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """The runs of one task on one data set: only these are compared with each other.
-
-    Attributes
-    ----------
-    store : Store
-    task, data, images_digest : str
-    judged : list of JudgedSpec
-        In the order of their names.
-    failures : list of Failure
-    """
+    """The runs of one task on one data set: only these are compared with each other."""
 
     store: Store
     task: str
     data: str
     images_digest: str
     judged: list[JudgedSpec]
+    """In the order of their names."""
     failures: list[Failure]
 
     @property
@@ -146,20 +130,13 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Summary:
-    """What there is to say about a store; trainings first, then by the name of the data set.
-
-    Attributes
-    ----------
-    chapters : list of Chapter
-    failures : list of Failure
-        Also of specs that belong to no chapter.
-    left_out : dict of str to str
-        Why repeats or runs are not in it, by ``KEY/MACHINE/REPEAT`` or ``KEY``: they are damaged.
-    """
+    """What there is to say about a store; trainings first, then by the name of the data set."""
 
     chapters: list[Chapter]
     failures: list[Failure]
+    """Also of specs that belong to no chapter."""
     left_out: dict[str, str]
+    """Why repeats or runs are not in it, by ``KEY/MACHINE/REPEAT`` or ``KEY``: they are damaged."""
 
     @property
     def main(self) -> Chapter:
@@ -178,19 +155,7 @@ class Summary:
 
 
 def summarise(store: Store, damaged: Mapping[str, str]) -> Summary:
-    """Read a store and compare what it holds.
-
-    Parameters
-    ----------
-    store : Store
-    damaged : mapping of str to str
-        Repeats that are known to be damaged, and why, by ``KEY/MACHINE/REPEAT``.
-
-    Raises
-    ------
-    BadInput
-        If it holds no finished run that is as it was stored.
-    """
+    """Read a store and compare what it holds."""
     left_out = dict(damaged)
     runs = _whole_runs(store, left_out)
     failures = [_failure(kept_failure) for kept_failure in store.failures()]
@@ -217,17 +182,7 @@ def summarise(store: Store, damaged: Mapping[str, str]) -> Summary:
 
 
 def damaged_repeats(store: Store) -> dict[str, str]:
-    """Read all files of all repeats, and say of those that are damaged why.
-
-    Parameters
-    ----------
-    store : Store
-
-    Returns
-    -------
-    dict of str to str
-        By ``KEY/MACHINE/REPEAT``.
-    """
+    """Read all files of all repeats, and say of those that are damaged why."""
     damaged: dict[str, str] = {}
     for run in _whole_runs(store, damaged):
         for repeat in run.repeats:
@@ -367,40 +322,29 @@ def _score(chapter: Chapter) -> list[str]:
 
 
 class JudgedSpecDocument(TypedDict):
-    """A spec on one machine, in plain values.
-
-    Attributes
-    ----------
-    key, machine : str
-    start : bool
-        Whether other networks were trained from it.
-    spec : dict
-    repeats : list of int
-        Their numbers.
-    verdict : str or None
-        Over its repeats; None of one repeat.
-    weights, masks : str or None
-        The verdicts over each of them.
-    reasons : list of str
-        Why there is no verdict, or what limits it.
-    images : int
-        How many were segmented.
-    ap50, ap50_train : float or None
-        Mean average precision at IoU 0.5, of test and of training images.
-    """
+    """A spec on one machine, in plain values."""
 
     key: str
     machine: str
     start: bool
+    """Whether other networks were trained from it."""
     spec: dict[str, object]
     repeats: list[int]
+    """Their numbers."""
     verdict: str | None
+    """Over its repeats; None of one repeat."""
     weights: str | None
+    """The verdicts over each of them."""
     masks: str | None
+    """The verdicts over each of them."""
     reasons: list[str]
+    """Why there is no verdict, or what limits it."""
     images: int
+    """How many were segmented."""
     ap50: float | None
+    """Mean average precision at IoU 0.5, of test and of training images."""
     ap50_train: float | None
+    """Mean average precision at IoU 0.5, of test and of training images."""
 
 
 def run_documents(chapters: Sequence[Chapter]) -> list[JudgedSpecDocument]:

@@ -24,23 +24,7 @@ def frame(
     columns: Sequence[str] | None = None,
     dtype: type | None = None,
 ) -> pd.DataFrame:
-    """Make a table of rows, one column of which names them.
-
-    Parameters
-    ----------
-    rows : sequence of mapping of str to object
-        The value of each column by its heading.
-    index : str
-        Heading of the column that names the rows.
-    columns : sequence of str, optional
-        All headings, for a table that may have no row; default those of the rows.
-    dtype : type, optional
-        Of every column; ``object`` keeps whole numbers whole beside missing ones.
-
-    Returns
-    -------
-    DataFrame
-    """
+    """Make a table of rows, one column of which names them."""
     import pandas as pd
 
     return pd.DataFrame(rows, columns=columns, dtype=dtype).set_index(index)

@@ -24,21 +24,14 @@ _MOST_TELLING = ("split", "merged", "lost", "gained", "moved")
 
 @dataclass(frozen=True)
 class Score:
-    """A score of masks, for a row of `score_table`.
-
-    Attributes
-    ----------
-    name, meaning : str
-    value : callable
-        Of one image; NaN where it is not defined.
-    summed : bool
-        Over images; others are averaged.
-    """
+    """A score of masks, for a row of `score_table`."""
 
     name: str
     meaning: str
     value: Callable[[MaskComparison], float]
+    """Of one image; NaN where it is not defined."""
     summed: bool = False
+    """Over images; others are averaged."""
 
 
 SCORES = {
