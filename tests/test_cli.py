@@ -80,6 +80,7 @@ def test_segmenting_gives_the_masks_and_scores_that_training_found(small_store, 
         assert 0 < trained["ap50_train"] < 1
 
 
+@pytest.mark.slow
 def test_a_setting_is_part_of_a_segmentation_and_compare_names_it(small_store, tmp_path, invoke):
     asked = [small_store.data, *options(model=small_store.weights, store=tmp_path, repeats=1)]
     usual = invoke("segment", *asked, "--masks-into", tmp_path / "out", "--json").json

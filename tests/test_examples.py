@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "own_training.py"
 FOR_OWN_TRAININGS = {
     *("seed_everything", "generator", "item_generator", "rank_seed", "split", "loader_arguments"),
@@ -33,6 +35,7 @@ def test_it_is_short_and_uses_every_function_for_own_trainings():
     assert set(re.findall(r"cellrepro\.(\w+)\(", text)) == FOR_OWN_TRAININGS
 
 
+@pytest.mark.slow
 def test_it_repeats_resumes_to_the_same_bits_and_refuses_what_is_wrong_in_a_sentence(tmp_path):
     """Whatever the number of workers. Takes long: nine processes import PyTorch."""
     whole, half = tmp_path / "whole", tmp_path / "half"

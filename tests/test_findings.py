@@ -58,6 +58,7 @@ def share_changed(one, other):
     return 1 - 2 * matched / total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("section", "label", "asked"),
     [

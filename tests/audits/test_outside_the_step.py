@@ -78,6 +78,7 @@ def found(folder, defaults):
 # -- what is true of Cellpose 4.2.1.1 ------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_all_of_them_in_order_and_in_words(found):
     assert " ".join(found) == NAMES
     assert {name for name in found if not found[name].moves} == {"two-readings"}

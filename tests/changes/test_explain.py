@@ -119,6 +119,7 @@ def test_a_script_is_made_again_with_the_network_and_the_pixels_that_it_recorded
     assert any("is the one that eval received" in remark for remark in found["a"]["remarks"])
 
 
+@pytest.mark.slow
 def test_a_window_is_replayed_alone(made, explained, invoke, small_store):
     usual, other = made("usual grey"), made("flow_threshold", flow_threshold=0.8)
     found = explained(usual, other, crop="auto")
@@ -134,6 +135,7 @@ def test_a_window_is_replayed_alone(made, explained, invoke, small_store):
         assert message in refused.err
 
 
+@pytest.mark.slow
 def test_two_changes_that_hide_each_other_are_found(made, small_store):
     """The best diameter beside the usual threshold is another than beside the right one."""
     image = read_image(made.image("grey"))[:144, :144]
@@ -239,6 +241,7 @@ def test_what_the_gui_records_is_known(made, explained):
     assert "normalize.sharpen=2.0" in found["commands"]["a"]["lab"]
 
 
+@pytest.mark.slow
 def test_runs_say_what_they_are_and_two_changes_are_told_apart(small_store, invoke, tmp_path):
     data, store = small_store.data, options(store=tmp_path)
     asked = [data, *options(model=small_store.weights, repeats=1), *store, "--json"]

@@ -82,6 +82,7 @@ def strict(fast, small_data):
     return run_command("train", small_data, "--json", *asked).json["key"]
 
 
+@pytest.mark.slow
 def test_what_a_mode_replaces_is_compared_with_what_it_stands_for(fast, strict):
     """Fast and strict diverge in a result, not in how the lab's own substitute computes it."""
     root, trained = fast
@@ -185,6 +186,7 @@ def test_growth_follows_checkpoints(fast, invoke):
     assert (first["ap50_a"], first["ap50_b"], first["changed"]) == (0, 0, None)
 
 
+@pytest.mark.slow
 def test_scores_by_epoch_are_those_of_masks_made_of_the_checkpoints(
     small_store, invoke, monkeypatch
 ):

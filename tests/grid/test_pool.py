@@ -284,6 +284,7 @@ def test_a_grid_is_seen_from_its_first_moment(write, store):
         assert (status.n("waiting"), status.lost) == (1, False)
 
 
+@pytest.mark.slow
 def test_a_time_limit_ends_a_repeat_which_then_goes_on(write, store, wholeness):
     path = write(fixed={"epochs": 400})
     answer = run_command("grid", path, "--store", store, "--time-limit", 0.1, "--json")

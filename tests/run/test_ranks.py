@@ -186,6 +186,7 @@ def two_ranks(tmp_path_factory, small_data):
     return store, answer
 
 
+@pytest.mark.slow
 def test_two_ranks_repeat_themselves(two_ranks):
     store, answer = two_ranks
     assert answer.json["verdicts"]["weights"] == "identical"

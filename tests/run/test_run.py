@@ -236,6 +236,7 @@ def test_a_switch_that_moved_costs_no_run(
     assert f"note: {said}" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_changed_since_the_plan_is_refused(small_data, small_store, tmp_path):
     data, weights = tmp_path / "nuclei", tmp_path / "w.safetensors"
     shutil.copytree(small_data, data)

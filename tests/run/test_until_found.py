@@ -45,6 +45,7 @@ def digests(repeat):
     return repeat.manifest.files
 
 
+@pytest.mark.slow
 def test_is_the_run_of_as_many_epochs(few_draws, small_data, tmp_path, wholeness):
     outcome = found(small_data, tmp_path / "found")
     (repeat,) = outcome.repeats

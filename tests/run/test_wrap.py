@@ -627,6 +627,7 @@ def segment(image):
 """
 
 
+@pytest.mark.slow
 def test_audit_takes_a_function(small_data, tmp_path, invoke):
     """Memory that nobody wrote is read in one, in the other not; one has nothing to replay."""
     (tmp_path / "watershed.py").write_text(WATERSHED)

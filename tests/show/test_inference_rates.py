@@ -60,6 +60,7 @@ def test_a_table_and_a_figure_say_how_fast(rates):
     assert images.get_ylim()[1] > 1.05 * max(rate.images_per_second.highest for rate in rates)
 
 
+@pytest.mark.slow
 def test_sizes_and_batch_sizes_of_a_trained_network(small_store, tmp_path):
     (outcome,) = segment_sizes(
         [300],

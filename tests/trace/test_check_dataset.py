@@ -228,6 +228,7 @@ for dataset in (clean, holds_a_lambda, Cell()):
 """
 
 
+@pytest.mark.slow
 def test_workers_that_are_no_copies_of_this_process_read_too_or_it_is_said_why_not():
     command = [sys.executable, "-c", WITHOUT_A_FILE]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -241,6 +242,7 @@ def test_workers_that_are_no_copies_of_this_process_read_too_or_it_is_said_why_n
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_script_that_its_workers_would_carry_out_again_is_told_so(tmp_path):
     script = tmp_path / "script.py"
     lines = WITHOUT_A_FILE.replace("(clean, holds_a_lambda, Cell())", "(clean,)")
