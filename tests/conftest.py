@@ -2,10 +2,11 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -13,6 +14,7 @@ from unittest.mock import Mock
 import nbformat
 import pytest
 import torch
+from filelock import FileLock
 from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
@@ -210,21 +212,48 @@ def browser():
 
 
 @pytest.fixture(scope="session")
-def small_data(tmp_path_factory):
-    """Three training images and a test image of nuclei."""
-    folder = tmp_path_factory.mktemp("small") / "nuclei"
-    write_folder(folder, n_train=3, n_test=1)
-    return folder
+def made_once(tmp_path_factory):
+    """A folder that all workers share, and its lock: the first one makes what the others take."""
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if is_worker else base) / "made_once"
+    folder.mkdir(exist_ok=True)
+    return folder, FileLock(folder / "lock")
 
 
 @pytest.fixture(scope="session")
-def small_store(tmp_path_factory, small_data):
-    """The product's main job, once: a run of two repeats. Look, don't touch."""
+def small_data(made_once):
+    """Three training images and a test image of nuclei. Look, don't touch."""
+    shared, lock = made_once
+    folder = shared / "nuclei"
+    with lock:
+        if not folder.exists():
+            write_folder(folder, n_train=3, n_test=1)
+    return folder
+
+
+def _trained_once(shared, data):
+    """The product's main job: a run of two repeats, and what its command said."""
+    root = shared / "outputs"
+    said = shared / "said.json"
+    if not said.exists():
+        checkpoints = ("--keep-checkpoints", *options(checkpoint_every=3))
+        training = options(**SMALL, repeats=2, store=root)
+        answer = run_command("train", data, "--json", *checkpoints, *training)
+        assert answer.code in (0, 1), answer.err
+        said.write_text(json.dumps(asdict(answer)))
+    return root, Answer(**json.loads(said.read_text()))
+
+
+@pytest.fixture(scope="session")
+def small_store(tmp_path_factory, small_data, made_once):
+    """A worker's own copy of a run of two repeats. Look, don't touch."""
+    shared, lock = made_once
+    with lock:
+        original, answer = _trained_once(shared, small_data)
     root = tmp_path_factory.mktemp("small_store") / "outputs"
-    checkpoints = ("--keep-checkpoints", *options(checkpoint_every=3))
-    training = options(**SMALL, repeats=2, store=root)
-    answer = run_command("train", small_data, "--json", *checkpoints, *training)
-    assert answer.code in (0, 1), answer.err
+    shutil.copytree(original, root)
+    answer = replace(answer, out=answer.out.replace(str(original), str(root)))
     key = answer.json["key"]
     machine = answer.json["repeats"][0]["machine"]
     folder = root / "runs" / key / machine
