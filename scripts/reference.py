@@ -82,8 +82,8 @@ RECORDS: Mapping[str, Record] = {
     "Commands": Record("cellrepro.changes.commands", "Commands of a side"),
     "ComparedDocument": Record(f"{ANSWERS}.runs", "What the verdict covers"),
     "ComparisonDocument": Record(f"{ANSWERS}.comparison", "compare"),
-    "CutImageDocument": Record(f"{ANSWERS}.tiles", "Cuts of an image"),
-    "CutsDocument": Record(f"{ANSWERS}.tiles", "tiles --masks"),
+    "CutImage": Record("cellrepro.changes.straight_cuts", "Cuts of an image"),
+    "Cuts": Record("cellrepro.changes.straight_cuts", "tiles --masks"),
     "DescribedPassport": Record(f"{ANSWERS}.passport_file", "A passport in a file"),
     "Description": Record("cellrepro.changes.describe", "describe"),
     "DiagnosisDocument": Record(f"{ANSWERS}.doctor", "doctor"),
@@ -132,8 +132,8 @@ RECORDS: Mapping[str, Record] = {
     "StoredRunsDocument": Record(f"{ANSWERS}.stored_runs", "list"),
     "StraightBorder": Record("cellrepro.same.straight_borders", "A straight cut"),
     "TensorComparison": Record("cellrepro.same.weights", "A tensor"),
-    "TiledImageDocument": Record(f"{ANSWERS}.tiles", "An image with its tiles"),
-    "TilesDocument": Record(f"{ANSWERS}.tiles", "tiles"),
+    "Tiled": Record("cellrepro.changes.tile_dependence", "An image with its tiles"),
+    "TileDependence": Record("cellrepro.changes.tile_dependence", "tiles"),
     "TrackedRun": Record("cellrepro.exchange.tracking", "A run of a tracker"),
     "TrackingDocument": Record(f"{ANSWERS}.tracking", "track"),
     "TrainingAuditDocument": Record(f"{ANSWERS}.audit", "audit"),
@@ -194,6 +194,7 @@ WORDS = {
     "Scalar": "text, number, true or false",
     "Settings": "[settings](settings.md#what-eval-takes)",
     "Switch": "text",
+    "TileCause": "`tiling`, `normalisation` or `none`",
     "JsonRecord": "any",
 }
 """What a reader of JSON calls a type that has no table of its own."""
@@ -283,14 +284,28 @@ def _tree_of(module: str) -> ast.Module:
 
 
 def _own_fields(definition: ast.ClassDef) -> Iterator[Field]:
-    """The fields that a class itself adds, with what its docstring or the line after each says."""
+    """The fields that a class itself adds, and the properties that stand behind them in JSON."""
     listed = _attributes(ast.get_docstring(definition) or "")
     for node, following in zip(definition.body, [*definition.body[1:], ast.Pass()], strict=True):
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue
-        name = node.target.id
-        if not name.startswith("_"):
-            yield Field(name, node.annotation, listed.get(name) or _text_of(following))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            name = node.target.id
+            if not name.startswith("_") and not _is_kept_back(node):
+                yield Field(name, node.annotation, listed.get(name) or _text_of(following))
+        elif isinstance(node, ast.FunctionDef) and node.returns is not None and _is_derived(node):
+            yield Field(node.name, node.returns, " ".join((ast.get_docstring(node) or "").split()))
+
+
+def _is_kept_back(node: ast.AnnAssign) -> bool:
+    """Whether a field has ``repr=False``, and so is no JSON."""
+    keywords = node.value.keywords if isinstance(node.value, ast.Call) else []
+    return any(
+        keyword.arg == "repr" and ast.unparse(keyword.value) == "False" for keyword in keywords
+    )
+
+
+def _is_derived(node: ast.FunctionDef) -> bool:
+    """Whether a property has the decorator `cellrepro.results.derived`."""
+    return any(ast.unparse(decorator) == "derived" for decorator in node.decorator_list)
 
 
 def _text_of(node: ast.stmt) -> str:

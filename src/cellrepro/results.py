@@ -31,14 +31,13 @@ class Result:
     """
 
     @property
-    def differs(self) -> bool:
-        """Whether a script must notice it: things differ, or nothing could be shown."""
-        return False
-
-    @property
     def exit_code(self) -> int:
-        """With which a command ends that prints it."""
-        return int(self.differs)
+        """With which a command ends that prints it: 1 for what a script must notice.
+
+        That is where the result has a ``differs`` that is true: things differ, or nothing could be
+        shown.
+        """
+        return int(bool(getattr(self, "differs", False)))
 
     def sentence(self) -> str:
         """Say in plain words what was found."""
@@ -85,8 +84,12 @@ def plain(value: object) -> object:
 
 
 def json_names(record: type) -> list[str]:
-    """The names of a record's fields in JSON, and of its `derived` properties after them."""
-    names = [field.name for field in fields(record) if not field.name.startswith("_")]
+    """The names of a record's fields in JSON, and of its `derived` properties after them.
+
+    A field with ``repr=False``, such as an array, is kept for computing and stands in neither.
+    """
+    shown = [field.name for field in fields(record) if field.repr]
+    names = [name for name in shown if not name.startswith("_")]
     for base in reversed(record.__mro__):
         names += [name for name, member in vars(base).items() if isinstance(member, derived)]
     return list(dict.fromkeys(names))

@@ -8,10 +8,8 @@ import numpy as np
 
 from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.changes.sensitivity_result import Sensitivity, Variant
-from cellrepro.same.straight_borders import StraightBorder
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.sensitivity import sensitivity_answer
-from cellrepro.show.answers.tiles import cuts_answer
 
 
 def test_what_json_lacks_becomes_null_and_arrays_become_lists():
@@ -52,14 +50,3 @@ def test_what_became_of_the_cells_is_counted_twice_alike():
     assert (setting["kept"], setting["lost"]) == (3, 1)
     (line,) = answer.lines[1:]
     assert line == "  1 of 4 (25 %; 10 % to 50 %)  flow_threshold 0.1: 3 kept, 1 lost"
-
-
-def test_cuts_name_the_line_at_which_cells_end():
-    cut = StraightBorder(axis="y", at=7, length=30, n_objects=3, chance=0.001)
-    answer = cuts_answer("masks.tif", [cut], n_objects=9)
-    (image,) = json.loads(answer.as_json())["images"]
-    assert (image["name"], image["cuts"][0]["at"]) == ("masks.tif", 7)
-    assert answer.lines[1].startswith("    straight cut at y 7: 3 straight ends along 30 pixels")
-    nothing = cuts_answer("masks.tif", [], n_objects=0)
-    assert nothing.document.vacuous
-    assert "vacuous" in nothing.lines[0]

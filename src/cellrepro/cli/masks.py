@@ -42,7 +42,6 @@ from cellrepro.show.answers.explanation import explanation_answer
 from cellrepro.show.answers.explorer import explorer_answer
 from cellrepro.show.answers.passport_file import passport_file_answer
 from cellrepro.show.answers.sensitivity import sensitivity_answer
-from cellrepro.show.answers.tiles import cuts_answer, tiles_answer
 
 
 @verb()
@@ -222,7 +221,9 @@ def tiles(
     if masks is not None:
         of_a_network = ("model", "seed", "profile", "mode", "settings", "store")
         refuse_idle(context, of_a_network, "beside --masks, where nothing is segmented")
-        return _straight_cuts(masks)
+        from cellrepro.changes.straight_cuts import straight_cuts
+
+        return Reply(straight_cuts(masks))
     result = cellrepro.tiles(
         str(data),
         model=model,
@@ -232,21 +233,7 @@ def tiles(
         settings=overrides(settings),
         store=store,
     )
-    changed = result.cause != "none" or any(image.cuts for image in result.images)
-    return Reply(tiles_answer(result), code_for(changed or result.vacuous))
-
-
-def _straight_cuts(masks: str) -> Reply:
-    """Reply with the straight cuts in a label image; 1 where there is one, or no cell."""
-    from cellrepro.images.image_file import read_labels
-    from cellrepro.same.labels import canonical
-    from cellrepro.same.straight_borders import straight_borders
-
-    labels = read_labels(masks)
-    borders = straight_borders(labels)
-    n_objects = int(canonical(labels).max(initial=0))
-    answer = cuts_answer(masks, borders, n_objects=n_objects, is_stack=labels.ndim == 3)
-    return Reply(answer, code_for(bool(borders) or not n_objects))
+    return Reply(result)
 
 
 @verb("save", group=baseline)
