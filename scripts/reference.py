@@ -71,8 +71,9 @@ RECORDS: Mapping[str, Record] = {
     "StoreCheckDocument": Record(f"{ANSWERS}.store_check", "fsck"),
     "ProblemDocument": Record(f"{ANSWERS}.store_check", "A problem"),
     "RepairDocument": Record(f"{ANSWERS}.store_check", "A repair"),
-    "BaselineCheckDocument": Record(f"{ANSWERS}.baseline", "baseline check"),
-    "HiddenDocument": Record(f"{ANSWERS}.baseline", "Cells that could vanish"),
+    "BaselineCheck": Record("cellrepro.changes.baseline", "baseline check"),
+    "Hidden": Record("cellrepro.changes.baseline", "Cells that could vanish"),
+    "Cell": Record("cellrepro.changes.baseline", "A cell of a baseline"),
     "BatchDependent": Record(
         "cellrepro.trace.batch_invariance", "An operation that depends on the batch"
     ),
@@ -115,7 +116,7 @@ RECORDS: Mapping[str, Record] = {
     "NondeterministicOperation": Record(
         "cellrepro.trace.nondeterministic_operation", "An operation"
     ),
-    "ObjectChangeDocument": Record(f"{ANSWERS}.comparison", "What became of a cell"),
+    "ObjectChange": Record("cellrepro.same.object_changes", "What became of a cell"),
     "Part": Record("cellrepro.changes.crops", "A part of the image"),
     "Window": Record("cellrepro.model.window", "A window of the image"),
     "RecordedSettings": Record("cellrepro.changes.recorded_settings", "What files record"),
@@ -125,7 +126,7 @@ RECORDS: Mapping[str, Record] = {
     "RunDocument": Record(f"{ANSWERS}.runs", "train, segment, wrap, wrap-python"),
     "Seam": Record("cellrepro.same.straight_borders", "Straight ends at tile borders"),
     "SegmentationAuditDocument": Record(f"{ANSWERS}.audit", "audit --task segment"),
-    "SensitivityDocument": Record(f"{ANSWERS}.sensitivity", "sensitivity"),
+    "Sensitivity": Record("cellrepro.changes.sensitivity_result", "sensitivity"),
     "SettingDocument": Record(f"{ANSWERS}.explanation", "A setting"),
     "SideDocument": Record(f"{ANSWERS}.explanation", "A side"),
     "StoredRunDocument": Record(f"{ANSWERS}.stored_runs", "A stored run"),
@@ -192,6 +193,8 @@ WORDS = {
     "Groups": "list of lists of integers",
     "Level": "`error`, `warning` or `info`",
     "Scalar": "text, number, true or false",
+    "Limits": "{name: number}",
+    "ObjectKind": "`kept`, `moved`, `lost`, `gained`, `split` or `merged`",
     "Settings": "[settings](settings.md#what-eval-takes)",
     "Switch": "text",
     "TileCause": "`tiling`, `normalisation` or `none`",

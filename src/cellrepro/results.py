@@ -53,7 +53,7 @@ class Result:
 
     def as_json(self) -> str:
         """Give its fields as JSON; NaN and infinities, which JSON lacks, become null."""
-        return json.dumps(plain(self), indent=1, allow_nan=False) + "\n"
+        return json_text(self)
 
     def as_text(self) -> str:
         """Give its lines, each with its end; nothing in them moves a terminal's cursor."""
@@ -67,6 +67,11 @@ class Result:
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(self.sentence())}</p>{html_table(self.rows())}"
+
+
+def json_text(value: object) -> str:
+    """Write a value as JSON, by `plain`."""
+    return json.dumps(plain(value), indent=1, allow_nan=False) + "\n"
 
 
 def plain(value: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -35,13 +36,11 @@ from cellrepro.cli.shared_options import (
 )
 from cellrepro.errors import BadInput
 from cellrepro.exchange.endings import PASSPORTS
-from cellrepro.show.answers.baseline import baseline_check_answer, saved_baseline_answer
 from cellrepro.show.answers.comparison import comparison_answer
 from cellrepro.show.answers.description import description_answer
 from cellrepro.show.answers.explanation import explanation_answer
 from cellrepro.show.answers.explorer import explorer_answer
 from cellrepro.show.answers.passport_file import passport_file_answer
-from cellrepro.show.answers.sensitivity import sensitivity_answer
 
 
 @verb()
@@ -199,8 +198,9 @@ def sensitivity(
         vary=overrides(vary, "--vary") or None,
         store=store,
     )
-    files = {} if figures is None else setting_figures(result, Path(figures))
-    return Reply(sensitivity_answer(result, files))
+    if figures is not None:
+        result = replace(result, figures=setting_figures(result, Path(figures)))
+    return Reply(result)
 
 
 @verb()
@@ -246,8 +246,7 @@ def save_baseline(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Save masks, settings and digests as one small file."""
-    saved = cellrepro.save_baseline(run, file, propose=propose, store=store)
-    return Reply(saved_baseline_answer(saved.record, file))
+    return Reply(cellrepro.save_baseline(run, file, propose=propose, store=store))
 
 
 @verb("check", group=baseline)
@@ -272,4 +271,4 @@ def check_baseline(
         max_lost=max_lost,
         store=store,
     )
-    return Reply(baseline_check_answer(check), code_for(not check.ok))
+    return Reply(check)
