@@ -37,9 +37,6 @@ from cellrepro.cli.shared_options import (
 from cellrepro.errors import BadInput
 from cellrepro.exchange.endings import PASSPORTS
 from cellrepro.show.answers.comparison import comparison_answer
-from cellrepro.show.answers.description import description_answer
-from cellrepro.show.answers.explanation import explanation_answer
-from cellrepro.show.answers.explorer import explorer_answer
 from cellrepro.show.answers.passport_file import passport_file_answer
 
 
@@ -82,8 +79,7 @@ def explore(
     if html is None:
         refuse_idle(context, ("overwrite",), "without --html")
     page = explorer_page(image, a, b, truth=truth, html=html, overwrite=overwrite)
-    opened = html is None and page.open()
-    return Reply(explorer_answer(page, opened=opened))
+    return Reply(replace(page, opened=html is None and page.open()))
 
 
 @verb()
@@ -107,7 +103,7 @@ def describe(
         refuse_idle(context, ("log", "command"), "for a file of passports")
         return Reply(passport_file_answer(cellrepro.read_bundle(file), read_allowed_signers()))
     description = cellrepro.describe(file, log=log, store=store)
-    return Reply(description_answer(description, with_command=command))
+    return Reply(replace(description, says_commands=command))
 
 
 @verb()
@@ -163,10 +159,9 @@ def explain(
         minutes=minutes,
         crop=crop,
     )
-    code = code_for(explanation.differs or explanation.vacuous)
     if explanation.interrupted:
-        code = complain(INTERRUPTED, INTERRUPTED_CODE)
-    return Reply(explanation_answer(explanation), code)
+        return Reply(explanation, complain(INTERRUPTED, INTERRUPTED_CODE))
+    return Reply(explanation)
 
 
 @verb()

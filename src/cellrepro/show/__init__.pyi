@@ -1,4 +1,3 @@
-from .answers.explanation import explanation_answer
 from .explorer.stored_runs import explore_runs, stored_repeats
 from .figures.agreement import agreement_map, least_stable
 from .figures.divergence import chain, step_map
@@ -44,7 +43,6 @@ __all__ = [
     "difference_table",
     "distance_matrix",
     "evidence_table",
-    "explanation_answer",
     "explore_runs",
     "explorer_page",
     "flips_by_place",
