@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
+from math import isfinite
 
 from cellrepro.words import visible
 
@@ -13,6 +14,8 @@ MOST_ROWS = 40
 """Of a table in a notebook; the rest is counted in its last line."""
 MOST_LINES = 12
 """Of a table in a terminal; the JSON names all."""
+
+_ALREADY_PLAIN = (str, int, bool, type(None))
 
 Row = Mapping[str, object]
 """One row of a table: the words of each column by its heading."""
@@ -77,6 +80,10 @@ def json_text(value: object) -> str:
 def plain(value: object) -> object:
     """A value as JSON has it: dataclasses as objects by the names of their fields, tuples as
     lists."""
+    if type(value) in _ALREADY_PLAIN:
+        return value
+    if type(value) is float:
+        return value if isfinite(value) else None
     from pydantic_core import to_jsonable_python
 
     if is_dataclass(value) and not isinstance(value, type):

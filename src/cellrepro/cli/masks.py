@@ -16,7 +16,6 @@ from cellrepro.cli.command import (
     INTERRUPTED_CODE,
     Reply,
     baseline,
-    code_for,
     complain,
     refuse_idle,
     verb,
@@ -36,7 +35,6 @@ from cellrepro.cli.shared_options import (
 )
 from cellrepro.errors import BadInput
 from cellrepro.exchange.endings import PASSPORTS
-from cellrepro.show.answers.comparison import comparison_answer
 from cellrepro.show.answers.passport_file import passport_file_answer
 
 
@@ -55,10 +53,7 @@ def compare(
     """Compare two runs, masks, folders of masks, baselines or weights files."""
     if html is None:
         refuse_idle(context, ("overwrite",), "without --html")
-    comparison = cellrepro.compare(a, b, image=image, html=html, overwrite=overwrite, store=store)
-    is_same = comparison.verdict == "identical" and not comparison.differs
-    page = None if html is None else Path(html)
-    return Reply(comparison_answer(comparison, html=page), code_for(not is_same))
+    return Reply(cellrepro.compare(a, b, image=image, html=html, overwrite=overwrite, store=store))
 
 
 @verb()

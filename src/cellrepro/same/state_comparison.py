@@ -21,6 +21,7 @@ class ValuePair:
     """A plain value that differs between two files."""
 
     part: StatePart
+    """Of a checkpoint."""
     name: str
     """Where it is; of a long list with the first place that differs, ``losses[3]``."""
     a: object
