@@ -84,14 +84,14 @@ def plain(value: object) -> object:
         return value
     if type(value) is float:
         return value if isfinite(value) else None
-    from pydantic_core import to_jsonable_python
-
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: plain(getattr(value, name)) for name in json_names(type(value))}
-    if isinstance(value, Mapping):
-        return {to_jsonable_python(name): plain(content) for name, content in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {plain(name): plain(content) for name, content in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: plain(getattr(value, name)) for name in json_names(type(value))}
+    from pydantic_core import to_jsonable_python
+
     return to_jsonable_python(value, inf_nan_mode="null", fallback=lambda array: array.tolist())
 
 

@@ -106,8 +106,7 @@ class BaselineCheck(Result):
 
     @derived
     def cells(self) -> list[dict[str, object]]:
-        """What became of each cell that changed: the fields of an `ObjectChange`, and its
-        ``image``."""
+        """Of each cell that changed `ObjectChange`, with its ``image``."""
         return [cell.change.of_image(cell.image) for cell in self.changed_cells]
 
     @property

@@ -69,7 +69,7 @@ class Comparison(Result):
 
     verdict: Verdict
     """Over masks and weights, whichever both sides have."""
-    differs: tuple[Differs, ...] = ()  # type: ignore[assignment]  # as JSON names what differs
+    differs: tuple[Differs, ...] = ()  # without a default, the property of `Result` would be it
     """What differs: environment, spec, data, weights-init, weights, masks, truth; of two
     checkpoints also optimizer, scheduler, step, seed, generators, tensors, values."""
     masks: Mapping[str, MaskComparison] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Comparison(Result):
 
     @derived
     def objects(self) -> dict[str, object]:
-        """How many each side has, and ``changes``, an `ObjectChange` of each object with its
+        """How many each side has, and in ``changes`` of each object `ObjectChange`, with its
         ``image``."""
         changes = [cell.change.of_image(cell.image) for cell in cells_of(self.masks)]
         return {**self.n_objects, "changes": changes}

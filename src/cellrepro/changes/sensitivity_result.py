@@ -57,7 +57,7 @@ class Variant:
     interval_over: IntervalOver
     """``images`` (bootstrap), or ``cells`` (binomial) where there are fewer than three images."""
     kinds: Mapping[str, int]
-    """What became of the cells: kept, moved, lost, gained, split, merged."""
+    """What became of the cells, by the word for it."""
     n_objects: int
     """With this value."""
     ppm: float
@@ -69,32 +69,32 @@ class Variant:
 
     @derived
     def kept(self) -> int:
-        """These cells, as in ``kinds``."""
+        """Cells of which that became, as in ``kinds``."""
         return self.kinds.get("kept", 0)
 
     @derived
     def moved(self) -> int:
-        """These cells, as in ``kinds``."""
+        """Cells of which that became, as in ``kinds``."""
         return self.kinds.get("moved", 0)
 
     @derived
     def lost(self) -> int:
-        """These cells, as in ``kinds``."""
+        """Cells of which that became, as in ``kinds``."""
         return self.kinds.get("lost", 0)
 
     @derived
     def gained(self) -> int:
-        """These cells, as in ``kinds``."""
+        """Cells of which that became, as in ``kinds``."""
         return self.kinds.get("gained", 0)
 
     @derived
     def split(self) -> int:
-        """These cells, as in ``kinds``."""
+        """Cells of which that became, as in ``kinds``."""
         return self.kinds.get("split", 0)
 
     @derived
     def merged(self) -> int:
-        """These cells, as in ``kinds``."""
+        """Cells of which that became, as in ``kinds``."""
         return self.kinds.get("merged", 0)
 
     @property
@@ -143,7 +143,7 @@ class Sensitivity(Result):
     base: Mapping[str, object]
     """The settings beside which each is varied, where they are not the usual ones."""
     settings: tuple[Variant, ...]
-    """Each at each value."""
+    """Each setting at each value that it was given, what changes most cells first."""
     images: int
     """How many."""
     objects: int

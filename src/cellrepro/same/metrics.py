@@ -103,7 +103,7 @@ class MaskComparison(Result):
     changed: float
     """Share of both sides' objects without a match, which is 1 - F1."""
     ap: Scores
-    """Average precision at each of `THRESHOLDS`, see `average_precision`."""
+    """Average precision at each of ``thresholds``."""
     precision: Scores
     """Matches over the objects of b."""
     recall: Scores

@@ -50,7 +50,7 @@ class DifferingPart:
     n_b: int
     """The same of the second file."""
     why: str
-    """In words."""
+    """Why these bytes differ, in words."""
 
 
 @dataclass(frozen=True)
