@@ -21,7 +21,6 @@ from .tables.frames import markdown, readable
 from .tables.host import host_table, profile_table, switch_table
 from .tables.masks import (
     change_table,
-    comparison_sentence,
     kind_table,
     score_table,
     stability_table,
@@ -35,7 +34,6 @@ __all__ = [
     "agreement_map",
     "chain",
     "change_table",
-    "comparison_sentence",
     "cost_bars",
     "data_at_a_glance",
     "decision_table",
