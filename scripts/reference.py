@@ -71,29 +71,30 @@ RECORDS: Mapping[str, Record] = {
     "StoreCheckDocument": Record(f"{ANSWERS}.store_check", "fsck"),
     "ProblemDocument": Record(f"{ANSWERS}.store_check", "A problem"),
     "RepairDocument": Record(f"{ANSWERS}.store_check", "A repair"),
-    "BaselineCheckDocument": Record(f"{ANSWERS}.baseline", "baseline check"),
-    "HiddenDocument": Record(f"{ANSWERS}.baseline", "Cells that could vanish"),
+    "BaselineCheck": Record("cellrepro.changes.baseline", "baseline check"),
+    "Hidden": Record("cellrepro.changes.baseline", "Cells that could vanish"),
+    "Cell": Record("cellrepro.changes.baseline", "A cell of a baseline"),
     "BatchDependent": Record(
         "cellrepro.trace.batch_invariance", "An operation that depends on the batch"
     ),
     "BatchInvariance": Record("cellrepro.trace.batch_invariance", "Dependence on the batch"),
     "BatchResult": Record("cellrepro.audits.segmentation", "Masks with one batch size"),
-    "CauseDocument": Record(f"{ANSWERS}.explanation", "A cause"),
+    "Change": Record("cellrepro.changes.replay", "A cause"),
     "Commands": Record("cellrepro.changes.commands", "Commands of a side"),
     "ComparedDocument": Record(f"{ANSWERS}.runs", "What the verdict covers"),
-    "ComparisonDocument": Record(f"{ANSWERS}.comparison", "compare"),
-    "CutImageDocument": Record(f"{ANSWERS}.tiles", "Cuts of an image"),
-    "CutsDocument": Record(f"{ANSWERS}.tiles", "tiles --masks"),
+    "Comparison": Record("cellrepro.changes.comparison", "compare"),
+    "CutImage": Record("cellrepro.changes.straight_cuts", "Cuts of an image"),
+    "Cuts": Record("cellrepro.changes.straight_cuts", "tiles --masks"),
     "DescribedPassport": Record(f"{ANSWERS}.passport_file", "A passport in a file"),
     "Description": Record("cellrepro.changes.describe", "describe"),
     "DiagnosisDocument": Record(f"{ANSWERS}.doctor", "doctor"),
     "DifferenceDocument": Record(f"{ANSWERS}.divergence", "A first difference"),
     "DivergenceDocument": Record(f"{ANSWERS}.divergence", "diverge"),
     "Effect": Record("cellrepro.audits.effect", "Effect of an operation"),
-    "EmptyDocument": Record(f"{ANSWERS}.explanation", "A setting that finds nothing"),
+    "ValueTried": Record("cellrepro.changes.search", "A setting that finds nothing"),
     "Estimate": Record("cellrepro.grid.grid_runs", "What a point will take"),
     "Evidence": Record("cellrepro.divergence.result", "Evidence"),
-    "ExplanationDocument": Record(f"{ANSWERS}.explanation", "explain"),
+    "Explanation": Record("cellrepro.changes.explain", "explain"),
     "ExportedPassportsDocument": Record(f"{ANSWERS}.exported", "export"),
     "CellposeCheck": Record("cellrepro.exchange.cellpose_check", "What was loaded back"),
     "ExportedModelDocument": Record(f"{ANSWERS}.exported_models", "export"),
@@ -105,8 +106,13 @@ RECORDS: Mapping[str, Record] = {
     "PlaceDocument": Record(f"{ANSWERS}.bioimageio", "A machine under a profile"),
     "HiddenByToleranceDocument": Record(f"{ANSWERS}.bioimageio", "What a tolerance could hide"),
     "MeasuredElsewhereDocument": Record(f"{ANSWERS}.bioimageio", "export"),
-    "ExplorerDocument": Record(f"{ANSWERS}.explorer", "explore"),
-    "FilesDocument": Record(f"{ANSWERS}.comparison", "Two weights files as bytes"),
+    "ExplorerPage": Record("cellrepro.show.pages.explorer_page", "explore"),
+    "FileComparison": Record("cellrepro.same.weight_files", "Two weights files as bytes"),
+    "DifferingPart": Record("cellrepro.same.weight_files", "A part of files that differs"),
+    "MaskComparison": Record("cellrepro.same.metrics", "Figures of an image"),
+    "StateComparison": Record("cellrepro.same.state_comparison", "Beside the networks"),
+    "ValuePair": Record("cellrepro.same.state_comparison", "A value that differs"),
+    "GeneratorPair": Record("cellrepro.same.generator_pairs", "A generator in two files"),
     "Finding": Record("cellrepro.audits.finding", "A finding"),
     "GridDocument": Record(f"{ANSWERS}.grid", "grid"),
     "GridRun": Record("cellrepro.grid.grid_runs", "A point of a grid"),
@@ -115,25 +121,25 @@ RECORDS: Mapping[str, Record] = {
     "NondeterministicOperation": Record(
         "cellrepro.trace.nondeterministic_operation", "An operation"
     ),
-    "ObjectChangeDocument": Record(f"{ANSWERS}.comparison", "What became of a cell"),
+    "ObjectChange": Record("cellrepro.same.object_changes", "What became of a cell"),
     "Part": Record("cellrepro.changes.crops", "A part of the image"),
     "Window": Record("cellrepro.model.window", "A window of the image"),
     "RecordedSettings": Record("cellrepro.changes.recorded_settings", "What files record"),
     "RecordedValue": Record("cellrepro.changes.recorded_settings", "A recorded value"),
     "RepeatDocument": Record(f"{ANSWERS}.runs", "A repeat"),
-    "ReproducedDocument": Record(f"{ANSWERS}.explanation", "How near a side was made again"),
+    "Fit": Record("cellrepro.changes.search", "How near a side was made again"),
     "RunDocument": Record(f"{ANSWERS}.runs", "train, segment, wrap, wrap-python"),
     "Seam": Record("cellrepro.same.straight_borders", "Straight ends at tile borders"),
     "SegmentationAuditDocument": Record(f"{ANSWERS}.audit", "audit --task segment"),
-    "SensitivityDocument": Record(f"{ANSWERS}.sensitivity", "sensitivity"),
-    "SettingDocument": Record(f"{ANSWERS}.explanation", "A setting"),
-    "SideDocument": Record(f"{ANSWERS}.explanation", "A side"),
+    "Sensitivity": Record("cellrepro.changes.sensitivity_result", "sensitivity"),
+    "SettingOfBoth": Record("cellrepro.changes.recorded_settings", "A setting"),
+    "Side": Record("cellrepro.changes.sides", "A side"),
     "StoredRunDocument": Record(f"{ANSWERS}.stored_runs", "A stored run"),
     "StoredRunsDocument": Record(f"{ANSWERS}.stored_runs", "list"),
     "StraightBorder": Record("cellrepro.same.straight_borders", "A straight cut"),
     "TensorComparison": Record("cellrepro.same.weights", "A tensor"),
-    "TiledImageDocument": Record(f"{ANSWERS}.tiles", "An image with its tiles"),
-    "TilesDocument": Record(f"{ANSWERS}.tiles", "tiles"),
+    "Tiled": Record("cellrepro.changes.tile_dependence", "An image with its tiles"),
+    "TileDependence": Record("cellrepro.changes.tile_dependence", "tiles"),
     "TrackedRun": Record("cellrepro.exchange.tracking", "A run of a tracker"),
     "TrackingDocument": Record(f"{ANSWERS}.tracking", "track"),
     "TrainingAuditDocument": Record(f"{ANSWERS}.audit", "audit"),
@@ -192,8 +198,21 @@ WORDS = {
     "Groups": "list of lists of integers",
     "Level": "`error`, `warning` or `info`",
     "Scalar": "text, number, true or false",
+    "Limits": "{name: number}",
+    "ObjectKind": "`kept`, `moved`, `lost`, `gained`, `split` or `merged`",
     "Settings": "[settings](settings.md#what-eval-takes)",
     "Switch": "text",
+    "SideKind": "text",
+    "NetworkDoubt": "text",
+    "Reproduced": "`made`, `in part`, `not found` or `vacuous`",
+    "Condition": "{name: any}",
+    "TwoValues": "[any, any]",
+    "Differs": "text",
+    "Numbering": "text",
+    "Scores": "list of number",
+    "StatePart": "text",
+    "GeneratorKind": "text",
+    "TileCause": "`tiling`, `normalisation` or `none`",
     "JsonRecord": "any",
 }
 """What a reader of JSON calls a type that has no table of its own."""
@@ -283,14 +302,28 @@ def _tree_of(module: str) -> ast.Module:
 
 
 def _own_fields(definition: ast.ClassDef) -> Iterator[Field]:
-    """The fields that a class itself adds, with what its docstring or the line after each says."""
+    """The fields that a class itself adds, and the properties that stand behind them in JSON."""
     listed = _attributes(ast.get_docstring(definition) or "")
     for node, following in zip(definition.body, [*definition.body[1:], ast.Pass()], strict=True):
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue
-        name = node.target.id
-        if not name.startswith("_"):
-            yield Field(name, node.annotation, listed.get(name) or _text_of(following))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            name = node.target.id
+            if not name.startswith("_") and not _is_kept_back(node):
+                yield Field(name, node.annotation, listed.get(name) or _text_of(following))
+        elif isinstance(node, ast.FunctionDef) and node.returns is not None and _is_derived(node):
+            yield Field(node.name, node.returns, " ".join((ast.get_docstring(node) or "").split()))
+
+
+def _is_kept_back(node: ast.AnnAssign) -> bool:
+    """Whether a field has ``repr=False``, and so is no JSON."""
+    keywords = node.value.keywords if isinstance(node.value, ast.Call) else []
+    return any(
+        keyword.arg == "repr" and ast.unparse(keyword.value) == "False" for keyword in keywords
+    )
+
+
+def _is_derived(node: ast.FunctionDef) -> bool:
+    """Whether a property has the decorator `cellrepro.results.derived`."""
+    return any(ast.unparse(decorator) == "derived" for decorator in node.decorator_list)
 
 
 def _text_of(node: ast.stmt) -> str:

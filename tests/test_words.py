@@ -15,7 +15,6 @@ from cellrepro.same.verdicts import judge
 from cellrepro.show.explorer.widget import explore
 from cellrepro.show.figures.agreement import map_heading
 from cellrepro.show.report.build import write_report
-from cellrepro.show.tables.masks import comparison_sentence
 from cellrepro.store.store import Store
 from cellrepro.words import visible
 from stores import NOTHING, add_run, some_manifest, some_spec, squares, three
@@ -57,10 +56,13 @@ def test_no_sentence_of_a_report_is_careless(tmp_path, runs):
 
 def test_sentences_of_masks():
     same, other = squares(), squares(grown=1)
-    alone = {"x": compare_masks(same, other)}
-    assert comparison_sentence(alone).endswith(
-        "Every cell has a counterpart that overlaps by half, and 0.043 % of the pixels (434 ppm) "
-        "differ."
+    assert (
+        compare_masks(same, other)
+        .sentence()
+        .endswith(
+            "Every cell has a counterpart that overlaps by half, and 0.043 % of the pixels (434 ppm) "
+            "differ."
+        )
     )
     assert map_heading(agree([NOTHING] * 3)) == "3 runs: none holds an object"
     line = explore(same, same, same).scene["line"]

@@ -88,7 +88,7 @@ def _rows_of(folder: Path, network: Run, store: Store) -> list[dict[str, object]
 
     result = sensitivity(folder, model=f"{network.key}/0", store=store.root, quiet=True)
     rows = []
-    for variant in result.variants:
+    for variant in result.settings:
         interval = variant.interval if variant.interval_over == "images" else None
         row = SettingRow(
             images=folder.name,
@@ -102,7 +102,7 @@ def _rows_of(folder: Path, network: Run, store: Store) -> list[dict[str, object]
             ppm=variant.ppm,
             ap50=variant.ap50,
             usual_ap50=result.ap50,
-            n_images=result.n_images,
+            n_images=result.images,
             n_objects=variant.n_objects,
         )
         rows.append({**asdict(row), **variant.kinds})

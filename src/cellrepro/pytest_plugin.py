@@ -27,7 +27,6 @@ def cellrepro_baseline() -> Callable[..., BaselineCheck]:
         break a limit, with the sentence on what differs.
     """
     from cellrepro.changes.baseline import check_baseline
-    from cellrepro.show.answers.baseline import baseline_check_answer
 
     def check(
         file: str | Path,
@@ -47,7 +46,7 @@ def cellrepro_baseline() -> Callable[..., BaselineCheck]:
             store=store,
         )
         if not result.ok:
-            pytest.fail("\n".join(baseline_check_answer(result).lines), pytrace=False)
+            pytest.fail("\n".join(result.lines()), pytrace=False)
         return result
 
     return check

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
+from math import isfinite
 
 from cellrepro.words import visible
 
@@ -13,6 +14,8 @@ MOST_ROWS = 40
 """Of a table in a notebook; the rest is counted in its last line."""
 MOST_LINES = 12
 """Of a table in a terminal; the JSON names all."""
+
+_ALREADY_PLAIN = (str, int, bool, type(None))
 
 Row = Mapping[str, object]
 """One row of a table: the words of each column by its heading."""
@@ -53,7 +56,7 @@ class Result:
 
     def as_json(self) -> str:
         """Give its fields as JSON; NaN and infinities, which JSON lacks, become null."""
-        return json.dumps(plain(self), indent=1, allow_nan=False) + "\n"
+        return json_text(self)
 
     def as_text(self) -> str:
         """Give its lines, each with its end; nothing in them moves a terminal's cursor."""
@@ -69,23 +72,36 @@ class Result:
         return f"<p>{escape(self.sentence())}</p>{html_table(self.rows())}"
 
 
+def json_text(value: object) -> str:
+    """Write a value as JSON, by `plain`."""
+    return json.dumps(plain(value), indent=1, allow_nan=False) + "\n"
+
+
 def plain(value: object) -> object:
     """A value as JSON has it: dataclasses as objects by the names of their fields, tuples as
     lists."""
-    from pydantic_core import to_jsonable_python
-
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: plain(getattr(value, name)) for name in json_names(type(value))}
-    if isinstance(value, Mapping):
-        return {to_jsonable_python(name): plain(content) for name, content in value.items()}
+    if type(value) in _ALREADY_PLAIN:
+        return value
+    if type(value) is float:
+        return value if isfinite(value) else None
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {plain(name): plain(content) for name, content in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: plain(getattr(value, name)) for name in json_names(type(value))}
+    from pydantic_core import to_jsonable_python
+
     return to_jsonable_python(value, inf_nan_mode="null", fallback=lambda array: array.tolist())
 
 
 def json_names(record: type) -> list[str]:
-    """The names of a record's fields in JSON, and of its `derived` properties after them."""
-    names = [field.name for field in fields(record) if not field.name.startswith("_")]
+    """The names of a record's fields in JSON, and of its `derived` properties after them.
+
+    A field with ``repr=False``, such as an array, is kept for computing and stands in neither.
+    """
+    shown = [field.name for field in fields(record) if field.repr]
+    names = [name for name in shown if not name.startswith("_")]
     for base in reversed(record.__mro__):
         names += [name for name, member in vars(base).items() if isinstance(member, derived)]
     return list(dict.fromkeys(names))

@@ -111,7 +111,7 @@ def test_what_the_limits_could_hide_by_trying(baseline, limits):
         for number, label in enumerate((3, 7, 9), 1)
         if check_baseline(baseline, lost(label), **limits).ok
     ]
-    hidden = check_baseline(baseline, MASKS, **limits).hidden
+    hidden = check_baseline(baseline, MASKS, **limits).hidden.cells
     assert [(cell.area, cell.label) for cell in hidden] == sorted(pass_without)
 
 
@@ -291,7 +291,7 @@ def test_entries_are_packed_and_made_by_one_system(baseline):
 )
 def test_limits_that_pass_masks_without_a_cell_say_so(baseline, limits, every):
     found = check_baseline(baseline, 0 * MASKS, **limits)
-    assert (found.ok, found.all_hidden) == (every, every)
+    assert (found.ok, found.hidden.all_at_once) == (every, every)
 
 
 def test_a_stack_numbered_anew_in_each_plane_is_held_plane_by_plane(tmp_path):
@@ -303,6 +303,6 @@ def test_a_stack_numbered_anew_in_each_plane_is_held_plane_by_plane(tmp_path):
     gone = np.where((stack == 3) & (np.arange(3) == 1)[:, None, None], 0, stack)
     found = check_baseline(tmp_path / "s.baseline", gone, max_lost=0)
     assert (found.ok, found.lost) == (False, 1)
-    assert found.cells[0].change.position == (1, 21.5, 21.5)
+    assert found.changed_cells[0].change.position == (1, 21.5, 21.5)
     stitched = np.repeat(MASKS[None], 3, axis=0)  # every outline, and which planes are one cell
     assert not check_baseline(tmp_path / "s.baseline", stitched).ok

@@ -149,8 +149,8 @@ def test_two_changes_that_hide_each_other_are_found(made, small_store):
     known = {name: value for name, value in Settings().by_name().items() if name not in truth}
     known |= {"precision": "float32", "image.depth": None, "image.channels": None}
     fit = Search(trials(), trials().masks(truth), known=known).fit(near={})
-    assert {name: fit.condition[name] for name in truth} == truth
-    assert (fit.reproduced, fit.gap) == ("made", (0, 0))
+    assert {name: fit.nearest[name] for name in truth} == truth
+    assert (fit.found, fit.gap) == ("made", (0, 0))
 
 
 def test_what_is_not_found_has_no_cause_and_no_command(made, explained):

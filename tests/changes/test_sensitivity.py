@@ -1,8 +1,12 @@
 """Each setting varied by itself: the cells it changes, and the passes of the network it takes."""
 
+import json
+from collections import Counter
+
 import numpy as np
 import pytest
 
+from cellrepro.changes.sensitivity_result import Sensitivity, Variant
 from cellrepro.images.folder import read_folder
 from cellrepro.model.inference import evaluator
 from cellrepro.same.metrics import average_precision, compare_masks
@@ -55,6 +59,39 @@ def test_every_variant_is_what_eval_gives(small_store, invoke, tmp_path):
         "cellprob_threshold.png",
         "diameter.png",
     }
+
+
+def test_what_became_of_the_cells_is_counted_twice_alike():
+    """Under its own key and among the kinds; asdict of a Counter would count the counts."""
+    variant = Variant(
+        name="flow_threshold",
+        value=0.1,
+        changed=0.25,
+        n_changed=1,
+        n_cells=4,
+        interval=(0.1, 0.5),
+        interval_over="cells",
+        kinds=Counter(kept=3, lost=1),
+        n_objects=3,
+        ppm=10.0,
+        ap50=None,
+        image="a",
+    )
+    sensitivity = Sensitivity(
+        model="tiny",
+        base={},
+        settings=(variant,),
+        images=1,
+        objects=4,
+        ap50=None,
+        network_passes=1,
+        examples={},
+    )
+    (setting,) = json.loads(sensitivity.as_json())["settings"]
+    assert setting["kinds"] == {"kept": 3, "lost": 1}
+    assert (setting["kept"], setting["lost"]) == (3, 1)
+    (line,) = sensitivity.lines()[1:]
+    assert line == "  1 of 4 (25 %; 10 % to 50 %)  flow_threshold 0.1: 3 kept, 1 lost"
 
 
 @pytest.mark.parametrize(

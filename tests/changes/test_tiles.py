@@ -1,5 +1,6 @@
 """Cells that depend on where tiles lie, and straight cuts: planted ones are found, others not."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +9,14 @@ import tifffile
 from scipy import ndimage
 
 from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.changes.straight_cuts import CutImage, Cuts
 from cellrepro.changes.tile_dependence import TileDependence
 from cellrepro.changes.tile_lines import tile_lines
 from cellrepro.changes.tiles import follow
 from cellrepro.images.image_file import read_masks
 from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.model.inference import evaluator
-from cellrepro.same.straight_borders import seam, straight_borders
-from cellrepro.show.answers.tiles import cuts_answer, tiles_answer
+from cellrepro.same.straight_borders import StraightBorder, seam, straight_borders
 from conftest import options
 from small_training import tiny
 
@@ -70,8 +71,18 @@ def test_a_stack_that_was_cut_between_planes():
     planted[7:] += 100 * (planted[7:] > 0)
     (found,) = straight_borders(planted)
     assert (found.axis, found.at, found.n_objects > 5) == ("z", 7, True)
-    (_, line) = cuts_answer("a.tif", [found], n_objects=40, is_stack=True).lines
+    (_, line) = Cuts((CutImage("a.tif", (found,)),), vacuous=False, is_stack=True).lines()
     assert "straight cut between planes 7 and 8" in line  # as viewers count them
+
+
+def test_cuts_name_the_line_at_which_cells_end():
+    cut = StraightBorder(axis="y", at=7, length=30, n_objects=3, chance=0.001)
+    cuts = Cuts((CutImage("masks.tif", (cut,)),), vacuous=False)
+    (image,) = json.loads(cuts.as_json())["images"]
+    assert (image["name"], image["cuts"][0]["at"]) == ("masks.tif", 7)
+    assert cuts.lines()[1].startswith("    straight cut at y 7: 3 straight ends along 30 pixels")
+    nothing = Cuts((CutImage("masks.tif", ()),), vacuous=True)
+    assert (nothing.exit_code, "vacuous" in nothing.sentence()) == (1, True)
 
 
 def test_cells_that_are_rectangles_are_not_cut_at_every_line():
@@ -165,7 +176,7 @@ def test_without_cells_nothing_is_shown(invoke, tmp_path):
     dark = follow(that_finds_nothing, "dark", np.zeros((400, 400)), Settings())
     found = TileDependence((dark,), ("cropped",))
     assert (found.cause, found.vacuous) == ("none", True)
-    assert "vacuous: no cell was found in any image" in "\n".join(tiles_answer(found).lines)
+    assert "vacuous: no cell was found in any image" in found.as_text()
     tifffile.imwrite(tmp_path / "none.tif", np.zeros((64, 64), np.uint16))
     answer = invoke("tiles", "--masks", tmp_path / "none.tif")
     assert (answer.code, "vacuous: it holds no object" in answer.out) == (1, True)

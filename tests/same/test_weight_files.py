@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from cellrepro.same.weight_files import compare_files, saved_in_several_ways
+from cellrepro.same.weight_files import DifferingPart, compare_files, saved_in_several_ways
 from cellrepro.same.weights import compare_weights
 
 HELD = {f"encoder.blocks.{i}.weight": torch.arange(6.0).reshape(2, 3) + i for i in range(12)}
@@ -37,10 +37,12 @@ def compared(a, b):
     found = compare_files(a, b, same_parameters=same)
     content = [np.fromfile(path, np.uint8) for path in (a, b)]
     assert found.sizes == tuple(map(len, content))
-    assert bool(found.parts) == (a.read_bytes() != b.read_bytes())
-    if all(part.n_a == part.n_b for part in found.parts) and len(content[0]) == len(content[1]):
-        assert sum(part.n_a for part in found.parts) == np.count_nonzero(content[0] != content[1])
-    return same, {part.part: part.why for part in found.parts}
+    assert bool(found.differing) == (a.read_bytes() != b.read_bytes())
+    if all(part.n_a == part.n_b for part in found.differing) and len(content[0]) == len(content[1]):
+        assert sum(part.n_a for part in found.differing) == np.count_nonzero(
+            content[0] != content[1]
+        )
+    return same, {part.part: part.why for part in found.differing}
 
 
 FOLLOWS = {"zip directory", "padding", ".data/serialization_id"}
@@ -101,7 +103,7 @@ def test_one_network_saved_in_several_ways(tmp_path):
     _, digests, same, files = zip(*saved_in_several_ways(tmp_path / "w"), strict=True)
     assert all(same)
     assert (digests[0] != digests[1], digests[2] == digests[3]) == (True, True)
-    assert [bool(one.parts) for one in files[:4]] == [False, True, False, False]
+    assert [bool(one.differing) for one in files[:4]] == [False, True, False, False]
 
 
 def test_large_files_are_read_in_pieces(tmp_path):
@@ -114,4 +116,4 @@ def test_large_files_are_read_in_pieces(tmp_path):
     found = compare_files(tmp_path / "a", tmp_path / "b", same_parameters=False)
     assert tracemalloc.get_traced_memory()[1] < 2**23
     tracemalloc.stop()
-    assert found.parts == (("tensors", 1, 1, "parameters differ"),)
+    assert found.differing == (DifferingPart("tensors", 1, 1, "parameters differ"),)

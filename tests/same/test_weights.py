@@ -62,7 +62,7 @@ def test_a_worked_example(files, tmp_path):
     assert found.relative_l2 == pytest.approx(math.sqrt(160) / 5)
     assert found.cosine == pytest.approx(9 / (5 * math.sqrt(153)))
     assert (found.max_abs, found.max_abs_name) == (12, "out.bias")
-    encoder, out = found.per_tensor
+    encoder, out = found.tensors
     assert (encoder.name, encoder.shape, encoder.dtype) == ("encoder.w", (2,), "F32")
     assert (encoder.n_differing, encoder.relative_l2, encoder.cosine) == (1, 4 / 5, 3 / 5)
     assert (out.relative_l2, np.isnan(out.cosine)) == (math.inf, True)  # a is all zero, b is not
@@ -102,7 +102,7 @@ def test_other_names_shapes_and_types_are_findings(tmp_path):
     assert (found.only_a, found.only_b, found.equal) == (("x",), ("y",), False)
     assert (found.n_tensors, found.n_parameters, found.n_differing) == (4, 8, 6)
     assert all(math.isnan(x) for x in (found.l2, found.relative_l2, found.cosine))
-    u, v = found.per_tensor
+    u, v = found.tensors
     assert (u.n_differing, u.l2) == (0, 0)
     assert (v.shape, v.shape_b, v.n_differing) == ((3,), (2,), 3)
     assert math.isnan(v.l2)
@@ -127,18 +127,18 @@ def test_other_names_shapes_and_types_are_findings(tmp_path):
 )
 def test_units_in_the_last_place(tmp_path, a, b, expected):
     whole = compare_weights(saved(tmp_path / "a", w=a), saved(tmp_path / "b", w=b))
-    for row in (whole, *whole.per_tensor):
+    for row in (whole, *whole.tensors):
         assert (row.max_ulp, row.median_ulp) == expected
 
 
 def test_bfloat16_which_numpy_does_not_have(tmp_path):
     words = np.array([0x3F80, 0xC000, 0x7F80, 0x0000], "<u2")  # 1, -2, infinity, 0
     a = saved_raw(tmp_path / "a", "BF16", words.tobytes())
-    row = compare_weights(a, saved(tmp_path / "b", w=float32(1, -2, np.inf, 0.5))).per_tensor[0]
+    row = compare_weights(a, saved(tmp_path / "b", w=float32(1, -2, np.inf, 0.5))).tensors[0]
     assert (row.dtype, row.dtype_b, row.n_differing) == ("BF16", "F32", 4)
     assert (row.l2, row.max_abs) == (0.5, 0.5)
     words[1] = 0xC001
-    row = compare_weights(a, saved_raw(tmp_path / "c", "BF16", words.tobytes())).per_tensor[0]
+    row = compare_weights(a, saved_raw(tmp_path / "c", "BF16", words.tobytes())).tensors[0]
     assert (row.n_differing, row.l2, row.max_ulp) == (1, 2**-6, 1)  # the last of 8 bits of 2
 
 
@@ -155,7 +155,7 @@ def test_tensors_larger_than_a_piece(tmp_path):
     x, y = (np.concatenate([t.ravel() for t in each.values()]).astype(float) for each in (a, b))
     assert found.l2 == pytest.approx(np.linalg.norm(y - x), rel=1e-12)
     assert found.cosine == pytest.approx(x @ y / np.linalg.norm(x) / np.linalg.norm(y), rel=1e-12)
-    assert (found.max_abs_name, found.per_tensor[5].n_differing) == ("w5", 1)
+    assert (found.max_abs_name, found.tensors[5].n_differing) == ("w5", 1)
     tracemalloc.start()
     compare_weights(tmp_path / "a", tmp_path / "b")
     similarity([tmp_path / "a", tmp_path / "b"])

@@ -2,64 +2,13 @@
 
 import json
 import math
-from collections import Counter
 
 import numpy as np
 
-from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.changes.sensitivity_result import Sensitivity, Variant
-from cellrepro.same.straight_borders import StraightBorder
 from cellrepro.show.answers.answer import Answer
-from cellrepro.show.answers.sensitivity import sensitivity_answer
-from cellrepro.show.answers.tiles import cuts_answer
 
 
 def test_what_json_lacks_becomes_null_and_arrays_become_lists():
     answer = Answer({"nan": math.nan, "most": [math.inf], "labels": np.array([1, 2])}, ["a", "b"])
     assert json.loads(answer.as_json()) == {"nan": None, "most": [None], "labels": [1, 2]}
     assert answer.as_text() == "a\nb\n"
-
-
-def test_what_became_of_the_cells_is_counted_twice_alike():
-    """Under its own key and among the kinds; asdict of a Counter would count the counts."""
-    variant = Variant(
-        name="flow_threshold",
-        value=0.1,
-        changed=0.25,
-        n_changed=1,
-        n_cells=4,
-        interval=(0.1, 0.5),
-        interval_over="cells",
-        kinds=Counter(kept=3, lost=1),
-        n_objects=3,
-        ppm=10.0,
-        ap50=None,
-        image="a",
-    )
-    sensitivity = Sensitivity(
-        model="tiny",
-        base=Settings(),
-        variants=(variant,),
-        examples={},
-        n_images=1,
-        n_objects=4,
-        ap50=None,
-        n_passes=1,
-    )
-    answer = sensitivity_answer(sensitivity, {})
-    (setting,) = json.loads(answer.as_json())["settings"]
-    assert setting["kinds"] == {"kept": 3, "lost": 1}
-    assert (setting["kept"], setting["lost"]) == (3, 1)
-    (line,) = answer.lines[1:]
-    assert line == "  1 of 4 (25 %; 10 % to 50 %)  flow_threshold 0.1: 3 kept, 1 lost"
-
-
-def test_cuts_name_the_line_at_which_cells_end():
-    cut = StraightBorder(axis="y", at=7, length=30, n_objects=3, chance=0.001)
-    answer = cuts_answer("masks.tif", [cut], n_objects=9)
-    (image,) = json.loads(answer.as_json())["images"]
-    assert (image["name"], image["cuts"][0]["at"]) == ("masks.tif", 7)
-    assert answer.lines[1].startswith("    straight cut at y 7: 3 straight ends along 30 pixels")
-    nothing = cuts_answer("masks.tif", [], n_objects=0)
-    assert nothing.document.vacuous
-    assert "vacuous" in nothing.lines[0]

@@ -9,6 +9,7 @@ from cellrepro import show
 from cellrepro.bits.site import Site
 from cellrepro.same.consensus import agree
 from cellrepro.same.five_steps import protocol
+from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.metrics import compare_masks
 from cellrepro.same.seed_spread import measure_spread
 from cellrepro.same.weights import compare_weights
@@ -85,12 +86,12 @@ def test_what_became_of_the_cells(masks):
 
 
 def test_the_sentence_about_masks(masks):
-    said = show.comparison_sentence(masks, a="the truth", b="B")
+    said = totals_over(masks.values()).sentence(a="the truth", b="B")
     assert said.startswith("The truth and B differ: 6 cells in the truth, 5 in B, over 3 images")
     assert "9.1 % of the cells changed" in said  # 1 of 6 + 5
 
     def sentence(a, b):
-        return show.comparison_sentence({"img": compare_masks(a, b)})
+        return compare_masks(a, b).sentence()
 
     assert sentence(squares(), squares()).endswith("same 2 cells, pixel for pixel, on 1 image.")
     assert "nothing can be compared" in sentence(*np.zeros((2, 4, 4), int))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.asked import defaults
+from cellrepro.changes.changed_cells import ChangedCell, cell_rows, cells_of
 from cellrepro.changes.comparison import label_notes
 from cellrepro.changes.named import MaskReaders, masks_of
 from cellrepro.errors import BadInput
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.metrics import MaskComparison, compare_masks
-from cellrepro.same.object_changes import ObjectChange, ObjectKind
+from cellrepro.same.object_changes import ObjectKind
 from cellrepro.store import baseline_file
 from cellrepro.store.baseline_file import BaselineFile
 from cellrepro.store.store import Store
@@ -33,7 +34,8 @@ without a counterpart.
 """
 
 
-class Cell(NamedTuple):
+@dataclass(frozen=True)
+class Cell:
     """A cell of a baseline."""
 
     image: str
@@ -44,11 +46,39 @@ class Cell(NamedTuple):
     """Pixels."""
 
 
-class ChangedCell(NamedTuple):
-    """What became of a cell, and the image in which it lies."""
+@dataclass(frozen=True)
+class Hidden:
+    """What limits could hide: cells that could vanish within them."""
 
-    image: str
-    change: ObjectChange
+    all_at_once: bool
+    """Whether all of them together could, so that masks without a cell pass."""
+    cells: tuple[Cell, ...] = field(repr=False)
+    """Of which any one could vanish, smallest first."""
+
+    @derived
+    def n(self) -> int:
+        """Of how many cells any one could vanish."""
+        return len(self.cells)
+
+    @derived
+    def smallest(self) -> Cell | None:
+        """The smallest of these; None where none could vanish."""
+        return self.cells[0] if self.cells else None
+
+    def sentence(self, within: str) -> str:
+        """Say which cells could vanish unnoticed, the smallest first."""
+        if self.all_at_once:
+            return f"{within} every cell could vanish unnoticed: masks without any cell would pass"
+        if not self.cells:
+            return f"no cell could vanish unnoticed {within}"
+        smallest = self.cells[0]
+        described = f"of {smallest.area} pixels ({smallest.label} in {smallest.image})"
+        if self.n == 1:
+            return f"{within} one cell could vanish unnoticed: {described}"
+        return (
+            f"{within} any one of {self.n} cells could vanish unnoticed: the smallest {described}, "
+            f"the largest of {self.cells[-1].area}"
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +86,7 @@ class BaselineCheck(Result):
     """How masks differ from a baseline, and whether that is within limits."""
 
     ok: bool
-    """Whether nothing is broken."""
+    """Whether nothing is broken: every limit is kept."""
     ppm: float
     """Differing pixels per million of the image that differs most."""
     changed: float
@@ -67,34 +97,50 @@ class BaselineCheck(Result):
     """What is beyond its limit or could not be compared, a sentence each."""
     limits: Limits
     """Those that the masks were held to."""
-    cells: tuple[ChangedCell, ...]
-    """Those that changed at all, most first."""
-    hidden: tuple[Cell, ...]
-    """Cells of which any one could vanish within the limits, smallest first."""
-    all_hidden: bool
-    """Whether all cells together could: masks without any would pass."""
+    changed_cells: tuple[ChangedCell, ...] = field(repr=False)
+    """Those that changed at all, those that overlap least first."""
+    hidden: Hidden
+    """What the limits could hide."""
     notes: tuple[str, ...]
     """How masks were read, and what was done to their numbers, with the image."""
 
+    @derived
+    def cells(self) -> list[dict[str, object]]:
+        """Of each cell that changed `ObjectChange`, with its ``image``."""
+        return [cell.change.of_image(cell.image) for cell in self.changed_cells]
+
+    @property
+    def differs(self) -> bool:
+        """Whether a limit is broken."""
+        return not self.ok
+
     def sentence(self) -> str:
         """Say whether the limits are kept, how far the masks are apart, and what is broken."""
-        state = "ok" if self.ok else "broken"
-        changed = f"{share_text(self.changed)} of the cells changed"
-        apart = f"{state}: {ppm_text(self.ppm)}, {changed}, {self.lost} lost"
-        return "; ".join([apart, *self.broken])
+        return "; ".join([self._head(), *self.broken])
 
     def rows(self) -> list[Row]:
         """Give each cell that changed."""
-        return [
-            {
-                "image": image,
-                "became": change.kind.in_words,
-                "labels in the baseline": ", ".join(map(str, change.labels_a)),
-                "labels now": ", ".join(map(str, change.labels_b)),
-                "IoU": f"{change.iou:.3f}",
-            }
-            for image, change in self.cells
-        ]
+        return cell_rows(self.changed_cells, a="baseline", b="masks")
+
+    def lines(self) -> list[str]:
+        """Say what breaks the limits, and which cells could vanish within them."""
+        lines = [self._head(), *(f"  {sentence}" for sentence in self.broken)]
+        if self.broken:
+            lines += table_lines(self.rows(), indent=4)
+        within = f"within {limits_text(self.limits)}" if self.limits else "without limits"
+        lines.append(f"  {self.hidden.sentence(within)}")
+        lines += [f"  note: {note}" for note in self.notes]
+        return lines
+
+    def _head(self) -> str:
+        state = "ok" if self.ok else "broken"
+        changed = f"{share_text(self.changed)} of the cells changed"
+        return f"{state}: {ppm_text(self.ppm)}, {changed}, {self.lost} lost"
+
+
+def limits_text(limits: Limits) -> str:
+    """Name limits with their values, as options are written."""
+    return ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in limits.items())
 
 
 def check_baseline(
@@ -319,9 +365,11 @@ def _judged(
         lost=lost,
         broken=tuple(broken),
         limits=limits,
-        cells=_changed_cells(results),
-        hidden=_hidden_cells(comparison, limits),
-        all_hidden=_passes_empty(comparison, limits),
+        changed_cells=_changed_cells(results),
+        hidden=Hidden(
+            all_at_once=_passes_empty(comparison, limits),
+            cells=_hidden_cells(comparison, limits),
+        ),
         notes=tuple(
             f"{name}: {note}" for name, image in comparison.images.items() for note in image.notes
         ),
@@ -331,10 +379,9 @@ def _judged(
 def _changed_cells(results: Mapping[str, MaskComparison]) -> tuple[ChangedCell, ...]:
     """Cells that changed at all, those that overlap least first, large ones before small."""
     cells = [
-        ChangedCell(image, change)
-        for image, result in results.items()
-        for change in result.objects
-        if change.kind != ObjectKind.KEPT or change.iou < 1
+        cell
+        for cell in cells_of(results)
+        if cell.change.kind != ObjectKind.KEPT or cell.change.iou < 1
     ]
     cells.sort(key=lambda cell: (cell.change.iou, -max(cell.change.area_a, cell.change.area_b)))
     return tuple(cells)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.asked import defaults
+from cellrepro.changes.baseline import limits_text
 from cellrepro.changes.named import kind_of, masks_of
 from cellrepro.errors import BadInput
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, json_text
 from cellrepro.same.axes import AXES
 from cellrepro.same.labels import canonical
 from cellrepro.same.seed_spread import Pair, measure_spread
@@ -56,6 +57,28 @@ class SavedBaseline(Result):
         """Give each image with its cells."""
         images = self.record["images"]
         return [{"image": name, "cells": image["n_objects"]} for name, image in images.items()]
+
+    def lines(self) -> list[str]:
+        """Say what it holds, within which limits, and what a model description says of these."""
+        import yaml
+
+        images = self.record["images"].values()
+        tolerance = self.record["reproducibility_tolerance"]
+        n_cells = amount(sum(image["n_objects"] for image in images), "cell")
+        held = f"{n_cells} in {amount(len(images), 'image')}"
+        limits = limits_text(self.record["limits"]) or "none"
+        config = {"config": {"bioimageio": {"reproducibility_tolerance": tolerance}}}
+        form = yaml.safe_dump(config, sort_keys=False).splitlines()
+        return [
+            f"{self.file}: {held} of {self.record['from']}",
+            f"  limits: {limits} ({self.record.get('proposed_from', 'none proposed')})",
+            "for a model description of bioimage.io:",
+            *(form if tolerance else ["  none is that wide"]),
+        ]
+
+    def as_json(self) -> str:
+        """Give ``file`` and the fields of the record as JSON."""
+        return json_text({"file": self.file, **self.record})
 
 
 @dataclass(frozen=True)

@@ -139,16 +139,17 @@ def _compare_weights_files(a: Path, b: Path) -> Comparison:
         why = content_a.why_no_network or content_b.why_no_network
         raise BadInput(f"{a} and {b} hold nothing that both have: {why or 'no tensor'}")
     weights = compare_networks(content_a.network, content_b.network) if with_networks else None
+    files = compare_files(
+        a,
+        b,
+        same_parameters=weights is None or weights.equal,
+        checkpoints=content_a.has_more or content_b.has_more,
+    )
     return Comparison(
         verdict=_verdict_on_files(weights, state),
         differs=tuple(_differing_parts(content_a, content_b, weights, state)),
-        weights=weights,
-        files=compare_files(
-            a,
-            b,
-            same_parameters=weights is None or weights.equal,
-            checkpoints=content_a.has_more or content_b.has_more,
-        ),
+        weights=None if weights is None else replace(weights, files=files),
+        files=files,
         state=state,
         notes=(*not_finite_notes(weights), *_checkpoint_notes(content_a, content_b)),
     )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from cellrepro.changes.changed_cells import cell_rows, cells_of, not_kept
 from cellrepro.changes.named import MaskReaders
 from cellrepro.changes.recorded_settings import NOT_OF_CELLS, SettingOfBoth
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import doubt
 from cellrepro.images.size_factor import factor_text
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.same.mask_totals import MaskTotals, totals_over
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.same.number_changes import (
@@ -28,8 +30,11 @@ from cellrepro.same.number_changes import (
 from cellrepro.same.state_comparison import StateComparison
 from cellrepro.same.verdicts import Verdict
 from cellrepro.same.weight_files import FileComparison
+from cellrepro.same.weight_tensors import layers_of
 from cellrepro.same.weights import WeightsComparison
 from cellrepro.words import amount, joined, short_digest, some
+
+_MOST_NAMES = 4  # of tensors
 
 Differs = Literal[
     "environment",
@@ -64,19 +69,22 @@ class Comparison(Result):
 
     verdict: Verdict
     """Over masks and weights, whichever both sides have."""
-    differs: tuple[Differs, ...]
+    differs: tuple[Differs, ...] = ()  # without a default, the property of `Result` would be it
+    """What differs: environment, spec, data, weights-init, weights, masks, truth; of two
+    checkpoints also optimizer, scheduler, step, seed, generators, tensors, values."""
     masks: Mapping[str, MaskComparison] = field(default_factory=dict)
-    """By image."""
+    """Figures by image."""
     weights: WeightsComparison | None = None
+    """None where there are no weights."""
     environment: Mapping[str, TwoValues] = field(default_factory=dict)
-    """Fields of the environment that differ."""
+    """Fields of the environment that differ, each with its two values."""
     spec: Mapping[str, TwoValues] = field(default_factory=dict)
-    """Fields of the specifications that differ."""
-    ap50: TwoValues | None = None
-    """Average precision at IoU 0.5 against the ground truth."""
-    ap50_train: TwoValues | None = None
+    """Fields of the specifications that differ, each with its two values."""
+    ap50: tuple[float | None, float | None] | None = None
+    """Average precision at IoU 0.5 against the ground truth; None where there is no truth."""
+    ap50_train: tuple[float | None, float | None] | None = None
     """The same on training images."""
-    files: FileComparison | None = None
+    files: FileComparison | None = field(default=None, repr=False)
     """Of two weights files as bytes; no part of the verdict."""
     state: StateComparison | None = None
     """Of two checkpoints: what lies beside their networks."""
@@ -84,7 +92,23 @@ class Comparison(Result):
     """Of two mask files: what at least one of them records of how it was made, what differs
     first."""
     notes: tuple[str, ...] = ()
-    """What was not compared, and how it stands beside what seeds do."""
+    """What a reader has to know, a sentence each: what was not compared, and how it stands beside
+    what seeds do."""
+    html: Path | None = None
+    """The page, where one was asked for."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 where the two are identical, and differ in nothing else."""
+        is_same = self.verdict == Verdict.IDENTICAL and not self.differs
+        return int(not is_same)
+
+    @derived
+    def objects(self) -> dict[str, object]:
+        """How many each side has, and in ``changes`` of each object `ObjectChange`, with its
+        ``image``."""
+        changes = [cell.change.of_image(cell.image) for cell in cells_of(self.masks)]
+        return {**self.n_objects, "changes": changes}
 
     @property
     def differing_settings(self) -> tuple[SettingOfBoth, ...]:
@@ -105,7 +129,7 @@ class Comparison(Result):
         """Objects over all images: in a, in b, matched, by what became of them, renumbered."""
         return self.totals.objects_by_name()
 
-    @property
+    @derived
     def ppm(self) -> float:
         """Differing pixels per million over all images; 0 over nothing."""
         return self.totals.ppm
@@ -138,8 +162,56 @@ class Comparison(Result):
             for name, values in fields.items()
         ]
 
+    def lines(self) -> list[str]:
+        """Say the verdict, and what differs: settings, weights, masks, scores."""
+        return list(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        differs = f": {', '.join(self.differs)}" if self.differs else ""
+        yield f"{self.verdict}{differs}"
+        for setting in self.differing_settings:
+            yield f"  setting {setting.name}: {_value(setting.a)} and {_value(setting.b)}"
+        if self.weights is not None:
+            yield from _weights_lines(self.weights)
+        if self.state is not None:
+            yield from (f"  {sentence}" for sentence in self.state.sentences())
+        if self.files is not None:
+            yield "  files: " + "\n    ".join(self.files.sentences())
+        if self.masks:
+            yield f"  masks: {self.totals.sentence()}"
+        yield from table_lines(cell_rows(not_kept(self.masks), a="A", b="B"), indent=4)
+        if self.ap50 is not None and None not in self.ap50:
+            yield "  ground truth: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50)
+        if self.ap50_train is not None and None not in self.ap50_train:
+            yield "  on training images: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50_train)
+        for title, pairs in (("spec", self.spec), ("environment", self.environment)):
+            for name, (a, b) in pairs.items():
+                yield f"  {title} {name}: {a!r} and {b!r}"
+        for note in self.notes:
+            yield f"  note: {note}"
+        if self.html is not None:
+            yield f"  page: {self.html}"
+
     def _settings_by_name(self) -> dict[str, TwoValues]:
         return {each.name: TwoValues(each.a, each.b) for each in self.differing_settings}
+
+
+def _value(value: object) -> str:
+    """A setting as its user knows it: no quotes, and "none" for Python's None."""
+    return "none" if value is None else short_digest(str(value))
+
+
+def _weights_lines(weights: WeightsComparison) -> Iterator[str]:
+    """Say how far two networks lie apart, and which tensors only one of the two has."""
+    yield f"  weights: {weights.sentence()}"
+    layers = layers_of(tensor.name for tensor in weights.per_tensor)
+    if layers:
+        n_layers = len(layers_of(tensor.name for tensor in weights.tensors))
+        yield f"    in {len(layers)} of {amount(n_layers, 'layer')}: {some(layers, _MOST_NAMES)}"
+    if weights.only_a:
+        yield f"    only in A: {some(weights.only_a, _MOST_NAMES)}"
+    if weights.only_b:
+        yield f"    only in B: {some(weights.only_b, _MOST_NAMES)}"
 
 
 # -- masks -----------------------------------------------------------------------------------

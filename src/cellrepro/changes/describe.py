@@ -18,12 +18,14 @@ from cellrepro.changes.hand_edits import hand_edits
 from cellrepro.changes.named import MASK_ENDINGS, kind_of
 from cellrepro.changes.record_reading import label_image_record, seg_file_record
 from cellrepro.changes.recorded_commands import recorded_commands
+from cellrepro.changes.recorded_lines import command_lines, value_lines
 from cellrepro.changes.recorded_settings import RecordedSettings
 from cellrepro.changes.run_log import is_run_log, log_record
 from cellrepro.changes.run_record import run_commands, run_record
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
+from cellrepro.libraries import has_library
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.known_weights import (
     CHECKPOINT,
@@ -40,7 +42,7 @@ from cellrepro.same.weight_reading import open_file
 from cellrepro.same.weight_tensors import Tensor, pieces, values
 from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Repeat, Store
-from cellrepro.words import joined
+from cellrepro.words import grouped, joined
 
 _PIECE = 2**18  # parameters in memory at a time
 
@@ -78,6 +80,8 @@ class Description(Result):
     """Of masks and of a run: what the files record of how they were made."""
     commands: Commands | None = None
     """How Cellpose is called with that; None where too little is recorded."""
+    says_commands: bool = field(default=False, repr=False)
+    """Whether its lines end with these calls."""
 
     def sentence(self) -> str:
         """Say what it is, and what Cellpose makes of it."""
@@ -102,6 +106,39 @@ class Description(Result):
             for name, value in {**known, **self.details}.items()
             if value is not None
         ]
+
+    def lines(self) -> list[str]:
+        """Give a line for each thing that is known of it."""
+        if self.kind == "other":
+            return [str(self.details["what"]), f"  next: {self.details['next']}"]
+        of_cellpose = f" {self.official_name} of Cellpose" if self.official_name else ""
+        lines = [f"{self.kind}{of_cellpose}"]
+        for name, value in self._shown().items():
+            if isinstance(value, Mapping):
+                lines += [f"  {key}: {part}" for key, part in value.items()]
+            elif value is not None:
+                lines.append(f"  {name.replace('_', ' ')}: {value}")
+        if self.note:
+            lines.append(f"  note: {self.note}")
+        if self.recorded is not None and self.kind != "run":  # whose settings stand in the store
+            lines += value_lines(self.recorded)
+        if self.says_commands:
+            lines += command_lines(self.recorded, self.commands)
+        return lines
+
+    def _shown(self) -> dict[str, object]:
+        """What has a line, by its name; None has none."""
+        n_parameters = self.n_parameters
+        of_network = n_parameters is not None or self.kind == "name"
+        loads_as = self.loads_as or ("not at all" if has_library("cellpose") else None)
+        return {
+            "Cellpose": self.generation or ("none" if n_parameters else None),
+            "dtype": self.dtype,
+            "parameters": grouped(n_parameters) if n_parameters else n_parameters,
+            "SHA-256": self.digest,
+            "loads as": loads_as if of_network else None,
+            **{name: value for name, value in self.details.items() if name != "settings"},
+        }
 
 
 def describe(

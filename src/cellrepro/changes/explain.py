@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from cellrepro.changes.commands import Commands, LabSetup, commands_for
 from cellrepro.changes.comparison import label_notes
 from cellrepro.changes.conditions import CROP, MODEL, PRECISION, Condition
 from cellrepro.changes.crops import Part, in_common, part_shown, placed
+from cellrepro.changes.explanation_lines import explanation_lines
 from cellrepro.changes.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.changes.named import file_or_run, image_name
 from cellrepro.changes.recorded_commands import recorded_commands
@@ -26,7 +27,7 @@ from cellrepro.changes.recorded_settings import (
     SettingOfBoth,
     side_by_side,
 )
-from cellrepro.changes.replay import Known, Replayed, replay
+from cellrepro.changes.replay import Change, Known, Replayed, replay
 from cellrepro.changes.run_record import run_commands
 from cellrepro.changes.search import NETWORK_NOTE, Fit, Reproduced
 from cellrepro.changes.search_duration import DURATION_NOTE
@@ -47,8 +48,9 @@ from cellrepro.process.endings import RunError
 from cellrepro.process.interrupts import end_on_request
 from cellrepro.process.setup import Setup
 from cellrepro.progress import Progress, print_note, progress
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived
 from cellrepro.same.metrics import MaskComparison, compare_masks
+from cellrepro.same.verdicts import Verdict
 from cellrepro.store import this_machine
 from cellrepro.store.store import Store
 from cellrepro.words import amount, joined, share_text
@@ -69,12 +71,12 @@ class Explanation(Result):
     """What two results record, what made them differ, and what remains."""
 
     a: Side
-    """The two."""
+    """The two results."""
     b: Side
-    """The two."""
-    result: MaskComparison | None
+    """The two results."""
+    result: MaskComparison | None = field(repr=False)
     """Over what both show of the image; None where the two cannot be laid on each other."""
-    replayed: Replayed | None
+    replayed: Replayed | None = field(repr=False)
     """None where they are equal, or cannot be replayed."""
     settings: tuple[SettingOfBoth, ...]
     """Every setting, and what else the two record, what differs first."""
@@ -82,21 +84,56 @@ class Explanation(Result):
     """How to make side ``a`` and ``b`` again; None for one that was not made again, or of which too
     little is recorded."""
     part: Part | None = None
-    """Where the two show different parts of the image."""
-    why_not_replayed: str = ""
-    """Empty where they could be."""
-    from_files: bool = False
+    """Where one side shows a part of the image alone."""
+    not_replayed: str | None = None
+    """Why nothing was replayed; None where something was."""
+    from_files: bool = field(default=False, repr=False)
     """Whether only what the files record was compared, as no image was given."""
     window: Window | None = None
-    """The part of the image that alone was replayed; what was found holds for the cells in it."""
+    """The part of the image that alone was replayed; ``causes``, ``unexplained`` and ``reproduced``
+    are of the cells wholly in it."""
     notes: tuple[str, ...] = ()
     """What a reader has to know beyond the remarks of either side: how the masks were read, a
     network that nobody recorded."""
-    by_hand: EffectOfHand = field(default_factory=EffectOfHand)
+    by_hand: EffectOfHand = field(default_factory=EffectOfHand, repr=False)
     """Cells that only one of the two has because of what was done by hand."""
     interrupted: bool = False
-    """Whether the user ended the replay: it holds what was found until then, or, where `replayed`
-    is None, only what the files record."""
+    """Whether the user ended the search, so that the causes are those found until then."""
+
+    @derived
+    def verdict(self) -> Verdict:
+        """As in `compare`."""
+        if self.vacuous:
+            return Verdict.VACUOUS
+        if self.differs or self.result is None:
+            return Verdict.DIFFERENT
+        return self.result.verdict
+
+    @derived
+    def changed(self) -> float | None:
+        """Share of the cells of both sides without a counterpart; None, like ``ppm``, where the two
+        cannot be laid on each other."""
+        return None if self.result is None else self.result.changed
+
+    @derived
+    def ppm(self) -> float | None:
+        """Differing pixels per million."""
+        return None if self.result is None else self.result.ppm
+
+    @derived
+    def causes(self) -> tuple[Change, ...]:
+        """Changes that make the two differ, as few as explain them; the crop where masks were
+        cut."""
+        if self.replayed is not None:
+            return self.replayed.causes
+        return () if self.part is None else (_crop_made(self.part),)
+
+    @derived
+    def reproduced(self) -> dict[Literal["a", "b"], Fit]:
+        """How near each side was made again; empty where nothing was replayed."""
+        if self.replayed is None:
+            return {}
+        return {"a": self.replayed.a, "b": self.replayed.b}
 
     @property
     def vacuous(self) -> bool:
@@ -106,7 +143,7 @@ class Explanation(Result):
         if self.replayed is None:
             return False
         fits = (self.replayed.a, self.replayed.b)
-        return any(fit.reproduced == Reproduced.VACUOUS for fit in fits)
+        return any(fit.found == Reproduced.VACUOUS for fit in fits)
 
     @property
     def differs(self) -> bool:
@@ -117,6 +154,11 @@ class Explanation(Result):
         return self.result.n_differing + n_missing > 0 or not self.result.same_numbering
 
     @property
+    def exit_code(self) -> int:
+        """1 also where nothing could be shown."""
+        return int(self.differs or self.vacuous)
+
+    @derived
     def unexplained(self) -> float:
         """Share of cells that the causes leave without a counterpart, on the worse side."""
         if self.result is None:
@@ -127,8 +169,8 @@ class Explanation(Result):
             return self.result.changed if self.result.n_differing else 0.0
         shares = [self.replayed.left.n_unmatched / max(1, self.replayed.n_cells)]
         fit = self.replayed.a
-        if fit.reproduced != Reproduced.MADE:
-            shares.append(fit.gap.n_unmatched / max(1, fit.n_cells))
+        if fit.found != Reproduced.MADE:
+            shares.append(fit.cells_left / max(1, fit.of_cells))
         return max(shares)
 
     def sentence(self) -> str:
@@ -152,9 +194,7 @@ class Explanation(Result):
             return f"{differ}; all of them were drawn or removed by hand"
         if self.from_files:
             return f"{differ}; {self._recorded()}"
-        causes = [] if self.replayed is None else [cause.name for cause in self.replayed.causes]
-        if self.replayed is None and self.part is not None:
-            causes.append(CROP)
+        causes = [cause.name for cause in self.causes]
         caused_by = f"caused by {joined(causes)}" if causes else "no cause was found"
         where = "" if self.window is None else f" in {self.window.place}"
         remains = f"{share_text(self.unexplained)} of the cells{where} unexplained"
@@ -179,6 +219,22 @@ class Explanation(Result):
             for setting in self.settings
             if setting.a != setting.b
         ]
+
+    def lines(self) -> list[str]:
+        """Say what differs, what each side records, what caused it, how to make each again."""
+        return list(explanation_lines(self))
+
+
+def _crop_made(part: Part) -> Change:
+    """What a crop does, where masks were cut and were not made of a crop."""
+    crop = (part.rows, part.columns)
+    return Change(
+        name=CROP,
+        a=crop if part.of == "a" else None,
+        b=crop if part.of == "b" else None,
+        cells=part.n_outside + part.n_cut,
+        of_cells=part.n_cells,
+    )
 
 
 def explain(
@@ -323,7 +379,7 @@ def explain(
             "b": _commands(side_b, fit_b, image, sources, lab_setup),
         },
         part=part_shown(side_a, side_b),
-        why_not_replayed=_INTERRUPTED if interrupted and replayed is None else "",
+        not_replayed=_INTERRUPTED if interrupted and replayed is None else None,
         window=window,
         notes=(*shown.notes, *notes, *by_hand.notes),
         by_hand=by_hand,
@@ -350,7 +406,7 @@ def _from_files(
     image = image_name(files[0].stem) if len(files) == 1 else None
     side_a = read_side(a, image=image, store=store, with_network=False).with_log(log_a)
     side_b = read_side(b, image=image, store=store, with_network=False).with_log(log_b)
-    why_not_compared = ""
+    why_not_compared = None
     shown = None
     try:
         side_a, side_b = _laid_on_each_other(side_a, side_b)
@@ -369,7 +425,7 @@ def _from_files(
             "b": _recorded_commands(side_b, image=None),
         },
         part=part_shown(side_a, side_b),
-        why_not_replayed=why_not_compared,
+        not_replayed=why_not_compared,
         from_files=True,
         notes=(*(() if shown is None else shown.notes), *by_hand.notes),
         by_hand=by_hand,
@@ -442,7 +498,7 @@ def _of_stacks(a: Side, b: Side, image: str | Path) -> Explanation:
             "a": _recorded_commands(a, image=str(image)),
             "b": _recorded_commands(b, image=str(image)),
         },
-        why_not_replayed=(
+        not_replayed=(
             "stacks are not replayed, so what nobody recorded is not searched; `cellrepro segment` "
             "with the settings of one side, and one of the other's, and `compare` say what it does"
         ),
@@ -554,9 +610,9 @@ def _commands(
     """How to make a side again; None where that is not known."""
     condition = side.known
     if fit is not None:
-        if fit.reproduced != Reproduced.MADE:
+        if fit.found != Reproduced.MADE:
             return None
-        condition = fit.condition
+        condition = fit.nearest
     elif not side.known or CROP in side.known:
         return None  # nobody recorded how it was made
     usual: Condition = {PRECISION: setup.dtype, MODEL: next(iter(sources), NOT_RECORDED)}

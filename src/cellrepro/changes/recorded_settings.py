@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from cellrepro.asked.segmentation_settings import NAMES
 from cellrepro.changes.conditions import MODEL, PRECISION, VERSION, Condition
@@ -138,13 +138,16 @@ class RecordedSettings(Result):
         )
 
 
-class SettingOfBoth(NamedTuple):
+@dataclass(frozen=True)
+class SettingOfBoth:
     """A setting, or something else that is recorded, as each of two results has it."""
 
     name: str
+    """Cellpose's own name of it, or ``model``, ``precision``."""
     a: object
-    """`NOT_RECORDED` where no file says it."""
+    """Its value in A; ``?`` where no file records it."""
     b: object
+    """Its value in B."""
 
     @property
     def differs(self) -> bool:

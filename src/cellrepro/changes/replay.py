@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from cellrepro.model.window import Window
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.interrupts import EndRequest
+from cellrepro.results import derived
 
 
 class Known(NamedTuple):
@@ -38,15 +39,22 @@ class Change:
     """One change from A's condition to B's, and what it does by itself."""
 
     name: str
-    """Of a condition."""
+    """The setting, or what else was changed."""
     a: Any
-    """Its values."""
+    """Its value on each side."""
     b: Any
-    """Its values."""
-    gap: Gap
-    """Between A and A with this change alone."""
-    n_cells: int
-    """Of these two."""
+    """Its value on each side."""
+    cells: int
+    """How many cells it changes in A's condition, of both results counted."""
+    of_cells: int
+    """Cells of these two results."""
+    n_pixels: int = field(default=0, repr=False)
+    """How many pixels it changes, where it was replayed."""
+
+    @derived
+    def changed(self) -> float:
+        """The share of these cells."""
+        return self.cells / max(1, self.of_cells)
 
 
 @dataclass(frozen=True)
@@ -221,7 +229,7 @@ class _Causes:
         """The smallest set of changes that leaves no more than all of them, one by one."""
         smallest = self._smallest_set()
         causes = [self._change(name) for name in smallest.names]
-        causes.sort(key=lambda cause: (-cause.gap.n_unmatched, -cause.gap.n_differing))
+        causes.sort(key=lambda cause: (-cause.cells, -cause.n_pixels))
         final = self._trials.masks(self._with_changes(smallest.names))
         return Replayed(
             a=self._a,
@@ -282,12 +290,14 @@ class _Causes:
             crop = self._a.believed.get(CROP) or self._b.believed[CROP]
             before = _cut_out(before, crop)
             after = _cut_out(after, crop)
+        gap = gap_between(before, after)
         return Change(
             name=name,
             a=self._value(self._a, name),
             b=self._value(self._b, name),
-            gap=gap_between(before, after),
-            n_cells=n_cells_in(before) + n_cells_in(after),
+            cells=gap.n_unmatched,
+            of_cells=n_cells_in(before) + n_cells_in(after),
+            n_pixels=gap.n_differing,
         )
 
     def _value(self, fit: Fit, name: str) -> Any:

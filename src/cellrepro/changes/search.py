@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from cellrepro.changes.search_values import (
 from cellrepro.changes.trials import Gap, Trial, Trials, is_elsewhere, n_differing, nearest
 from cellrepro.enums import StrEnum
 from cellrepro.errors import BadInput, CellreproError
+from cellrepro.results import derived
 from cellrepro.same.matching import overlap
 
 MOST_CHANGES = 3
@@ -61,61 +62,76 @@ _DECIDING = frozenset({"diameter", "flow_threshold", "cellprob_threshold", "norm
 the image was read."""
 
 
-class ValueTried(NamedTuple):
+@dataclass(frozen=True)
+class ValueTried:
     """A name of a condition, with a value that was tried."""
 
     name: str
+    """The setting."""
     value: Any
+    """With which no cell was found."""
 
 
 @dataclass(frozen=True)
 class Fit:
     """The condition that comes closest to a result, and what it leaves."""
 
-    condition: Condition
-    start: Condition
+    nearest: Condition
+    """The settings that come nearest to it."""
+    start: Condition = field(repr=False)
     """What is recorded; the rest was searched."""
-    gap: Gap
+    gap: Gap = field(repr=False)
     """Between the result and what the condition makes."""
-    n_cells: int
-    """Of the result and of what the condition makes, together."""
-    n_target: int
+    of_cells: int
+    """Cells of both the side and what was made."""
+    n_target: int = field(repr=False)
     """Cells of the result."""
-    n_exact: int
-    """Of these the ones that were made again pixel for pixel."""
-    n_pixels: int
+    exact: int
+    """Cells of the side that were made again pixel for pixel."""
+    n_pixels: int = field(repr=False)
     """Of the result's cells."""
-    n_tried: int
-    """Conditions."""
+    tried: int
+    """Conditions that were tried."""
     stopped: bool = False
     """Whether time was up, or the user ended the search, before everything was tried."""
     empty_with: tuple[ValueTried, ...] = ()
     """Changes with which no cell is found."""
     network_doubt: NetworkDoubt = ""
-    """Whether all that decides is recorded, so that a different network probably made it; or
-    whether that was so of the other result, and this one was not searched."""
+    """``probably another``: all settings that decide are recorded, and do not make it; ``not
+    searched``, as that is so of the other side. Else empty."""
 
-    @property
-    def reproduced(self) -> Reproduced:
-        """Whether this is how the result was made."""
+    @derived
+    def found(self) -> Reproduced:
+        """Whether this is how the side was made: ``vacuous`` where it has no cell, so that any
+        condition that finds nothing makes it."""
         if self.empty_with or (not self.n_target and self.gap.n_differing):
             return Reproduced.VACUOUS
         n_as_good_as_none = _AS_GOOD_AS_EQUAL * self.n_pixels
         if not self.gap.n_unmatched and self.gap.n_differing <= n_as_good_as_none:
             return Reproduced.MADE
-        if self.n_exact >= _IN_PART * self.n_target:
+        if self.exact >= _IN_PART * self.n_target:
             return Reproduced.IN_PART
         return Reproduced.NOT_FOUND
+
+    @derived
+    def cells_left(self) -> int:
+        """Cells without a counterpart, of both the side and what was made."""
+        return self.gap.n_unmatched
+
+    @derived
+    def pixels_left(self) -> int:
+        """Pixels that still differ."""
+        return self.gap.n_differing
 
     @property
     def came_to_something(self) -> bool:
         """Whether the result, or a good part of it, was made again."""
-        return self.reproduced in (Reproduced.MADE, Reproduced.IN_PART)
+        return self.found in (Reproduced.MADE, Reproduced.IN_PART)
 
     @property
     def believed(self) -> Condition:
         """The condition as far as it may be called a cause."""
-        return self.condition if self.came_to_something else self.start
+        return self.nearest if self.came_to_something else self.start
 
 
 class Search:
@@ -386,14 +402,14 @@ class Search:
         if CROP in best.condition:
             recorded[CROP] = best.condition[CROP]
         return Fit(
-            condition=best.condition,
+            nearest=best.condition,
             start=recorded,
             gap=best.gap,
-            n_cells=table.n_a + table.n_b,
+            of_cells=table.n_a + table.n_b,
             n_target=table.n_b,
-            n_exact=int(np.count_nonzero(is_whole_a & is_whole_b)),
+            exact=int(np.count_nonzero(is_whole_a & is_whole_b)),
             n_pixels=int(np.count_nonzero(self._target)),
-            n_tried=self._trials.n_tried - self._n_tried_before,
+            tried=self._trials.n_tried - self._n_tried_before,
             stopped=self._stopped,
             empty_with=empty_with,
             network_doubt=network_doubt,

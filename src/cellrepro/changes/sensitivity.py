@@ -219,13 +219,13 @@ class _VariedImages:
         examples = {name: self._examples[name] for name in names}
         return Sensitivity(
             model=model,
-            base=self._base,
-            variants=tuple(variants),
-            examples={name: example for name, example in examples.items() if example.share},
-            n_images=n_images,
-            n_objects=self._usual_tally.n_objects,
+            base=self._base.not_default(),
+            settings=tuple(variants),
+            images=n_images,
+            objects=self._usual_tally.n_objects,
             ap50=self._usual_tally.ap50,
-            n_passes=n_passes,
+            network_passes=n_passes,
+            examples={name: example for name, example in examples.items() if example.share},
         )
 
 

@@ -6,16 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.results import Result, Row
+from cellrepro.asked.setting_in_words import setting_in_words
+from cellrepro.results import Result, Row, derived
 from cellrepro.same.image_differences import ImageDifference
+from cellrepro.same.object_changes import ObjectKind
 from cellrepro.same.within_spread import FEWEST_IMAGES, draws
-from cellrepro.words import amount, share_text
+from cellrepro.words import amount, share_text, some
 
 _Z = 1.959963984540054  # of a normal distribution, 95 % lie within as many standard deviations
 
@@ -54,7 +57,7 @@ class Variant:
     interval_over: IntervalOver
     """``images`` (bootstrap), or ``cells`` (binomial) where there are fewer than three images."""
     kinds: Mapping[str, int]
-    """What became of the cells: kept, moved, lost, gained, split, merged."""
+    """What became of the cells, by the word for it."""
     n_objects: int
     """With this value."""
     ppm: float
@@ -64,12 +67,61 @@ class Variant:
     image: str
     """That changes most."""
 
+    @derived
+    def kept(self) -> int:
+        """Cells of which that became, as in ``kinds``."""
+        return self.kinds.get("kept", 0)
+
+    @derived
+    def moved(self) -> int:
+        """Cells of which that became, as in ``kinds``."""
+        return self.kinds.get("moved", 0)
+
+    @derived
+    def lost(self) -> int:
+        """Cells of which that became, as in ``kinds``."""
+        return self.kinds.get("lost", 0)
+
+    @derived
+    def gained(self) -> int:
+        """Cells of which that became, as in ``kinds``."""
+        return self.kinds.get("gained", 0)
+
+    @derived
+    def split(self) -> int:
+        """Cells of which that became, as in ``kinds``."""
+        return self.kinds.get("split", 0)
+
+    @derived
+    def merged(self) -> int:
+        """Cells of which that became, as in ``kinds``."""
+        return self.kinds.get("merged", 0)
+
+    @property
+    def setting(self) -> str:
+        """The setting and its value in words."""
+        return _setting(self.name, self.value)
+
+    def line(self, *, usual_ap50: float | None) -> str:
+        """Say how many cells it changes, and what became of them."""
+        changed = share_text(self.changed)
+        if self.interval is not None:
+            low, high = self.interval
+            changed += f"; {share_text(low)} to {share_text(high)}"
+        counts = {ObjectKind(kind).in_words: n for kind, n in self.kinds.items() if n}
+        kinds = ", ".join(f"{n} {kind}" for kind, n in counts.items())
+        scores = ""
+        if usual_ap50 is not None and self.ap50 is not None:
+            scores = f"; AP@0.5 {self.ap50:.3f} (usual {usual_ap50:.3f})"
+        return f"  {self.n_changed} of {self.n_cells} ({changed})  {self.setting}: {kinds}{scores}"
+
 
 @dataclass(frozen=True)
 class Example:
     """The image that a setting changes most."""
 
     name: str
+    """The setting."""
     value: Any
     image: str
     pixels: np.ndarray = field(repr=False)
@@ -87,26 +139,31 @@ class Sensitivity(Result):
     """What every setting does to the cells of some images, what changes most first."""
 
     model: str
-    base: Settings
-    """Beside which each is varied."""
-    variants: tuple[Variant, ...]
-    examples: Mapping[str, Example]
-    """By setting; of those that change cells."""
-    n_images: int
-    n_objects: int
-    """With the usual settings."""
+    """The network that segmented."""
+    base: Mapping[str, object]
+    """The settings beside which each is varied, where they are not the usual ones."""
+    settings: tuple[Variant, ...]
+    """Each setting at each value that it was given, what changes most cells first."""
+    images: int
+    """How many."""
+    objects: int
+    """With the settings of ``base``."""
     ap50: float | None
-    """With the usual settings, mean over images with a truth."""
-    n_passes: int
-    """Of the network, over all images."""
+    """With the settings of ``base``, mean over images with a ground truth."""
+    network_passes: int
+    """How often the network was run, over all images."""
+    examples: Mapping[str, Example] = field(repr=False)
+    """By setting; of those that change cells."""
+    figures: Mapping[str, Path] = field(default_factory=dict)
+    """Pictures by setting."""
 
     def sentence(self) -> str:
         """Say which setting changes most cells, and how many values change none."""
-        over = f"{amount(len(self.variants), 'value')} on {amount(self.n_images, 'image')}"
-        if not any(variant.n_cells for variant in self.variants):
+        over = f"{amount(len(self.settings), 'value')} on {amount(self.images, 'image')}"
+        if not any(variant.n_cells for variant in self.settings):
             return f"vacuous: no cell was found with any of {over}"
-        strongest = self.variants[0]
-        n_without_effect = sum(not variant.n_changed for variant in self.variants)
+        strongest = self.settings[0]
+        n_without_effect = sum(not variant.n_changed for variant in self.settings)
         if not strongest.n_changed:
             return f"none of {over} changes a cell"
         return (
@@ -126,8 +183,38 @@ class Sensitivity(Result):
                 "AP50": "" if variant.ap50 is None else f"{variant.ap50:.3f}",
                 "image that changes most": variant.image,
             }
-            for variant in self.variants
+            for variant in self.settings
         ]
+
+    def lines(self) -> list[str]:
+        """Say what each setting and value changes, most first; then which change no pixel."""
+        cells = amount(self.objects, "cell")
+        base = ", ".join(_setting(name, value) for name, value in self.base.items())
+        lines = [
+            f"{cells} in {amount(self.images, 'image')} with {base or 'the usual settings'}. "
+            "Below, each setting by itself: the cells that have no counterpart (IoU 0.5), of the "
+            "cells of both results, with the usual value and with this one; "
+            f"{self._interval_kind()}; and what became of the cells, in the words of `compare`:"
+        ]
+        for variant in self.settings:
+            if variant.changed or variant.ppm:
+                lines.append(variant.line(usual_ap50=self.ap50))
+        idle = [variant.setting for variant in self.settings if not variant.ppm]
+        if idle:
+            lines.append(f"no pixel of {cells} changes with {some(idle, len(idle))}")
+        for name, path in self.figures.items():
+            lines.append(f"{name}: {path}")
+        return lines
+
+    def _interval_kind(self) -> str:
+        """Say what the intervals are of."""
+        if any(variant.interval_over == "images" for variant in self.settings):
+            return "their 95 % interval over images (bootstrap)"
+        return "their 95 % interval over cells (binomial, since images are fewer than three)"
+
+
+def _setting(name: str, value: object) -> str:
+    return setting_in_words(f"settings.{name}", value)
 
 
 class Tally:

@@ -22,7 +22,7 @@ from cellrepro.changes.image_readings import as_read, readings
 from cellrepro.changes.received_pixels import received_pixels
 from cellrepro.changes.record_reading import label_image_record, seg_file_record
 from cellrepro.changes.recorded_network import recorded_network, usual_network
-from cellrepro.changes.recorded_settings import RecordedSettings, generation_of
+from cellrepro.changes.recorded_settings import Generation, RecordedSettings, generation_of
 from cellrepro.changes.run_log import USUAL_NAME, log_record
 from cellrepro.changes.run_record import run_record
 from cellrepro.changes.trials import n_cells_in
@@ -31,6 +31,7 @@ from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
+from cellrepro.results import derived
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import amount
 
@@ -42,17 +43,17 @@ class Side:
     """One of two results of an image."""
 
     name: str
-    """Its path, or ``KEY/MACHINE/REPEAT``."""
+    """The path of the file, or ``KEY/MACHINE/REPEAT`` of a run."""
     kind: SideKind
-    """What it was read from."""
+    """Stored run, _seg.npy, label image with or without its record."""
     masks: np.ndarray = field(repr=False)
     """0 is background."""
-    known: Condition
+    known: Condition = field(repr=False)
     """By name; what is not in it nobody recorded."""
     recorded: Mapping[str, Any]
     """What is recorded and cannot be varied: restoration, changes by hand, the machine, and the
     version of Cellpose as long as that is not provided."""
-    model: ModelSource | None = None
+    model: ModelSource | None = field(default=None, repr=False)
     """The network that made it, where that is recorded."""
     pixels_read: np.ndarray | None = field(default=None, repr=False)
     """The image as a stored run read it."""
@@ -62,6 +63,26 @@ class Side:
     """Cells that were drawn or removed by hand."""
     run: Repeat | None = field(default=None, repr=False)
     """The stored run that it is of."""
+
+    @derived
+    def written_by(self) -> str:
+        """What wrote its files; empty where they do not tell."""
+        return self.record.written_by
+
+    @derived
+    def generation(self) -> Generation | None:
+        """Of that Cellpose: ``2`` (or older), ``3`` or ``4``."""
+        return self.record.generation
+
+    @derived
+    def sources(self) -> dict[str, str]:
+        """The file that records a value, by the value's name."""
+        return {name: entry.source for name, entry in self.record.values.items()}
+
+    @derived
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader has to know beyond the values, one sentence each."""
+        return self.record.remarks
 
     @property
     def n_cells(self) -> int:

@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.results import Result, Row
+from cellrepro.changes.straight_cuts import cut_lines
+from cellrepro.results import Result, Row, derived
 from cellrepro.same.straight_borders import Seam, StraightBorder
 from cellrepro.words import amount
 
@@ -20,26 +21,42 @@ class Tiled:
     """One image, and what became of its cells when tiles lay elsewhere."""
 
     name: str
-    """Of the image."""
+    """The image."""
     n_cells: int
     """In the usual result."""
     n_dependent: int
-    """Cells of the usual result without a counterpart at IoU 0.5 in a variant that has other tiles
-    and the same normalisation."""
+    """Cells of the usual result without a counterpart at IoU 0.5 where other tiles lie, with the
+    same normalisation."""
     n_gained: int
-    """Cells of such variants without a counterpart in the usual result. A cell that several
-    variants have counts once."""
+    """Cells there without a counterpart in the usual result. A cell that several variants have
+    counts once."""
     n_by_normalisation: int
     """Cells of a crop without a counterpart where the crop is normalised by itself, and cells that
     appear there. A cell that several crops show counts once."""
     seam: Seam
-    """Straight ends at tile borders, and at all other lines."""
+    """Straight ends at tile borders, beside everywhere else."""
     cuts: tuple[StraightBorder, ...]
-    """Straight borders in the usual result."""
+    """Rows, columns and planes at which cells end straight in the usual result."""
     masks: NDArray[np.uint32] = field(repr=False)
     """The usual result; 0 is background."""
     dependent: tuple[int, ...]
-    """Labels of the dependent cells in ``masks``."""
+    """Labels of the cells that depend on tiles."""
+
+    @derived
+    def stands_out(self) -> bool:
+        """Whether there are more straight ends at tile borders than elsewhere."""
+        return self.seam.stands_out
+
+    def line(self) -> str:
+        """Say how many of its cells depend on tiles, and where they end straight."""
+        seam = self.seam
+        return (
+            f"{self.name}: {self.n_dependent} of {amount(self.n_cells, 'cell')} depend on where "
+            f"tiles lie, and {self.n_gained} are gained; {self.n_by_normalisation} change where a "
+            f"crop is scaled by itself; straight ends: {seam.n_at} at "
+            f"{amount(seam.n_lines, 'tile border')}, {seam.n_elsewhere} at "
+            f"{amount(seam.n_other_lines, 'other line')} (chance {seam.chance:.2g})"
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,21 +64,28 @@ class TileDependence(Result):
     """What becomes of the cells of some images when tiles lie elsewhere."""
 
     images: tuple[Tiled, ...]
+    """One for each image."""
     variants: tuple[str, ...]
-    """How tiles were laid elsewhere, in words."""
+    """How tiles were laid otherwise, in words."""
 
-    @property
-    def vacuous(self) -> bool:
-        """Whether no cell was found in any image, so that none could depend on tiles."""
-        return not any(image.n_cells or image.n_gained for image in self.images)
-
-    @property
+    @derived
     def cause(self) -> TileCause:
         """``tiling`` where cells change though intensities are scaled alike; ``normalisation``
         where they change only because a crop is scaled by itself; else ``none``."""
         if any(image.n_dependent or image.n_gained for image in self.images):
             return "tiling"
         return "normalisation" if any(image.n_by_normalisation for image in self.images) else "none"
+
+    @derived
+    def vacuous(self) -> bool:
+        """Whether no cell was found in any image, so that none could depend on tiles."""
+        return not any(image.n_cells or image.n_gained for image in self.images)
+
+    @property
+    def differs(self) -> bool:
+        """Whether a cell depends on tiles or is cut, or there is no cell."""
+        is_cut = any(image.cuts for image in self.images)
+        return self.cause != "none" or is_cut or self.vacuous
 
     def sentence(self) -> str:
         """Say how many cells depend on where tiles lie."""
@@ -96,3 +120,15 @@ class TileDependence(Result):
             }
             for image in self.images
         ]
+
+    def lines(self) -> list[str]:
+        """Say how tiles were laid, what each image's cells do, and the cause."""
+        variants = ", ".join(self.variants)
+        lines = [f"compared with the whole image: {variants}; intensities scaled alike"]
+        for image in self.images:
+            lines.append(image.line())
+            lines += cut_lines(image.cuts)
+        if self.vacuous:
+            lines.append("vacuous: no cell was found in any image, so none could depend on tiles")
+        lines.append(f"cause: {self.cause}")
+        return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,6 @@ from cellrepro.cli.command import (
     INTERRUPTED_CODE,
     Reply,
     baseline,
-    code_for,
     complain,
     refuse_idle,
     verb,
@@ -35,14 +35,7 @@ from cellrepro.cli.shared_options import (
 )
 from cellrepro.errors import BadInput
 from cellrepro.exchange.endings import PASSPORTS
-from cellrepro.show.answers.baseline import baseline_check_answer, saved_baseline_answer
-from cellrepro.show.answers.comparison import comparison_answer
-from cellrepro.show.answers.description import description_answer
-from cellrepro.show.answers.explanation import explanation_answer
-from cellrepro.show.answers.explorer import explorer_answer
 from cellrepro.show.answers.passport_file import passport_file_answer
-from cellrepro.show.answers.sensitivity import sensitivity_answer
-from cellrepro.show.answers.tiles import cuts_answer, tiles_answer
 
 
 @verb()
@@ -60,10 +53,7 @@ def compare(
     """Compare two runs, masks, folders of masks, baselines or weights files."""
     if html is None:
         refuse_idle(context, ("overwrite",), "without --html")
-    comparison = cellrepro.compare(a, b, image=image, html=html, overwrite=overwrite, store=store)
-    is_same = comparison.verdict == "identical" and not comparison.differs
-    page = None if html is None else Path(html)
-    return Reply(comparison_answer(comparison, html=page), code_for(not is_same))
+    return Reply(cellrepro.compare(a, b, image=image, html=html, overwrite=overwrite, store=store))
 
 
 @verb()
@@ -84,8 +74,7 @@ def explore(
     if html is None:
         refuse_idle(context, ("overwrite",), "without --html")
     page = explorer_page(image, a, b, truth=truth, html=html, overwrite=overwrite)
-    opened = html is None and page.open()
-    return Reply(explorer_answer(page, opened=opened))
+    return Reply(replace(page, opened=html is None and page.open()))
 
 
 @verb()
@@ -109,7 +98,7 @@ def describe(
         refuse_idle(context, ("log", "command"), "for a file of passports")
         return Reply(passport_file_answer(cellrepro.read_bundle(file), read_allowed_signers()))
     description = cellrepro.describe(file, log=log, store=store)
-    return Reply(description_answer(description, with_command=command))
+    return Reply(replace(description, says_commands=command))
 
 
 @verb()
@@ -165,10 +154,9 @@ def explain(
         minutes=minutes,
         crop=crop,
     )
-    code = code_for(explanation.differs or explanation.vacuous)
     if explanation.interrupted:
-        code = complain(INTERRUPTED, INTERRUPTED_CODE)
-    return Reply(explanation_answer(explanation), code)
+        return Reply(explanation, complain(INTERRUPTED, INTERRUPTED_CODE))
+    return Reply(explanation)
 
 
 @verb()
@@ -200,8 +188,9 @@ def sensitivity(
         vary=overrides(vary, "--vary") or None,
         store=store,
     )
-    files = {} if figures is None else setting_figures(result, Path(figures))
-    return Reply(sensitivity_answer(result, files))
+    if figures is not None:
+        result = replace(result, figures=setting_figures(result, Path(figures)))
+    return Reply(result)
 
 
 @verb()
@@ -222,7 +211,9 @@ def tiles(
     if masks is not None:
         of_a_network = ("model", "seed", "profile", "mode", "settings", "store")
         refuse_idle(context, of_a_network, "beside --masks, where nothing is segmented")
-        return _straight_cuts(masks)
+        from cellrepro.changes.straight_cuts import straight_cuts
+
+        return Reply(straight_cuts(masks))
     result = cellrepro.tiles(
         str(data),
         model=model,
@@ -232,21 +223,7 @@ def tiles(
         settings=overrides(settings),
         store=store,
     )
-    changed = result.cause != "none" or any(image.cuts for image in result.images)
-    return Reply(tiles_answer(result), code_for(changed or result.vacuous))
-
-
-def _straight_cuts(masks: str) -> Reply:
-    """Reply with the straight cuts in a label image; 1 where there is one, or no cell."""
-    from cellrepro.images.image_file import read_labels
-    from cellrepro.same.labels import canonical
-    from cellrepro.same.straight_borders import straight_borders
-
-    labels = read_labels(masks)
-    borders = straight_borders(labels)
-    n_objects = int(canonical(labels).max(initial=0))
-    answer = cuts_answer(masks, borders, n_objects=n_objects, is_stack=labels.ndim == 3)
-    return Reply(answer, code_for(bool(borders) or not n_objects))
+    return Reply(result)
 
 
 @verb("save", group=baseline)
@@ -259,8 +236,7 @@ def save_baseline(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Save masks, settings and digests as one small file."""
-    saved = cellrepro.save_baseline(run, file, propose=propose, store=store)
-    return Reply(saved_baseline_answer(saved.record, file))
+    return Reply(cellrepro.save_baseline(run, file, propose=propose, store=store))
 
 
 @verb("check", group=baseline)
@@ -285,4 +261,4 @@ def check_baseline(
         max_lost=max_lost,
         store=store,
     )
-    return Reply(baseline_check_answer(check), code_for(not check.ok))
+    return Reply(check)

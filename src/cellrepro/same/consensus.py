@@ -11,7 +11,7 @@ depends on the order of the runs or on label numbers. The steps, each with a fil
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -60,18 +60,18 @@ class Agreement(Result):
     """Runs that voted."""
     n_distinct: int
     """Results that differ in their objects; renumbered objects are the same result."""
-    cell_share: NDArray[np.float32]
+    cell_share: NDArray[np.float32] = field(repr=False)
     """Share of the runs that call the pixel cell, in [0, 1]."""
-    same_object_share: NDArray[np.float32]
+    same_object_share: NDArray[np.float32] = field(repr=False)
     """Share of the runs that give the pixel the same object, in [0, 1]: the most votes of any one
     object."""
-    consensus: NDArray[np.uint32]
+    consensus: NDArray[np.uint32] = field(repr=False)
     """What most runs say, numbered from 1 in raster order; 0 is background."""
     objects: tuple[Stability, ...]
     """The least stable first: in fewest runs, then with the lowest mean IoU, then by position."""
     results: tuple[tuple[int, ...], ...]
     """The runs of each different result, the most typical result first."""
-    members: tuple[Integers, ...]
+    members: tuple[Integers, ...] = field(repr=False)
     """For each of ``results``, where its objects, in raster order, are in ``objects``."""
 
     @property

@@ -56,6 +56,7 @@ class GeneratorPair:
     name: str
     """Where it is in the files."""
     kind: GeneratorKind
+    """Whose generator it is."""
     equal: bool
     """Whether it stands at the same place of the same numbers."""
     seeds: tuple[int | None, int | None]

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cellrepro.errors import BadInput
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived, json_names
 from cellrepro.same.labels import label_images
 from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.matching import matches, overlap, partners, runs
@@ -86,9 +86,9 @@ class MaskComparison(Result):
     n_shared_b: int
     """Numbers of each side that name several objects which do not touch. These count by
     themselves."""
-    objects: tuple[ObjectChange, ...]
+    objects: tuple[ObjectChange, ...] = field(repr=False)
     """What became of every object; each is in exactly one change."""
-    kinds: Counter[str]
+    kinds: Counter[str] = field(repr=False)
     """How many changes of each `ObjectKind` there are."""
     n_objects_a: int
     """Objects of a."""
@@ -103,7 +103,7 @@ class MaskComparison(Result):
     changed: float
     """Share of both sides' objects without a match, which is 1 - F1."""
     ap: Scores
-    """Average precision at each of `THRESHOLDS`, see `average_precision`."""
+    """Average precision at each of ``thresholds``."""
     precision: Scores
     """Matches over the objects of b."""
     recall: Scores
@@ -137,6 +137,41 @@ class MaskComparison(Result):
     rand_error: float
     """Adapted Rand error with a as the truth (SNEMI3D), 0 is best."""
 
+    @derived
+    def n_kept(self) -> int:
+        """Objects of which that became, several parts together counting once."""
+        return self.kinds["kept"]
+
+    @derived
+    def n_moved(self) -> int:
+        """Objects of which that became, several parts together counting once."""
+        return self.kinds["moved"]
+
+    @derived
+    def n_lost(self) -> int:
+        """Objects of which that became, several parts together counting once."""
+        return self.kinds["lost"]
+
+    @derived
+    def n_gained(self) -> int:
+        """Objects of which that became, several parts together counting once."""
+        return self.kinds["gained"]
+
+    @derived
+    def n_split(self) -> int:
+        """Objects of which that became, several parts together counting once."""
+        return self.kinds["split"]
+
+    @derived
+    def n_merged(self) -> int:
+        """Objects of which that became, several parts together counting once."""
+        return self.kinds["merged"]
+
+    @derived
+    def thresholds(self) -> tuple[float, ...]:
+        """The IoU at which ``ap``, ``precision``, ``recall`` and ``f1`` are given."""
+        return THRESHOLDS
+
     def sentence(self) -> str:
         """How many cells each side has, what became of them, and how many pixels differ."""
         return totals_over([self]).sentence()
@@ -158,14 +193,8 @@ class MaskComparison(Result):
         ]
 
     def figures(self) -> dict[str, Any]:
-        """Every count and score by name, for JSON; what became of each object is in ``objects``."""
-        figures = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in ("objects", "kinds")
-        }
-        figures |= {f"n_{kind}": self.kinds[kind] for kind in ObjectKind}
-        return {**figures, "thresholds": THRESHOLDS}
+        """Every count and score by name, as JSON has them."""
+        return {name: getattr(self, name) for name in json_names(type(self))}
 
 
 def compare_masks(a: ArrayLike, b: ArrayLike) -> MaskComparison:

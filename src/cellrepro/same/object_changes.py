@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.enums import StrEnum
+from cellrepro.results import derived
 from cellrepro.same.matching import Overlap, partners
 
 LEAST_IOU = 0.1
@@ -79,10 +80,14 @@ class ObjectChange(NamedTuple):
     """Of a split or merge in a stack: planes (z, z + 1) where one part ends and the next begins, as
     where planes were stitched on one side only."""
 
-    @property
+    @derived
     def renumbered(self) -> bool:
         """Whether one object has different numbers on the two sides."""
         return self.kind in (ObjectKind.KEPT, ObjectKind.MOVED) and self.labels_a != self.labels_b
+
+    def of_image(self, image: str) -> dict[str, object]:
+        """Give its fields as JSON has them, with the image in which the object lies."""
+        return {"image": image, **self._asdict(), "renumbered": self.renumbered}
 
     @property
     def cuts(self) -> str:

@@ -21,6 +21,7 @@ class ValuePair:
     """A plain value that differs between two files."""
 
     part: StatePart
+    """The part of a checkpoint in which it stands."""
     name: str
     """Where it is; of a long list with the first place that differs, ``losses[3]``."""
     a: object

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cellrepro.bits.digests import file_digest
 from cellrepro.bits.torch_files import PICKLE, ZIP
+from cellrepro.results import derived
 from cellrepro.same.weights import compare_weights
 from cellrepro.store import checkpoints
 from cellrepro.words import amount
@@ -38,7 +39,8 @@ _REASONS = {
 _DEVICE = re.compile(r"cpu|meta|(cuda|mps|xpu|hpu)(:\d+)?")
 
 
-class DifferingPart(NamedTuple):
+@dataclass(frozen=True)
+class DifferingPart:
     """A part of two files that differs, with all pieces that belong to it."""
 
     part: str
@@ -48,7 +50,7 @@ class DifferingPart(NamedTuple):
     n_b: int
     """The same of the second file."""
     why: str
-    """In words."""
+    """Why these bytes differ, in words."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,19 @@ class FileComparison:
 
     sizes: tuple[int, int]
     """Bytes of the two files."""
-    parts: tuple[DifferingPart, ...]
-    """Those that differ; empty for files that are equal byte for byte."""
+    differing: tuple[DifferingPart, ...]
+    """The parts that differ; empty for files that are equal byte for byte."""
+
+    @derived
+    def equal(self) -> bool:
+        """Whether every byte is equal."""
+        return not self.differing
 
     def sentences(self) -> Iterator[str]:
         """The sizes, and a line for every part that differs."""
-        equal = "not equal" if self.parts else "equal"
+        equal = "equal" if self.equal else "not equal"
         yield f"{_both_sizes(*self.sizes)}, {equal} byte for byte"
-        for differing in self.parts:
+        for differing in self.differing:
             sizes = _both_sizes(differing.n_a, differing.n_b)
             yield f"{differing.part} ({sizes}): {differing.why}"
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived
 from cellrepro.same.name_prefixes import prefixes_of_wrappers, without_prefix
 from cellrepro.same.rounded_copies import Copy, copy_of, type_name
 from cellrepro.same.verdicts import Verdict
@@ -31,6 +31,9 @@ from cellrepro.same.weight_tensors import (
     values,
 )
 from cellrepro.words import amount
+
+if TYPE_CHECKING:
+    from cellrepro.same.weight_files import FileComparison
 
 _PIECE = 2**15  # parameters of each file in memory at a time, with some ten float64 values each
 
@@ -99,8 +102,16 @@ class WeightsComparison(Result, Distance):
     copy: Copy | None
     """Where types differ: ``same numbers``, ``B is A rounded`` or ``A is B rounded``; None where
     numbers differ beyond that."""
-    per_tensor: tuple[TensorComparison, ...]
+    tensors: tuple[TensorComparison, ...] = field(repr=False)
     """Of names that both have, in natural order: blocks.2 before blocks.10."""
+    files: FileComparison | None = None
+    """Of two files: how they differ as bytes."""
+
+    @derived
+    def per_tensor(self) -> tuple[TensorComparison, ...]:
+        """The tensors that differ, of names that both have, in natural order: blocks.2 before
+        blocks.10."""
+        return tuple(tensor for tensor in self.tensors if tensor.n_differing)
 
     @property
     def verdict(self) -> Verdict:
@@ -146,13 +157,14 @@ class WeightsComparison(Result, Distance):
 
     def _types_of_both(self) -> str:
         """The types of the tensors that have two: "float32 in A, float16 in B"."""
-        pairs = {(row.dtype, row.dtype_b) for row in self.per_tensor if row.dtype != row.dtype_b}
+        pairs = {(row.dtype, row.dtype_b) for row in self.tensors if row.dtype != row.dtype_b}
         return "; ".join(f"{type_name(a)} in A, {type_name(b)} in B" for a, b in sorted(pairs))
 
     def rows(self) -> Sequence[Row]:
         """A row for every tensor that differs, the farthest apart first."""
-        differing = [tensor for tensor in self.per_tensor if tensor.n_differing]
-        differing.sort(key=lambda tensor: (not math.isnan(tensor.l2), -tensor.relative_l2))
+        differing = sorted(
+            self.per_tensor, key=lambda tensor: (not math.isnan(tensor.l2), -tensor.relative_l2)
+        )
         return [
             {
                 "tensor": tensor.name,
@@ -224,7 +236,7 @@ def compare_networks(a: Network, b: Network, *, are_wrapped: bool = True) -> Wei
         under=(_key_in_checkpoint(a), _key_in_checkpoint(b)),
         prefixes=prefixes,
         copy=copy,
-        per_tensor=tensors,
+        tensors=tensors,
     )
 
 

@@ -1,4 +1,3 @@
-from .answers.explanation import explanation_answer
 from .explorer.stored_runs import explore_runs, stored_repeats
 from .figures.agreement import agreement_map, least_stable
 from .figures.divergence import chain, step_map
@@ -22,7 +21,6 @@ from .tables.frames import markdown, readable
 from .tables.host import host_table, profile_table, switch_table
 from .tables.masks import (
     change_table,
-    comparison_sentence,
     kind_table,
     score_table,
     stability_table,
@@ -36,7 +34,6 @@ __all__ = [
     "agreement_map",
     "chain",
     "change_table",
-    "comparison_sentence",
     "cost_bars",
     "data_at_a_glance",
     "decision_table",
@@ -44,7 +41,6 @@ __all__ = [
     "difference_table",
     "distance_matrix",
     "evidence_table",
-    "explanation_answer",
     "explore_runs",
     "explorer_page",
     "flips_by_place",

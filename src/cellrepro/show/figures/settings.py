@@ -40,16 +40,16 @@ def setting_bars(sensitivity: Sensitivity) -> Picture:
     -------
     Picture
     """
-    cells = f"{amount(sensitivity.n_objects, 'cell')} in {amount(sensitivity.n_images, 'image')}"
+    cells = f"{amount(sensitivity.objects, 'cell')} in {amount(sensitivity.images, 'image')}"
     caption = _caption(sensitivity, cells)
-    shown = [variant for variant in sensitivity.variants if variant.changed][:_MOST_BARS]
+    shown = [variant for variant in sensitivity.settings if variant.changed][:_MOST_BARS]
     if not shown:
         return style.note(f"no setting changes any of {cells}").described("", caption)
     figure = Picture(WIDTH, 1.2 + 0.34 * len(shown))
     _draw_bars(figure.subplots(), shown, sensitivity.ap50)
     first = shown[0]
-    heading = f"{_setting(first)} changes most: {first.n_changed} of {first.n_cells} cells"
-    bars = "; ".join(f"{_setting(variant)}: {share_text(variant.changed)}" for variant in shown)
+    heading = f"{first.setting} changes most: {first.n_changed} of {first.n_cells} cells"
+    bars = "; ".join(f"{variant.setting}: {share_text(variant.changed)}" for variant in shown)
     return figure.described(heading, caption, f"Bar chart of cells: {bars}.")
 
 
@@ -67,7 +67,7 @@ def _draw_bars(axes: Axes, variants: Sequence[Variant], usual_ap50: float | None
         color=SERIES[3],
         edgecolor="black",
     )
-    style.rows(axes, [_setting(variant) for variant in variants], size=9)
+    style.rows(axes, [variant.setting for variant in variants], size=9)
     texts = [_beside(variant, usual_ap50) for variant in variants]
     style.texts_beside(axes, bars, texts, highs)
     style.label_axes(axes, x="cells that change, %")
@@ -93,14 +93,14 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
     )
     if sensitivity.ap50 is not None:
         caption += f" AP@0.5 with the usual settings is {sensitivity.ap50:.2f}."
-    idle = [_setting(variant) for variant in sensitivity.variants if not variant.ppm]
+    idle = [variant.setting for variant in sensitivity.settings if not variant.ppm]
     if idle:
         caption += f" No pixel changes with {some(idle, len(idle))}."
     return caption
 
 
 def _interval_kind(sensitivity: Sensitivity) -> str:
-    if any(variant.interval_over == "images" for variant in sensitivity.variants):
+    if any(variant.interval_over == "images" for variant in sensitivity.settings):
         return "over images (bootstrap)"
     return "over cells (binomial, since images are fewer than three)"
 

@@ -228,7 +228,7 @@ def _times(row: LayerDistances, middle: float) -> str:
 
 def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture:
     """Draw the tensors of two networks that differ most, by their relative L2 distance."""
-    differing = [row for row in weights.per_tensor if row.n_differing]
+    differing = list(weights.per_tensor)
     if not differing:
         return style.note("no tensor that both networks have differs")
     # A NaN (a different shape) and an infinity (all zero in one) cannot be drawn, but come first.

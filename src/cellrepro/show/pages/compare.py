@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,9 +86,10 @@ def compare(
             "without masks, so there is no picture of them; leave --image and --html out"
         )
     pair = _shown_pair(a, b, comparison, image=image, store=Store(store))
-    if target is not None:
-        write_comparison_page(target, pair)
-    return comparison
+    if target is None or html is None:
+        return comparison
+    write_comparison_page(target, pair)
+    return replace(comparison, html=Path(html))
 
 
 def _shown_pair(

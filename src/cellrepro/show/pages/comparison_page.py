@@ -13,6 +13,7 @@ from cellrepro.changes.recorded_settings import (
     SettingOfBoth,
     tell_settings,
 )
+from cellrepro.changes.setting_words import difference_text, setting_meaning, setting_text
 from cellrepro.same.metrics import MaskComparison
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
@@ -20,7 +21,6 @@ from cellrepro.show.explorer.view import View
 from cellrepro.show.figures.pixels import SIGNS
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
 from cellrepro.show.pages.page_file import PageTarget, write_page
-from cellrepro.show.pages.setting_words import difference_text, setting_meaning, setting_text
 from cellrepro.show.report.mask_pictures import compared_masks, place_columns
 from cellrepro.show.report.page import MOST_ROWS, Figure, Table, table
 from cellrepro.words import amount, joined

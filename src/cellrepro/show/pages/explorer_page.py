@@ -33,10 +33,17 @@ class ExplorerPage(Result):
     """The file. It asks no server for anything and can be sent by mail."""
     line: str
     """How many pixels differ, as a sentence."""
+    opened: bool = False
+    """Whether a browser was asked to show it."""
 
     def sentence(self) -> str:
         """Say how many pixels differ, and where the page is."""
         return f"{self.line}; {self.html}"
+
+    def lines(self) -> list[str]:
+        """Say how many pixels differ, and in a second line where the page is."""
+        where = "shown in the browser" if self.opened else "open it in a browser"
+        return [self.line, f"{self.html}: {where}"]
 
     def open(self) -> bool:
         """Show it in the browser."""

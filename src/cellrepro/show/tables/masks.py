@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.tables.frames import frame
 from cellrepro.words import amount, place_text, ppm_text
@@ -108,23 +107,6 @@ SCORES = {
     ),
 }
 """The rows of `score_table`, by a name to choose them with."""
-
-
-def comparison_sentence(masks: Mapping[str, MaskComparison], *, a: str = "A", b: str = "B") -> str:
-    """Say in one sentence how two sets of masks differ over all images.
-
-    Parameters
-    ----------
-    masks : mapping of str to MaskComparison
-        By image.
-    a, b : str
-        What the two sides are called.
-
-    Returns
-    -------
-    str
-    """
-    return totals_over(masks.values()).sentence(a=a, b=b)
 
 
 def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:

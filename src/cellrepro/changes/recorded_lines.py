@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.show.pages.setting_words import setting_meaning
+from cellrepro.changes.cellpose_call import quoted
+from cellrepro.changes.setting_words import setting_meaning
 from cellrepro.words import short_digest, some
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ _NOT_RECORDED = "not recorded"
 
 def recorded_lines(explanation: Explanation) -> Iterator[str]:
     """Say what each side records, what differs first, and how Cellpose is called with it."""
-    if explanation.why_not_replayed:
-        yield explanation.why_not_replayed
+    if explanation.not_replayed:
+        yield explanation.not_replayed
     recorded = [setting for setting in explanation.settings if setting.is_recorded]
     alike = [each for each in recorded if each.is_recorded_of_both and not each.differs]
     yield from _table([each for each in recorded if each not in alike])
@@ -48,6 +49,18 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
         yield "but for what was done by hand, the two are the same in every pixel"
     elif explanation.differs:
         yield from _ways_on(explanation)
+
+
+def value_lines(record: RecordedSettings) -> Iterator[str]:
+    """Say what files record of one result, a line for each value."""
+    sources = {entry.source for entry in record.values.values()}
+    if record.written_by:
+        yield f"  written by: {record.written_by}"
+    for name, entry in record.values.items():
+        value = "none" if entry.value is None else entry.value
+        source = f" ({entry.source})" if len(sources) > 1 else ""
+        yield f"  {name}: {value}{source}"
+    yield from (f"  note: {remark}" for remark in record.remarks)
 
 
 def _generation_lines(explanation: Explanation) -> Iterator[str]:
@@ -76,9 +89,6 @@ def _interest(setting: SettingOfBoth) -> int:
 
 def _ways_on(explanation: Explanation) -> Iterator[str]:
     """Say what the files cannot tell, and how to find it out."""
-    # NumPy comes with it, for which a command line that shows its help need not wait.
-    from cellrepro.changes.cellpose_call import quoted
-
     silent = [
         letter
         for letter, side in (("A", explanation.a), ("B", explanation.b))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cellrepro.show.answers.recorded_lines import recorded_lines
+from cellrepro.changes.comparison import no_cell_note
+from cellrepro.changes.recorded_lines import recorded_lines
+from cellrepro.changes.recorded_settings import NOT_RECORDED
 from cellrepro.words import amount, pixels_text, share_text, some
 
 if TYPE_CHECKING:
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from cellrepro.changes.sides import Side
     from cellrepro.same.metrics import MaskComparison
 
-_UNKNOWN = "?"
-"""Stands for a setting that nobody recorded."""
 _MOST_UNKNOWN = 6
 _MOST_EMPTY = 8
 
@@ -53,9 +53,6 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
 
 def _empty_lines(result: MaskComparison) -> Iterator[str]:
     """Say of a side without a cell what usually makes it so."""
-    # NumPy comes with it, for which a command line that shows its help need not wait.
-    from cellrepro.changes.comparison import no_cell_note
-
     for letter, n_objects in (("A", result.n_objects_a), ("B", result.n_objects_b)):
         if not n_objects:
             yield no_cell_note(letter)
@@ -99,12 +96,12 @@ def _recorded_lines(explanation: Explanation) -> Iterator[str]:
     for letter, side in _sides(explanation):
         for remark in side.record.remarks:
             yield f"{letter}: {remark}"
-    for name, a, b in explanation.settings:
-        if a != b and _UNKNOWN not in (a, b):
-            yield f"recorded: {name} {_value(a)} and {_value(b)}"
+    for setting in explanation.settings:
+        if setting.a != setting.b and setting.is_recorded_of_both:
+            yield f"recorded: {setting.name} {_value(setting.a)} and {_value(setting.b)}"
     unknown_of = {
-        "A": [name for name, a, _ in explanation.settings if a == _UNKNOWN],
-        "B": [name for name, _, b in explanation.settings if b == _UNKNOWN],
+        "A": [each.name for each in explanation.settings if each.a == NOT_RECORDED],
+        "B": [each.name for each in explanation.settings if each.b == NOT_RECORDED],
     }
     for letter, unknown in unknown_of.items():
         if unknown:
@@ -117,8 +114,8 @@ def _cause_lines(explanation: Explanation) -> Iterator[str]:
     if replayed is None:
         if explanation.by_hand.explains_all:
             yield "but for what was done by hand, the two are the same in every pixel"
-        if explanation.why_not_replayed:
-            yield explanation.why_not_replayed
+        if explanation.not_replayed:
+            yield explanation.not_replayed
         return
     if explanation.window is not None:
         n_cells = replayed.a.n_target + replayed.b.n_target
@@ -129,7 +126,7 @@ def _cause_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.interrupted:
         yield "cut short: you ended the search, and what follows is what it had found until then"
     for letter, fit in _fits(replayed):
-        if fit.reproduced not in ("made", "vacuous"):
+        if fit.found not in ("made", "vacuous"):
             if fit.network_doubt:
                 yield _of_another_network(letter, fit, explanation)
             else:
@@ -152,39 +149,39 @@ def _of_another_network(letter: str, fit: Fit, explanation: Explanation) -> str:
     named = f" (its file names {recorded.value})" if recorded is not None else ""
     return (
         f"{letter} was probably made with a different network{named}: the settings that decide are "
-        f"recorded, and with them, or with {amount(fit.n_tried, 'setting')} tried, at most "
-        f"{fit.n_exact} of its {amount(fit.n_target, 'cell')} are made again pixel for pixel. Give "
+        f"recorded, and with them, or with {amount(fit.tried, 'setting')} tried, at most "
+        f"{fit.exact} of its {amount(fit.n_target, 'cell')} are made again pixel for pixel. Give "
         "its network with --model"
     )
 
 
 def _not_made(letter: str, fit: Fit, *, cut_short: bool) -> str:
     """Say how near a search came that found no way to make a side again."""
-    tried = f"{amount(fit.n_tried, 'setting')} tried"
+    tried = f"{amount(fit.tried, 'setting')} tried"
     if fit.stopped and cut_short:
         tried += " until you ended the search"
     elif fit.stopped:
         tried += ", when time was up (--minutes gives it more)"
-    if fit.gap.n_unmatched == fit.n_cells:
+    if fit.cells_left == fit.of_cells:
         return (
             f"how {letter} was made was not found: none of {tried} makes one of its "
             f"{amount(fit.n_target, 'cell')}, not even with a different outline"
         )
     changes = [
         f"{name} {_value(value)}"
-        for name, value in fit.condition.items()
+        for name, value in fit.nearest.items()
         if fit.start.get(name) != value
     ]
     nearest = ", ".join(changes) or "what is recorded, or else usual"
-    if fit.reproduced == "in part":
+    if fit.found == "in part":
         result = f"{letter} was found in part"
     else:
         result = f"how {letter} was made was not found"
     return (
-        f"{result}: the nearest of {tried} is {nearest}; it makes {fit.n_exact} of {letter}'s "
-        f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.gap.n_unmatched} of "
-        f"{amount(fit.n_cells, 'cell')}, {letter}'s and its own, without a counterpart "
-        f"({amount(fit.gap.n_differing, 'pixel')} differ)"
+        f"{result}: the nearest of {tried} is {nearest}; it makes {fit.exact} of {letter}'s "
+        f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.cells_left} of "
+        f"{amount(fit.of_cells, 'cell')}, {letter}'s and its own, without a counterpart "
+        f"({amount(fit.pixels_left, 'pixel')} differ)"
     )
 
 
@@ -192,7 +189,7 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
     return (
         f"cause: {cause.name}, {_value(cause.a)} in A and {_value(cause.b)} in B"
         f"{_searched(explanation, cause.name)}; made alone in A's settings, this changes "
-        f"{cause.gap.n_unmatched} of {amount(cause.n_cells, 'cell')} (those of A, and of A with it)"
+        f"{cause.cells} of {amount(cause.of_cells, 'cell')} (those of A, and of A with it)"
     )
 
 
@@ -214,9 +211,9 @@ def _remains(explanation: Explanation, replayed: Replayed) -> str:
         f"{compared})"
     )
     fit = replayed.a
-    if fit.gap.n_unmatched and fit.reproduced != "made":
+    if fit.cells_left and fit.found != "made":
         text += (
-            f", and of A itself {fit.gap.n_unmatched} of {amount(fit.n_cells, 'cell')} (A's, and "
+            f", and of A itself {fit.cells_left} of {amount(fit.of_cells, 'cell')} (A's, and "
             "those made again)"
         )
     recorded = {*explanation.a.recorded, *explanation.b.recorded}
@@ -237,16 +234,16 @@ def _vacuous_lines(explanation: Explanation) -> Iterator[str]:
         return
     assert explanation.replayed is not None  # a search alone finds a side without a cell vacuous
     for letter, fit in _fits(explanation.replayed):
-        if fit.reproduced != "vacuous":
+        if fit.found != "vacuous":
             continue
         if fit.empty_with:
-            changes = [f"{name} {_value(value)}" for name, value in fit.empty_with]
+            changes = [f"{each.name} {_value(each.value)}" for each in fit.empty_with]
             reason = (
                 f"Nothing is found with any of {some(changes, _MOST_EMPTY)}: this is no "
                 "explanation, since masks without a cell do not tell one from the other"
             )
         else:
-            reason = f"None of {amount(fit.n_tried, 'setting')} tried finds nothing, either"
+            reason = f"None of {amount(fit.tried, 'setting')} tried finds nothing, either"
         yield f"vacuous: {letter} has no cell. {reason}"
 
 
