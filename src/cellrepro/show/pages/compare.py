@@ -15,7 +15,9 @@ from cellrepro.changes.named import MaskReaders, image_name, kind_of, masks_of, 
 from cellrepro.changes.recorded_settings import SettingOfBoth
 from cellrepro.errors import BadInput
 from cellrepro.images.size_factor import factor_text
+from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Repeat, Store
+from cellrepro.terminal import FileName
 from cellrepro.words import some
 
 if TYPE_CHECKING:
@@ -23,22 +25,24 @@ if TYPE_CHECKING:
 
 
 def compare(
-    a: str | Path,
-    b: str | Path,
+    a: FileName,
+    b: FileName,
+    /,
     *,
-    image: str | Path | None = None,
-    html: str | Path | None = None,
+    image: FileName | None = None,
+    html: FileName | None = None,
     overwrite: bool = False,
-    store: str | Path = defaults.STORE,
+    store: FileName = defaults.STORE,
 ) -> Comparison:
-    """Compare two things that both have masks, or both have weights.
+    """Compare two runs, masks, folders of masks, baselines or weights files.
 
     Parameters
     ----------
-    a, b : str or Path
-        Each is ``KEY`` (then its first repeat; the same one twice: its first two) or ``KEY/REPEAT``
-        of the store, or the path of a mask file, ``_seg.npy`` among them, of a folder of masks, of
-        a baseline, or of a weights file.
+    a : str or Path
+        ``KEY`` (then its first repeat) or ``KEY/REPEAT`` of the store, or the path of a mask file,
+        ``_seg.npy`` among them, of a folder of masks, of a baseline, or of a weights file.
+    b : str or Path
+        The second one; ``KEY KEY`` means the first two repeats of a run.
     image : str or Path, optional
         The image of the masks: TIFF, PNG or JPEG. It is checked that the masks have its size, and
         the page shows them on it. Of folders of masks it also says which image the page shows.
@@ -71,7 +75,19 @@ def compare(
     ``NAME_seg.npy`` and the image ``NAME`` of a run belong together, and in a folder without such
     names ``NAME.tif``. A file that is given is compared with the only image of the other side,
     whatever that is called.
+
+    Examples
+    --------
+    Are these two masks the same, and what became of each cell?
+
+    ``cellrepro compare gui_masks.tif script_masks.tif``
+
+    Write a page with the picture, as one file to send
+
+    ``cellrepro compare a_masks.tif b_masks.tif --image cells.tif --html page.html``
     """
+    if html is None:
+        refuse_idle(("overwrite",), "without --html")
     if image is None and html is None:
         return changes_compare.compare(a, b, store=store)
     # Drawing takes a second to import, which a comparison without a page need not wait for.

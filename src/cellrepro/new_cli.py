@@ -1,0 +1,237 @@
+"""The command line: every command is a public function, imported when it is called.
+
+Progress and messages go to standard error; with ``--json`` standard output is one JSON document.
+"""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import io
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from cyclopts import App, Group, Parameter
+from cyclopts.exceptions import CoercionError, CycloptsError
+from cyclopts.help import DefaultFormatter, PanelSpec
+
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.lab_elsewhere import carried_out
+from cellrepro.results import Result
+from cellrepro.stated import SPELT, STATED
+from cellrepro.version import __version__
+from cellrepro.words import visible, wrapped
+
+app = App(
+    name="cellrepro",
+    help="The reproducibility lab for Cellpose: are two results the same, where do they differ, "
+    "why, and does it matter?",
+    version=f"cellrepro {__version__}",
+    help_format="markdown",
+    help_formatter=DefaultFormatter(panel_spec=PanelSpec(padding=(0, 0))),
+    default_parameter=Parameter(negative=()),
+    result_action="return_value",
+)
+
+
+def _add(group: Group, name: str, function: str, words: str, *, to: App = app) -> None:
+    to.command(f"cellrepro.{function}", name=name, group=group, help=words)
+
+
+TWO_FILES = Group("Two files", sort_key=1)
+RUNS = Group("Segment and train", sort_key=2)
+CAUSES = Group("Find the cause", sort_key=3)
+HAND_ON = Group("Hand on", sort_key=4)
+STORE = Group("The store", sort_key=5)
+SET_UP = Group("Set up", sort_key=6)
+baseline = App(name="baseline", help="Hold later masks to earlier ones.", group=TWO_FILES)
+app.command(baseline)
+
+_add(TWO_FILES, "compare", "show.pages.compare:compare", "Are two results the same, cell by cell?")
+_add(
+    TWO_FILES,
+    "explore",
+    "show.pages.explorer_page:explore_files",
+    "Look at two masks in the browser.",
+)
+_add(
+    TWO_FILES,
+    "describe",
+    "exchange.description:describe",
+    "Say what a file is, and how it was made.",
+)
+_add(
+    TWO_FILES,
+    "save",
+    "changes.baseline_saving:save_baseline",
+    "Save masks as one small file.",
+    to=baseline,
+)
+_add(
+    TWO_FILES,
+    "check",
+    "changes.baseline:check_baseline",
+    "Check masks against a baseline.",
+    to=baseline,
+)
+_add(
+    RUNS,
+    "segment",
+    "run.train:segment",
+    "Segment the same images several times: is every mask the same?",
+)
+_add(RUNS, "train", "run.train:train", "Train one network several times: are the results equal?")
+_add(RUNS, "wrap", "run.wrap:wrap", "Segment several times with a program of your own.")
+_add(
+    RUNS,
+    "wrap-python",
+    "run.wrap:wrap_python",
+    "Segment several times with a function of your own.",
+)
+_add(RUNS, "grid", "grid.grid:grid", "Run every combination of a grid file.")
+_add(RUNS, "watch", "show.live:watched", "Show how far the grids of a store are.")
+_add(CAUSES, "explain", "changes.explain:explain", "Why do two results of one image differ?")
+_add(
+    CAUSES,
+    "sensitivity",
+    "show.figures.settings:sensitivity",
+    "How many cells does each setting change?",
+)
+_add(CAUSES, "tiles", "changes.tiles:tiles", "Which cells depend on where Cellpose's tiles lie?")
+_add(CAUSES, "diverge", "divergence.find:diverge", "Find the first place where two runs differ.")
+_add(CAUSES, "growth", "divergence.growth:growth", "Show how two trainings grow apart.")
+_add(CAUSES, "audit", "audits.audit:audit", "Repeat every operation: which give different bits?")
+_add(CAUSES, "doctor", "audits.doctor:doctor", "Say what is not reproducible on this computer.")
+_add(HAND_ON, "export", "exchange.handing_on:export", "Put runs into one file for someone else.")
+_add(
+    HAND_ON,
+    "import",
+    "exchange.handing_on:import_file",
+    "Check an exported file, and merge it into a store.",
+)
+_add(
+    HAND_ON,
+    "verify",
+    "exchange.verification:verify",
+    "Check a run, a passport or an exported file without trust.",
+)
+_add(HAND_ON, "track", "exchange.tracking:track", "Log finished runs in MLflow.")
+_add(STORE, "list", "exchange.stored:list_runs", "List what the store holds.")
+_add(
+    STORE, "report", "show.report.build:write_report", "Write one page about all runs in the store."
+)
+_add(
+    STORE, "fsck", "exchange.store_check:check_store", "Hold every file of the store to its digest."
+)
+_add(
+    SET_UP,
+    "setup",
+    "exchange.lab_like:set_up_lab",
+    "Make the full lab in an environment of its own.",
+)
+_add(SET_UP, "data", "images.public_sets:data", "Make the synthetic images, or fetch a public set.")
+_add(
+    SET_UP,
+    "notebooks",
+    "grid.notebook_execution:copy_packaged",
+    "Copy out the notebooks and grids.",
+)
+_add(SET_UP, "demo", "demo:run_demo", "Do everything once: train, compare, report, notebooks.")
+
+_SHORT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
+_REMEDIES = {
+    errno.ENOENT: "check the spelling of the path, and whether the file is still there",
+    errno.EACCES: "ask for permission to read and write there, or name a path of your own",
+    errno.EPERM: "ask for permission to read and write there, or name a path of your own",
+    errno.EROFS: "nothing can be written there: name a path on another disk",
+    errno.EISDIR: "a folder is there, and a file was expected: name another path",
+    errno.ENOTDIR: "a file is there, and a folder was expected: name another path",
+    errno.EEXIST: "something is there already, and nothing is overwritten: name another path",
+    errno.ENAMETOOLONG: "name a shorter path",
+    errno.EMFILE: "too many files are open: end other programs, or raise the limit (ulimit -n)",
+    errno.ENOMEM: "end other programs, or use a machine with more memory",
+    errno.ENOSPC: "make room on that disk, or name a path on another one",
+    errno.EDQUOT: "make room on that disk, or name a path on another one",
+    errno.EIO: "the disk does not answer: look whether it is connected and whole",
+    errno.ESTALE: "the network's disk does not answer: connect it again",
+}
+_INTERRUPTED = 130  # as shells report Ctrl-C
+
+
+def main() -> None:
+    """Run the command line; the contract's exit codes, and no traceback for a user's mistake."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, io.StringIO())
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # where there is no dash: \u2013
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    """Carry one command line out, and return its exit code."""
+    end = words.index("--") if "--" in words else len(words)
+    own = [word for word in words[:end] if word != "--json"]  # the rest is another program's
+    as_json = len(own) < end
+    try:
+        command, bound, _ = app.parse_args(
+            [*own, *words[end:]], exit_on_error=False, print_error=False
+        )
+        if isinstance(getattr(command, "__self__", None), App):  # --help, --version
+            command(*bound.args, **bound.kwargs)
+            return 0
+        name = " ".join(app.parse_commands(own)[0])
+        SPELT.set(tuple(words))
+        STATED.set(frozenset(bound.arguments))
+        return carried_out(
+            name,
+            {**_defaults(command), **bound.arguments},
+            work=lambda: _say(command(*bound.args, **bound.kwargs), as_json=as_json),
+        )
+    except CoercionError as error:
+        return complain(str(error.__cause__ or error), BadInput.exit_code)
+    except CycloptsError as error:
+        return complain(str(error), BadInput.exit_code)
+    except CellreproError as error:
+        return complain(str(error), error.exit_code)
+    except BrokenPipeError:  # whoever read our output has enough
+        return 0
+    except OSError as error:  # a path that the system refuses, or a full disk
+        kind = NotPossibleHere if error.errno in _SHORT_OF_ROOM else BadInput
+        usual = "look whether the path is there and can be read and written, and try again"
+        remedy = usual if error.errno is None else _REMEDIES.get(error.errno, usual)
+        return complain(f"{error}; {remedy}", kind.exit_code)
+    except MemoryError as error:
+        return complain(f"memory is short: {error}", NotPossibleHere.exit_code)
+    except KeyboardInterrupt:
+        return complain("interrupted; what was finished is kept", _INTERRUPTED)
+
+
+def _defaults(command: Callable[..., object]) -> dict[str, object]:
+    parameters = inspect.signature(command).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not one.empty}
+
+
+def _say(answer: object, *, as_json: bool) -> int:
+    """Print a result, and return the exit code that it ends with."""
+    assert isinstance(answer, Result), answer
+    if as_json:
+        sys.stdout.write(answer.as_json())
+    else:
+        sys.stdout.write(_fitting(answer.as_text(), sys.stdout))
+    sys.stdout.flush()
+    return answer.exit_code
+
+
+def complain(message: str, code: int) -> int:
+    """Say a message on standard error, and return the exit code."""
+    sys.stderr.write(_fitting(f"cellrepro: {visible(message)}\n", sys.stderr))
+    return code
+
+
+def _fitting(text: str, stream: TextIO) -> str:
+    """A text that no terminal has to break inside a word; a file gets it as it is."""
+    return wrapped(text, shutil.get_terminal_size().columns) if stream.isatty() else text

@@ -1,0 +1,32 @@
+"""Which options a user wrote on the command line: those that would do nothing are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextvars import ContextVar
+
+from cellrepro.errors import BadInput
+
+STATED: ContextVar[frozenset[str]] = ContextVar("STATED", default=frozenset())
+"""The parameters of the command that is carried out which its user named; empty in Python, where a
+call names what it means."""
+
+SPELT: ContextVar[Sequence[str]] = ContextVar("SPELT", default=())
+"""The words of this command line, without the name of the program."""
+
+
+def stated_among(names: Collection[str]) -> frozenset[str]:
+    """Those of some parameters that were named."""
+    return STATED.get() & frozenset(names)
+
+
+def refuse_idle(names: Sequence[str], why: str, *, instead: str = "leave it out") -> None:
+    """Refuse those of some options that are named, as they would do nothing.
+
+    ``why`` ends the sentence "--OPTION would do nothing", ``instead`` says what to do.
+    """
+    idle = [name for name in names if name in STATED.get()]
+    if idle:
+        options = ["--set" if name == "settings" else f"--{name}" for name in idle]
+        listed = ", ".join(option.replace("_", "-") for option in options)
+        raise BadInput(f"{listed} would do nothing {why}; {instead}")
