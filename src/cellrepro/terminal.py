@@ -13,6 +13,9 @@ from cellrepro.errors import BadInput
 from cellrepro.words import grouped
 from cellrepro.yaml_values import YamlValue, read_yaml
 
+if TYPE_CHECKING:
+    import numpy as np
+
 _MOST_STEPS = 100_000
 """Of which the operations are written down: some 100 GB."""
 
@@ -90,20 +93,26 @@ def _yaml(_type: object, tokens: Sequence[Token]) -> YamlValue:
 
 if TYPE_CHECKING:  # what Python takes
     FileName = str | Path
-    Settings = Mapping[str, YamlValue]
+    EvalSettings = Mapping[str, YamlValue]
     Overrides = Mapping[str, YamlValue]
     Conditions = Mapping[str, str]
     Steps = Sequence[int]
     Weights = Mapping[str, float]
     Quiet = bool
+    Share = float | str
+    Place = str | Sequence[int]
+    MasksOfImages = str | Path | np.ndarray | Mapping[str, np.ndarray]
 else:  # what a terminal writes; for it neither NumPy nor PyTorch is imported
     FileName = str
-    Settings = Annotated[list[str], Parameter(name="--set", converter=_overrides)]
+    EvalSettings = Annotated[list[str], Parameter(name="--set", converter=_overrides)]
     Overrides = Annotated[list[str], Parameter(converter=_overrides)]
     Conditions = Annotated[list[str], Parameter(converter=_pairs)]
     Steps = Annotated[str, Parameter(converter=_steps)]
     Weights = Annotated[str, Parameter(converter=_yaml)]
     Quiet = Annotated[bool, Parameter(parse=False)]
+    Share = str
+    Place = str
+    MasksOfImages = str
 
 IN_PYTHON = Parameter(parse=False)
 """Of a parameter that a call in Python has and no command."""

@@ -23,6 +23,7 @@ from cellrepro.same.object_changes import ObjectKind
 from cellrepro.store import baseline_file
 from cellrepro.store.baseline_file import BaselineFile
 from cellrepro.store.store import Store
+from cellrepro.terminal import FileName, MasksOfImages, Share
 from cellrepro.words import amount, ppm_text, share_text, some
 
 Limits = Mapping[str, float]
@@ -144,13 +145,13 @@ def limits_text(limits: Limits) -> str:
 
 
 def check_baseline(
-    file: str | Path,
-    masks: str | Path | np.ndarray | Mapping[str, np.ndarray],
+    file: FileName,
+    masks: MasksOfImages,
     *,
     max_ppm: float | None = None,
-    max_changed: float | str | None = None,
+    max_changed: Share | None = None,
     max_lost: int | None = None,
-    store: str | Path = defaults.STORE,
+    store: FileName = defaults.STORE,
 ) -> BaselineCheck:
     """Hold masks to a baseline.
 
@@ -180,6 +181,12 @@ def check_baseline(
     ------
     BadInput
         If a limit is no number of its range, or no image of the baseline can be compared.
+
+    Examples
+    --------
+    Fail if a cell of the baseline is lost
+
+    ``cellrepro baseline check nuclei.baseline new_masks --max-lost 0``
     """
     baseline = baseline_file.read(Path(file))
     limits = _limits_from(max_ppm, max_changed, max_lost) or baseline.record.get("limits", {})

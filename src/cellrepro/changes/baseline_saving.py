@@ -19,6 +19,7 @@ from cellrepro.same.seed_spread import Pair, measure_spread
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Repeat, Store
 from cellrepro.store.whole_files import refuse_existing
+from cellrepro.terminal import FileName
 from cellrepro.words import amount, joined
 
 # ``reproducibility_tolerance`` of model descriptions 0.5, as bioimageio.spec 0.5.14.3 takes it.
@@ -90,7 +91,11 @@ class _Proposal:
 
 
 def save_baseline(
-    run: str, file: str | Path, *, propose: str | None = None, store: str | Path = defaults.STORE
+    run: str,
+    file: FileName,
+    *,
+    propose: str | None = None,
+    store: FileName = defaults.STORE,
 ) -> SavedBaseline:
     """Write the masks of a run, a mask file or a folder to a baseline.
 
@@ -115,6 +120,12 @@ def save_baseline(
     ------
     BadInput
         If the file exists, the masks hold no cell, or nothing is stored to propose limits from.
+
+    Examples
+    --------
+    Save masks as the result that later ones must match
+
+    ``cellrepro baseline save masks nuclei.baseline``
     """
     path = Path(file)
     refuse_existing(path)

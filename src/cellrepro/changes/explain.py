@@ -51,8 +51,10 @@ from cellrepro.progress import Progress, print_note, progress
 from cellrepro.results import Result, Row, derived
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.same.verdicts import Verdict
+from cellrepro.stated import refuse_idle
 from cellrepro.store import this_machine
 from cellrepro.store.store import Store
+from cellrepro.terminal import FileName, Place, Quiet
 from cellrepro.words import amount, joined, share_text
 
 _INTERRUPTED = (
@@ -240,34 +242,39 @@ def _crop_made(part: Part) -> Change:
 def explain(
     a: str,
     b: str,
+    /,
     *,
-    image: str | Path | None = None,
+    image: FileName | None = None,
     model: str | None = None,
-    log_a: str | Path | None = None,
-    log_b: str | Path | None = None,
+    log_a: FileName | None = None,
+    log_b: FileName | None = None,
     profile: str = defaults.PROFILE,
     mode: Mode = defaults.MODE,
     seed: int | None = None,
-    store: str | Path = defaults.STORE,
+    store: FileName = defaults.STORE,
     minutes: float = defaults.SEARCH_MINUTES,
-    crop: str | Sequence[int] | None = None,
-    quiet: bool = False,
+    crop: Place | None = None,
+    quiet: Quiet = False,
 ) -> Explanation:
-    """Say what two results of one image record, and replay their difference where it is given.
+    """Say why two results of one image differ: recorded settings; with an image, segmented again.
 
     Parameters
     ----------
-    a, b : str
-        Each a ``_seg.npy``, a label image (its settings in NAME.json beside it, or unknown), or
+    a : str
+        A ``_seg.npy``, a label image (its settings in NAME.json beside it, or unknown), or
         ``KEY/REPEAT`` of the store.
+    b : str
+        The second one; ``KEY KEY`` means the first two repeats of a run.
     image : str or Path, optional
         The image's file; its name is that of the image in stored runs. Without it only what the
         files record is compared, and nothing is segmented.
     model : str, optional
         As for `cellrepro.segment`; default that which the sides record, else the one that Cellpose
         takes by itself.
-    log_a, log_b : str or Path, optional
-        Cellpose's ``run.log`` of the run that made A, or B.
+    log_a : str or Path, optional
+        Cellpose's ``run.log`` of the run that made A.
+    log_b : str or Path, optional
+        The same of B.
     profile : str
         Numeric environment; its precision is that of sides that record none.
     mode : {"off", "fast", "warn", "strict", "portable"}
@@ -304,7 +311,23 @@ def explain(
     -----
     A version of Cellpose that a side records and that is not here is installed, if it can be had,
     in an environment of its own.
+
+    Examples
+    --------
+    Which recorded settings differ?
+
+    ``cellrepro explain gui_seg.npy script_masks.tif``
+
+    Segment again, one change at a time: which change explains it?
+
+    ``cellrepro explain gui_seg.npy script_masks.tif --image cells.tif``
     """
+    if image is None:
+        refuse_idle(
+            ("model", "profile", "mode", "seed", "minutes", "crop"),
+            "without --image, as nothing is segmented",
+            instead="give --image IMAGE, or leave it out",
+        )
     if not minutes > 0:
         raise BadInput(f"minutes is {minutes}; expected how long a search may take, above 0")
     file_or_run(a, name="a")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.same.image_differences import difference_of
 from cellrepro.same.metrics import average_precision, compare_masks
 from cellrepro.store.store import Store
+from cellrepro.terminal import EvalSettings, FileName, Overrides, Quiet
 
 if TYPE_CHECKING:
     from cellrepro.model.inference import Evaluator
@@ -57,16 +57,16 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
 
 
 def sensitivity(
-    data: str | Path,
+    data: FileName,
     *,
-    settings: Mapping[str, Any] | None = None,
-    vary: Mapping[str, Sequence[Any]] | None = None,
+    settings: EvalSettings | None = None,
+    vary: Overrides | None = None,
     model: str | None = None,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
     mode: Mode = defaults.MODE,
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
+    store: FileName = defaults.STORE,
+    quiet: Quiet = False,
 ) -> Sensitivity:
     """Segment the images of a folder with each setting varied by itself, and compare the cells.
 

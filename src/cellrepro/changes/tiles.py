@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.changes.straight_cuts import Cuts, straight_cuts
 from cellrepro.changes.tile_dependence import Tiled, TileDependence
 from cellrepro.changes.tile_lines import tile_lines
 from cellrepro.determinism.choices import Mode
@@ -27,7 +27,9 @@ from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.same.matching import matches, overlap
 from cellrepro.same.straight_borders import seam, straight_borders
+from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store
+from cellrepro.terminal import EvalSettings, FileName, Quiet
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns that are cut off at the beginning, so that tiles lie elsewhere; pixels."""
@@ -44,22 +46,29 @@ _USUAL_LAYOUT = TileLayout()
 
 
 def tiles(
-    data: str | Path,
+    data: FileName | None = None,
+    /,
     *,
-    settings: Mapping[str, object] | None = None,
+    masks: FileName | None = None,
+    settings: EvalSettings | None = None,
     model: str | None = None,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
     mode: Mode = defaults.MODE,
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
-) -> TileDependence:
-    """Segment images whole, cropped, and with tiles that overlap more; follow every cell.
+    store: FileName = defaults.STORE,
+    quiet: Quiet = False,
+) -> TileDependence | Cuts:
+    """Say which cells depend on the position of tiles; find straight cuts in any masks.
+
+    Images are segmented whole, cropped, and with tiles that overlap more, and every cell is
+    followed.
 
     Parameters
     ----------
-    data : str or Path
+    data : str or Path, optional
         Folder of images.
+    masks : str or Path, optional
+        A label image instead: its straight cuts alone, and nothing is segmented.
     settings : mapping, optional
         Of all variants, as for `cellrepro.segment`.
     model : str, optional
@@ -78,14 +87,31 @@ def tiles(
 
     Returns
     -------
-    TileDependence
-        Image by image the cells that depend on where tiles lie, and the cause.
+    TileDependence or Cuts
+        Image by image the cells that depend on where tiles lie, and the cause; or the cuts.
 
     Raises
     ------
     BadInput
-        If settings change the normalisation, which is varied itself, or an image is a stack.
+        If settings change the normalisation, which is varied itself, or an image is a stack; if
+        both or neither of images and masks are given.
+
+    Examples
+    --------
+    Find straight cuts in masks that you have
+
+    ``cellrepro tiles --masks cells_masks.tif``
+
+    Which cells depend on where the tiles lie?
+
+    ``cellrepro tiles my_images``
     """
+    if masks is not None and data is None:
+        of_a_network = ("model", "seed", "profile", "mode", "settings", "store")
+        refuse_idle(of_a_network, "beside --masks, where nothing is segmented")
+        return straight_cuts(masks)
+    if data is None or masks is not None:
+        raise BadInput("give a folder of images, or --masks with a label image")
     plan = plan_segmentation(
         SegmentationOptions(
             data=data,

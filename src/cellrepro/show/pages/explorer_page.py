@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import webbrowser
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,8 @@ from cellrepro.results import Result
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.read_view import read_view
 from cellrepro.show.pages.page_file import PageTarget, page_target, write_page
+from cellrepro.stated import refuse_idle
+from cellrepro.terminal import FileName
 
 _HEIGHT = 760  # of the picture, CSS pixels: image and list fill a laptop's screen
 _TEMPORARY = "cellrepro-explorer-"
@@ -125,3 +127,53 @@ def side_name(side: np.ndarray | str | Path, other: np.ndarray | str | Path, let
     if isinstance(other, str | Path) and Path(other).name == path.name and path != Path(other):
         return path.as_posix()
     return path.name
+
+
+def explore_files(
+    image: FileName,
+    a: FileName,
+    b: FileName,
+    /,
+    *,
+    truth: FileName | None = None,
+    html: FileName | None = None,
+    overwrite: bool = False,
+) -> ExplorerPage:
+    """Look at two masks of an image in the browser: zoom, curtain, blink, every changed cell.
+
+    Parameters
+    ----------
+    image : str or Path
+        The image: TIFF, PNG or JPEG.
+    a : str or Path
+        Masks of it: TIFF, PNG, .npy or _seg.npy.
+    b : str or Path
+        Different masks of it.
+    truth : str or Path, optional
+        Annotated masks of it.
+    html : str or Path, optional
+        Write the page to this file instead of opening it.
+    overwrite : bool
+        Whether a page that is there is replaced.
+
+    Returns
+    -------
+    ExplorerPage
+        Where the page is, and whether a browser was opened.
+
+    Raises
+    ------
+    BadInput
+        If a file cannot be read, image and masks do not fit together, or the page is there
+        already or cannot be written.
+
+    Examples
+    --------
+    Look at two results of one image in the browser
+
+    ``cellrepro explore cells.tif a_masks.tif b_masks.tif``
+    """
+    if html is None:
+        refuse_idle(("overwrite",), "without --html")
+    page = explorer_page(image, a, b, truth=truth, html=html, overwrite=overwrite)
+    return replace(page, opened=html is None and page.open())
