@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import yaml
 from cyclopts import Parameter, Token
+from pydantic import SkipValidation
 
 from cellrepro.errors import BadInput
 from cellrepro.words import grouped
@@ -103,12 +104,15 @@ if TYPE_CHECKING:  # what Python takes
     Place = str | Sequence[int]
     MasksOfImages = str | Path | np.ndarray | Mapping[str, np.ndarray]
 else:  # what a terminal writes; for it neither NumPy nor PyTorch is imported
+    # Where pydantic is imported, cyclopts 5.5.2 checks what a converter gives against the words' type.
     FileName = str
-    EvalSettings = Annotated[list[str], Parameter(name="--set", converter=_overrides)]
-    Overrides = Annotated[list[str], Parameter(converter=_overrides)]
-    Conditions = Annotated[list[str], Parameter(converter=_pairs)]
-    Steps = Annotated[str, Parameter(converter=_steps)]
-    Weights = Annotated[str, Parameter(converter=_yaml)]
+    EvalSettings = Annotated[
+        list[str], Parameter(name="--set", converter=_overrides), SkipValidation
+    ]
+    Overrides = Annotated[list[str], Parameter(converter=_overrides), SkipValidation]
+    Conditions = Annotated[list[str], Parameter(converter=_pairs), SkipValidation]
+    Steps = Annotated[str, Parameter(converter=_steps), SkipValidation]
+    Weights = Annotated[str, Parameter(converter=_yaml), SkipValidation]
     Quiet = Annotated[bool, Parameter(parse=False)]
     Share = str
     Place = str
