@@ -135,7 +135,7 @@ RECORDS: Mapping[str, Record] = {
     "TiledImageDocument": Record(f"{ANSWERS}.tiles", "An image with its tiles"),
     "TilesDocument": Record(f"{ANSWERS}.tiles", "tiles"),
     "TrackedRun": Record("cellrepro.exchange.tracking", "A run of a tracker"),
-    "TrackingDocument": Record(f"{ANSWERS}.tracking", "track"),
+    "Tracking": Record("cellrepro.exchange.tracking", "track"),
     "TrainingAuditDocument": Record(f"{ANSWERS}.audit", "audit"),
     "Variant": Record("cellrepro.changes.sensitivity_result", "A setting that was varied"),
     "VerdictsDocument": Record(f"{ANSWERS}.runs", "Two verdicts"),
@@ -286,11 +286,19 @@ def _own_fields(definition: ast.ClassDef) -> Iterator[Field]:
     """The fields that a class itself adds, with what its docstring or the line after each says."""
     listed = _attributes(ast.get_docstring(definition) or "")
     for node, following in zip(definition.body, [*definition.body[1:], ast.Pass()], strict=True):
+        if isinstance(node, ast.FunctionDef) and _is_derived(node):
+            meaning = " ".join((ast.get_docstring(node) or "").split())
+            yield Field(node.name, node.returns or ast.Constant(None), meaning)
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
         name = node.target.id
         if not name.startswith("_"):
             yield Field(name, node.annotation, listed.get(name) or _text_of(following))
+
+
+def _is_derived(node: ast.FunctionDef) -> bool:
+    """Whether it is a property that stands in the JSON."""
+    return any(isinstance(each, ast.Name) and each.id == "derived" for each in node.decorator_list)
 
 
 def _text_of(node: ast.stmt) -> str:
