@@ -68,9 +68,9 @@ RECORDS: Mapping[str, Record] = {
     "ReplayDocument": Record(f"{ANSWERS}.verification", "A replay"),
     "FirstDivergence": Record("cellrepro.exchange.receipt", "Where a replay parts"),
     "EnvironmentDifference": Record("cellrepro.exchange.receipt", "A difference of environments"),
-    "StoreCheckDocument": Record(f"{ANSWERS}.store_check", "fsck"),
-    "ProblemDocument": Record(f"{ANSWERS}.store_check", "A problem"),
-    "RepairDocument": Record(f"{ANSWERS}.store_check", "A repair"),
+    "StoreCheck": Record("cellrepro.exchange.store_check", "fsck"),
+    "Problem": Record("cellrepro.exchange.problem", "A problem"),
+    "Repair": Record("cellrepro.exchange.store_repair", "A repair"),
     "BaselineCheckDocument": Record(f"{ANSWERS}.baseline", "baseline check"),
     "HiddenDocument": Record(f"{ANSWERS}.baseline", "Cells that could vanish"),
     "BatchDependent": Record(

@@ -12,7 +12,6 @@ from cellrepro.cli.command import Reply, code_for, verb
 from cellrepro.cli.shared_options import MODEL_HELP, StoreOption
 from cellrepro.exchange.endings import PASSPORTS
 from cellrepro.show.answers.imported import imported_answer, imported_passports_answer
-from cellrepro.show.answers.store_check import store_check_answer
 from cellrepro.show.answers.verification import verification_answer
 
 
@@ -86,5 +85,4 @@ def fsck(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Hold every file of the store to its digest: damaged, missing, extra, left over."""
-    check = cellrepro.check_store(store, repair=repair)
-    return Reply(store_check_answer(check), code_for(bool(check.problems)))
+    return Reply(cellrepro.check_store(store, repair=repair))

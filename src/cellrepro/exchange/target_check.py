@@ -287,8 +287,8 @@ def check_whole_store(store: Store, checking: Checking) -> TargetFindings:
     findings = TargetFindings(
         problems=list(check.problems),
         notes=list(check.notes),
-        n_files=check.n_files,
-        n_repeats=check.n_repeats,
+        n_files=check.files,
+        n_repeats=check.repeats,
     )
     for run in store.runs():
         findings.notes += _not_computed_again(run.spec)

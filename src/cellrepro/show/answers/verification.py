@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cellrepro.show.answers.answer import Answer
-from cellrepro.show.answers.store_check import ProblemDocument, problem_lines
+from cellrepro.exchange.problem import Problem, problem_lines
 
 if TYPE_CHECKING:
     from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence
@@ -177,7 +177,7 @@ class VerificationDocument:
     verdict: Verdict
     """``different`` where a problem was found, else that of the replay; without one ``identical``,
     or ``vacuous`` where nothing was trained or found."""
-    problems: Sequence[ProblemDocument]
+    problems: Sequence[Problem]
     """What is not as it was made."""
     signature: SignatureDocument
     """Of the passports the one that promises least."""
@@ -202,7 +202,7 @@ def verification_answer(verification: Verification) -> Answer[VerificationDocume
         target=verification.target,
         kind=verification.kind,
         verdict=verification.verdict,
-        problems=[ProblemDocument.of(problem) for problem in verification.problems],
+        problems=[Problem(p.kind, p.what, p.where, p.remedy) for p in verification.problems],
         signature=SignatureDocument.of(verification.signature),
         repeats=[VerifiedRepeatDocument.of(repeat) for repeat in verification.repeats],
         models=[VerifiedModelDocument.of(model) for model in verification.models],
