@@ -57,9 +57,9 @@ class Record:
 
 
 RECORDS: Mapping[str, Record] = {
-    "ImportedDocument": Record(f"{ANSWERS}.imported", "import"),
-    "ImportedPassportsDocument": Record(f"{ANSWERS}.imported", "import"),
-    "ImportedRepeatDocument": Record(f"{ANSWERS}.imported", "A repeat of the file"),
+    "Imported": Record("cellrepro.exchange.importing", "import"),
+    "ImportedPassports": Record("cellrepro.exchange.passport_import", "import"),
+    "ImportedRepeat": Record("cellrepro.exchange.importing", "A repeat of the file"),
     "VerificationDocument": Record(f"{ANSWERS}.verification", "verify"),
     "SignatureDocument": Record(f"{ANSWERS}.verification", "A signature"),
     "ReceiptDocument": Record(f"{ANSWERS}.verification", "A receipt"),
@@ -94,12 +94,12 @@ RECORDS: Mapping[str, Record] = {
     "Estimate": Record("cellrepro.grid.grid_runs", "What a point will take"),
     "Evidence": Record("cellrepro.divergence.result", "Evidence"),
     "ExplanationDocument": Record(f"{ANSWERS}.explanation", "explain"),
-    "ExportedPassportsDocument": Record(f"{ANSWERS}.exported", "export"),
+    "ExportedPassports": Record("cellrepro.exchange.passport_export", "export"),
     "CellposeCheck": Record("cellrepro.exchange.cellpose_check", "What was loaded back"),
     "ExportedModelDocument": Record(f"{ANSWERS}.exported_models", "export"),
     "ModelPassportDocument": Record(f"{ANSWERS}.exported_models", "export"),
     "VerifiedModelDocument": Record(f"{ANSWERS}.verification", "A file with a network"),
-    "ExportedRunsDocument": Record(f"{ANSWERS}.exported", "export"),
+    "Exported": Record("cellrepro.exchange.export", "export"),
     "PackageDocument": Record(f"{ANSWERS}.bioimageio", "export"),
     "ToleranceDocument": Record(f"{ANSWERS}.bioimageio", "The tolerance of a package"),
     "PlaceDocument": Record(f"{ANSWERS}.bioimageio", "A machine under a profile"),

@@ -16,7 +16,6 @@ from cellrepro.cli.shared_options import StoreOption, pairs_in
 from cellrepro.errors import BadInput
 from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE, PASSPORTS
 from cellrepro.show.answers.bioimageio import measured_elsewhere_answer, package_answer
-from cellrepro.show.answers.exported import exported_passports_answer, exported_runs_answer
 from cellrepro.show.answers.exported_models import exported_model_answer, model_passport_answer
 
 _RUNS = ".zip"
@@ -125,7 +124,7 @@ def export(
         passports = cellrepro.export_passports(
             references, file, where=wanted, sign=sign, store=store
         )
-        return Reply(exported_passports_answer(passports))
+        return Reply(passports)
     if file.endswith(_RUNS):
         exported = cellrepro.export_runs(
             references,
@@ -136,7 +135,7 @@ def export(
             sign=sign,
             store=store,
         )
-        return Reply(exported_runs_answer(exported))
+        return Reply(exported)
     raise BadInput(
         f"{file} has no ending that says what it is to hold; the new file comes last, after the "
         f"runs: NAME.cellrepro{_RUNS} for "

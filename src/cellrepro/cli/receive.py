@@ -11,7 +11,6 @@ from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, code_for, verb
 from cellrepro.cli.shared_options import MODEL_HELP, StoreOption
 from cellrepro.exchange.endings import PASSPORTS
-from cellrepro.show.answers.imported import imported_answer, imported_passports_answer
 from cellrepro.show.answers.verification import verification_answer
 
 
@@ -73,8 +72,8 @@ def import_file(
 ) -> Reply:
     """Check a file that was exported, and merge it into a store; nothing is overwritten."""
     if file.endswith(PASSPORTS):
-        return Reply(imported_passports_answer(cellrepro.import_passports(file, store=store)))
-    return Reply(imported_answer(cellrepro.import_runs(file, store=store)))
+        return Reply(cellrepro.import_passports(file, store=store))
+    return Reply(cellrepro.import_runs(file, store=store))
 
 
 @verb()
