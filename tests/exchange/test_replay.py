@@ -227,11 +227,11 @@ def test_a_run_that_was_sent_is_computed_again(sent, tmp_path, monkeypatch):
         quiet=True,
     )
     assert found.verdict == "identical"
-    assert found.replay.repeat.index == 1  # a new one, whatever came
+    assert found.replay.repeat.endswith("/1")  # a new one, whatever came
     assert found.replay.environment == {}
     listed = cellrepro.verify(receipt, store=tmp_path / "ours", quiet=True)
     ((got,),) = [one.receipts for one in listed.repeats]
-    assert (got.receipt.verdict, got.signature.state) == ("identical", "unknown")
+    assert (got.verdict, got.signature.state) == ("identical", "unknown")
     kept = cellrepro.verify(sent.key, store=tmp_path / "ours", quiet=True)
     assert [len(one.receipts) for one in kept.repeats] == [1, 0]
     assert cellrepro.check_store(tmp_path / "ours").problems == []
@@ -244,10 +244,10 @@ def test_a_different_profile_gives_the_honest_step(sent, tmp_path):
         sent.file, replay=True, profile="cpu-avx2", store=tmp_path / "ours", quiet=True
     )
     replay = found.replay
-    if replay.digests.verdict == Verdict.IDENTICAL:
+    if replay.verdict == Verdict.IDENTICAL:
         pytest.skip("this processor computes the same bits under both profiles")
     assert found.verdict == "different"
-    first = replay.first_divergence
+    first = replay.first
     assert first.stage in ("forward", "backward", "update")
     assert first.op.startswith("aten.")
     assert "variables.ATEN_CPU_CAPABILITY" in replay.environment
@@ -260,7 +260,7 @@ def test_a_passport_alone_is_computed_again(sent, small_data, tmp_path):
     found = cellrepro.verify(
         sent.passport, replay=True, data=small_data, store=tmp_path / "ours", quiet=True
     )
-    assert (found.verdict, found.replay.repeat.index) == ("identical", 0)
+    assert (found.verdict, found.replay.repeat[-2:]) == ("identical", "/0")
 
 
 @pytest.mark.slow
@@ -291,10 +291,10 @@ def test_only_a_replay_tells_a_made_up_passport(sent, small_data, tmp_path):
     options = {"store": tmp_path / "ours", "quiet": True}
     assert cellrepro.verify(passport, **options).verdict == "vacuous"
     found = cellrepro.verify(passport, replay=True, data=small_data, **options)
-    assert (found.verdict, found.replay.digests.weights_equal) == ("different", False)
+    assert (found.verdict, found.replay.weights_equal) == ("different", False)
     assert "only its passport" in " ".join(found.replay.reasons)
     document["subject"] = document["subject"][1:]  # of a training, and it names no weights
     passport.write_text(json.dumps(document) + "\n")
     options["store"] = tmp_path / "new"
     found = cellrepro.verify(passport, replay=True, data=small_data, **options)
-    assert (found.verdict, found.replay.digests.weights_equal) == ("different", False)
+    assert (found.verdict, found.replay.weights_equal) == ("different", False)

@@ -40,7 +40,6 @@ from cellrepro.show.answers.comparison import comparison_answer
 from cellrepro.show.answers.description import description_answer
 from cellrepro.show.answers.explanation import explanation_answer
 from cellrepro.show.answers.explorer import explorer_answer
-from cellrepro.show.answers.passport_file import passport_file_answer
 from cellrepro.show.answers.sensitivity import sensitivity_answer
 from cellrepro.show.answers.tiles import cuts_answer, tiles_answer
 
@@ -104,10 +103,11 @@ def describe(
     from cellrepro.changes.file_kinds import holds_passports
 
     if file.endswith(PASSPORTS) and holds_passports(Path(file)):
+        from cellrepro.exchange.passport_file import describe_passports
         from cellrepro.exchange.signed.keys import read_allowed_signers
 
         refuse_idle(context, ("log", "command"), "for a file of passports")
-        return Reply(passport_file_answer(cellrepro.read_bundle(file), read_allowed_signers()))
+        return Reply(describe_passports(cellrepro.read_bundle(file), read_allowed_signers()))
     description = cellrepro.describe(file, log=log, store=store)
     return Reply(description_answer(description, with_command=command))
 

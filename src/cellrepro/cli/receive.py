@@ -8,10 +8,9 @@ from typer import Argument, Option
 
 import cellrepro
 from cellrepro.asked import defaults
-from cellrepro.cli.command import Reply, code_for, verb
+from cellrepro.cli.command import Reply, verb
 from cellrepro.cli.shared_options import MODEL_HELP, StoreOption
 from cellrepro.exchange.endings import PASSPORTS
-from cellrepro.show.answers.verification import verification_answer
 
 
 @verb()
@@ -60,7 +59,7 @@ def verify(
         allowed_signers=allowed_signers,
         store=store,
     )
-    return Reply(verification_answer(verification), code_for(verification.verdict != "identical"))
+    return Reply(verification)
 
 
 @verb("import")

@@ -275,7 +275,9 @@ def _check_model(
         problems.append(Problem("signature", what, where, remedy))
     findings.n_files += is_here
     findings.problems += problems
-    findings.models.append(VerifiedModel(model, signature, is_here, is_here and is_meant))
+    findings.models.append(
+        VerifiedModel.of(model, signature, is_here=is_here, is_meant=is_here and is_meant)
+    )
 
 
 # -- a whole store -------------------------------------------------------------------------
