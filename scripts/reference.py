@@ -96,15 +96,19 @@ RECORDS: Mapping[str, Record] = {
     "ExplanationDocument": Record(f"{ANSWERS}.explanation", "explain"),
     "ExportedPassports": Record("cellrepro.exchange.passport_export", "export"),
     "CellposeCheck": Record("cellrepro.exchange.cellpose_check", "What was loaded back"),
-    "ExportedModelDocument": Record(f"{ANSWERS}.exported_models", "export"),
-    "ModelPassportDocument": Record(f"{ANSWERS}.exported_models", "export"),
+    "ExportedModel": Record("cellrepro.exchange.cellpose_file", "export"),
+    "ModelPassport": Record("cellrepro.exchange.model_passport", "export"),
     "VerifiedModel": Record("cellrepro.exchange.verified", "A file with a network"),
     "Exported": Record("cellrepro.exchange.export", "export"),
-    "PackageDocument": Record(f"{ANSWERS}.bioimageio", "export"),
-    "ToleranceDocument": Record(f"{ANSWERS}.bioimageio", "The tolerance of a package"),
-    "PlaceDocument": Record(f"{ANSWERS}.bioimageio", "A machine under a profile"),
-    "HiddenByToleranceDocument": Record(f"{ANSWERS}.bioimageio", "What a tolerance could hide"),
-    "MeasuredElsewhereDocument": Record(f"{ANSWERS}.bioimageio", "export"),
+    "BioimageioPackage": Record("cellrepro.exchange.bioimageio.package", "export"),
+    "Tolerance": Record("cellrepro.exchange.bioimageio.tolerance", "The tolerance of a package"),
+    "Place": Record(
+        "cellrepro.exchange.bioimageio.measured_tolerance", "A machine under a profile"
+    ),
+    "HiddenObjects": Record(
+        "cellrepro.exchange.bioimageio.tolerance", "What a tolerance could hide"
+    ),
+    "MeasuredElsewhere": Record("cellrepro.exchange.bioimageio.package", "export"),
     "ExplorerDocument": Record(f"{ANSWERS}.explorer", "explore"),
     "FilesDocument": Record(f"{ANSWERS}.comparison", "Two weights files as bytes"),
     "Finding": Record("cellrepro.audits.finding", "A finding"),

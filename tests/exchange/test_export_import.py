@@ -575,10 +575,17 @@ def test_the_command_line(store, file, tmp_path, invoke):
     assert [run["new"] for run in got.json["runs"]] == [True, True]
     assert got.json["folder"] == str(tmp_path / "ours")
     again = invoke("import", file, "--store", tmp_path / "ours")
-    first = again.out.splitlines()[0]
+    first, headings, *rows = again.out.splitlines()
     assert first.endswith("2 were there before; the weights of 2 repeats are not in the file")
+    assert headings.split() == ["repeat", "run", "state", "not", "here"]
+    assert [row.split()[0] for row in rows] == made.json["runs"]
+    assert all(row.endswith("was there  weights.safetensors") for row in rows)
     selected = tmp_path / "all.zip"
-    assert invoke("export", selected, "--where", "seed=0", "--store", store.root).code == 0
+    selecting = invoke("export", selected, "--where", "seed=0", "--store", store.root)
+    assert selecting.code == 0
+    assert "holds 2 repeats" in selecting.out
+    assert selecting.out.splitlines()[2].split()[0] == made.json["runs"][0]
+    assert "\nnote: the weights of 2 repeats are not in it" in selecting.out
     for wrong in (
         ("export", selected, "--store", store.root),  # no run
         ("export", key, "runs.tar", "--store", store.root),

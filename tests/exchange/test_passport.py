@@ -519,6 +519,8 @@ def test_a_store_that_cannot_be_written_is_no_hindrance(store, run, tmp_path, in
     file = tmp_path / "a.intoto.jsonl"
     answer = invoke("export", run.key, file, "--store", store.root)
     assert answer.code == 0
+    assert "passport      verdict    repeats  receipts" in answer.out
+    assert answer.out.endswith("anyone could have written it: --sign KEY.pub says that you did\n")
     assert "note: the passport is not kept in the store, too: the store" in answer.err
     assert len(read_bundle(file).passports) == 2
 

@@ -15,7 +15,8 @@ from cellrepro.exchange.given import Given
 from cellrepro.exchange.image_folders import NETWORKS
 from cellrepro.exchange.passport import passport_of
 from cellrepro.exchange.plan_again import Recorded, plan_again
-from cellrepro.exchange.replay import Digests, environment_differences
+from cellrepro.exchange.receipt import EnvironmentDifference
+from cellrepro.exchange.replay import Digests, Replay, environment_differences
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
@@ -189,6 +190,34 @@ def test_environments_are_held_to_each_other(store):
     assert same == {}
     differing = environment_differences(passport_of(there), passport_of(here))
     assert (differing["threads"].theirs, differing["threads"].here) == (16, 2)
+
+
+def test_a_replay_says_what_it_is_over_and_what_is_not_the_same(store):
+    run = add_run(store, [(1.0, three()), (2.0, three(squares(grown=3)))])
+    original, again = (passport_of(repeat) for repeat in run.repeats)
+    replay = Replay(
+        verdict=Verdict.DIFFERENT,
+        environment={"threads": EnvironmentDifference(16, None)},
+        reasons=("the run itself is not in the store",),
+        _passport=original,
+        _repeat=run.repeats[1],
+        _digests=Digests.of(original, again),
+        _comparison=None,
+    )
+    document = json.loads(replay.as_json())
+    assert (document["original"], document["repeat"]) == (original.name, again.name)
+    assert (document["verdict"], document["weights_equal"]) == ("different", False)
+    assert (document["images"], document["equal_labels"]) == (3, replay.equal_labels)
+    assert document["changed_objects"] is document["first"] is None
+    assert document["environment"] == {"threads": {"theirs": 16, "here": None}}
+    assert replay.exit_code == 1
+    first, *others = replay.as_text().splitlines()
+    assert first.startswith(f"different: {original.name} computed again as {again.name}; weights")
+    assert others == [
+        "  not the same there and here:",
+        "    threads: 16 there, nothing here",
+        "  the run itself is not in the store",
+    ]
 
 
 # -- computed again ------------------------------------------------------------------------
