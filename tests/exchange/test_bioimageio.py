@@ -39,6 +39,7 @@ from cellrepro.exchange.bioimageio.measured_file import (
     read_measured,
     write_measured,
 )
+from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
 from cellrepro.exchange.bioimageio.measuring import (
     Circumstances,
     MeasuredOutput,
@@ -46,9 +47,14 @@ from cellrepro.exchange.bioimageio.measuring import (
     measure,
     usual_profiles,
 )
-from cellrepro.exchange.bioimageio.package import export_bioimageio, measure_bioimageio
-from cellrepro.exchange.bioimageio.tolerance import Tolerance
+from cellrepro.exchange.bioimageio.package import (
+    BioimageioPackage,
+    export_bioimageio,
+    measure_bioimageio,
+)
+from cellrepro.exchange.bioimageio.tolerance import HiddenObjects, Tolerance
 from cellrepro.model.network import parameter_shapes, save_weights, seeded_network
+from cellrepro.same.verdicts import Verdict
 from cellrepro.store import manifest as records
 from cellrepro.store.store import Store
 from stores import some_spec
@@ -538,6 +544,64 @@ def test_a_changed_number_in_a_file_of_measurements_is_noticed(tmp_path):
         read_measured(path, IDENTITY, shape=SHAPE)
 
 
+# -- what is said of a package -------------------------------------------------------------
+
+
+def test_a_package_says_its_tolerance_and_on_what_it_rests():
+    outputs = (measured(profile="cpu"), measured(profile="cpu", repeat=1))
+    far = measured(1.5, label="kyoto", cuda="13.0")
+    masks = np.zeros((4, 4), np.uint32)
+    masks[1:3, 1:3] = 1
+    judged = MeasuredTolerance(
+        tolerance=Tolerance(0.002, 0.003, 0),
+        factor=10.0,
+        difference=2e-4,
+        factor_needed=None,
+        expected=outputs[0].output,
+        masks=masks,
+        places=(
+            Place(0.0, Verdict.IDENTICAL, outputs),
+            Place(2e-4, Verdict.IDENTICAL, (far,)),
+        ),
+        hidden=HiddenObjects(0, 3, 0, smallest_object=12),
+        default_holds=False,
+    )
+    package = BioimageioPackage(
+        file=Path("a.bioimageio.zip"),
+        digest="d" * 64,
+        runs=("k/m/0",),
+        not_possible={"mps": "no such device"},
+        missing=("no licence was given",),
+        _judged=judged,
+    )
+    document = json.loads(package.as_json())
+    assert document.keys() == {
+        *("file", "digest", "runs", "not_possible", "missing", "tolerance", "factor"),
+        *("factor_needed", "default_holds", "measured", "hidden"),
+    }
+    assert document["tolerance"] == {
+        "relative_tolerance": 0.002,
+        "absolute_tolerance": 0.003,
+        "mismatched_elements_per_million": 0,
+    }
+    first, second = document["measured"]
+    assert (first["profile"], first["processes"], first["distinct_outputs"]) == ("cpu", 2, 1)
+    assert (second["masks"], second["largest_difference"]) == ("identical", 2e-4)
+    assert document["hidden"] == {
+        "n_pixels": 0,
+        "n_uncertain_pixels": 3,
+        "n_uncertain_objects": 0,
+        "smallest_object": 12,
+        "diameter": 0.0,
+    }
+    text = package.as_text()
+    assert text.startswith("a.bioimageio.zip: network of k/m/0\ntolerance: relative 0.002,")
+    assert "largest difference  masks\n" in text
+    assert "Cellpose makes the same 1 object, in every pixel and number\n" in text
+    assert "not to be had on this machine: mps; measure there with" in text
+    assert text.endswith("\nno licence was given\n")
+
+
 # -- the whole -----------------------------------------------------------------------------
 
 
@@ -588,8 +652,9 @@ def test_equal_runs_give_equal_packages(exported):
 @pytest.mark.slow
 def test_measurements_of_elsewhere_widen_the_tolerance_and_are_named(exported):
     first, _, wider = exported
-    assert wider.measured.tolerance.absolute > 5 * first.measured.tolerance.absolute
-    assert wider.measured.difference == pytest.approx(1e-4 / wider.measured.expected.max(), rel=0.5)
+    assert wider.tolerance.absolute_tolerance > 5 * first.tolerance.absolute_tolerance
+    most = max(place.largest_difference for place in wider.measured)
+    assert most == pytest.approx(1e-4 / expected_of(wider).max(), rel=0.5)
     with zipfile.ZipFile(wider.file) as package:
         readme = package.read("README.md").decode()
     assert "on 2 machines" in readme
@@ -668,6 +733,11 @@ def with_weights(package, path, change):
     return path
 
 
+def expected_of(package):
+    with zipfile.ZipFile(package.file) as files, files.open(description.TEST_OUTPUT) as stream:
+        return np.load(stream)
+
+
 def scaled_by(factor):
     def change(weights):
         weights["out.weight"] *= factor
@@ -681,16 +751,15 @@ def test_bioimageio_core_accepts_the_package_and_notices_a_changed_weight(
 ):
     """Its own test with the package's own tolerance, and its count of elements beside ours."""
     first = exported[0]
-    tolerance = first.measured.tolerance
-    expected = first.measured.expected
+    expected = expected_of(first)
+    relative = first.tolerance.relative_tolerance
+    absolute = first.tolerance.absolute_tolerance
     generator = np.random.default_rng(0)
-    noise = generator.normal(0, tolerance.absolute, expected.shape).astype(np.float32)
+    noise = generator.normal(0, absolute, expected.shape).astype(np.float32)
     np.savez(tmp_path / "cases.npz", actual=expected + noise, expected=expected)
-    tolerances = [
-        (tolerance.relative * scale, tolerance.absolute * scale) for scale in (0.1, 0.5, 1, 2)
-    ]
-    less = with_weights(first.file, tmp_path / "less.zip", scaled_by(1 + tolerance.relative / 2))
-    more = with_weights(first.file, tmp_path / "more.zip", scaled_by(1 + 4 * tolerance.relative))
+    tolerances = [(relative * scale, absolute * scale) for scale in (0.1, 0.5, 1, 2)]
+    less = with_weights(first.file, tmp_path / "less.zip", scaled_by(1 + relative / 2))
+    more = with_weights(first.file, tmp_path / "more.zip", scaled_by(1 + 4 * relative))
     paths = [str(first.file), str(less), str(more)]
     command = [core_python, "-c", IN_CORE, json.dumps(tolerances), tmp_path / "cases.npz", *paths]
     variables = {name: v for name, v in os.environ.items() if name != "PYTHONPATH"}

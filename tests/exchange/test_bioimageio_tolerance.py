@@ -49,22 +49,22 @@ def test_whatever_was_measured_is_held_within_the_limits_of_the_specification(
         assert size >= 1e-3
         return
     assert all(tolerance.is_kept(a, b) for a in measured for b in measured)
-    assert 0 < tolerance.relative <= 0.01
-    assert 0 < tolerance.absolute <= 0.01 * BASE.max()
-    assert 0 <= tolerance.per_million <= MOST_PER_MILLION
-    if tolerance.relative < 0.01:
-        assert tolerance.per_million == 0
+    assert 0 < tolerance.relative_tolerance <= 0.01
+    assert 0 < tolerance.absolute_tolerance <= 0.01 * BASE.max()
+    assert 0 <= tolerance.mismatched_elements_per_million <= MOST_PER_MILLION
+    if tolerance.relative_tolerance < 0.01:
+        assert tolerance.mismatched_elements_per_million == 0
 
 
 @pytest.mark.parametrize("amount", [2e-6, 3e-5, 4e-4, 5e-3])
 def test_without_a_factor_it_is_no_wider_than_two_digits_make_it(amount):
     """One step of the second digit less no longer holds: the smallest of all that were allowed."""
     measured = [BASE, shifted(amount, 100)]
-    level = measured_tolerance(measured, BASE, factor=1).relative
+    level = measured_tolerance(measured, BASE, factor=1).relative_tolerance
     step = 10.0 ** (np.floor(np.log10(level)) - 1)
     narrower = Tolerance(level - 1.01 * step, 9.0 * (level - 1.01 * step))
     assert not narrower.is_kept(*measured)
-    assert measured_tolerance(measured, BASE, factor=10).relative == pytest.approx(
+    assert measured_tolerance(measured, BASE, factor=10).relative_tolerance == pytest.approx(
         10 * level, rel=0.1
     )
 
@@ -78,7 +78,10 @@ def test_beyond_the_limits_the_share_of_elements_grows():
     """One of 192 elements is far off: 5,209 per million, with the factor."""
     tolerance = measured_tolerance([BASE, shifted(4.0, 7)], BASE, factor=1)
     assert tolerance == Tolerance(0.01, 0.089, 5209)
-    assert measured_tolerance([BASE, shifted(4.0, 7)], BASE, factor=2).per_million == 10417
+    assert (
+        measured_tolerance([BASE, shifted(4.0, 7)], BASE, factor=2).mismatched_elements_per_million
+        == 10417
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ def test_what_no_tolerance_can_hold_is_refused(outputs, factor, message):
 def test_the_tolerance_is_of_the_expected_element():
     """9 against 10 is allowed by 0.1 of ten, and not by 0.1 of nine: as in bioimageio.core."""
     nine, ten = np.full((1,), 9.0, np.float32), np.full((1,), 10.0, np.float32)
-    tolerance = Tolerance(relative=0.1, absolute=0.05)
+    tolerance = Tolerance(relative_tolerance=0.1, absolute_tolerance=0.05)
     assert tolerance.is_kept(nine, ten)
     assert not tolerance.is_kept(ten, nine)
     assert largest_difference([nine, ten], scale=1.0) == pytest.approx(0.1)

@@ -59,7 +59,7 @@ def file(tmp_path):
 def test_a_store_travels_whole(planted_store, file, tmp_path):
     made = exported(planted_store, file, weights=True, images=True)
     got = imported(file, tmp_path / "ours")
-    assert got.runs == made.runs
+    assert tuple(repeat.name for repeat in got.runs) == made.runs
     assert len(got.runs) == 10
     assert wholeness(tmp_path / "ours") == wholeness(planted_store.root)
     ours = Store(tmp_path / "ours")
@@ -104,8 +104,8 @@ def test_weights_stay_at_home_unless_asked_for(store, file, tmp_path):
     assert "the weights of 2 repeats are not in it" in made.sentence()
     got = imported(file, tmp_path / "ours")
     assert "the weights of 2 repeats are not in the file" in str(got)
-    assert got.repeats[0].missing == ("weights.safetensors",)
-    repeat = Store(tmp_path / "ours").find(got.runs[0])
+    assert got.runs[0].missing == ("weights.safetensors",)
+    repeat = Store(tmp_path / "ours").find(got.runs[0].name)
     assert repeat.weights is None
     repeat.refuse_damage()
     assert not cellrepro.check_store(tmp_path / "ours").problems
@@ -119,7 +119,7 @@ def test_what_was_missing_comes_later(store, file, tmp_path):
     imported(file, tmp_path / "ours")
     exported(store, tmp_path / "weights.zip", weights=True)
     got = imported(tmp_path / "weights.zip", tmp_path / "ours")
-    assert [repeat.is_new for repeat in got.repeats] == [False, False]
+    assert [repeat.new for repeat in got.runs] == [False, False]
     assert "2 repeats got files that were missing" in str(got)
     assert wholeness(tmp_path / "ours") == wholeness(store.root)
     before = listing(tmp_path / "ours" / "runs")
@@ -182,7 +182,7 @@ def test_the_image_folder_comes_along(with_images, file, tmp_path):
     got = imported(file, tmp_path / "ours")
     ours = Store(tmp_path / "ours")
     came = folder_of_inputs(ours, run.spec.data_digest)
-    assert got.image_folders == (came,)
+    assert got.images == (came,)
     assert folder_digest(came) == run.spec.data_digest
     recorded = run.repeats[0].manifest.data.path
     assert find_images(run.spec, ours, recorded=recorded) == came
@@ -211,7 +211,7 @@ def test_the_network_it_started_from_comes_along(store, file, tmp_path):
     (network,) = (tmp_path / "ours" / "networks").iterdir()
     assert network.name == f"{digest}.safetensors"
     assert len(got.runs) == 3
-    lone = [name for name in got.runs if not name.startswith(first.spec.key)]
+    lone = [one.name for one in got.runs if not one.name.startswith(first.spec.key)]
     ours = Store(tmp_path / "ours")
     shutil.rmtree(tmp_path / "ours" / "runs" / first.spec.key)
     again = exported(ours, tmp_path / "again.zip", lone, weights=True)
@@ -526,7 +526,7 @@ def test_a_killed_import_goes_on(store, file, tmp_path, moment, n_before):
     (left,) = [path for path in (ours / ".staging").iterdir() if path.is_dir()]
     assert len([*(left / "content").iterdir()]) >= n_before
     got = imported(file, ours)
-    assert sum(repeat.is_new for repeat in got.repeats) == 2 - len(visible)
+    assert sum(repeat.new for repeat in got.runs) == 2 - len(visible)
     assert wholeness(ours) == wholeness(store.root)
     assert not [*(ours / ".staging").glob("*")]
     assert not cellrepro.check_store(ours).problems
@@ -575,9 +575,17 @@ def test_the_command_line(store, file, tmp_path, invoke):
     assert [run["new"] for run in got.json["runs"]] == [True, True]
     assert got.json["folder"] == str(tmp_path / "ours")
     again = invoke("import", file, "--store", tmp_path / "ours")
-    assert again.out.endswith("2 were there before; the weights of 2 repeats are not in the file\n")
+    first, headings, *rows = again.out.splitlines()
+    assert first.endswith("2 were there before; the weights of 2 repeats are not in the file")
+    assert headings.split() == ["repeat", "run", "state", "not", "here"]
+    assert [row.split()[0] for row in rows] == made.json["runs"]
+    assert all(row.endswith("was there  weights.safetensors") for row in rows)
     selected = tmp_path / "all.zip"
-    assert invoke("export", selected, "--where", "seed=0", "--store", store.root).code == 0
+    selecting = invoke("export", selected, "--where", "seed=0", "--store", store.root)
+    assert selecting.code == 0
+    assert "holds 2 repeats" in selecting.out
+    assert selecting.out.splitlines()[2].split()[0] == made.json["runs"][0]
+    assert "\nnote: the weights of 2 repeats are not in it" in selecting.out
     for wrong in (
         ("export", selected, "--store", store.root),  # no run
         ("export", key, "runs.tar", "--store", store.root),

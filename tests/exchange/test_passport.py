@@ -459,23 +459,31 @@ def test_damage_is_refused_within_bounds(tmp_path, run):
 # -- kept in a store -----------------------------------------------------------------------
 
 
+def exported(run, file, store):
+    """The passports of a run in a new file, read back."""
+    made = export_passports(run, file, store=store.root)
+    bundle = read_bundle(file)
+    assert made.passports == {one.name: one.digest for one in bundle.passports}
+    assert made.receipts == len(bundle.receipts)
+    return bundle
+
+
 def test_receipts_stay_while_passports_are_exported_again(store, run, tmp_path):
-    passport = export_passports(run.key, tmp_path / "a.intoto.jsonl", store=store.root).passports[0]
+    passport, _ = exported(run.key, tmp_path / "a.intoto.jsonl", store).passports
     basel = attested(replayed(passport, machine="basel-01234567"), passport)
     kyoto = attested(replayed(passport, machine="kyoto-01234567"), passport)
     for receipt in (basel, kyoto):
         text = bundle_text([receipt, passport.attestation])
         keep_passports(store, parse_bundle(text.encode(), where="x"))
-    exported = export_passports(f"{run.key}/0", tmp_path / "b.intoto.jsonl", store=store.root)
-    (read,) = read_bundle(tmp_path / "b.intoto.jsonl").passports
-    receipts = exported.bundle.receipts_of(read)
+    again = exported(f"{run.key}/0", tmp_path / "b.intoto.jsonl", store)
+    receipts = again.receipts_of(*again.passports)
     assert [each.receipt.machine for each in receipts] == ["basel-01234567", "kyoto-01234567"]
 
 
 def test_a_passport_is_made_anew_when_there_are_more_repeats(store, tmp_path):
     outcomes = [(1.0, three())] * 2
     run = add_run(store, outcomes)
-    first = export_passports(run.key, tmp_path / "a.intoto.jsonl", store=store.root).passports[0]
+    first, _ = exported(run.key, tmp_path / "a.intoto.jsonl", store).passports
     keep_passports(
         store,
         parse_bundle(
@@ -511,6 +519,8 @@ def test_a_store_that_cannot_be_written_is_no_hindrance(store, run, tmp_path, in
     file = tmp_path / "a.intoto.jsonl"
     answer = invoke("export", run.key, file, "--store", store.root)
     assert answer.code == 0
+    assert "passport      verdict    repeats  receipts" in answer.out
+    assert answer.out.endswith("anyone could have written it: --sign KEY.pub says that you did\n")
     assert "note: the passport is not kept in the store, too: the store" in answer.err
     assert len(read_bundle(file).passports) == 2
 

@@ -15,7 +15,8 @@ from cellrepro.exchange.given import Given
 from cellrepro.exchange.image_folders import NETWORKS
 from cellrepro.exchange.passport import passport_of
 from cellrepro.exchange.plan_again import Recorded, plan_again
-from cellrepro.exchange.replay import Digests, environment_differences
+from cellrepro.exchange.receipt import EnvironmentDifference
+from cellrepro.exchange.replay import Digests, Replay, environment_differences
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
@@ -191,6 +192,34 @@ def test_environments_are_held_to_each_other(store):
     assert (differing["threads"].theirs, differing["threads"].here) == (16, 2)
 
 
+def test_a_replay_says_what_it_is_over_and_what_is_not_the_same(store):
+    run = add_run(store, [(1.0, three()), (2.0, three(squares(grown=3)))])
+    original, again = (passport_of(repeat) for repeat in run.repeats)
+    replay = Replay(
+        verdict=Verdict.DIFFERENT,
+        environment={"threads": EnvironmentDifference(16, None)},
+        reasons=("the run itself is not in the store",),
+        _passport=original,
+        _repeat=run.repeats[1],
+        _digests=Digests.of(original, again),
+        _comparison=None,
+    )
+    document = json.loads(replay.as_json())
+    assert (document["original"], document["repeat"]) == (original.name, again.name)
+    assert (document["verdict"], document["weights_equal"]) == ("different", False)
+    assert (document["images"], document["equal_labels"]) == (3, replay.equal_labels)
+    assert document["changed_objects"] is document["first"] is None
+    assert document["environment"] == {"threads": {"theirs": 16, "here": None}}
+    assert replay.exit_code == 1
+    first, *others = replay.as_text().splitlines()
+    assert first.startswith(f"different: {original.name} computed again as {again.name}; weights")
+    assert others == [
+        "  not the same there and here:",
+        "    threads: 16 there, nothing here",
+        "  the run itself is not in the store",
+    ]
+
+
 # -- computed again ------------------------------------------------------------------------
 
 
@@ -227,11 +256,11 @@ def test_a_run_that_was_sent_is_computed_again(sent, tmp_path, monkeypatch):
         quiet=True,
     )
     assert found.verdict == "identical"
-    assert found.replay.repeat.index == 1  # a new one, whatever came
+    assert found.replay.repeat.endswith("/1")  # a new one, whatever came
     assert found.replay.environment == {}
     listed = cellrepro.verify(receipt, store=tmp_path / "ours", quiet=True)
     ((got,),) = [one.receipts for one in listed.repeats]
-    assert (got.receipt.verdict, got.signature.state) == ("identical", "unknown")
+    assert (got.verdict, got.signature.state) == ("identical", "unknown")
     kept = cellrepro.verify(sent.key, store=tmp_path / "ours", quiet=True)
     assert [len(one.receipts) for one in kept.repeats] == [1, 0]
     assert cellrepro.check_store(tmp_path / "ours").problems == []
@@ -244,10 +273,10 @@ def test_a_different_profile_gives_the_honest_step(sent, tmp_path):
         sent.file, replay=True, profile="cpu-avx2", store=tmp_path / "ours", quiet=True
     )
     replay = found.replay
-    if replay.digests.verdict == Verdict.IDENTICAL:
+    if replay.verdict == Verdict.IDENTICAL:
         pytest.skip("this processor computes the same bits under both profiles")
     assert found.verdict == "different"
-    first = replay.first_divergence
+    first = replay.first
     assert first.stage in ("forward", "backward", "update")
     assert first.op.startswith("aten.")
     assert "variables.ATEN_CPU_CAPABILITY" in replay.environment
@@ -260,7 +289,7 @@ def test_a_passport_alone_is_computed_again(sent, small_data, tmp_path):
     found = cellrepro.verify(
         sent.passport, replay=True, data=small_data, store=tmp_path / "ours", quiet=True
     )
-    assert (found.verdict, found.replay.repeat.index) == ("identical", 0)
+    assert (found.verdict, found.replay.repeat[-2:]) == ("identical", "/0")
 
 
 @pytest.mark.slow
@@ -291,10 +320,10 @@ def test_only_a_replay_tells_a_made_up_passport(sent, small_data, tmp_path):
     options = {"store": tmp_path / "ours", "quiet": True}
     assert cellrepro.verify(passport, **options).verdict == "vacuous"
     found = cellrepro.verify(passport, replay=True, data=small_data, **options)
-    assert (found.verdict, found.replay.digests.weights_equal) == ("different", False)
+    assert (found.verdict, found.replay.weights_equal) == ("different", False)
     assert "only its passport" in " ".join(found.replay.reasons)
     document["subject"] = document["subject"][1:]  # of a training, and it names no weights
     passport.write_text(json.dumps(document) + "\n")
     options["store"] = tmp_path / "new"
     found = cellrepro.verify(passport, replay=True, data=small_data, **options)
-    assert (found.verdict, found.replay.digests.weights_equal) == ("different", False)
+    assert (found.verdict, found.replay.weights_equal) == ("different", False)

@@ -64,7 +64,7 @@ def repaired(store):
 def test_a_clean_store_has_no_problem(tmp_path):
     planted(tmp_path)
     check = check_store(tmp_path)
-    assert (check.problems, check.notes, check.n_repeats) == ([], [], 10)
+    assert (check.problems, check.notes, check.repeats) == ([], [], 10)
     assert "is whole" in str(check)
     assert check_store(tmp_path, repair=True).repaired == []
 

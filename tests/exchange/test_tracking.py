@@ -292,8 +292,8 @@ def test_runs_of_a_store_in_a_real_server(python, server, tmp_path):
     assert found[grown["repeat"]]["tags"]["cellrepro.verdict"] == "same-objects"
 
     assert tracked(segmented.key)["runs"][1]["how"] == "logged"  # KEY alone: all its repeats
-    passport = export_passports(first.name, tmp_path / "p.intoto.jsonl", store=root).passports[0]
-    assert found[first.name]["tags"]["cellrepro.passport"] == passport.digest
+    exported = export_passports(first.name, tmp_path / "p.intoto.jsonl", store=root)
+    assert found[first.name]["tags"]["cellrepro.passport"] == exported.passports[first.name]
 
     nowhere = ("--tracking-uri", "http://me:secret@127.0.0.1:9")
     refused = _run(*command, f"{run.key}/1", *common, *nowhere, check=False)

@@ -15,9 +15,6 @@ from cellrepro.cli.command import Reply, refuse_idle, verb
 from cellrepro.cli.shared_options import StoreOption, pairs_in
 from cellrepro.errors import BadInput
 from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE, PASSPORTS
-from cellrepro.show.answers.bioimageio import measured_elsewhere_answer, package_answer
-from cellrepro.show.answers.exported import exported_passports_answer, exported_runs_answer
-from cellrepro.show.answers.exported_models import exported_model_answer, model_passport_answer
 
 _RUNS = ".zip"
 _CELLPOSE = ".pth"
@@ -89,10 +86,11 @@ def export(
         run = _only_one(references, file)
         if file.endswith(MEASUREMENTS):
             refuse_idle(context, _OF_PACKAGES, "in a file of measurements for a package")
-            elsewhere = cellrepro.measure_bioimageio(
-                run, file, image=image, profiles=profile, repeats=repeats, store=store
+            return Reply(
+                cellrepro.measure_bioimageio(
+                    run, file, image=image, profiles=profile, repeats=repeats, store=store
+                )
             )
-            return Reply(measured_elsewhere_answer(elsewhere))
         package = cellrepro.export_bioimageio(
             run,
             file,
@@ -107,7 +105,7 @@ def export(
             factor=tolerance_factor,
             store=store,
         )
-        return Reply(package_answer(package))
+        return Reply(package)
     refuse_idle(context, (*_OF_PACKAGES, *_OF_MEASURING), f"but for NAME{PACKAGE}")
     wanted = pairs_in(where, "--where")
     if file.endswith(_CELLPOSE):
@@ -115,17 +113,17 @@ def export(
         exported_model = cellrepro.export_cellpose_file(
             _only_one(references, file), file, sign=sign, store=store
         )
-        return Reply(exported_model_answer(exported_model))
+        return Reply(exported_model)
     if len(references) == 1 and Path(references[0]).is_file() and not _is_grid(references[0]):
         refuse_idle(context, ("where", "weights", "images"), "in a passport of a network's file")
         of_model = cellrepro.export_model_passport(references[0], file, sign=sign)
-        return Reply(model_passport_answer(of_model))
+        return Reply(of_model)
     if passport or file.endswith(PASSPORTS):
         refuse_idle(context, ("weights", "images"), "in a file that holds passports alone")
         passports = cellrepro.export_passports(
             references, file, where=wanted, sign=sign, store=store
         )
-        return Reply(exported_passports_answer(passports))
+        return Reply(passports)
     if file.endswith(_RUNS):
         exported = cellrepro.export_runs(
             references,
@@ -136,7 +134,7 @@ def export(
             sign=sign,
             store=store,
         )
-        return Reply(exported_runs_answer(exported))
+        return Reply(exported)
     raise BadInput(
         f"{file} has no ending that says what it is to hold; the new file comes last, after the "
         f"runs: NAME.cellrepro{_RUNS} for "

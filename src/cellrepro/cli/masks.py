@@ -35,7 +35,6 @@ from cellrepro.cli.shared_options import (
 )
 from cellrepro.errors import BadInput
 from cellrepro.exchange.endings import PASSPORTS
-from cellrepro.show.answers.passport_file import passport_file_answer
 
 
 @verb()
@@ -93,10 +92,11 @@ def describe(
     from cellrepro.changes.file_kinds import holds_passports
 
     if file.endswith(PASSPORTS) and holds_passports(Path(file)):
+        from cellrepro.exchange.passport_file import describe_passports
         from cellrepro.exchange.signed.keys import read_allowed_signers
 
         refuse_idle(context, ("log", "command"), "for a file of passports")
-        return Reply(passport_file_answer(cellrepro.read_bundle(file), read_allowed_signers()))
+        return Reply(describe_passports(cellrepro.read_bundle(file), read_allowed_signers()))
     description = cellrepro.describe(file, log=log, store=store)
     return Reply(replace(description, says_commands=command))
 

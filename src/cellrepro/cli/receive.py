@@ -8,12 +8,9 @@ from typer import Argument, Option
 
 import cellrepro
 from cellrepro.asked import defaults
-from cellrepro.cli.command import Reply, code_for, verb
+from cellrepro.cli.command import Reply, verb
 from cellrepro.cli.shared_options import MODEL_HELP, StoreOption
 from cellrepro.exchange.endings import PASSPORTS
-from cellrepro.show.answers.imported import imported_answer, imported_passports_answer
-from cellrepro.show.answers.store_check import store_check_answer
-from cellrepro.show.answers.verification import verification_answer
 
 
 @verb()
@@ -62,7 +59,7 @@ def verify(
         allowed_signers=allowed_signers,
         store=store,
     )
-    return Reply(verification_answer(verification), code_for(verification.verdict != "identical"))
+    return Reply(verification)
 
 
 @verb("import")
@@ -74,8 +71,8 @@ def import_file(
 ) -> Reply:
     """Check a file that was exported, and merge it into a store; nothing is overwritten."""
     if file.endswith(PASSPORTS):
-        return Reply(imported_passports_answer(cellrepro.import_passports(file, store=store)))
-    return Reply(imported_answer(cellrepro.import_runs(file, store=store)))
+        return Reply(cellrepro.import_passports(file, store=store))
+    return Reply(cellrepro.import_runs(file, store=store))
 
 
 @verb()
@@ -86,5 +83,4 @@ def fsck(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Hold every file of the store to its digest: damaged, missing, extra, left over."""
-    check = cellrepro.check_store(store, repair=repair)
-    return Reply(store_check_answer(check), code_for(bool(check.problems)))
+    return Reply(cellrepro.check_store(store, repair=repair))

@@ -10,7 +10,6 @@ import cellrepro
 from cellrepro.asked import defaults
 from cellrepro.cli.command import Reply, verb
 from cellrepro.cli.shared_options import StoreOption, pairs_in
-from cellrepro.show.answers.tracking import tracking_answer
 
 
 @verb()
@@ -42,4 +41,4 @@ def track(
         weights=weights,
         notebook=notebook,
     )
-    return Reply(tracking_answer(tracking))
+    return Reply(tracking)

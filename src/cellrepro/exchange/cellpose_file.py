@@ -42,7 +42,7 @@ from cellrepro.same.weight_reading import open_weights
 from cellrepro.store.store import Repeat, Store
 from cellrepro.store.whole_files import new_file, whole_file, write_whole
 from cellrepro.version import __version__
-from cellrepro.words import amount, grouped
+from cellrepro.words import amount, grouped, short_digest
 
 CELLPOSE_ENDING = ".pth"
 """Of the files that Cellpose loads; it does not ask for it, and users know it."""
@@ -54,25 +54,29 @@ class ExportedModel(Result):
     """A network in a new file that Cellpose loads."""
 
     file: Path
+    """The new file."""
     digest: str
     """SHA-256 of the file."""
+    runs: tuple[str, ...]
+    """The run whose network it holds."""
+    passport: Path
+    """The file of its passport."""
     tensors: str
-    """Digest over the tensors in it, the same for the run's own weights."""
-    passport_file: Path
-    """With the passport of the run, and what is attested of the file."""
-    run: str
-    """``KEY/MACHINE/REPEAT``."""
+    """Digest over the tensors, the same for the run's own weights."""
     check: CellposeCheck
-    """What came of loading it back through Cellpose."""
+    """What came of loading the file back through Cellpose: ``n_tensors`` and ``n_parameters`` that
+    are equal in every bit, the ``image`` that both networks segmented, the digest of the
+    ``masks``, ``n_cells`` in them, the ``dtype`` of the computation, ``peak_memory`` in bytes."""
     signed_by: str | None
-    """Fingerprint of the key that signed the passport; None where none did."""
+    """Fingerprint of the key that signed; null where none was given."""
 
     def sentence(self) -> str:
         """Say what it holds and what was compared."""
+        (run,) = self.runs
         check = self.check
         cells = amount(check.n_cells, "cell") if check.n_cells else "no cell, which proves little"
         return (
-            f"{self.file} holds the network of {self.run} as Cellpose loads it: "
+            f"{self.file} holds the network of {run} as Cellpose loads it: "
             f"{amount(check.n_tensors, 'tensor')} with {grouped(check.n_parameters)} numbers equal "
             f"in every bit once loaded back, and so are the masks of {check.image} ({cells}, "
             f"{check.dtype})"
@@ -82,7 +86,16 @@ class ExportedModel(Result):
         """Give the files with their digests."""
         return [
             {"file": str(self.file), "SHA-256": self.digest},
-            {"file": str(self.passport_file), "SHA-256": file_digest(self.passport_file)},
+            {"file": str(self.passport), "SHA-256": file_digest(self.passport)},
+        ]
+
+    def lines(self) -> list[str]:
+        """Give what was compared, both files, and how Cellpose loads the network."""
+        precision = ", use_bfloat16=False" if self.check.dtype == "float32" else ""
+        return [
+            self.sentence(),
+            f"  SHA-256 {short_digest(self.digest)}, passport {self.passport}",
+            f"  in Cellpose: CellposeModel(pretrained_model={str(self.file)!r}{precision})",
         ]
 
 
@@ -155,9 +168,9 @@ def export_cellpose_file(
         exported = ExportedModel(
             file=path,
             digest=file_digest(scratch),
+            runs=(repeat.name,),
+            passport=beside,
             tensors=tensors_digest(open_weights(scratch)),
-            passport_file=beside,
-            run=repeat.name,
             check=check,
             signed_by=None if signer is None else signer.public_key.fingerprint,
         )
@@ -256,7 +269,7 @@ def _statement(exported: ExportedModel, passport: Passport) -> Statement:
             digest={"sha256": exported.digest, TENSORS_DIGEST: exported.tensors},
         ),
         build_type=CELLPOSE_FILE,
-        parameters={"run": exported.run, "format": "torch.save"},
+        parameters={"run": passport.name, "format": "torch.save"},
         dependencies=(
             ResourceDescriptor(
                 name="passport",

@@ -23,7 +23,7 @@ from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import Signer, find_signer
 from cellrepro.model.weight_sources import started_from
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, table_lines
 from cellrepro.store.seal import SUMS, read_seal
 from cellrepro.store.store import MANIFEST, SPEC, WEIGHTS, Repeat, Store
 from cellrepro.store.whole_files import inside, new_file
@@ -39,36 +39,41 @@ class Exported(Result):
     """A file that was exported."""
 
     file: Path
+    """The new file."""
     digest: str
     """SHA-256 of the file."""
-    n_bytes: int
-    """Its size."""
     runs: tuple[str, ...]
-    """``KEY/MACHINE/REPEAT`` of each repeat in it."""
-    labels: tuple[str, ...]
-    """What was asked for, in words, of each."""
+    """KEY/MACHINE/REPEAT of each repeat that is in it."""
+    bytes: int
+    """Its size."""
     notes: tuple[str, ...]
     """What is not in it though it might be expected, a sentence each."""
     signed_by: str | None
-    """Fingerprint of the key that signed the passports in it this time; None where none did."""
+    """Fingerprint of the key that signed the passports in it; null where none was given."""
+    _labels: tuple[str, ...]
+    """What was asked for, in words, of each repeat."""
 
-    def held(self) -> str:
+    def _held(self) -> str:
         """Count the repeats, say how large the file is, and who signed."""
-        megabytes = grouped(self.n_bytes / 1e6)
+        megabytes = grouped(self.bytes / 1e6)
         n_repeats = amount(len(self.runs), "repeat")
         by = "not signed" if self.signed_by is None else f"signed with {self.signed_by}"
         return f"{self.file} holds {n_repeats}, {megabytes} MB, {by}; SHA-256 {self.digest}"
 
     def sentence(self) -> str:
         """Say what is in the file, and what is not."""
-        return "; ".join([self.held(), *self.notes])
+        return "; ".join([self._held(), *self.notes])
 
     def rows(self) -> list[Row]:
         """Give each repeat."""
         return [
             {"repeat": name, "run": label}
-            for name, label in zip(self.runs, self.labels, strict=True)
+            for name, label in zip(self.runs, self._labels, strict=True)
         ]
+
+    def lines(self) -> list[str]:
+        """Give what is in the file, and below it what is not."""
+        return [self._held(), *table_lines(self.rows()), *(f"note: {note}" for note in self.notes)]
 
 
 def export_runs(
@@ -137,9 +142,9 @@ def export_runs(
     return Exported(
         file=path,
         digest=digest,
-        n_bytes=path.stat().st_size,
+        bytes=path.stat().st_size,
         runs=tuple(repeat.name for repeat in selection.repeats),
-        labels=tuple(repeat.spec.label for repeat in selection.repeats),
+        _labels=tuple(repeat.spec.label for repeat in selection.repeats),
         notes=(*selection.notes, *gathering.notes),
         signed_by=None if signer is None else signer.public_key.fingerprint,
     )

@@ -39,49 +39,43 @@ class ImportedRepeat:
     """What became of one repeat of an exported file."""
 
     name: str
-    """``KEY/MACHINE/REPEAT``."""
+    """``KEY/MACHINE/REPEAT``, as other commands take it."""
     label: str
     """What was asked for, in words."""
-    is_new: bool
+    new: bool
     """Whether the store did not hold it before."""
     completed: tuple[str, ...]
     """Files that came for a repeat that was there without them."""
     missing: tuple[str, ...]
-    """Files of which its manifest speaks and that are not here: checkpoints, weights."""
+    """Files of which its manifest speaks and that are not in the store."""
 
 
 @dataclass(frozen=True, repr=False)
 class Imported(Result):
     """What came of an exported file."""
 
-    file: Path
+    runs: tuple[ImportedRepeat, ...]
+    """Every repeat of the file."""
     folder: Path
     """The store."""
-    repeats: tuple[ImportedRepeat, ...]
-    """Of every repeat of the file."""
-    image_folders: tuple[Path, ...]
-    """The folders of images that came with them, those that were there among them."""
-
-    @property
-    def runs(self) -> tuple[str, ...]:
-        """Every repeat by its name."""
-        return tuple(repeat.name for repeat in self.repeats)
+    images: tuple[Path, ...]
+    """Folders of images that came with the runs, those that were there among them."""
 
     def sentence(self) -> str:
         """Count what is new, what was there, and what did not come."""
-        n_new = sum(repeat.is_new for repeat in self.repeats)
-        n_present = len(self.repeats) - n_new
+        n_new = sum(repeat.new for repeat in self.runs)
+        n_present = len(self.runs) - n_new
         parts = [f"{amount(n_new, 'repeat')} imported into {self.folder}"]
-        n_completed = sum(bool(repeat.completed) for repeat in self.repeats)
+        n_completed = sum(bool(repeat.completed) for repeat in self.runs)
         if n_present:
             parts.append(f"{n_present} were there before")
         if n_completed:
             parts.append(f"{amount(n_completed, 'repeat')} got files that were missing")
-        n_without = sum(WEIGHTS in repeat.missing for repeat in self.repeats)
+        n_without = sum(WEIGHTS in repeat.missing for repeat in self.runs)
         if n_without:
             parts.append(f"the weights of {amount(n_without, 'repeat')} are not in the file")
-        if self.image_folders:
-            parts.append(f"images in {joined([str(path) for path in self.image_folders])}")
+        if self.images:
+            parts.append(f"images in {joined([str(path) for path in self.images])}")
         return "; ".join(parts)
 
     def rows(self) -> list[Row]:
@@ -90,10 +84,10 @@ class Imported(Result):
             {
                 "repeat": repeat.name,
                 "run": repeat.label,
-                "state": "new" if repeat.is_new else "was there",
+                "state": "new" if repeat.new else "was there",
                 "not here": some(list(repeat.missing), 3),
             }
-            for repeat in self.repeats
+            for repeat in self.runs
         ]
 
 
@@ -195,10 +189,9 @@ class _Import:
             repeats.append(self._commit(repeat, staged, staged_runs[repeat.spec.key]))
             keep_attestations(self.store, name, self._attestations_of(name))
         return Imported(
-            file=self.archive.path,
+            runs=tuple(repeats),
             folder=self.store.root,
-            repeats=tuple(repeats),
-            image_folders=tuple(self.store.root / name for name in folders),
+            images=tuple(self.store.root / name for name in folders),
         )
 
     # -- contents, by their digest
@@ -364,7 +357,7 @@ class _Import:
         return ImportedRepeat(
             name=repeat.name,
             label=repeat.spec.label,
-            is_new=is_new,
+            new=is_new,
             completed=completed,
             missing=missing,
         )

@@ -21,7 +21,7 @@ from cellrepro.exchange.model_statement import (
 from cellrepro.exchange.records import JsonObject
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.exchange.statement import Builder, ResourceDescriptor
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived
 from cellrepro.same.weight_reading import open_weights
 from cellrepro.store.whole_files import new_file, write_whole
 from cellrepro.version import __version__
@@ -48,7 +48,7 @@ class ModelPassport(Result):
     file: Path
     """The new file."""
     digest: str
-    """SHA-256 of that."""
+    """SHA-256 of the file."""
     model: Path
     """The file with the network."""
     tensors: str
@@ -58,7 +58,12 @@ class ModelPassport(Result):
     unknown: tuple[str, ...]
     """What it does not."""
     signed_by: str | None
-    """Fingerprint of the key that signed; None where none did."""
+    """Fingerprint of the key that signed; null where none was given."""
+
+    @derived
+    def runs(self) -> tuple[str, ...]:
+        """None: nobody knows of which run the network is."""
+        return ()
 
     def sentence(self) -> str:
         """Say what is known, and what is not."""
@@ -72,6 +77,15 @@ class ModelPassport(Result):
         """Give each thing that is known or unknown."""
         known = [{"what": name, "value": value} for name, value in self.known.items()]
         return [*known, *({"what": name, "value": "unknown"} for name in self.unknown)]
+
+    def lines(self) -> list[str]:
+        """Give each thing that is known in a line, and all that is not in one."""
+        known = [f"  {name}: {value}" for name, value in self.known.items() if value is not None]
+        return [
+            f"{self.file}: what can be known of {self.model}",
+            *known,
+            f"  unknown: {', '.join(self.unknown)}",
+        ]
 
 
 def export_model_passport(

@@ -12,11 +12,10 @@ from cellrepro.asked.sent_spec import refused_elsewhere
 from cellrepro.errors import CellreproError
 from cellrepro.exchange.bundle import ENDING, Bundle, bundle_to_hand_on
 from cellrepro.exchange.kept_passports import keep_passports, passports_of
-from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.progress import print_note
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.store.store import Store
 from cellrepro.store.whole_files import new_file, whole_file
 from cellrepro.words import amount
@@ -27,24 +26,36 @@ class ExportedPassports(Result):
     """Passports in a new file."""
 
     file: Path
-    """Where they are."""
+    """The new file."""
     digest: str
     """SHA-256 of the file."""
-    bundle: Bundle
-    """What is in it."""
     signed_by: str | None
-    """Fingerprint of the key that signed them this time; None where none did."""
+    """Fingerprint of the key that signed; null where none was given."""
+    _bundle: Bundle
+    """What is in it, of every repeat the current passport first."""
 
-    @property
-    def passports(self) -> tuple[Passport, ...]:
-        """Those in it, of every repeat the current one first."""
-        return self.bundle.passports
+    @derived
+    def runs(self) -> list[str]:
+        """KEY/MACHINE/REPEAT of each repeat whose passport is in it."""
+        return [*self.passports]
+
+    @derived
+    def passports(self) -> dict[str, str]:
+        """Digest of the current passport of each of them."""
+        digests: dict[str, str] = {}
+        for passport in self._bundle.passports:
+            digests.setdefault(passport.name, passport.digest)
+        return digests
+
+    @derived
+    def receipts(self) -> int:
+        """Receipts that are in it, too."""
+        return len(self._bundle.receipts)
 
     def sentence(self) -> str:
         """Say how many passports and receipts it holds, and who signed them."""
-        runs = dict.fromkeys(passport.name for passport in self.passports)
-        held = f"the passports of {amount(len(runs), 'repeat')}"
-        receipts = amount(len(self.bundle.receipts), "receipt")
+        held = f"the passports of {amount(len(self.runs), 'repeat')}"
+        receipts = amount(self.receipts, "receipt")
         by = "unsigned" if self.signed_by is None else f"signed with {self.signed_by}"
         return f"{self.file} holds {held}, with {receipts}; {by}"
 
@@ -54,12 +65,19 @@ class ExportedPassports(Result):
             {
                 "run": passport.name,
                 "passport": passport.digest[:12],
-                "verdict": passport.verdict or "",
+                "verdict": passport.verdict or "a single repeat",
                 "repeats": passport.n_repeats,
-                "receipts": len(self.bundle.receipts_of(passport)),
+                "receipts": len(self._bundle.receipts_of(passport)),
             }
-            for passport in self.passports
+            for passport in self._bundle.passports
         ]
+
+    def lines(self) -> Sequence[str]:
+        """Give the table, and say how to sign where nobody did."""
+        lines = [self.sentence(), *table_lines(self.rows())]
+        if self.signed_by is None:
+            lines.append("anyone could have written it: --sign KEY.pub says that you did")
+        return lines
 
 
 def export_passports(
@@ -120,8 +138,8 @@ def export_passports(
     return ExportedPassports(
         file=path,
         digest=hashlib.sha256(content).hexdigest(),
-        bundle=bundle,
         signed_by=None if signer is None else signer.public_key.fingerprint,
+        _bundle=bundle,
     )
 
 

@@ -14,7 +14,7 @@ from cellrepro.exchange.bundle import Bundle, read_bundle
 from cellrepro.exchange.kept_passports import keep_passports, kept_bundle
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.passport_check import contradictions
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived
 from cellrepro.store.store import Store
 from cellrepro.words import amount
 
@@ -23,24 +23,32 @@ from cellrepro.words import amount
 class ImportedPassports(Result):
     """Passports and receipts that a store keeps now."""
 
-    file: Path
-    """In which they came."""
     folder: Path
     """The store."""
-    bundle: Bundle
+    new_receipts: int
+    """Those of the receipts that the store did not keep before."""
+    _bundle: Bundle
     """What was in the file."""
-    n_runs_here: int
+    _n_runs_here: int
     """Of the passports those whose run is in the store, too."""
-    n_new_receipts: int
-    """Receipts that the store did not keep before."""
+
+    @derived
+    def runs(self) -> list[str]:
+        """KEY/MACHINE/REPEAT of each run whose passport came."""
+        return list(dict.fromkeys(passport.name for passport in self._bundle.passports))
+
+    @derived
+    def receipts(self) -> int:
+        """Receipts that came."""
+        return len(self._bundle.receipts)
 
     def sentence(self) -> str:
         """Count the passports and receipts, and say of how many the run itself is here."""
-        passports = amount(len(self.bundle.passports), "passport")
-        receipts = amount(len(self.bundle.receipts), "receipt")
+        passports = amount(len(self._bundle.passports), "passport")
+        receipts = amount(self.receipts, "receipt")
         return (
-            f"{passports} and {receipts} in {self.folder}; new receipts: {self.n_new_receipts}; "
-            f"passports of runs that are here: {self.n_runs_here}"
+            f"{passports} and {receipts} in {self.folder}; new receipts: {self.new_receipts}; "
+            f"passports of runs that are here: {self._n_runs_here}"
         )
 
     def rows(self) -> Sequence[Row]:
@@ -51,7 +59,7 @@ class ImportedPassports(Result):
                 "replayed on": each.receipt.machine,
                 "verdict": str(each.receipt.verdict),
             }
-            for each in self.bundle.receipts
+            for each in self._bundle.receipts
         ]
 
 
@@ -97,11 +105,10 @@ def import_passports(file: str | Path, *, store: str | Path = defaults.STORE) ->
     keep_passports(target, bundle)
     new = [each for each in bundle.receipts if each.attestation.digest not in before]
     return ImportedPassports(
-        file=path,
         folder=target.root,
-        bundle=bundle,
-        n_runs_here=n_runs_here,
-        n_new_receipts=len(new),
+        new_receipts=len(new),
+        _bundle=bundle,
+        _n_runs_here=n_runs_here,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -12,6 +13,8 @@ from cellrepro.store.seal import SUMS
 from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, SPEC
 
 _SMALL = (MANIFEST, SPEC, SUMS)
+_MOST_PROBLEMS = 50
+"""That are shown in lines."""
 
 ProblemKind = Literal[
     "damaged", "missing", "extra", "leftover", "misplaced", "contradiction", "signature"
@@ -78,11 +81,24 @@ class Problem:
     what: str
     """What is wrong, in a sentence."""
     where: str
-    """The file or folder; of a store the path in it."""
+    """The file or folder; of a store its path in it."""
     remedy: str
     """What to do."""
-    mending: Mending | None = None
-    """What could be done about it here; none where nothing can."""
+    _mending: Mending | None = None
+
+    @property
+    def mending(self) -> Mending | None:
+        """What could be done about it here; None where nothing can."""
+        return self._mending
+
+
+def problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
+    """Two lines for each problem: what it is, and what to do."""
+    for problem in problems[:_MOST_PROBLEMS]:
+        yield f"  {problem.kind} {problem.where}: {problem.what}"
+        yield f"    {problem.remedy}"
+    if len(problems) > _MOST_PROBLEMS:
+        yield f"  and {len(problems) - _MOST_PROBLEMS} more; --json has all"
 
 
 class Contents:

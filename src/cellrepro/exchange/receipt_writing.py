@@ -19,13 +19,13 @@ def add_receipt(
     replay: Replay, file: Path | None, *, signer: Signer | None, store: Store
 ) -> Attestation:
     """Write the receipt of a replay."""
-    statement = receipt_statement(replay.receipt(), replay.original)
+    statement = receipt_statement(replay.receipt(), replay.passport)
     receipt = Attestation.of(statement, signer=signer)
-    both = (replay.original.attestation, receipt)
+    both = (replay.passport.attestation, receipt)
     if file is not None:
         with locked(beside_of_user(file), wait=True):
             before = read_bundle(file).attestations if file.exists() else ()
             bundle = bundle_of([*before, *both], where=str(file))
             write_whole(file, bundle_text(bundle.attestations), replace=True)
-    keep_attestations(store, replay.original.name, both)
+    keep_attestations(store, replay.original, both)
     return receipt

@@ -22,7 +22,7 @@ from cellrepro.exchange.plan_again import Recorded, plan_again
 from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence, Receipt
 from cellrepro.exchange.records import JsonObject
 from cellrepro.progress import print_note
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
 from cellrepro.run.repeat_making import RepeatMaking
 from cellrepro.same.portable_promise import promised_alike
@@ -33,6 +33,8 @@ from cellrepro.store.store import Repeat, Store
 from cellrepro.words import amount, some
 
 _ASKED_WITH = ("profile", "profile_settings")
+_MOST_DIFFERENCES = 12
+"""Of the environments, that are shown in lines; JSON has all."""
 
 
 @dataclass(frozen=True)
@@ -99,34 +101,68 @@ class Digests:
 class Replay(Result):
     """What came of computing a recorded run again."""
 
-    original: Passport
-    """Of what was replayed."""
-    repeat: Repeat
-    """The replay, as it is stored here."""
     verdict: Verdict
     """The step of the ladder; ``vacuous`` where equality proves nothing."""
-    digests: Digests
-    comparison: Comparison | None
-    """Of masks and weights themselves; none where those of the original are not here."""
-    divergence: Divergence | None
-    """Where the two part; none where they do not, or one of the ledgers is not here."""
     environment: Mapping[str, EnvironmentDifference]
     """What numbers depend on and is not the same, by name."""
-    reasons: tuple[str, ...] = ()
-    """Why it is vacuous, what could not be compared, what deserves a look; a sentence each."""
+    reasons: tuple[str, ...]
+    """Why it proves nothing, what could not be compared, what deserves a look."""
+    _passport: Passport
+    _repeat: Repeat
+    _digests: Digests
+    _comparison: Comparison | None
+    """Of masks and weights themselves; None where those of the original are not here."""
+    _divergence: Divergence | None = None
+    """Where the two part; None where they do not, or one of the ledgers is not here."""
 
     @property
-    def n_changed_objects(self) -> int | None:
-        """Cells without a counterpart on the other side; None where masks were not compared."""
-        if self.comparison is None:
+    def passport(self) -> Passport:
+        """Of what was computed again."""
+        return self._passport
+
+    @derived
+    def original(self) -> str:
+        """``KEY/MACHINE/REPEAT`` of what was computed again."""
+        return self._passport.name
+
+    @derived
+    def repeat(self) -> str:
+        """The same of the replay, as it is stored."""
+        return self._repeat.name
+
+    @derived
+    def weights_equal(self) -> bool | None:
+        """None where nothing was trained."""
+        return self._digests.weights_equal
+
+    @derived
+    def images(self) -> int:
+        """That both segmented."""
+        return self._digests.n_images
+
+    @derived
+    def equal_labels(self) -> int | None:
+        """Images whose masks are the same in every bit; None where only all together were
+        compared."""
+        return self._digests.n_equal_labels
+
+    @derived
+    def equal_outlines(self) -> int | None:
+        """Images with the same outlines."""
+        return self._digests.n_equal_outlines
+
+    @derived
+    def changed_objects(self) -> int | None:
+        """Cells without a counterpart; None where the masks of the original are not here."""
+        if self._comparison is None:
             return None
-        kinds = self.comparison.totals.kinds
+        kinds = self._comparison.totals.kinds
         return int(kinds["lost"] + kinds["gained"])
 
-    @property
-    def first_divergence(self) -> FirstDivergence | None:
-        """The same as a receipt has it."""
-        divergence = self.divergence
+    @derived
+    def first(self) -> FirstDivergence | None:
+        """Where the two part; None where they do not, or it could not be found."""
+        divergence = self._divergence
         if divergence is None or divergence.first is None:
             return None
         first = divergence.where or divergence.first
@@ -142,15 +178,20 @@ class Replay(Result):
             judgement=divergence.judgement,
         )
 
+    @property
+    def differs(self) -> bool:
+        """Whether it is not shown that the run can be computed again."""
+        return self.verdict != Verdict.IDENTICAL
+
     def sentence(self) -> str:
         """Say the verdict, over what it is, and where the two part."""
-        parts = [f"{self.verdict}: {self.original.name} computed again as {self.repeat.name}"]
-        digests = self.digests
+        parts = [f"{self.verdict}: {self.original} computed again as {self.repeat}"]
+        digests = self._digests
         if digests.weights_equal is not None:
             parts.append(f"weights {'equal' if digests.weights_equal else 'differ'}")
         parts.append(_masks_in_words(digests))
-        if self.divergence is not None and self.divergence.first is not None:
-            parts.append(f"they part at {self.divergence.sentence()}")
+        if self._divergence is not None and self._divergence.first is not None:
+            parts.append(f"they part at {self._divergence.sentence()}")
         return "; ".join(parts)
 
     def rows(self) -> Sequence[Row]:
@@ -160,28 +201,49 @@ class Replay(Result):
             for name, values in self.environment.items()
         ]
 
+    def lines(self) -> Sequence[str]:
+        """Give what is not the same there and here, and what deserves a look."""
+        return [self.sentence(), *self.remarks()]
+
+    def remarks(self) -> Iterator[str]:
+        """Say what follows its sentence."""
+        differences = list(self.environment.items())
+        if differences:
+            yield "  not the same there and here:"
+        for name, values in differences[:_MOST_DIFFERENCES]:
+            yield f"    {name}: {_shown(values.theirs)} there, {_shown(values.here)} here"
+        if len(differences) > _MOST_DIFFERENCES:
+            yield f"    and {len(differences) - _MOST_DIFFERENCES} more, with --json"
+        for reason in self.reasons:
+            yield f"  {reason}"
+
     def receipt(self) -> Receipt:
         """The same as a receipt that others can read."""
-        comparison = self.comparison
-        n_objects = self.original.all_masks.n_objects if self.original.all_masks else 0
+        original = self._passport
+        n_objects = original.all_masks.n_objects if original.all_masks else 0
         return Receipt(
             verdict=self.verdict,
-            passport=self.original.digest,
-            run=self.original.name,
-            machine=self.repeat.machine,
-            repeat=self.repeat.index,
+            passport=original.digest,
+            run=original.name,
+            machine=self._repeat.machine,
+            repeat=self._repeat.index,
             time=utc_time(datetime.now(timezone.utc)),
-            packages=passport_of(self.repeat).packages,
-            weights_equal=self.digests.weights_equal,
-            n_images=self.digests.n_images,
-            n_equal_labels=self.digests.n_equal_labels,
-            n_equal_outlines=self.digests.n_equal_outlines,
-            n_objects=None if comparison is None else n_objects,
-            n_changed_objects=self.n_changed_objects,
-            first_divergence=self.first_divergence,
+            packages=passport_of(self._repeat).packages,
+            weights_equal=self.weights_equal,
+            n_images=self.images,
+            n_equal_labels=self.equal_labels,
+            n_equal_outlines=self.equal_outlines,
+            n_objects=None if self._comparison is None else n_objects,
+            n_changed_objects=self.changed_objects,
+            first_divergence=self.first,
             environment_differences=dict(self.environment),
             reasons=self.reasons,
         )
+
+
+def _shown(value: object) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _masks_in_words(digests: Digests) -> str:
@@ -260,14 +322,13 @@ def _compared(
     if original.vacuous or again.vacuous:
         verdict = Verdict.VACUOUS
     replayed = Replay(
-        original=original,
-        repeat=repeat,
         verdict=verdict,
-        digests=digests,
-        comparison=comparison,
-        divergence=None,
         environment=environment_differences(original, again),
         reasons=tuple(_reasons(original, again, verdict, comparison, plan.spec)),
+        _passport=original,
+        _repeat=repeat,
+        _digests=digests,
+        _comparison=comparison,
     )
     if verdict in (Verdict.IDENTICAL, Verdict.VACUOUS):
         return replayed
@@ -336,12 +397,12 @@ def _with_divergence(
     """Find the first place where the two part, as far as their ledgers tell it."""
     try:
         divergence = diverge(
-            stored.name, replayed.repeat.name, data=plan.request.data, store=store.root, quiet=quiet
+            stored.name, replayed.repeat, data=plan.request.data, store=store.root, quiet=quiet
         )
     except CellreproError as error:
         reason = f"where the two part could not be found: {error}"
         return replace(replayed, reasons=(*replayed.reasons, reason))
-    return replace(replayed, divergence=divergence, reasons=(*replayed.reasons, *divergence.notes))
+    return replace(replayed, _divergence=divergence, reasons=(*replayed.reasons, *divergence.notes))
 
 
 def environment_differences(theirs: Passport, here: Passport) -> dict[str, EnvironmentDifference]:

@@ -61,7 +61,7 @@ def _refuse_before_import(
 
 def chosen(repeats: Sequence[VerifiedRepeat], run: str | None) -> tuple[Passport, list[str]]:
     """Which of several repeats is computed again."""
-    passports = {one.name: one.passport for one in repeats if _is_meant(one.name, run or "")}
+    passports = {one.name: one.original for one in repeats if _is_meant(one.name, run or "")}
     names = sorted(passports)
     if not names:
         known = some(sorted(one.name for one in repeats), 8)
@@ -99,7 +99,7 @@ def _offered_environment(found: Replay, store: Store) -> Iterator[str]:
     }
     if not differing:
         return
-    passport = keep_attestations(store, found.original.name, [found.original.attestation])
+    passport = keep_attestations(store, found.original, [found.passport.attestation])
     versions = [f"{name} {values.theirs}, not {values.here}" for name, values in differing.items()]
     yield (
         f"the original was computed with other versions ({some(versions, 4)}): `cellrepro setup "

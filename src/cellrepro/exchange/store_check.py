@@ -24,7 +24,15 @@ from cellrepro.exchange.folder_check import (
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import PASSPORTS, kept_bundle, names_of_kept
 from cellrepro.exchange.passport_check import contradictions
-from cellrepro.exchange.problem import Contents, Move, Problem, PutAside, Restore, Write
+from cellrepro.exchange.problem import (
+    Contents,
+    Move,
+    Problem,
+    PutAside,
+    Restore,
+    Write,
+    problem_lines,
+)
 from cellrepro.exchange.signed.keys import read_allowed_signers
 from cellrepro.exchange.store_repair import ASIDE, Repair, carry_out
 from cellrepro.exchange.verified import VerifiedRepeat
@@ -49,25 +57,31 @@ _MOST_ROUNDS = 4
 """Of looking and mending: what is moved into place may then be mended where it lies."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StoreCheck(Result):
     """What a look at every file of a store found."""
 
     store: Path
-    n_repeats: int
-    """That were read."""
-    n_files: int
-    """That were held to a digest."""
+    """Its folder."""
+    repeats: int
+    """How many were read."""
+    files: int
+    """How many were held to a digest."""
     problems: Sequence[Problem]
-    """That are there now."""
+    """What is wrong now."""
     repaired: Sequence[Repair] = ()
-    """What has been put right."""
+    """What was put right."""
     notes: Sequence[str] = ()
     """What deserves to be known and is no fault, a sentence each."""
 
+    @property
+    def differs(self) -> bool:
+        """Whether something is wrong now."""
+        return bool(self.problems)
+
     def sentence(self) -> str:
         """Say whether the store is whole."""
-        looked_at = f"{amount(self.n_files, 'file')} of {amount(self.n_repeats, 'repeat')}"
+        looked_at = f"{amount(self.files, 'file')} of {amount(self.repeats, 'repeat')}"
         mended = f"; {amount(len(self.repaired), 'repair')} made" if self.repaired else ""
         if not self.problems:
             return f"{self.store} is whole: {looked_at} are as they were stored{mended}"
@@ -80,6 +94,12 @@ class StoreCheck(Result):
             {"kind": one.kind, "where": one.where, "what": one.what, "remedy": one.remedy}
             for one in self.problems
         ]
+
+    def lines(self) -> Sequence[str]:
+        """Give every repair and every problem, each problem with its remedy below it."""
+        repairs = [f"  repaired {repair.where}: {repair.what}" for repair in self.repaired]
+        notes = [f"  {note}" for note in self.notes]
+        return [self.sentence(), *repairs, *problem_lines(self.problems), *notes]
 
 
 def check_store(store: Store | Path | str = defaults.STORE, *, repair: bool = False) -> StoreCheck:
@@ -117,8 +137,8 @@ def check_store(store: Store | Path | str = defaults.STORE, *, repair: bool = Fa
         check = _looked_at(root)
     return StoreCheck(
         store=root,
-        n_repeats=check.n_repeats,
-        n_files=check.n_files,
+        repeats=check.n_repeats,
+        files=check.n_files,
         problems=check.problems,
         repaired=repaired,
         notes=[*check.notes()],

@@ -275,7 +275,9 @@ def _check_model(
         problems.append(Problem("signature", what, where, remedy))
     findings.n_files += is_here
     findings.problems += problems
-    findings.models.append(VerifiedModel(model, signature, is_here, is_here and is_meant))
+    findings.models.append(
+        VerifiedModel.of(model, signature, is_here=is_here, is_meant=is_here and is_meant)
+    )
 
 
 # -- a whole store -------------------------------------------------------------------------
@@ -287,8 +289,8 @@ def check_whole_store(store: Store, checking: Checking) -> TargetFindings:
     findings = TargetFindings(
         problems=list(check.problems),
         notes=list(check.notes),
-        n_files=check.n_files,
-        n_repeats=check.n_repeats,
+        n_files=check.files,
+        n_repeats=check.repeats,
     )
     for run in store.runs():
         findings.notes += _not_computed_again(run.spec)

@@ -25,7 +25,7 @@ from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.tracked_record import tracked_record
 from cellrepro.extras import absent, needs
 from cellrepro.progress import Progress, print_note, progress
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived
 from cellrepro.same.verdicts import judge
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 from cellrepro.version import __version__
@@ -82,6 +82,11 @@ class Tracking(Result):
     runs: tuple[TrackedRun, ...]
     """In order of keys, machines and numbers."""
 
+    @derived
+    def run(self) -> str:
+        """The first run by its ID in MLflow."""
+        return self.runs[0].run
+
     def sentence(self) -> str:
         """How many runs were logged, and where."""
         parts = []
@@ -95,9 +100,9 @@ class Tracking(Result):
         """One row for each run."""
         return [
             {
+                "state": run.how,
                 "repeat": run.repeat,
-                "run of MLflow": run.run,
-                "": run.how,
+                "run of MLflow": run.url or run.run,
                 "added": ", ".join(run.added),
             }
             for run in self.runs

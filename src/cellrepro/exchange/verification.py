@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,7 +14,7 @@ from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.bundle import ENDING, read_bundle
 from cellrepro.exchange.export_check import check_export
 from cellrepro.exchange.given import Given, WantedReplay
-from cellrepro.exchange.problem import Problem
+from cellrepro.exchange.problem import Problem, problem_lines
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.envelope import SignatureCheck
 from cellrepro.exchange.signed.keys import read_allowed_signers
@@ -27,7 +27,7 @@ from cellrepro.exchange.target_check import (
     check_whole_store,
 )
 from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat, worst_signature
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived
 from cellrepro.same.verdicts import Verdict
 from cellrepro.store.store import Store
 from cellrepro.words import amount, joined
@@ -48,66 +48,67 @@ class Verification(Result):
     """As it was named."""
     kind: TargetKind
     """What that is."""
-    n_repeats: int
-    """That it holds."""
-    n_files: int
-    """That were held to a digest."""
-    repeats: tuple[VerifiedRepeat, ...] = ()
-    """With passports, signatures and receipts. Of a store those of which it keeps a passport."""
-    models: tuple[VerifiedModel, ...] = ()
-    """Files with networks, of which something is attested."""
-    vacuous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Why repeats prove nothing, by their names."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Problem, ...]
     """What is not as it was made."""
-    notes: tuple[str, ...] = ()
+    repeats: tuple[VerifiedRepeat, ...]
+    """With their passports; of a store those of which it keeps one."""
+    models: tuple[VerifiedModel, ...]
+    """Files with networks, of which something is attested."""
+    files: int
+    """How many were held to a digest."""
+    vacuous: Mapping[str, tuple[str, ...]]
+    """Why repeats prove nothing, by their names."""
+    notes: tuple[str, ...]
     """What deserves to be known and is no fault, a sentence each."""
+    _n_repeats: int
+    """That it holds, with a passport or without."""
     replay: Replay | None = None
-    """What came of computing it again; None where that was not asked for, or a problem was
-    found."""
+    """None without ``--replay``, and where a problem was found."""
 
-    @property
+    @derived
     def verdict(self) -> Verdict:
-        """``different`` where a problem was found; else that of the replay.
-
-        Without a replay it is ``identical``: all is as it was made. It is ``vacuous`` where that
-        proves nothing: nothing was trained or found in any of the repeats, or there is none, or no
-        file of them is here that could have been held to a digest.
-        """
+        """``different`` where a problem was found, else that of the replay; without one
+        ``identical``, or ``vacuous`` where nothing was trained or found, or no file is here that
+        could have been held to a digest."""
         if self.problems:
             return Verdict.DIFFERENT
         if self.replay is not None:
             return self.replay.verdict
         if self._is_of_models_alone:
             return Verdict.IDENTICAL
-        if len(self.vacuous) == self.n_repeats or not self.n_files:
+        if len(self.vacuous) == self._n_repeats or not self.files:
             return Verdict.VACUOUS
         return Verdict.IDENTICAL
 
     @property
     def _is_of_models_alone(self) -> bool:
         """Whether it holds no run, and files with networks that are here."""
-        return not self.n_repeats and any(model.is_here for model in self.models)
+        return not self._n_repeats and any(model.is_here for model in self.models)
 
-    @property
+    @derived
     def signature(self) -> SignatureCheck:
         """Of the passports the one that promises least."""
         return worst_signature([*self.repeats, *self.models])
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is not shown that all is as it was made."""
+        return bool(self.verdict != Verdict.IDENTICAL)
 
     def sentence(self) -> str:
         """Say the verdict, and what it is over."""
         if self.replay is not None:
             return self.replay.sentence()
-        over = f"{amount(self.n_files, 'file')} of {amount(self.n_repeats, 'repeat')}"
+        over = f"{amount(self.files, 'file')} of {amount(self._n_repeats, 'repeat')}"
         if self.problems:
             found = amount(len(self.problems), "problem")
             return f"different: {self.target} is not as it was made, {found} among {over}"
         if self._is_of_models_alone:
-            files = joined([model.model.file for model in self.models if model.is_here])
+            files = joined([model.file for model in self.models if model.is_here])
             return f"identical: {files} is the file of which {self.target} speaks"
-        if not self.n_repeats:
+        if not self._n_repeats:
             return f"vacuous: {self.target} holds no run, so nothing is proven"
-        if not self.n_files:
+        if not self.files:
             return (
                 f"vacuous: {self.target} does not contradict itself, and none of its runs is here, "
                 "so no file was compared: --replay computes one again"
@@ -125,6 +126,26 @@ class Verification(Result):
         ]
         of_problems = [{"what": p.where, "found": p.what, "receipts": ""} for p in self.problems]
         return [*of_repeats, *of_problems]
+
+    def lines(self) -> Sequence[str]:
+        """Give who signed, what is wrong, and what the replay gave."""
+        return [*self._lines()]
+
+    def _lines(self) -> Iterator[str]:
+        yield self.sentence()
+        yield from problem_lines(self.problems)
+        for repeat in self.repeats:
+            yield f"  {repeat.name}: passport {repeat.passport[:12]}, {repeat.signature}"
+            for receipt in repeat.receipts:
+                yield f"    replayed on {receipt.machine}: {receipt.verdict}, {receipt.signature}"
+            if repeat.not_here:
+                yield f"    not here: {', '.join(repeat.not_here)}"
+        for model in self.models:
+            yield f"  {model.file}: SHA-256 {model.sha256[:12]}, {model.signature}"
+        if self.replay is not None:
+            yield from self.replay.remarks()
+        for note in self.notes:
+            yield f"  {note}"
 
 
 def verify(
@@ -212,13 +233,13 @@ def verify(
     verification = Verification(
         target=str(target),
         kind=kind,
-        n_repeats=findings.n_repeats,
-        n_files=findings.n_files,
+        problems=tuple(findings.problems),
         repeats=tuple(findings.repeats),
         models=tuple(findings.models),
+        files=findings.n_files,
         vacuous=findings.vacuous,
-        problems=tuple(findings.problems),
         notes=tuple(dict.fromkeys([*findings.notes, *(model.note for model in findings.models)])),
+        _n_repeats=findings.n_repeats,
     )
     if not replay:
         return verification

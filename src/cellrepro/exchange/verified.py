@@ -9,42 +9,69 @@ from cellrepro.exchange.bundle import BundledReceipt
 from cellrepro.exchange.model_statement import AFTER_THE_FACT, ModelStatement
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.problem import Problem
-from cellrepro.exchange.receipt import Receipt
 from cellrepro.exchange.signed.envelope import SignatureCheck, check_signature
 from cellrepro.exchange.signed.keys import AllowedSigner
+from cellrepro.same.verdicts import Verdict
 
 _WORST_FIRST = ("bad", "unknown", "unsigned", "good")
 
 
 @dataclass(frozen=True)
 class VerifiedReceipt:
-    """A receipt, and who signed it."""
+    """What somebody's replay gave."""
 
-    receipt: Receipt
+    machine: str
+    """On which it was computed."""
+    repeat: int
+    """Its number there."""
+    verdict: Verdict
+    """Compared with the original."""
+    time: str
+    """When, as the receipt says."""
     signature: SignatureCheck
+    """Of the receipt."""
+
+    @classmethod
+    def of(cls, bundled: BundledReceipt, allowed: Sequence[AllowedSigner]) -> VerifiedReceipt:
+        """Check who signed a receipt."""
+        receipt = bundled.receipt
+        return cls(
+            machine=receipt.machine,
+            repeat=receipt.repeat,
+            verdict=receipt.verdict,
+            time=receipt.time,
+            signature=check_signature(bundled.attestation, allowed),
+        )
 
 
 @dataclass(frozen=True)
 class VerifiedRepeat:
-    """One repeat, as far as it was sent."""
+    """One repeat with its passport, as far as it was sent."""
 
-    passport: Passport
-    """As it came, else made of the stored repeat."""
+    name: str
+    """``KEY/MACHINE/REPEAT``."""
+    passport: str
+    """SHA-256 of the passport."""
     signature: SignatureCheck
     """Of the passport."""
-    receipts: tuple[VerifiedReceipt, ...] = ()
-    """Of this passport."""
-    is_here: bool = True
+    receipts: tuple[VerifiedReceipt, ...]
+    """Of whoever replayed it."""
+    is_here: bool
     """Whether its files were looked at, or only what the passport says of them."""
-    not_here: tuple[str, ...] = ()
-    """Of what the passport speaks and what is not here, a few words each."""
-    has_images: bool = False
-    """Whether the folder of images came with it."""
+    not_here: tuple[str, ...]
+    """What the passport speaks of and is not here."""
+    _original: Passport
+    _has_images: bool
 
     @property
-    def name(self) -> str:
-        """``KEY/MACHINE/REPEAT``."""
-        return self.passport.name
+    def original(self) -> Passport:
+        """The passport as it came, else made of the stored repeat."""
+        return self._original
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the folder of images came with it."""
+        return self._has_images
 
     @classmethod
     def of(
@@ -59,15 +86,14 @@ class VerifiedRepeat:
     ) -> VerifiedRepeat:
         """Check the signatures of a passport and of its receipts."""
         return cls(
-            passport=passport,
+            name=passport.name,
+            passport=passport.digest,
             signature=check_signature(passport.attestation, allowed),
-            receipts=tuple(
-                VerifiedReceipt(each.receipt, check_signature(each.attestation, allowed))
-                for each in receipts
-            ),
+            receipts=tuple(VerifiedReceipt.of(each, allowed) for each in receipts),
             is_here=is_here,
             not_here=tuple(not_here),
-            has_images=has_images,
+            _original=passport,
+            _has_images=has_images,
         )
 
     def bad_signatures(self, where: str) -> Iterator[Problem]:
@@ -78,31 +104,51 @@ class VerifiedRepeat:
             yield Problem("signature", what, where, remedy)
         for each in self.receipts:
             if each.signature.state == "bad":
-                what = f"the receipt of {each.receipt.machine} has a {each.signature}"
+                what = f"the receipt of {each.machine} has a {each.signature}"
                 yield Problem("signature", what, where, remedy)
 
 
 @dataclass(frozen=True)
 class VerifiedModel:
-    """A file with a network, as far as it was sent."""
+    """A file with a network, of which something is attested."""
 
-    model: ModelStatement
-    """What is attested of it."""
+    file: str
+    """Its name."""
+    build_type: str
+    """Whether it was written of a run, or is from elsewhere."""
+    sha256: str
+    """Of the file that is meant."""
+    tensors: str | None
+    """Digest over the tensors in it."""
     signature: SignatureCheck
-    """Of that."""
+    """Of what is attested."""
     is_here: bool
-    """Whether the file lies beside what is attested of it, and so was looked at."""
-    is_meant: bool
-    """Whether it is the one that is meant, by its digest."""
+    """Whether the file lies beside, and so was looked at."""
+    _is_meant: bool
+    """Whether that file is the one that is meant, by its digest."""
+
+    @classmethod
+    def of(
+        cls, model: ModelStatement, signature: SignatureCheck, *, is_here: bool, is_meant: bool
+    ) -> VerifiedModel:
+        """Say what is attested of a file, and whether it was looked at."""
+        return cls(
+            file=model.file,
+            build_type=model.build_type,
+            sha256=model.sha256,
+            tensors=model.tensors,
+            signature=signature,
+            is_here=is_here,
+            _is_meant=is_meant,
+        )
 
     @property
     def note(self) -> str:
         """What a reader has to know of it."""
-        file = self.model.file
-        seen = f"{file} is not beside it"
+        seen = f"{self.file} is not beside it"
         if self.is_here:
-            seen = f"{file} is {'the' if self.is_meant else 'not the'} file that is meant"
-        if self.model.build_type == AFTER_THE_FACT:
+            seen = f"{self.file} is {'the' if self._is_meant else 'not the'} file that is meant"
+        if self.build_type == AFTER_THE_FACT:
             return f"{seen}; how its network was trained is unknown, only what lies in it is said"
         return f"{seen}; its network was loaded back through Cellpose when it was written"
 

@@ -105,9 +105,11 @@ def describe_package(content: PackageContent, folder: Path) -> dict[str, object]
                     {
                         "output_ids": [OUTPUT],
                         "weights_formats": ["pytorch_state_dict"],
-                        "relative_tolerance": content.tolerance.relative,
-                        "absolute_tolerance": content.tolerance.absolute,
-                        "mismatched_elements_per_million": content.tolerance.per_million,
+                        "relative_tolerance": content.tolerance.relative_tolerance,
+                        "absolute_tolerance": content.tolerance.absolute_tolerance,
+                        "mismatched_elements_per_million": (
+                            content.tolerance.mismatched_elements_per_million
+                        ),
                     }
                 ],
                 "architecture_type": "vision transformer",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.bits.digests import array_digest
 from cellrepro.determinism import profiles
-from cellrepro.exchange.bioimageio.measuring import MeasuredOutput
+from cellrepro.exchange.bioimageio.measuring import Circumstances, MeasuredOutput
 from cellrepro.exchange.bioimageio.tolerance import (
     SPECIFICATION_DEFAULT,
     HiddenObjects,
@@ -25,25 +25,60 @@ from cellrepro.exchange.bioimageio.tolerance import (
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
+from cellrepro.results import derived
 from cellrepro.same.metrics import compare_masks
 from cellrepro.same.verdicts import Verdict, combine
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where outputs were computed that are equal or not: a machine under a profile."""
+    """A machine under a profile, and how far its outputs lay from the test output."""
 
-    measured: tuple[MeasuredOutput, ...]
-    """All of one machine, as the lab counts them, and one profile."""
-    difference: float
-    """The largest from the test output, see `largest_difference`."""
+    largest_difference: float
+    """Of any element, over the sum of the largest element and that element."""
     masks: Verdict
-    """What its outputs make of the objects, beside those of the test output."""
+    """What became of the objects: ``identical``, ``same-objects``, ``different``, ``vacuous``."""
+    _outputs: tuple[MeasuredOutput, ...]
 
     @property
-    def n_distinct(self) -> int:
-        """Outputs that differ in any bit."""
-        return len({array_digest(measured.output) for measured in self.measured})
+    def outputs(self) -> tuple[MeasuredOutput, ...]:
+        """All of one machine, as the lab counts them, and one profile."""
+        return self._outputs
+
+    @property
+    def circumstances(self) -> Circumstances:
+        """Of the first measurement."""
+        return self._outputs[0].circumstances
+
+    @derived
+    def machine(self) -> str:
+        """Its name."""
+        return self.circumstances.machine.name
+
+    @derived
+    def device(self) -> str:
+        """The processor's or the GPU's name."""
+        return self.circumstances.machine.device
+
+    @derived
+    def profile(self) -> str:
+        """Its name."""
+        return self.circumstances.profile
+
+    @derived
+    def threads(self) -> int:
+        """Of PyTorch on the processor."""
+        return self.circumstances.threads
+
+    @derived
+    def processes(self) -> int:
+        """Measurements, each in a process of its own."""
+        return len(self._outputs)
+
+    @derived
+    def distinct_outputs(self) -> int:
+        """Of these that differ in any bit."""
+        return len({array_digest(measured.output) for measured in self._outputs})
 
 
 @dataclass(frozen=True)
@@ -73,7 +108,7 @@ class MeasuredTolerance:
     @property
     def n_outputs(self) -> int:
         """Processes that were measured."""
-        return sum(len(place.measured) for place in self.places)
+        return sum(len(place.outputs) for place in self.places)
 
     @property
     def verdict(self) -> Verdict:
@@ -82,7 +117,11 @@ class MeasuredTolerance:
 
 
 def judge_outputs(
-    outputs: Sequence[MeasuredOutput], settings: Settings, *, factor: float
+    outputs: Sequence[MeasuredOutput],
+    settings: Settings,
+    *,
+    factor: float,
+    smallest_object: int | None,
 ) -> MeasuredTolerance:
     """Find the tolerance that outputs ask for, and what it could hide."""
     expected = outputs[0].output
@@ -97,13 +136,13 @@ def judge_outputs(
     expected_masks = masks[array_digest(expected)]
     places = [
         Place(
-            measured=tuple(measured),
-            difference=max(
+            largest_difference=max(
                 largest_difference([expected, item.output], scale=scale) for item in measured
             ),
             masks=combine(
                 _verdict(expected_masks, masks[array_digest(item.output)]) for item in measured
             ),
+            _outputs=tuple(measured),
         )
         for measured in _by_place(outputs)
     ]
@@ -116,7 +155,11 @@ def judge_outputs(
         masks=expected_masks,
         places=tuple(places),
         hidden=hidden_objects(
-            tolerance, expected, expected_masks, threshold=settings.cellprob_threshold
+            tolerance,
+            expected,
+            expected_masks,
+            threshold=settings.cellprob_threshold,
+            smallest_object=smallest_object,
         ),
         default_holds=all(
             SPECIFICATION_DEFAULT.is_kept(output, expected) for output in distinct.values()
@@ -160,5 +203,5 @@ def _factor_needed(places: Sequence[Place], scale: float) -> float | None:
 
 
 def _distinct_outputs(places: Sequence[Place]) -> list[NDArray[np.float32]]:
-    outputs = [measured.output for place in places for measured in place.measured]
+    outputs = [measured.output for place in places for measured in place.outputs]
     return list({array_digest(output): output for output in outputs}.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
-from cellrepro.exchange.bioimageio.tolerance import Tolerance
+from cellrepro.exchange.bioimageio.tolerance import HiddenObjects, Tolerance
 from cellrepro.same.verdicts import Verdict
 from cellrepro.words import amount, joined
 
@@ -17,24 +17,26 @@ def tolerance_text(tolerance: Tolerance) -> str:
     'relative 5.3e-06, absolute 5.2e-05, no element may differ by more'
     """
     share = "no element may differ by more"
-    if tolerance.per_million:
-        share = f"{tolerance.per_million} elements per million may differ by more"
-    return f"relative {tolerance.relative:.2g}, absolute {tolerance.absolute:.2g}, {share}"
+    if tolerance.mismatched_elements_per_million:
+        n_elements = tolerance.mismatched_elements_per_million
+        share = f"{n_elements} elements per million may differ by more"
+    relative = f"relative {tolerance.relative_tolerance:.2g}"
+    return f"{relative}, absolute {tolerance.absolute_tolerance:.2g}, {share}"
 
 
 def machines_text(measured: MeasuredTolerance) -> str:
     """On which machines a tolerance was measured, in words that go on a sentence."""
     by_machine: dict[tuple[str, str], list[Place]] = {}
     for place in measured.places:
-        machine = place.measured[0].circumstances.machine
+        machine = place.circumstances.machine
         by_machine.setdefault((machine.identity, _device_text(place)), []).append(place)
     described = [
-        f"{places[0].measured[0].circumstances.machine.label} ({device}; profiles "
+        f"{places[0].circumstances.machine.label} ({device}; profiles "
         f"{joined([_profile_text(place) for place in places])})"
         for (_, device), places in by_machine.items()
     ]
     n_machines = len({identity for identity, _ in by_machine})
-    has_gpu = any(place.measured[0].circumstances.machine.cuda for place in measured.places)
+    has_gpu = any(place.circumstances.machine.cuda for place in measured.places)
     without = "" if has_gpu else "; no NVIDIA GPU was among them"
     return (
         f"taken from {amount(measured.n_outputs, 'measurement')}, each in a process of its own, on "
@@ -44,20 +46,19 @@ def machines_text(measured: MeasuredTolerance) -> str:
 
 def _device_text(place: Place) -> str:
     """A device with the PyTorch on it."""
-    machine = place.measured[0].circumstances.machine
+    machine = place.circumstances.machine
     cuda = "" if machine.cuda is None else f", CUDA {machine.cuda}"
     return f"{machine.device}, PyTorch {machine.versions.get('torch', 'unknown')}{cuda}"
 
 
 def _profile_text(place: Place) -> str:
-    circumstances = place.measured[0].circumstances
-    threads = {measured.circumstances.threads for measured in place.measured}
+    circumstances = place.circumstances
+    threads = {measured.circumstances.threads for measured in place.outputs}
     return f"{circumstances.profile} with {amount(max(threads), 'thread')}"
 
 
-def hiding_text(measured: MeasuredTolerance, *, smallest_object: int | None) -> str:
+def hiding_text(hidden: HiddenObjects) -> str:
     """What could hide in a tolerance, beside the smallest object of the run."""
-    hidden = measured.hidden
     if hidden.n_pixels == 0:
         by_count = "No element may be wrong, so no object can be missing altogether."
     else:
@@ -70,12 +71,11 @@ def hiding_text(measured: MeasuredTolerance, *, smallest_object: int | None) -> 
         "threshold of the probability that the tolerance may move them across it, and "
         f"{amount(hidden.n_uncertain_objects, 'object')} consist of such pixels alone."
     )
-    if smallest_object is None:
+    if hidden.smallest_object is None:
         smallest = "The run has found no object to hold that against."
     else:
-        smallest = (
-            f"The smallest object that the run has found has {amount(smallest_object, 'pixel')}."
-        )
+        size = amount(hidden.smallest_object, "pixel")
+        smallest = f"The smallest object that the run has found has {size}."
     return f"{by_count} {uncertain} {smallest}"
 
 
@@ -114,16 +114,27 @@ def not_measured_text(not_possible: Mapping[str, str]) -> str:
     return f"Not to be had where the package was made: {joined(list(not_possible))}."
 
 
+def measure_there(not_possible: Mapping[str, str]) -> list[str]:
+    """A line that says how profiles are measured that this machine does not have, if there are."""
+    if not not_possible:
+        return []
+    names = ", ".join(not_possible)
+    return [
+        f"not to be had on this machine: {names}; measure there with `cellrepro export RUN "
+        "NAME.measured.safetensors --bioimageio`, and give the file with --measured"
+    ]
+
+
 def place_rows(places: Sequence[Place]) -> list[dict[str, object]]:
     """A row for each place, for a table."""
     return [
         {
-            "machine": place.measured[0].circumstances.machine.name,
-            "profile": place.measured[0].circumstances.profile,
-            "threads": place.measured[0].circumstances.threads,
-            "processes": len(place.measured),
-            "distinct outputs": place.n_distinct,
-            "largest difference": f"{place.difference:.1e}",
+            "machine": place.machine,
+            "profile": place.profile,
+            "threads": place.threads,
+            "processes": place.processes,
+            "distinct outputs": place.distinct_outputs,
+            "largest difference": f"{place.largest_difference:.1e}",
             "masks": str(place.masks),
         }
         for place in places

@@ -52,12 +52,12 @@ from cellrepro.exchange.bioimageio.packaged_weights import (
     write_state_dict,
 )
 from cellrepro.exchange.bioimageio.readme import ReadmeFacts, readme_text
-from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR
+from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR, HiddenObjects, Tolerance
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE
 from cellrepro.exchange.kept_passports import attestations_of
 from cellrepro.extras import absent, needs
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived, json_names, plain, table_lines
 from cellrepro.same.verdicts import judge
 from cellrepro.store.store import Repeat, Store
 from cellrepro.store.whole_files import new_file, whole_file
@@ -72,30 +72,78 @@ class BioimageioPackage(Result):
     """A package of bioimage.io that was written, and the tolerance in it."""
 
     file: Path
+    """The new file."""
     digest: str
     """SHA-256 of the file."""
-    run: str
-    """``KEY/MACHINE/REPEAT`` of what is in it."""
-    measured: MeasuredTolerance
-    """The tolerance, and what it rests on."""
-    smallest_object: int | None
-    """Pixels of the smallest object in the masks of the run; None where it found none."""
+    runs: tuple[str, ...]
+    """KEY/MACHINE/REPEAT of the repeat whose network is in it."""
     not_possible: Mapping[str, str]
     """Profiles that this machine does not have, and why."""
-    missing: tuple[str, ...] = ()
-    """What the collection of bioimage.io asks for beyond its specification, a sentence each."""
+    missing: tuple[str, ...]
+    """What the collection of bioimage.io asks for beyond its specification: authors, a licence."""
+    _judged: MeasuredTolerance
+    """The tolerance, and what it rests on."""
+
+    @derived
+    def tolerance(self) -> Tolerance:
+        """As the package says it."""
+        return self._judged.tolerance
+
+    @derived
+    def factor(self) -> float:
+        """By which the largest measured difference was multiplied."""
+        return self._judged.factor
+
+    @derived
+    def factor_needed(self) -> float | None:
+        """Had one of the places not been measured, by how much the differences of the others would
+        have to be multiplied to hold it; null where too few differ."""
+        return self._judged.factor_needed
+
+    @derived
+    def default_holds(self) -> bool:
+        """Whether all outputs keep the tolerance that counts where a package says nothing."""
+        return self._judged.default_holds
+
+    @derived
+    def measured(self) -> tuple[Place, ...]:
+        """Every machine and profile; that of the test output first."""
+        return self._judged.places
+
+    @derived
+    def hidden(self) -> HiddenObjects:
+        """What the tolerance could hide."""
+        return self._judged.hidden
 
     def sentence(self) -> str:
         """Say the tolerance, on which machines it was measured, and what it could hide."""
         return (
-            f"{self.file.name}: {measured_words.tolerance_text(self.measured.tolerance)}; "
-            f"{measured_words.machines_text(self.measured)}. "
-            f"{measured_words.hiding_text(self.measured, smallest_object=self.smallest_object)}"
+            f"{self.file.name}: {measured_words.tolerance_text(self.tolerance)}; "
+            f"{measured_words.machines_text(self._judged)}. "
+            f"{measured_words.hiding_text(self.hidden)}"
         )
 
     def rows(self) -> Sequence[Row]:
         """Give one row for each machine and profile."""
-        return measured_words.place_rows(self.measured.places)
+        return measured_words.place_rows(self.measured)
+
+    def lines(self) -> Sequence[str]:
+        """Give the tolerance with all that it rests on, and what is missing."""
+        (run,) = self.runs
+        judged = self._judged
+        machines = measured_words.machines_text(judged)
+        return [
+            f"{self.file}: network of {run}",
+            f"tolerance: {measured_words.tolerance_text(self.tolerance)}",
+            f"  {self.factor:g} times the largest difference, {machines}",
+            *table_lines(self.rows()),
+            f"  from all of these outputs Cellpose makes {measured_words.objects_text(judged)}",
+            f"  {measured_words.factor_text(judged)}",
+            f"  {measured_words.default_text(judged)}",
+            measured_words.hiding_text(self.hidden),
+            *measured_words.measure_there(self.not_possible),
+            *self.missing,
+        ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,21 +151,27 @@ class MeasuredElsewhere(Result):
     """A file of measurements that was written for a package that is made on another machine."""
 
     file: Path
+    """The new file."""
     digest: str
     """SHA-256 of the file."""
-    run: str
-    """``KEY/MACHINE/REPEAT`` whose network was run."""
+    runs: tuple[str, ...]
+    """KEY/MACHINE/REPEAT of the repeat whose network was run."""
     n_outputs: int
-    """Measurements."""
+    """Measurements in it."""
     not_possible: Mapping[str, str]
     """Profiles that this machine does not have, and why."""
 
     def sentence(self) -> str:
         """Say how many measurements there are, and what to do with the file."""
+        (run,) = self.runs
         return (
-            f"{self.file.name}: {amount(self.n_outputs, 'output')} of the network of {self.run}; "
+            f"{self.file.name}: {amount(self.n_outputs, 'output')} of the network of {run}; "
             f"where the package is made, give --measured {self.file.name}"
         )
+
+    def lines(self) -> Sequence[str]:
+        """Give the sentence, and what else could be measured."""
+        return [self.sentence(), *measured_words.measure_there(self.not_possible)]
 
 
 @dataclass(frozen=True)
@@ -221,7 +275,10 @@ def export_bioimageio(
             for output in read_measured(Path(path), identity, shape=shape)
         ]
         judged = judge_outputs(
-            [*measurements.outputs, *elsewhere], repeat.spec.settings, factor=factor
+            [*measurements.outputs, *elsewhere],
+            repeat.spec.settings,
+            factor=factor,
+            smallest_object=_smallest_object(repeat),
         )
         package = _Package(
             subject=subject,
@@ -238,11 +295,10 @@ def export_bioimageio(
     return BioimageioPackage(
         file=target,
         digest=digest,
-        run=repeat.name,
-        measured=judged,
-        smallest_object=package.smallest_object,
+        runs=(repeat.name,),
         not_possible=measurements.not_possible,
         missing=credits.missing,
+        _judged=judged,
     )
 
 
@@ -299,7 +355,7 @@ def measure_bioimageio(
     return MeasuredElsewhere(
         file=target,
         digest=file_digest(target),
-        run=repeat.name,
+        runs=(repeat.name,),
         n_outputs=len(measurements.outputs),
         not_possible=measurements.not_possible,
     )
@@ -327,6 +383,13 @@ def _subject(repeat: Repeat, store: Store, *, image: str | None, scratch: Path) 
         tile=choose_tile(repeat, store, image=image),
         weights=packaged_weights(repeat, store, scratch),
     )
+
+
+def _smallest_object(repeat: Repeat) -> int | None:
+    """Pixels of the smallest object in the masks of a repeat."""
+    areas = [np.bincount(repeat.masks(image).ravel())[1:] for image in repeat.manifest.masks]
+    sizes = [int(area[area > 0].min()) for area in areas if area.any()]
+    return min(sizes, default=None)
 
 
 _NAME = re.compile(r"[A-Za-z0-9_+\- ()]{5,128}")
@@ -360,14 +423,6 @@ class _Package:
     judged: MeasuredTolerance
     not_possible: Mapping[str, str]
 
-    @property
-    def smallest_object(self) -> int | None:
-        """Pixels of the smallest object in the masks of the repeat."""
-        repeat = self.subject.repeat
-        areas = [np.bincount(repeat.masks(image).ravel())[1:] for image in repeat.manifest.masks]
-        sizes = [int(area[area > 0].min()) for area in areas if area.any()]
-        return min(sizes, default=None)
-
     @functools.cached_property
     def passport(self) -> bytes:
         """The passport of the repeat and its receipts, as lines."""
@@ -397,7 +452,7 @@ class _Package:
     @property
     def _versions(self) -> Mapping[str, str]:
         """Of the libraries that computed the test output."""
-        return self.judged.places[0].measured[0].circumstances.machine.versions
+        return self.judged.places[0].circumstances.machine.versions
 
     @property
     def _verdict(self) -> str:
@@ -411,7 +466,6 @@ class _Package:
             tile=self.subject.tile,
             scaling=self.subject.scaling,
             measured=self.judged,
-            smallest_object=self.smallest_object,
             verdict=self._verdict,
             not_measured=measured_words.not_measured_text(self.not_possible),
             passport=self.passport_digest,
@@ -446,6 +500,8 @@ class _Package:
         repeat = self.subject.repeat
         run = self.store.find_run(repeat.spec.key)
         judged = self.judged
+        hidden = asdict(judged.hidden)
+        smallest_object = hidden.pop("smallest_object")
         weights = repeat.manifest.weights
         verdict = judge([stored.outcome for stored in run.repeats]).overall
         return {
@@ -468,28 +524,17 @@ class _Package:
                 "factor_needed": judged.factor_needed,
                 "default_holds": judged.default_holds,
                 "masks": str(judged.verdict),
-                "hidden": {**asdict(judged.hidden), "diameter": judged.hidden.diameter},
-                "smallest_object": self.smallest_object,
+                "hidden": {**hidden, "diameter": judged.hidden.diameter},
+                "smallest_object": smallest_object,
                 "measured": [_place_record(place) for place in judged.places],
             },
         }
 
 
 def _place_record(place: Place) -> dict[str, object]:
-    circumstances = place.measured[0].circumstances
-    machine = circumstances.machine
-    return {
-        "machine": machine.name,
-        "device": machine.device,
-        "cuda": machine.cuda,
-        "versions": dict(machine.versions),
-        "profile": circumstances.profile,
-        "threads": circumstances.threads,
-        "processes": len(place.measured),
-        "distinct_outputs": place.n_distinct,
-        "largest_difference": place.difference,
-        "masks": str(place.masks),
-    }
+    machine = place.circumstances.machine
+    shown = {name: plain(getattr(place, name)) for name in json_names(Place)}
+    return {**shown, "cuda": machine.cuda, "versions": dict(machine.versions)}
 
 
 def _environment_text(versions: Mapping[str, str]) -> str:

@@ -34,8 +34,6 @@ class ReadmeFacts:
     tile: InputTile
     scaling: Scaling
     measured: MeasuredTolerance
-    smallest_object: int | None
-    """Pixels of the smallest object in the masks of the repeat; None where it found none."""
     verdict: str
     """On the repeats of the run, in a sentence."""
     not_measured: str
@@ -115,7 +113,7 @@ def _tolerance(facts: ReadmeFacts) -> str:
         f"{measured.factor:g} times that. {factor_text(measured)} {default_text(measured)}",
         _table(place_rows(measured.places)),
         f"From all of these outputs Cellpose makes {objects_text(measured)}.",
-        hiding_text(measured, smallest_object=facts.smallest_object),
+        hiding_text(measured.hidden),
     ]
     return "\n\n".join(paragraphs)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.errors import BadInput
+from cellrepro.results import derived
 
 Floats: TypeAlias = NDArray[np.float32]
 
@@ -37,16 +38,17 @@ _SINGLE_ROUNDING = 2.0**-23
 class Tolerance:
     """What a package says of its output in ``config.bioimageio.reproducibility_tolerance``."""
 
-    relative: float
-    """Of the expected element."""
-    absolute: float
+    relative_tolerance: float
+    """Part of an element of the test output."""
+    absolute_tolerance: float
     """Added to that."""
-    per_million: int = 0
-    """Elements per million that may differ by more."""
+    mismatched_elements_per_million: int = 0
+    """Elements that may differ by more."""
 
     def allowed(self, expected: Floats) -> Floats:
         """By how much each element may differ, as ``bioimageio.core`` computes it: in float32."""
-        allowed: Floats = self.absolute + self.relative * abs(expected.astype(np.float32))
+        of_element = self.relative_tolerance * abs(expected.astype(np.float32))
+        allowed: Floats = self.absolute_tolerance + of_element
         return allowed
 
     def n_mismatched(self, actual: Floats, expected: Floats) -> int:
@@ -56,10 +58,11 @@ class Tolerance:
 
     def is_kept(self, actual: Floats, expected: Floats) -> bool:
         """Whether the test of a package with this tolerance passes."""
-        return _per_million(self.n_mismatched(actual, expected), expected) <= self.per_million
+        found = _per_million(self.n_mismatched(actual, expected), expected)
+        return found <= self.mismatched_elements_per_million
 
 
-SPECIFICATION_DEFAULT = Tolerance(relative=1e-3, absolute=1e-3, per_million=100)
+SPECIFICATION_DEFAULT = Tolerance(1e-3, 1e-3, 100)
 """What counts where a package says nothing."""
 
 
@@ -104,7 +107,7 @@ def measured_tolerance(
     most_apart = max(largest_difference(outputs, scale=scale), _SINGLE_ROUNDING)
     for level in _levels_from(factor * most_apart):
         tolerance = Tolerance(level, _rounded_up(level * scale))
-        if tolerance.absolute > _most_absolute(scale):
+        if tolerance.absolute_tolerance > _most_absolute(scale):
             break
         if all(tolerance.n_mismatched(a, b) == 0 for a, b in _ordered_pairs(outputs)):
             return tolerance
@@ -140,7 +143,7 @@ def _at_the_limits(outputs: Sequence[Floats], scale: float, factor: float) -> To
             "specification of bioimage.io allows; leave out the measurement that is furthest, or "
             "lower --tolerance-factor"
         )
-    return Tolerance(widest.relative, widest.absolute, per_million)
+    return replace(widest, mismatched_elements_per_million=per_million)
 
 
 def _ordered_pairs(
@@ -189,17 +192,17 @@ class HiddenObjects:
     """What a tolerance could hide in the test output."""
 
     n_pixels: int
-    """An object of so many pixels could be missing altogether without the test noticing, as it
-    needs no more than one mismatched element for each: that of the probability."""
+    """An object of so many pixels could be missing altogether."""
     n_uncertain_pixels: int
-    """Pixels of the test output whose probability of being cell is so near to the threshold that
-    the tolerance may move it to the other side."""
+    """Pixels that the tolerance may move across the threshold of the probability."""
     n_uncertain_objects: int
-    """Objects of the test output that consist of such pixels alone."""
+    """Objects that consist of such pixels alone."""
+    smallest_object: int | None
+    """Pixels of the smallest object in the masks of the run; null where it found none."""
 
-    @property
+    @derived
     def diameter(self) -> float:
-        """Of a disk of `n_pixels`, in pixels."""
+        """Of a disk of so many pixels as could be missing, in pixels."""
         return 2 * math.sqrt(self.n_pixels / math.pi)
 
 
@@ -209,14 +212,21 @@ def hidden_objects(
     masks: NDArray[np.uint32],
     *,
     threshold: float,
+    smallest_object: int | None = None,
 ) -> HiddenObjects:
-    """Say what a tolerance could hide."""
+    """Say what a tolerance could hide.
+
+    An object needs no more than one mismatched element for each of its pixels to be missing
+    without the test noticing: that of the probability.
+    """
     probability = expected[0, 2]
     is_uncertain = abs(probability - threshold) <= tolerance.allowed(probability)
     labels = np.unique(masks[masks > 0])
     certain_labels = np.unique(masks[~is_uncertain])
+    n_mismatched = tolerance.mismatched_elements_per_million * expected.size / 1e6
     return HiddenObjects(
-        n_pixels=math.floor(tolerance.per_million * expected.size / 1e6),
+        n_pixels=math.floor(n_mismatched),
         n_uncertain_pixels=int(is_uncertain.sum()),
         n_uncertain_objects=len(np.setdiff1d(labels, certain_labels)),
+        smallest_object=smallest_object,
     )

@@ -157,11 +157,11 @@ class SignatureCheck:
     """What the reader's list of signers says about a signature."""
 
     state: SignatureState
-    """``unsigned``, ``unknown``, ``good`` or ``bad``."""
+    """``unknown`` is signed by nobody on your list of allowed signers, so nothing was checked."""
     fingerprint: str | None = None
     """Of the key; where the state is ``unknown`` it is what the file says, unchecked."""
     signer: str | None = None
-    """Whom the reader's list takes the key for."""
+    """Who that is, by your list."""
     reason: str = ""
     """Why a signature of a known key is not good; empty otherwise."""
 
