@@ -86,7 +86,9 @@ RECORDS: Mapping[str, Record] = {
     "CutsDocument": Record(f"{ANSWERS}.tiles", "tiles --masks"),
     "DescribedPassport": Record(f"{ANSWERS}.passport_file", "A passport in a file"),
     "Description": Record("cellrepro.changes.describe", "describe"),
-    "DiagnosisDocument": Record(f"{ANSWERS}.doctor", "doctor"),
+    "Diagnosis": Record("cellrepro.audits.doctor", "doctor"),
+    "PortableWitness": Record("cellrepro.audits.portable_witness", "doctor --portable"),
+    "StageDigest": Record("cellrepro.audits.portable_witness", "A stage"),
     "DifferenceDocument": Record(f"{ANSWERS}.divergence", "A first difference"),
     "DivergenceDocument": Record(f"{ANSWERS}.divergence", "diverge"),
     "Effect": Record("cellrepro.audits.effect", "Effect of an operation"),
@@ -110,8 +112,8 @@ RECORDS: Mapping[str, Record] = {
     "Finding": Record("cellrepro.audits.finding", "A finding"),
     "GridDocument": Record(f"{ANSWERS}.grid", "grid"),
     "GridRun": Record("cellrepro.grid.grid_runs", "A point of a grid"),
-    "GrowthDocument": Record(f"{ANSWERS}.growth", "growth"),
-    "MomentDocument": Record(f"{ANSWERS}.growth", "A moment"),
+    "Growth": Record("cellrepro.divergence.growth", "growth"),
+    "Moment": Record("cellrepro.divergence.growth", "A moment"),
     "NondeterministicOperation": Record(
         "cellrepro.trace.nondeterministic_operation", "An operation"
     ),
@@ -283,14 +285,28 @@ def _tree_of(module: str) -> ast.Module:
 
 
 def _own_fields(definition: ast.ClassDef) -> Iterator[Field]:
-    """The fields that a class itself adds, with what its docstring or the line after each says."""
+    """The fields that a class itself adds, and the properties that stand behind them in JSON."""
     listed = _attributes(ast.get_docstring(definition) or "")
     for node, following in zip(definition.body, [*definition.body[1:], ast.Pass()], strict=True):
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue
-        name = node.target.id
-        if not name.startswith("_"):
-            yield Field(name, node.annotation, listed.get(name) or _text_of(following))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            name = node.target.id
+            if not name.startswith("_") and not _is_kept_back(node):
+                yield Field(name, node.annotation, listed.get(name) or _text_of(following))
+        elif isinstance(node, ast.FunctionDef) and node.returns is not None and _is_derived(node):
+            yield Field(node.name, node.returns, " ".join((ast.get_docstring(node) or "").split()))
+
+
+def _is_kept_back(node: ast.AnnAssign) -> bool:
+    """Whether a field has ``repr=False``, and so is no JSON."""
+    keywords = node.value.keywords if isinstance(node.value, ast.Call) else []
+    return any(
+        keyword.arg == "repr" and ast.unparse(keyword.value) == "False" for keyword in keywords
+    )
+
+
+def _is_derived(node: ast.FunctionDef) -> bool:
+    """Whether a property has the decorator `cellrepro.results.derived`."""
+    return any(ast.unparse(decorator) == "derived" for decorator in node.decorator_list)
 
 
 def _text_of(node: ast.stmt) -> str:

@@ -31,14 +31,13 @@ class Result:
     """
 
     @property
-    def differs(self) -> bool:
-        """Whether a script must notice it: things differ, or nothing could be shown."""
-        return False
-
-    @property
     def exit_code(self) -> int:
-        """With which a command ends that prints it."""
-        return int(self.differs)
+        """With which a command ends that prints it: 1 for what a script must notice.
+
+        That is where the result has a ``differs`` that is true: things differ, or nothing could be
+        shown.
+        """
+        return int(bool(getattr(self, "differs", False)))
 
     def sentence(self) -> str:
         """Say in plain words what was found."""

@@ -133,9 +133,9 @@ def test_operations_stand_by_how_far_their_outputs_differ():
 
 def test_growth_has_a_panel_for_everything_that_was_measured():
     moments = [
-        Moment(1, 0, 1000, 0.0, 0.0, 0, 0, ap50=(0.1, 0.1)),
+        Moment(1, 0, 1000, 0.0, 0.0, 0, 0, ap50_a=0.1, ap50_b=0.1),
         Moment(2, 40, 1000, math.inf),
-        Moment(3, 1000, 1000, 3e-5, 12000.0, 4, 3, ap50=(0.7, 0.6)),
+        Moment(3, 1000, 1000, 3e-5, 12000.0, 4, 3, ap50_a=0.7, ap50_b=0.6),
     ]
     picture = growth_curve(moments)
     assert "The weights drift apart: 0 to 3e-05; 1.2 % of the pixels (12 000 ppm)" in texts(picture)

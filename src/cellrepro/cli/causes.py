@@ -37,7 +37,6 @@ from cellrepro.cli.shared_options import (
     one_of,
     overrides,
 )
-from cellrepro.determinism.choices import Mode
 from cellrepro.errors import whole
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.audit import (
@@ -46,8 +45,6 @@ from cellrepro.show.answers.audit import (
     training_audit_answer,
 )
 from cellrepro.show.answers.divergence import divergence_answer
-from cellrepro.show.answers.doctor import diagnosis_answer
-from cellrepro.show.answers.growth import growth_answer
 
 if TYPE_CHECKING:
     from cellrepro.audits.segmentation import SegmentationAudit
@@ -75,51 +72,20 @@ def doctor(
             ("mode", "seed", "warning", "model", "store"),
             "beside --portable, which always carries out the same computation",
         )
-        return _portable_witness(profile)
+        return Reply(cellrepro.witness(profile=profile))
     if warning is not None:
+        from cellrepro.audits.doctor import diagnose_warning
+
         refuse_idle(context, ("seed",), "beside --warning")
         chosen = profile if is_given(context, "profile") else None
-        return _explained_warning(warning, profile=chosen, mode=mode, model=model, store=store)
+        explained = diagnose_warning(warning, profile=chosen, mode=mode, model=model, store=store)
+        return Reply(explained)
     refuse_idle(
         context,
         ("model", "store"),
         "without --warning: they name the network for which a warning is explained",
     )
-    diagnosis = cellrepro.diagnose(profile=profile, mode=mode, seed=seed)
-    return Reply(diagnosis_answer(diagnosis), diagnosis.exit_code)
-
-
-def _portable_witness(profile: str) -> Reply:
-    """Reply whether this computer gets the reference bits."""
-    from cellrepro.show.answers.portable_witness import witness_answer
-
-    found = cellrepro.witness(profile=profile)
-    return Reply(witness_answer(found), code_for(differs=not found.ok))
-
-
-def _explained_warning(
-    warning: str, *, profile: str | None, mode: Mode, model: str, store: str
-) -> Reply:
-    """Reply with what a pasted warning means."""
-    from cellrepro.audits.finding import Finding
-    from cellrepro.determinism import profiles
-    from cellrepro.store import this_machine
-
-    meaning = cellrepro.explain_warning(
-        warning, profile=profile, mode=mode, model=model, store=store
-    )
-    ok = meaning.affects is False
-    document = {
-        "host": this_machine.host(),
-        "profile": {
-            **profiles.load(profile or meaning.profile).model_dump(mode="json"),
-            "mode": mode,
-        },
-        "findings": [Finding("info" if ok else "warning", meaning.meaning, meaning.remedy)],
-        "ok": ok,
-        "warning": meaning,
-    }
-    return Reply(Answer(document, [meaning.sentence()]))
+    return Reply(cellrepro.diagnose(profile=profile, mode=mode, seed=seed))
 
 
 @verb()
@@ -314,6 +280,4 @@ def growth(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Show how two trainings grow apart: weights, pixels, cells and scores by epoch."""
-    repeat_a, repeat_b = cellrepro.Store(store).find_two(a, b)
-    moments = cellrepro.growth(a, b, n_masks=masks, store=store)
-    return Reply(growth_answer(moments, repeat_a.name, repeat_b.name))
+    return Reply(cellrepro.growth(a, b, n_masks=masks, store=store))

@@ -19,6 +19,7 @@ from cellrepro.cli.examples import examples_text
 from cellrepro.cli.lab import GIVEN, carried_out
 from cellrepro.cli.shared_options import JsonOption
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.results import Result
 from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.runs import run_answer
 from cellrepro.version import __version__
@@ -32,9 +33,16 @@ if TYPE_CHECKING:
 class Reply:
     """What a verb says, and the exit code that it ends with."""
 
-    answer: Answer[Any]
-    exit_code: int = 0
-    """0, `DIFFERS`, or another one of the contract; see `code_for`."""
+    answer: Result | Answer[Any]
+    given_code: int | None = None
+    """`DIFFERS` or another one of the contract, see `code_for`; None leaves it to the result."""
+
+    @property
+    def exit_code(self) -> int:
+        """With which the command ends."""
+        if self.given_code is not None:
+            return self.given_code
+        return self.answer.exit_code if isinstance(self.answer, Result) else 0
 
 
 DIFFERS = 1
