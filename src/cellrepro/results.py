@@ -70,10 +70,13 @@ class Result:
 
 
 def plain(value: object) -> object:
-    """A value as JSON has it: dataclasses as objects by the names of their fields, tuples as
-    lists."""
+    """A value as JSON has it: dataclasses as objects by the names of their fields, tuples as lists.
+
+    What stands in JSON for an object with files and methods is its ``json_record``.
+    """
     from pydantic_core import to_jsonable_python
 
+    value = getattr(value, "json_record", value)
     if is_dataclass(value) and not isinstance(value, type):
         return {name: plain(getattr(value, name)) for name in json_names(type(value))}
     if isinstance(value, Mapping):
@@ -84,8 +87,12 @@ def plain(value: object) -> object:
 
 
 def json_names(record: type) -> list[str]:
-    """The names of a record's fields in JSON, and of its `derived` properties after them."""
-    names = [field.name for field in fields(record) if not field.name.startswith("_")]
+    """The names of a record's fields in JSON, and of its `derived` properties after them.
+
+    A field with ``repr=False``, such as an array, is kept for computing and stands in neither.
+    """
+    shown = [field.name for field in fields(record) if field.repr]
+    names = [name for name in shown if not name.startswith("_")]
     for base in reversed(record.__mro__):
         names += [name for name, member in vars(base).items() if isinstance(member, derived)]
     return list(dict.fromkeys(names))
