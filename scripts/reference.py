@@ -89,8 +89,8 @@ RECORDS: Mapping[str, Record] = {
     "Diagnosis": Record("cellrepro.audits.doctor", "doctor"),
     "PortableWitness": Record("cellrepro.audits.portable_witness", "doctor --portable"),
     "StageDigest": Record("cellrepro.audits.portable_witness", "A stage"),
-    "DifferenceDocument": Record(f"{ANSWERS}.divergence", "A first difference"),
-    "DivergenceDocument": Record(f"{ANSWERS}.divergence", "diverge"),
+    "FirstDifference": Record("cellrepro.divergence.result", "A first difference"),
+    "Divergence": Record("cellrepro.divergence.result", "diverge"),
     "EqualRepeats": Record("cellrepro.same.verdicts", "Equal repeats"),
     "Effect": Record("cellrepro.audits.effect", "Effect of an operation"),
     "EmptyDocument": Record(f"{ANSWERS}.explanation", "A setting that finds nothing"),
@@ -133,7 +133,7 @@ RECORDS: Mapping[str, Record] = {
     "ReproducedDocument": Record(f"{ANSWERS}.explanation", "How near a side was made again"),
     "Outcome": Record("cellrepro.run.outcome", "train, segment, wrap, wrap-python"),
     "Seam": Record("cellrepro.same.straight_borders", "Straight ends at tile borders"),
-    "SegmentationAuditDocument": Record(f"{ANSWERS}.audit", "audit --task segment"),
+    "SegmentationAudit": Record("cellrepro.audits.segmentation", "audit --task segment"),
     "SensitivityDocument": Record(f"{ANSWERS}.sensitivity", "sensitivity"),
     "SettingDocument": Record(f"{ANSWERS}.explanation", "A setting"),
     "SideDocument": Record(f"{ANSWERS}.explanation", "A side"),
@@ -145,7 +145,7 @@ RECORDS: Mapping[str, Record] = {
     "TilesDocument": Record(f"{ANSWERS}.tiles", "tiles"),
     "TrackedRun": Record("cellrepro.exchange.tracking", "A run of a tracker"),
     "TrackingDocument": Record(f"{ANSWERS}.tracking", "track"),
-    "TrainingAuditDocument": Record(f"{ANSWERS}.audit", "audit"),
+    "TrainingAudit": Record("cellrepro.audits.training", "audit"),
     "Variant": Record("cellrepro.changes.sensitivity_result", "A setting that was varied"),
     "Verdicts": Record("cellrepro.run.outcome", "Two verdicts"),
     "WarningMeaning": Record("cellrepro.audits.torch_warning", "What a warning means"),
@@ -314,8 +314,8 @@ def _is_kept_back(node: ast.AnnAssign) -> bool:
 
 
 def _is_derived(node: ast.FunctionDef) -> bool:
-    """Whether a property has the decorator `cellrepro.results.derived`."""
-    return any(ast.unparse(decorator) == "derived" for decorator in node.decorator_list)
+    """Whether it has a decorator of `cellrepro.results` by which it stands in the JSON."""
+    return any(ast.unparse(name) in ("derived", "in_json") for name in node.decorator_list)
 
 
 def _text_of(node: ast.stmt) -> str:

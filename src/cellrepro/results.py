@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
+from inspect import ismethod
+from typing import TypeVar
 
 from cellrepro.words import visible
 
@@ -20,6 +22,16 @@ Row = Mapping[str, object]
 
 class derived(property):
     """A property that stands in the JSON beside the fields, as it follows from them."""
+
+
+Method = TypeVar("Method")
+_IN_JSON = "stands_in_json"
+
+
+def in_json(method: Method) -> Method:
+    """Decorate a method without arguments, such as ``sentence``, that stands there, too."""
+    setattr(method, _IN_JSON, True)
+    return method
 
 
 class Result:
@@ -78,7 +90,7 @@ def plain(value: object) -> object:
 
     value = getattr(value, "json_record", value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: plain(getattr(value, name)) for name in json_names(type(value))}
+        return {name: plain(_said(getattr(value, name))) for name in json_names(type(value))}
     if isinstance(value, Mapping):
         return {to_jsonable_python(name): plain(content) for name, content in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -94,8 +106,17 @@ def json_names(record: type) -> list[str]:
     shown = [field.name for field in fields(record) if field.repr]
     names = [name for name in shown if not name.startswith("_")]
     for base in reversed(record.__mro__):
-        names += [name for name, member in vars(base).items() if isinstance(member, derived)]
+        names += [name for name, member in vars(base).items() if _stands_in_json(member)]
     return list(dict.fromkeys(names))
+
+
+def _stands_in_json(member: object) -> bool:
+    return isinstance(member, derived) or hasattr(member, _IN_JSON)
+
+
+def _said(member: object) -> object:
+    """What a field or property holds, or a method returns."""
+    return member() if ismethod(member) else member
 
 
 def table_lines(rows: Sequence[Row], *, indent: int = 2, most: int = MOST_LINES) -> Iterator[str]:

@@ -36,7 +36,7 @@ STEP = FirstDifference(
     epoch=0,
     stage="backward",
     names=("m",),
-    both_values="m: 408a8a4b in A, 0c4952cb in B",
+    said="m: 408a8a4b in A, 0c4952cb in B",
     operation=OperationAt(OP, module="m", source=LINE, phase="backward", inputs="agree"),
     size=Size(max_abs=4.4e-11),
 )
@@ -57,7 +57,7 @@ DIVERGENCE = Divergence(
     verdict=Verdict.DIFFERENT,
     comparison=SimpleNamespace(masks={}),
     evidence=Evidence("repetition", n_repetitions=7, n_replays=40, flips=3, n_asked=10),
-    n_compared=13,
+    compared=13,
     ledgers=ledgers((4, "backward"), (5, "update"), (None, "weights")),
 )
 SAME = replace(DIVERGENCE, first=None, computed=None, stages={}, judgement=None, evidence=None)

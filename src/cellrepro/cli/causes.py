@@ -15,7 +15,6 @@ from cellrepro.cli.command import (
     INTERRUPTED,
     INTERRUPTED_CODE,
     Reply,
-    code_for,
     complain,
     is_given,
     refuse_idle,
@@ -38,16 +37,8 @@ from cellrepro.cli.shared_options import (
     overrides,
 )
 from cellrepro.errors import whole
-from cellrepro.show.answers.answer import Answer
-from cellrepro.show.answers.audit import (
-    effect_lines,
-    segmentation_audit_answer,
-    training_audit_answer,
-)
-from cellrepro.show.answers.divergence import divergence_answer
 
 if TYPE_CHECKING:
-    from cellrepro.audits.segmentation import SegmentationAudit
     from cellrepro.audits.training import TrainingAudit
 
 
@@ -139,7 +130,7 @@ def audit(
             threads=threads,
             store=store,
         )
-        return _reply_of_segmentation(of_function)
+        return Reply(of_function)
     if task == "segment":
         of_segmentation = cellrepro.audit_segmentation(
             data,
@@ -154,7 +145,7 @@ def audit(
             threads=threads,
             store=store,
         )
-        return _reply_of_segmentation(of_segmentation)
+        return Reply(of_segmentation)
     if effect:
         whole("effect", effect, least=2)
     trained_model = model or defaults.MODEL
@@ -172,9 +163,8 @@ def audit(
         threads=threads,
         store=store,
     )
-    code = 1 if of_training.ops or not of_training.operations.n_replays else 0
     if not effect:
-        return Reply(training_audit_answer(of_training), code)
+        return Reply(of_training)
 
     def measure(on_effect: Callable[[TrainingAudit], None]) -> None:
         cellrepro.measure_effects(
@@ -189,29 +179,22 @@ def audit(
             on_effect=on_effect,
         )
 
-    return _reply_with_effects(of_training, code, measure)
+    return _reply_with_effects(of_training, measure)
 
 
 def _reply_with_effects(
     audit: TrainingAudit,
-    code: int,
     measure: Callable[[Callable[[TrainingAudit], None]], None],
 ) -> Reply:
     """Reply with the audit of a training and the effects of its operations, as far as measured."""
     sys.stderr.write(f"{audit.sentence()}\n")
+    code = None
     audits = [audit]  # each with one effect more than the one before
     try:
         measure(audits.append)
     except KeyboardInterrupt:  # the effects that are measured are shown
         code = complain(INTERRUPTED, INTERRUPTED_CODE)
-    answer = training_audit_answer(audits[-1])
-    return Reply(Answer(answer.document, [*answer.lines, *effect_lines(audits[-1])]), code)
-
-
-def _reply_of_segmentation(audit: SegmentationAudit) -> Reply:
-    """Reply with the audit of a segmentation, and 1 where something flips or nothing was seen."""
-    flips = bool(audit.ops) or not audit.operations.n_replays or audit.depends_on_batch
-    return Reply(segmentation_audit_answer(audit), code_for(flips))
+    return Reply(audits[-1], code)
 
 
 _OF_EFFECTS = ("epochs", "images_per_epoch")
@@ -266,8 +249,7 @@ def diverge(
         suspects=suspects,
         store=store,
     )
-    is_same = divergence.first is None and divergence.verdict != "vacuous"
-    return Reply(divergence_answer(divergence), code_for(not is_same))
+    return Reply(divergence)
 
 
 @verb()

@@ -215,7 +215,8 @@ def growth(
         _moment(epoch, (checkpoints_a[epoch], checkpoints_b[epoch]), repeats, masks.get(epoch))
         for epoch in epochs
     )
-    return Growth(*(repeat.name for repeat in repeats), moments=tuple(moments))
+    repeat_a, repeat_b = repeats
+    return Growth(a=repeat_a.name, b=repeat_b.name, moments=tuple(moments))
 
 
 def _checkpoints_by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
