@@ -192,7 +192,7 @@ WORDS = {
     "Generation": "text",
     "IntervalOver": "text",
     "Result": "object",
-    "Repeat": "[a repeat](json.md#a-repeat)",
+    "Repeat": "[a repeat](#a-repeat)",
     "JudgedSpecDocument": "object",
     "DescribedKind": "text",
     "Copy": "text",

@@ -148,7 +148,7 @@ class SegmentationAudit(Result):
 
     @in_json
     def sentence(self) -> str:
-        """Say what flips, over how much, and what could have been missed."""
+        """In words: what flips, over how much, and what could have been missed."""
         return self.operations.sentence()
 
     def rows(self) -> Sequence[Row]:

@@ -124,7 +124,7 @@ class TrainingAudit(Result):
 
     @in_json
     def sentence(self) -> str:
-        """Say what flips, what could have been missed, and what the audited steps changed."""
+        """In words: what flips, what could have been missed, and what the audited steps changed."""
         return f"{self.operations.sentence()}; {self.updates.sentence()}"
 
     def rows(self) -> Sequence[Row]:

@@ -114,7 +114,7 @@ class FirstDifference:
     """The first difference of two runs, in a stage of one step, of one image, or of neither."""
 
     step: int | None
-    """Of the training, from 0, or the number of the image; None outside of both."""
+    """Of the training, from 0, or the number of the image; None outside."""
     epoch: int | None
     """Of the training, from 0; None outside."""
     stage: str
@@ -330,7 +330,7 @@ class Divergence(Result):
 
     @in_json
     def sentence(self) -> str:
-        """Say where they diverge, what that is, and what it came to."""
+        """In words: where they diverge, what that is, and what it came to."""
         if self.first is None:
             over = f"no difference in {self.compared} entries of their ledgers and files"
             vacuous = "; vacuous: nothing was trained or found, so that proves little"

@@ -73,7 +73,7 @@ class GridRuns(Result, Sequence[GridRun]):
     points."""
 
     runs: tuple[GridRun, ...]
-    """Where each point is carried out on several machines, one for each of these."""
+    """In the order of the grid's points; one for each machine that carries a point out."""
 
     @overload
     def __getitem__(self, index: int) -> GridRun: ...
