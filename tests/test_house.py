@@ -151,7 +151,7 @@ HEAVY = {"torch", "cellpose", "segment_anything", "numpy", "scipy", "pandas", "m
         (
             "from cellrepro import train, segment, read_grid, run_grid\n"
             "import cellrepro.run.worker, cellrepro.grid.notebook_execution\n"
-            "import cellrepro.changes.comparison, cellrepro.show.answers.stored_runs\n"
+            "import cellrepro.changes.comparison, cellrepro.same.stored_runs\n"
             "import cellrepro.determinism.modes, cellrepro.same.weight_similarity",
             {"torch", "cellpose", "papermill", "matplotlib"},
         ),

@@ -98,7 +98,7 @@ def test_an_installed_package_brings_notebooks_and_grids(tmp_path):
         assert str(copy) in brought
         assert (tmp_path / copy).read_bytes() == path.read_bytes()
     lab("data", "synthetic", "--into", "data")
-    assert lab("grid", "grids/demo.yaml", "--dry-run").count("planned") == 6
+    assert lab("grid", "grids/demo.yaml", "--dry-run").count("  planned  ") == 6
     lab("notebooks", "lab")  # again: they are all there
     changed = tmp_path / "lab" / "notebooks" / "07_explorer.ipynb"
     changed.write_text("mine")

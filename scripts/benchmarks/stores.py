@@ -307,7 +307,7 @@ def listing(extent: Extent) -> Iterator[Figure]:
     """What `list` takes for each repeat, over made-up ones of a few specs."""
     from made_up_store import make_store
 
-    from cellrepro.show.answers.stored_runs import stored_runs_answer
+    from cellrepro.same.stored_runs import stored_runs
 
     n_repeats = extent.of(20, 400)
     with tempfile.TemporaryDirectory() as scratch:
@@ -315,7 +315,7 @@ def listing(extent: Extent) -> Iterator[Figure]:
         seconds = []
         for _ in range(ROUNDS):
             before = time.process_time()
-            stored_runs_answer(store)
+            stored_runs(store).as_json()
             seconds.append(time.process_time() - before)
     how = f"least of {ROUNDS}, processor's time, {n_repeats} repeats; 10,200 within 2 s ask for it"
     yield Figure("listing one repeat, milliseconds", 1000 * min(seconds) / n_repeats, "<= 0.2", how)

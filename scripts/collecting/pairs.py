@@ -218,9 +218,7 @@ def _growth_row(pair: RepeatPair, moment: Moment) -> dict[str, object]:
     row: dict[str, object] = {"images": pair.images, "a": pair.a.name, "b": pair.b.name}
     row |= asdict(moment)
     del row["objects"]
-    del row["ap50"]
     row["objects_a"], row["objects_b"] = moment.objects or (None, None)
-    row["ap50_a"], row["ap50_b"] = moment.ap50 or (None, None)
     return row
 
 

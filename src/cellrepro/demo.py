@@ -15,7 +15,7 @@ from typing import Any
 from cellrepro.asked import defaults
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.grid.grid import run_grid
-from cellrepro.grid.grid_runs import GridRuns
+from cellrepro.grid.grid_runs import GridRun, GridRuns
 from cellrepro.grid.notebook_execution import execute, find_notebook, packaged_folder
 from cellrepro.grid.points import read_grid
 from cellrepro.model.cellpose_generation import generation_of
@@ -27,7 +27,7 @@ from cellrepro.results import Result, Row
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.train import segment, train_until_found
 from cellrepro.run.until_found import FOUND, Goal
-from cellrepro.show.report.build import Report, write_report
+from cellrepro.show.report.build import write_report
 from cellrepro.show.which_runs import elsewhere
 from cellrepro.store.store import Store
 from cellrepro.words import amount
@@ -53,22 +53,29 @@ _AT_ONCE = 2
 class Demo(Result):
     """What the demo made."""
 
-    base: Outcome
-    """Of the network that the fine-tunings start from: its training, or what it finds."""
-    runs: GridRuns
+    base: str
+    """KEY of the run of the network that the fine-tunings start from: its training, or what it
+    finds."""
+    runs: tuple[GridRun, ...]
     """The fine-tunings."""
-    report: Report
-    """On all runs of the store, those of the notebooks among them."""
     notebooks: list[Path]
     """The executed copies."""
+    report: Path
+    """The page on all runs of the store, those of the notebooks among them."""
+    _headline: str
+    """Of the page."""
 
     def sentence(self) -> str:
         """Say what the report says."""
-        return self.report.sentence()
+        return self._headline
 
     def rows(self) -> Sequence[Row]:
         """One row for each fine-tuning."""
-        return self.runs.rows()
+        return GridRuns(self.runs).rows()
+
+    def lines(self) -> list[str]:
+        """Give what the report says, and where it is."""
+        return [self.sentence(), f"report: {self.report}"]
 
 
 def run_demo(
@@ -97,7 +104,14 @@ def run_demo(
     report = write_report(store)
     _say(f"     the page is there; the notebooks follow: {report.html.resolve().as_uri()}")
     notebooks = _execute_notebooks(data, store, start)
-    return Demo(base=base, runs=runs, report=write_report(store), notebooks=notebooks)
+    report = write_report(store)
+    return Demo(
+        base=base.key,
+        runs=runs.runs,
+        notebooks=notebooks,
+        report=report.html,
+        _headline=report.sentence(),
+    )
 
 
 def _network_to_start_from(

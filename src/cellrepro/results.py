@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
+from inspect import ismethod
 from math import isfinite
+from typing import TypeVar
 
 from cellrepro.words import visible
 
@@ -23,6 +25,16 @@ Row = Mapping[str, object]
 
 class derived(property):
     """A property that stands in the JSON beside the fields, as it follows from them."""
+
+
+Method = TypeVar("Method")
+_IN_JSON = "stands_in_json"
+
+
+def in_json(method: Method) -> Method:
+    """Decorate a method without arguments, such as ``sentence``, that stands there, too."""
+    setattr(method, _IN_JSON, True)
+    return method
 
 
 class Result:
@@ -78,8 +90,10 @@ def json_text(value: object) -> str:
 
 
 def plain(value: object) -> object:
-    """A value as JSON has it: dataclasses as objects by the names of their fields, tuples as
-    lists."""
+    """A value as JSON has it: dataclasses as objects by the names of their fields, tuples as lists.
+
+    What stands in JSON for an object with files and methods is its ``json_record``.
+    """
     if type(value) in _ALREADY_PLAIN:
         return value
     if type(value) is float:
@@ -88,8 +102,9 @@ def plain(value: object) -> object:
         return [plain(item) for item in value]
     if isinstance(value, Mapping):
         return {plain(name): plain(content) for name, content in value.items()}
+    value = getattr(value, "json_record", value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: plain(getattr(value, name)) for name in json_names(type(value))}
+        return {name: plain(_said(getattr(value, name))) for name in json_names(type(value))}
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, inf_nan_mode="null", fallback=lambda array: array.tolist())
@@ -103,8 +118,17 @@ def json_names(record: type) -> list[str]:
     shown = [field.name for field in fields(record) if field.repr]
     names = [name for name in shown if not name.startswith("_")]
     for base in reversed(record.__mro__):
-        names += [name for name, member in vars(base).items() if isinstance(member, derived)]
+        names += [name for name, member in vars(base).items() if _stands_in_json(member)]
     return list(dict.fromkeys(names))
+
+
+def _stands_in_json(member: object) -> bool:
+    return isinstance(member, derived) or hasattr(member, _IN_JSON)
+
+
+def _said(member: object) -> object:
+    """What a field or property holds, or a method returns."""
+    return member() if ismethod(member) else member
 
 
 def table_lines(rows: Sequence[Row], *, indent: int = 2, most: int = MOST_LINES) -> Iterator[str]:

@@ -366,4 +366,4 @@ def test_nothing_is_reported_of_equal_runs(bench, tmp_path):
     assert found.first is None, found.sentence()
     assert (found.computed, found.judgement, found.stages) == (None, None, {})
     assert found.sentence().startswith("no difference in ")
-    assert found.n_compared > 50 * N_STEPS
+    assert found.compared > 50 * N_STEPS

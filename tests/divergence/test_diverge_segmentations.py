@@ -53,7 +53,7 @@ def answer(a, b, store, **options):
 def test_equal_repeats_do_not_diverge(usual, store):
     found = answer(usual, usual, store)
     assert (found.first, found.stages) == (None, {})
-    assert found.n_compared > 50
+    assert found.compared > 50
 
 
 def test_a_setting_is_followed_to_its_stage_and_to_the_cells(usual, segmented, data, store):

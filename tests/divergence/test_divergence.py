@@ -200,8 +200,9 @@ def test_scores_by_epoch_are_those_of_masks_made_of_the_checkpoints(
     monkeypatch.setattr(Manifest, "ap50_by_epoch", {})
     answer = invoke("growth", run, run, "--store", small_store.root)
     assert answer.code == 0, answer.err
-    assert answer.out.splitlines()[3].split() == [
+    assert answer.out.splitlines()[4].split() == [
         "3",
+        "0",
         "0",
         "0",
         "ppm",

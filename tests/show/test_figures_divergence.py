@@ -36,7 +36,7 @@ STEP = FirstDifference(
     epoch=0,
     stage="backward",
     names=("m",),
-    both_values="m: 408a8a4b in A, 0c4952cb in B",
+    said="m: 408a8a4b in A, 0c4952cb in B",
     operation=OperationAt(OP, module="m", source=LINE, phase="backward", inputs="agree"),
     size=Size(max_abs=4.4e-11),
 )
@@ -57,7 +57,7 @@ DIVERGENCE = Divergence(
     verdict=Verdict.DIFFERENT,
     comparison=SimpleNamespace(masks={}),
     evidence=Evidence("repetition", n_repetitions=7, n_replays=40, flips=3, n_asked=10),
-    n_compared=13,
+    compared=13,
     ledgers=ledgers((4, "backward"), (5, "update"), (None, "weights")),
 )
 SAME = replace(DIVERGENCE, first=None, computed=None, stages={}, judgement=None, evidence=None)
@@ -133,9 +133,9 @@ def test_operations_stand_by_how_far_their_outputs_differ():
 
 def test_growth_has_a_panel_for_everything_that_was_measured():
     moments = [
-        Moment(1, 0, 1000, 0.0, 0.0, 0, 0, ap50=(0.1, 0.1)),
+        Moment(1, 0, 1000, 0.0, 0.0, 0, 0, ap50_a=0.1, ap50_b=0.1),
         Moment(2, 40, 1000, math.inf),
-        Moment(3, 1000, 1000, 3e-5, 12000.0, 4, 3, ap50=(0.7, 0.6)),
+        Moment(3, 1000, 1000, 3e-5, 12000.0, 4, 3, ap50_a=0.7, ap50_b=0.6),
     ]
     picture = growth_curve(moments)
     assert "The weights drift apart: 0 to 3e-05; 1.2 % of the pixels (12 000 ppm)" in texts(picture)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -64,7 +65,7 @@ def test_the_time_that_is_left_follows_from_what_was_made_since_the_start():
     rows = [goes_on.model_copy(update={"n_repeats": 4}), row("seed 1", "waiting")]
     status = GridStatus(name="demo", started=NOW - 10, updated=NOW, rows=rows)
     assert status.seconds_left == pytest.approx(10 / 0.5 * 2.5)
-    _, line = live.as_lines([status], "outputs")
+    _, line = live.Standing([status], Path("outputs")).lines()
     assert line.endswith("  4 of 4  10 s")
     at_first = rows[0].model_copy(update={"done": 0})
     assert GridStatus(name="demo", started=NOW, updated=NOW, rows=[at_first]).seconds_left is None

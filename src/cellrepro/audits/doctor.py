@@ -8,11 +8,12 @@ from pathlib import Path
 
 from cellrepro.asked import defaults
 from cellrepro.audits.double_run import DoubleRun, run_twice
-from cellrepro.audits.finding import LEVELS, Finding
+from cellrepro.audits.finding import LEVELS, Finding, Level
 from cellrepro.audits.gpu_findings import gpu_findings
 from cellrepro.audits.network_findings import network_findings
 from cellrepro.audits.setup_findings import setup_findings
 from cellrepro.audits.small_training import N_STEPS
+from cellrepro.audits.torch_warning import WarningMeaning, explain_warning
 from cellrepro.audits.version_findings import version_findings
 from cellrepro.determinism import modes, profiles
 from cellrepro.determinism.choices import Mode
@@ -20,7 +21,7 @@ from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import CellreproError, NotPossibleHere
 from cellrepro.model.cellpose_generation import why_no_training
 from cellrepro.process.setup import Setup
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived
 from cellrepro.store import this_machine
 
 
@@ -28,39 +29,43 @@ from cellrepro.store import this_machine
 class Diagnosis(Result):
     """What `diagnose` found."""
 
-    setup: Setup
-    """The profile, with mode and seed."""
-    hardware: Mapping[str, object]
-    """The machine, as `cellrepro.store.this_machine.host` describes it."""
-    versions: Mapping[str, str]
-    """Of the packages that decide bits, by name."""
-    double_run: DoubleRun | None
-    """None if it could not run."""
+    host: Mapping[str, object]
+    """The machine, its libraries and its numeric class."""
+    profile: Mapping[str, object]
+    """With mode and seed."""
     findings: tuple[Finding, ...]
     """Errors first, then warnings."""
-    exit_code: int
-    """0 if nothing is wrong and the double run was bit-identical, 1 if not, 3 if this machine
-    cannot run the profile."""
+    _possible_here: bool = True
+    """Whether this machine can run the profile."""
 
-    @property
+    @derived
     def ok(self) -> bool:
         """Whether nothing is wrong and the double run was bit-identical."""
-        return self.exit_code == 0
+        return all(finding.level != "error" for finding in self.findings)
+
+    @property
+    def differs(self) -> bool:
+        """Whether something is wrong."""
+        return not self.ok
+
+    @property
+    def exit_code(self) -> int:
+        """3 where this machine cannot run the profile, 1 where something is wrong, else 0."""
+        return super().exit_code if self._possible_here else NotPossibleHere.exit_code
 
     def sentence(self) -> str:
         """Say whether this machine repeats a training, and if not, what is wrong."""
-        name = self.setup.profile.name
-        mode = self.setup.mode
-        if self.ok and self.double_run is not None:
+        asked = f"profile {self.profile['name']}, mode {self.profile['mode']}"
+        numeric_class = self.host["numeric_class"]
+        if self.ok:
             return (
-                f"looks good: {N_STEPS} training steps in two processes of profile {name}, mode "
-                f"{mode}, ended in the same bits "
-                f"(numeric class {self.double_run.first.numeric_class})"
+                f"looks good: {N_STEPS} training steps in two processes of {asked}, ended in the "
+                f"same bits (numeric class {numeric_class})"
             )
         errors = "; ".join(item.what for item in self.findings if item.level == "error")
-        if self.double_run is None:
-            return f"not tried with profile {name}, mode {mode}: {errors}"
-        return f"not reproducible with profile {name}, mode {mode}: {errors}"
+        if numeric_class is None:
+            return f"not tried with {asked}: {errors}"
+        return f"not reproducible with {asked}: {errors}"
 
     def rows(self) -> Sequence[Row]:
         """Give one row for each finding."""
@@ -68,6 +73,56 @@ class Diagnosis(Result):
             {"level": item.level, "what was found": item.what, "remedy": item.remedy}
             for item in self.findings
         ]
+
+    def lines(self) -> list[str]:
+        """Give each finding above its remedy, then the sentence over all."""
+        lines = []
+        for finding in self.findings:
+            lines.append(f"{finding.level:8} {finding.what}")
+            lines.append(f"         -> {finding.remedy}")
+        return [*lines, self.sentence()]
+
+
+@dataclass(frozen=True, repr=False)
+class ExplainedWarning(Result):
+    """What `diagnose_warning` found."""
+
+    host: Mapping[str, object]
+    """The machine."""
+    profile: Mapping[str, object]
+    """With mode."""
+    findings: tuple[Finding, ...]
+    """What the warning means, and what helps."""
+    ok: bool
+    """Whether the warning is of nothing that the training does."""
+    warning: WarningMeaning
+    """What it means."""
+
+    def sentence(self) -> str:
+        """Say what the warning means, in four lines."""
+        return self.warning.sentence()
+
+
+def diagnose_warning(
+    text: str,
+    *,
+    profile: str | Path | None = None,
+    mode: Mode = defaults.MODE,
+    model: str = defaults.MODEL,
+    store: str | Path = defaults.STORE,
+) -> ExplainedWarning:
+    """Explain a warning as `explain_warning` does, beside the machine and the profile."""
+    meaning = explain_warning(text, profile=profile, mode=mode, model=model, store=store)
+    is_harmless = meaning.affects is False
+    level: Level = "info" if is_harmless else "warning"
+    settings = profiles.load(profile or meaning.profile).model_dump(mode="json")
+    return ExplainedWarning(
+        host=this_machine.host(),
+        profile={**settings, "mode": mode},
+        findings=(Finding(level, meaning.meaning, meaning.remedy),),
+        ok=is_harmless,
+        warning=meaning,
+    )
 
 
 def diagnose(
@@ -133,17 +188,22 @@ def diagnose(
             )
         )
     return Diagnosis(
-        setup=setup,
-        hardware=this_machine.host(),
-        versions=this_machine.versions(),
-        double_run=double_run,
+        host=_host(double_run),
+        profile={
+            **setup.profile.model_dump(mode="json"),
+            "mode": setup.mode,
+            "seed": setup.seed,
+        },
         findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level))),
-        exit_code=_exit_code(findings, possible_here=possible_here),
+        _possible_here=possible_here,
     )
 
 
-def _exit_code(findings: Sequence[Finding], *, possible_here: bool) -> int:
-    """3 where this machine cannot run the profile, 1 where an error was found, else 0."""
-    if not possible_here:
-        return NotPossibleHere.exit_code
-    return int(any(finding.level == "error" for finding in findings))
+def _host(double_run: DoubleRun | None) -> dict[str, object]:
+    """The machine, its packages, and what the double run met there."""
+    return {
+        **this_machine.host(),
+        "versions": this_machine.versions(),
+        "numeric_class": double_run.first.numeric_class if double_run else None,
+        "libraries": double_run.first.libraries if double_run else [],
+    }

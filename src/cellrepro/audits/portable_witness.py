@@ -21,7 +21,7 @@ from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.store import this_machine
 
 if TYPE_CHECKING:
@@ -69,15 +69,20 @@ class PortableWitness(Result):
     stages: tuple[StageDigest, ...]
     """In the order in which they are computed."""
 
-    @property
-    def first_difference(self) -> StageDigest | None:
-        """The first stage that is not as expected; none if all are."""
-        return next((stage for stage in self.stages if not stage.is_as_expected), None)
+    @derived
+    def ok(self) -> bool:
+        """Whether all stages have the reference bits."""
+        return self.first_difference is None
+
+    @derived
+    def first_difference(self) -> str | None:
+        """The first stage that differs from the reference."""
+        return next((stage.stage for stage in self.stages if not stage.is_as_expected), None)
 
     @property
-    def ok(self) -> bool:
-        """Whether this machine computes the reference bits."""
-        return self.first_difference is None
+    def differs(self) -> bool:
+        """Whether a stage does not have the reference bits."""
+        return not self.ok
 
     def sentence(self) -> str:
         """Say whether this machine computes the reference bits, and what to do if not."""
@@ -88,10 +93,10 @@ class PortableWitness(Result):
                 f"{len(self.stages)} stages of {N_STEPS} training steps and a segmentation are "
                 "the same as on every machine that was tried"
             )
-        n_equal = self.stages.index(difference)
+        n_equal = [stage.stage for stage in self.stages].index(difference)
         return (
             f"this machine does not compute the reference bits with profile {self.profile}: the "
-            f"first stage that differs is {difference.stage!r}, after {n_equal} equal ones. Please "
+            f"first stage that differs is {difference!r}, after {n_equal} equal ones. Please "
             "report it with the output of `cellrepro doctor --portable --json`"
         )
 
@@ -106,6 +111,11 @@ class PortableWitness(Result):
             }
             for stage in self.stages
         ]
+
+    def lines(self) -> list[str]:
+        """Give the sentence, and where something differs a line for each stage."""
+        rows = [] if self.ok else self.rows()
+        return [self.sentence(), *table_lines(rows, most=len(rows))]
 
 
 def reference_digests() -> dict[str, str]:

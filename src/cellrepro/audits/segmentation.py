@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,20 +18,21 @@ from cellrepro.determinism.choices import Mode
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived, in_json
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.same.metrics import compare_masks
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+from cellrepro.words import amount, grouped
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
     from cellrepro.model.inference import EvalOutput, Evaluator
-    from cellrepro.trace.batch_invariance import BatchInvariance
+    from cellrepro.trace.batch_invariance import BatchDependent, BatchInvariance
     from cellrepro.trace.operation_audit import Audit
 
 BATCH_SIZES = (1, 3, 8, 16)
@@ -69,57 +70,89 @@ class BatchResult:
     """Cells of both sides."""
 
 
-@dataclass(frozen=True)
-class BatchAudit:
-    """Whether what Cellpose's network makes of an image depends on how many tiles it sees at
-    once."""
-
-    invariance: BatchInvariance
-    """Which operations give a tile different bits in a batch than alone."""
-    results: tuple[BatchResult, ...]
-    """One for each of `BATCH_SIZES`."""
-    image: str
-    """The image that was segmented at each batch size."""
-    n_tiles: int
-    """Tiles of that image."""
-
-    @property
-    def depends_on_batch(self) -> bool:
-        """Whether anything came out otherwise in another batch."""
-        return bool(self.invariance.ops) or any(result.n_differing for result in self.results)
-
-
 @dataclass(frozen=True, repr=False)
 class SegmentationAudit(Result):
     """What the audit of a segmentation found."""
 
-    spec: Spec
+    spec: Spec = field(repr=False)
     """Of the segmentation that was audited."""
-    operations: Audit
+    operations: Audit = field(repr=False)
     """What was replayed, how often, and what flipped; its steps are images."""
-    batches: BatchAudit | None = None
-    """None where a function segments in the place of Cellpose's network."""
+    batch: BatchInvariance | None = None
+    """Which operations give a tile different bits in a batch than alone; None where a function
+    segments in the place of Cellpose's network."""
+    batches: tuple[BatchResult, ...] = ()
+    """One image segmented at several batch sizes, the smallest first."""
+    image: str | None = None
+    """The image that was segmented at each batch size."""
+    n_tiles: int = 0
+    """Of that image."""
     remark: str = ""
     """How what was audited differs from what Cellpose computes by itself; empty if it does not."""
 
-    @property
+    @derived
     def ops(self) -> tuple[NondeterministicOperation, ...]:
         """Operations whose bits flip, most flips first."""
         return self.operations.ops
 
-    @property
-    def depends_on_batch(self) -> bool:
-        """Whether anything came out otherwise in another batch."""
-        return self.batches is not None and self.batches.depends_on_batch
+    @derived
+    def n_steps(self) -> int:
+        """Images."""
+        return self.operations.n_steps
 
+    @derived
+    def n_replays(self) -> int:
+        """How often operations were run again."""
+        return self.operations.n_replays
+
+    @derived
+    def threads(self) -> int:
+        """PyTorch's threads on the processor."""
+        return self.operations.threads
+
+    @derived
+    def kinds(self) -> Mapping[str, int]:
+        """As of a training."""
+        return self.operations.kinds
+
+    @derived
+    def replays(self) -> Mapping[str, int]:
+        """As of a training."""
+        return self.operations.replays
+
+    @derived
+    def mode(self) -> Mode:
+        """In which it was watched."""
+        return self.spec.mode
+
+    @derived
+    def profile(self) -> str:
+        """With which it was watched."""
+        return self.spec.profile
+
+    @derived
+    def depends_on_batch(self) -> bool:
+        """Whether the batch size changes the result."""
+        changes_tiles = self.batch is not None and bool(self.batch.ops)
+        return changes_tiles or any(result.n_differing for result in self.batches)
+
+    @derived
+    def uncompiled(self) -> tuple[str, ...]:
+        """What ``torch.compile`` made: only its uncompiled form was audited."""
+        return self.operations.uncompiled
+
+    @property
+    def differs(self) -> bool:
+        """Whether an operation flips, the batch matters, or nothing was replayed."""
+        return bool(self.ops) or self.depends_on_batch or not self.n_replays
+
+    @in_json
     def sentence(self) -> str:
-        """Say what flips, over how much, and what could have been missed."""
+        """In words: what flips, over how much, and what could have been missed."""
         return self.operations.sentence()
 
     def rows(self) -> Sequence[Row]:
         """Give one row for each batch size."""
-        if self.batches is None:
-            return ()
         return [
             {
                 "batch size": result.batch_size,
@@ -128,8 +161,34 @@ class SegmentationAudit(Result):
                 "pixels that differ": result.n_pixels,
                 "cells without a counterpart": f"{result.n_changed} of {result.n_cells}",
             }
-            for result in self.batches.results
+            for result in self.batches
         ]
+
+    def lines(self) -> list[str]:
+        """Give what flips, then what depends on the batch, and what that does to the cells."""
+        flipping = [f"{_place(operation)}: {operation.seen}" for operation in self.ops]
+        remark = [self.remark] if self.remark else []
+        return [*flipping, self.sentence(), *remark, *self._batch_lines()]
+
+    def _batch_lines(self) -> Iterator[str]:
+        if self.batch is None:
+            return
+        yield f"batches of tiles: {self.batch.sentence()}"
+        for operation in self.batch.ops:
+            calls = amount(operation.calls, "call")
+            yield f"    {_place(operation)}: in {calls}, by up to {operation.max_abs:.2g}"
+        for result in self.batches[1:]:
+            cells = amount(result.n_cells, "cell")
+            yield (
+                f"{self.image}, {amount(self.n_tiles, 'tile')}, batch size {result.batch_size} "
+                f"compared with 1: {grouped(result.n_differing)} values of the network's output "
+                f"differ, {result.n_changed} of {cells} without a counterpart"
+            )
+
+
+def _place(operation: NondeterministicOperation | BatchDependent) -> str:
+    module = operation.module or "no module"
+    return f"{operation.op} of {module}, {operation.source or 'no line of Python'}"
 
 
 def audit_segmentation(
@@ -245,22 +304,21 @@ def audit_images(child: Child, *, request: Request, options: AuditOptions) -> Se
             threads=options.threads,
             model=network,
         )
-        batches = _audit_batches(child, network, evaluate, images[0], arguments)
-    return SegmentationAudit(
-        spec=request.spec, operations=operations, batches=batches, remark=remark
-    )
+        audited = SegmentationAudit(spec=request.spec, operations=operations, remark=remark)
+        return _with_batches(audited, child, network, evaluate, images[0], arguments)
 
 
 # -- batches -------------------------------------------------------------------------------
 
 
-def _audit_batches(
+def _with_batches(
+    audited: SegmentationAudit,
     child: Child,
     network: nn.Module,
     evaluate: Evaluator,
     image: LabelledImage,
     arguments: Mapping[str, Any],
-) -> BatchAudit:
+) -> SegmentationAudit:
     """Segment an image at each batch size, and compare the operations on its tiles."""
     from cellrepro.trace.batch_invariance import batch_invariance
 
@@ -272,9 +330,10 @@ def _audit_batches(
     tiles = _tiles(network, evaluate, image, arguments)
     batch = _at_least_two(tiles)[:_MOST_TILES]
     tile_by_tile = segmented[BATCH_SIZES[0]]
-    return BatchAudit(
-        invariance=batch_invariance(evaluate.model.net, batch, model=network),
-        results=tuple(
+    return replace(
+        audited,
+        batch=batch_invariance(evaluate.model.net, batch, model=network),
+        batches=tuple(
             _batch_result(batch_size, tile_by_tile, in_batch)
             for batch_size, in_batch in segmented.items()
         ),

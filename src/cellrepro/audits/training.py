@@ -5,8 +5,8 @@ The steps are audited in a process of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,12 +18,13 @@ from cellrepro.audits.options import AuditOptions, checked_options
 from cellrepro.determinism.choices import Mode
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived, in_json
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_training
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+from cellrepro.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.trace.operation_audit import Audit
@@ -54,21 +55,61 @@ class Updates:
 class TrainingAudit(Result):
     """What the audit of a training found."""
 
-    spec: Spec
+    spec: Spec = field(repr=False)
     """Of the training that was audited."""
-    operations: Audit
+    operations: Audit = field(repr=False)
     """What was replayed, how often, and what flipped."""
-    updates: Updates
+    updates: Updates = field(repr=False)
     """What the audited steps changed."""
     warnings: tuple[NondeterministicOperation, ...]
-    """Of PyTorch, from one step in mode ``warn``."""
+    """Of which PyTorch warns, seen in one step in mode ``warn``."""
     suspects: tuple[NondeterministicOperation, ...] = ()
-    """Where nothing flipped: those whose effect was measured all the same."""
+    """Operations that are known to flip and did not here, whose effect was measured."""
 
-    @property
+    @derived
     def ops(self) -> tuple[NondeterministicOperation, ...]:
         """Operations whose bits flip, most flips first."""
         return self.operations.ops
+
+    @derived
+    def n_steps(self) -> int:
+        """Steps that were watched."""
+        return self.operations.n_steps
+
+    @derived
+    def n_replays(self) -> int:
+        """How often operations were run again."""
+        return self.operations.n_replays
+
+    @derived
+    def threads(self) -> int:
+        """PyTorch's threads on the processor."""
+        return self.operations.threads
+
+    @derived
+    def kinds(self) -> Mapping[str, int]:
+        """Operations by kind, and how many of each ran."""
+        return self.operations.kinds
+
+    @derived
+    def replays(self) -> Mapping[str, int]:
+        """How many were run again, by kind."""
+        return self.operations.replays
+
+    @derived
+    def mode(self) -> Mode:
+        """In which it was watched."""
+        return self.spec.mode
+
+    @derived
+    def profile(self) -> str:
+        """With which it was watched."""
+        return self.spec.profile
+
+    @property
+    def differs(self) -> bool:
+        """Whether an operation flips, or nothing was replayed."""
+        return bool(self.ops) or not self.n_replays
 
     @property
     def effects(self) -> dict[str, Effect | str]:
@@ -81,13 +122,47 @@ class TrainingAudit(Result):
                 effects[row.op] = row.no_effect_because
         return effects
 
+    @in_json
     def sentence(self) -> str:
-        """Say what flips, what could have been missed, and what the audited steps changed."""
+        """In words: what flips, what could have been missed, and what the audited steps changed."""
         return f"{self.operations.sentence()}; {self.updates.sentence()}"
 
     def rows(self) -> Sequence[Row]:
         """Give one row for each operation that flips."""
         return [_row_of(operation) for operation in self.ops]
+
+    def lines(self) -> list[str]:
+        """Give what flips, where, and what holds it still; the sentence; effects, if measured."""
+        lines: list[str] = []
+        for operation in self.ops:
+            lines += _operation_lines(operation)
+        for operation in self.warnings:
+            module = operation.module or "no module"
+            lines.append(f"PyTorch warns of {operation.op}, {operation.phase} of {module}")
+        effects = map(_effect_line, self.ops or self.suspects) if self.effects else ()
+        return [*lines, self.sentence(), *dict.fromkeys(effects)]
+
+
+def _operation_lines(operation: NondeterministicOperation) -> Iterator[str]:
+    yield f"{operation.op}, {operation.phase} of {operation.module or 'no module'}"
+    yield f"    {operation.source or 'no line of Python'}"
+    warns = "warns of it" if operation.warned else "does not warn of it"
+    elements = amount(operation.n_elements, "element")
+    yield f"    {operation.seen}, in up to {elements}; PyTorch {warns}"
+    if operation.reason:
+        yield f"    {operation.reason}"
+    if operation.remedy:
+        yield f"    {operation.remedy}"
+    if operation.substitute:
+        yield f"    mode strict uses the substitute {operation.substitute}"
+
+
+def _effect_line(operation: NondeterministicOperation) -> str:
+    """Say what an operation does to the cells."""
+    if operation.effect:
+        return f"effect: {operation.effect_sentence}"
+    reason = operation.no_effect_because or "not measured"
+    return f"effect of {operation.op}: not known, {reason}"
 
 
 def _row_of(operation: NondeterministicOperation) -> Row:

@@ -15,7 +15,6 @@ from cellrepro.cli.command import (
     INTERRUPTED,
     INTERRUPTED_CODE,
     Reply,
-    code_for,
     complain,
     is_given,
     refuse_idle,
@@ -37,20 +36,9 @@ from cellrepro.cli.shared_options import (
     one_of,
     overrides,
 )
-from cellrepro.determinism.choices import Mode
 from cellrepro.errors import whole
-from cellrepro.show.answers.answer import Answer
-from cellrepro.show.answers.audit import (
-    effect_lines,
-    segmentation_audit_answer,
-    training_audit_answer,
-)
-from cellrepro.show.answers.divergence import divergence_answer
-from cellrepro.show.answers.doctor import diagnosis_answer
-from cellrepro.show.answers.growth import growth_answer
 
 if TYPE_CHECKING:
-    from cellrepro.audits.segmentation import SegmentationAudit
     from cellrepro.audits.training import TrainingAudit
 
 
@@ -75,51 +63,20 @@ def doctor(
             ("mode", "seed", "warning", "model", "store"),
             "beside --portable, which always carries out the same computation",
         )
-        return _portable_witness(profile)
+        return Reply(cellrepro.witness(profile=profile))
     if warning is not None:
+        from cellrepro.audits.doctor import diagnose_warning
+
         refuse_idle(context, ("seed",), "beside --warning")
         chosen = profile if is_given(context, "profile") else None
-        return _explained_warning(warning, profile=chosen, mode=mode, model=model, store=store)
+        explained = diagnose_warning(warning, profile=chosen, mode=mode, model=model, store=store)
+        return Reply(explained)
     refuse_idle(
         context,
         ("model", "store"),
         "without --warning: they name the network for which a warning is explained",
     )
-    diagnosis = cellrepro.diagnose(profile=profile, mode=mode, seed=seed)
-    return Reply(diagnosis_answer(diagnosis), diagnosis.exit_code)
-
-
-def _portable_witness(profile: str) -> Reply:
-    """Reply whether this computer gets the reference bits."""
-    from cellrepro.show.answers.portable_witness import witness_answer
-
-    found = cellrepro.witness(profile=profile)
-    return Reply(witness_answer(found), code_for(differs=not found.ok))
-
-
-def _explained_warning(
-    warning: str, *, profile: str | None, mode: Mode, model: str, store: str
-) -> Reply:
-    """Reply with what a pasted warning means."""
-    from cellrepro.audits.finding import Finding
-    from cellrepro.determinism import profiles
-    from cellrepro.store import this_machine
-
-    meaning = cellrepro.explain_warning(
-        warning, profile=profile, mode=mode, model=model, store=store
-    )
-    ok = meaning.affects is False
-    document = {
-        "host": this_machine.host(),
-        "profile": {
-            **profiles.load(profile or meaning.profile).model_dump(mode="json"),
-            "mode": mode,
-        },
-        "findings": [Finding("info" if ok else "warning", meaning.meaning, meaning.remedy)],
-        "ok": ok,
-        "warning": meaning,
-    }
-    return Reply(Answer(document, [meaning.sentence()]))
+    return Reply(cellrepro.diagnose(profile=profile, mode=mode, seed=seed))
 
 
 @verb()
@@ -173,7 +130,7 @@ def audit(
             threads=threads,
             store=store,
         )
-        return _reply_of_segmentation(of_function)
+        return Reply(of_function)
     if task == "segment":
         of_segmentation = cellrepro.audit_segmentation(
             data,
@@ -188,7 +145,7 @@ def audit(
             threads=threads,
             store=store,
         )
-        return _reply_of_segmentation(of_segmentation)
+        return Reply(of_segmentation)
     if effect:
         whole("effect", effect, least=2)
     trained_model = model or defaults.MODEL
@@ -206,9 +163,8 @@ def audit(
         threads=threads,
         store=store,
     )
-    code = 1 if of_training.ops or not of_training.operations.n_replays else 0
     if not effect:
-        return Reply(training_audit_answer(of_training), code)
+        return Reply(of_training)
 
     def measure(on_effect: Callable[[TrainingAudit], None]) -> None:
         cellrepro.measure_effects(
@@ -223,29 +179,22 @@ def audit(
             on_effect=on_effect,
         )
 
-    return _reply_with_effects(of_training, code, measure)
+    return _reply_with_effects(of_training, measure)
 
 
 def _reply_with_effects(
     audit: TrainingAudit,
-    code: int,
     measure: Callable[[Callable[[TrainingAudit], None]], None],
 ) -> Reply:
     """Reply with the audit of a training and the effects of its operations, as far as measured."""
     sys.stderr.write(f"{audit.sentence()}\n")
+    code = None
     audits = [audit]  # each with one effect more than the one before
     try:
         measure(audits.append)
     except KeyboardInterrupt:  # the effects that are measured are shown
         code = complain(INTERRUPTED, INTERRUPTED_CODE)
-    answer = training_audit_answer(audits[-1])
-    return Reply(Answer(answer.document, [*answer.lines, *effect_lines(audits[-1])]), code)
-
-
-def _reply_of_segmentation(audit: SegmentationAudit) -> Reply:
-    """Reply with the audit of a segmentation, and 1 where something flips or nothing was seen."""
-    flips = bool(audit.ops) or not audit.operations.n_replays or audit.depends_on_batch
-    return Reply(segmentation_audit_answer(audit), code_for(flips))
+    return Reply(audits[-1], code)
 
 
 _OF_EFFECTS = ("epochs", "images_per_epoch")
@@ -300,8 +249,7 @@ def diverge(
         suspects=suspects,
         store=store,
     )
-    is_same = divergence.first is None and divergence.verdict != "vacuous"
-    return Reply(divergence_answer(divergence), code_for(not is_same))
+    return Reply(divergence)
 
 
 @verb()
@@ -314,6 +262,4 @@ def growth(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """Show how two trainings grow apart: weights, pixels, cells and scores by epoch."""
-    repeat_a, repeat_b = cellrepro.Store(store).find_two(a, b)
-    moments = cellrepro.growth(a, b, n_masks=masks, store=store)
-    return Reply(growth_answer(moments, repeat_a.name, repeat_b.name))
+    return Reply(cellrepro.growth(a, b, n_masks=masks, store=store))

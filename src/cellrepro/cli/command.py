@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -21,12 +21,8 @@ from cellrepro.cli.shared_options import JsonOption
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.results import Result
 from cellrepro.show.answers.answer import Answer
-from cellrepro.show.answers.runs import run_answer
 from cellrepro.version import __version__
 from cellrepro.words import visible, wrapped
-
-if TYPE_CHECKING:
-    from cellrepro.run.outcome import Outcome
 
 
 @dataclass(frozen=True)
@@ -217,12 +213,6 @@ def complain(message: str, code: int) -> int:
 def _fitting(text: str, stream: TextIO) -> str:
     """A text that no terminal has to break inside a word; a file gets it as it is."""
     return wrapped(text, shutil.get_terminal_size().columns) if stream.isatty() else text
-
-
-def reply_of_runs(outcome: Outcome) -> Reply:
-    """Reply with the repeats of a run, and 1 where they differ."""
-    differs = outcome.judgement.overall not in (None, "identical")
-    return Reply(run_answer(outcome), code_for(differs))
 
 
 def is_given(context: typer.Context, name: str) -> bool:

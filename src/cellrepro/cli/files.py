@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from cellrepro.cli.lab import ABOUT_THIS_CELLPOSE
 from cellrepro.cli.shared_options import FolderArgument
 from cellrepro.errors import BadInput
 from cellrepro.extras import absent
-from cellrepro.show.answers.answer import Answer
+from cellrepro.results import Result
 from cellrepro.words import joined
 
 if TYPE_CHECKING:
@@ -43,12 +44,11 @@ def data(
                 "expected `cellrepro data synthetic`, without --mirror"
             )
         path = public_sets.write_benchmark(Path(folder), images=images, size=size, cells=cells)
-        return Reply(Answer({"folder": path}, [str(path)]))
+        return Reply(public_sets.ProvidedData(path))
     if not name:
-        sets = public_sets.describe_all()
-        return Reply(Answer({"sets": sets}, [f"{key}: {text}" for key, text in sets.items()]))
+        return Reply(public_sets.KnownData(public_sets.describe_all()))
     path = cellrepro.provide_data(name, data_dir=Path(folder), mirror=mirror)
-    return Reply(Answer({"folder": path}, [str(path)]))
+    return Reply(public_sets.ProvidedData(path))
 
 
 @verb()
@@ -56,8 +56,42 @@ def notebooks(folder: FolderArgument) -> Reply:
     """Copy out the notebooks and grids that the package brings."""
     from cellrepro.grid.notebook_execution import copy_packaged
 
-    files = copy_packaged(Path(folder))
-    return Reply(Answer({"files": files}, [str(file) for file in files]))
+    return Reply(copy_packaged(Path(folder)))
+
+
+@dataclass(frozen=True, repr=False)
+class LabMade(Result):
+    """The full lab that was made."""
+
+    python: Path
+    """Its Python."""
+    command: Path
+    """Its ``cellrepro``."""
+    version: str
+    """Of cellrepro there."""
+    _lab: Lab
+    """Where its programs are."""
+    _like: str | None
+    """The passport whose versions it has."""
+
+    def sentence(self) -> str:
+        """Say where it is."""
+        versions = "" if self._like is None else f" with the versions of {self._like}"
+        folder = self._lab.folder
+        return f"the lab{versions} is in {folder}, and nothing that was installed has changed"
+
+    def lines(self) -> list[str]:
+        """Give the sentence, and what to do next."""
+        if self._like is not None:
+            again = f"{self.command} verify {self._like} --replay --data FOLDER"
+            return [self.sentence(), f"compute the run again there: {again}"]
+        jupyter = self._lab.program("jupyter")
+        return [
+            self.sentence(),
+            "commands that need it now run there: cellrepro doctor",
+            *_kept_to_this_cellpose(self._lab),
+            f"its notebooks: {self.command} notebooks FOLDER, then {jupyter} lab FOLDER",
+        ]
 
 
 @verb("setup")
@@ -78,21 +112,7 @@ def set_up_lab(
         lab = make_lab(folder, python=python)
     else:
         lab = make_lab_like(like, folder, python=python)
-    document = {"python": lab.python, "command": lab.command, "version": lab.version}
-    if like is not None:
-        lines = [
-            f"the lab with the versions of {like} is in {lab.folder}, and nothing that was "
-            "installed has changed",
-            f"compute the run again there: {lab.command} verify {like} --replay --data FOLDER",
-        ]
-        return Reply(Answer(document, lines))
-    lines = [
-        f"the lab is in {lab.folder}, and nothing that was installed has changed",
-        "commands that need it now run there: cellrepro doctor",
-        *_kept_to_this_cellpose(lab),
-        f"its notebooks: {lab.command} notebooks FOLDER, then {lab.program('jupyter')} lab FOLDER",
-    ]
-    return Reply(Answer(document, lines))
+    return Reply(LabMade(lab.python, lab.command, lab.version, lab, like))
 
 
 def _kept_to_this_cellpose(lab: Lab) -> list[str]:

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 import cellrepro
 from cellrepro.asked import defaults
-from cellrepro.cli.command import Reply, code_for, refuse_idle, verb
+from cellrepro.cli.command import Reply, refuse_idle, verb
 from cellrepro.cli.shared_options import (
     DataArgument,
     ModelOption,
@@ -18,10 +18,6 @@ from cellrepro.cli.shared_options import (
     overrides,
     pairs_in,
 )
-from cellrepro.errors import Damaged
-from cellrepro.show.answers.answer import Answer
-from cellrepro.show.answers.grid import grid_answer
-from cellrepro.show.answers.stored_runs import stored_runs_answer
 
 
 @verb()
@@ -51,7 +47,7 @@ def grid(
         refuse_idle(context, ("scheduler", "slurm"), "with --dry-run, which asks no other machine")
     checked = cellrepro.read_grid(file, store=store, overrides=overrides(override), repeats=repeats)
     if dry_run:
-        return Reply(grid_answer(with_estimates(checked, planned(checked))))
+        return Reply(with_estimates(checked, planned(checked)))
     with live_table(store) as is_shown:
         runs = cellrepro.run_grid(
             checked,
@@ -61,16 +57,15 @@ def grid(
             scheduler=scheduler,
             slurm=slurm,
         )
-    return Reply(grid_answer(runs), code_for(bool(runs.failures)))
+    return Reply(runs)
 
 
 @verb()
 def watch(store: StoreOption = defaults.STORE) -> Reply:
     """Show how far the grids of a store are; in a terminal until they end."""
-    from cellrepro.show.live import as_lines, follow
+    from cellrepro.show.live import follow
 
-    statuses = follow(store)
-    return Reply(Answer({"grids": statuses}, as_lines(statuses, store)))
+    return Reply(follow(store))
 
 
 @verb()
@@ -85,14 +80,7 @@ def report(
     """Write one page about all runs in the store, across devices and machines."""
     if output is None:
         refuse_idle(context, ("overwrite",), "without --output")
-    written = cellrepro.write_report(store, html=output, overwrite=overwrite)
-    document = {
-        "html": written.html,
-        "runs": written.runs,
-        "groups": written.groups,
-        "left_out": written.left_out,
-    }
-    return Reply(Answer(document, [written.sentence(), f"report: {written.html}"]))
+    return Reply(cellrepro.write_report(store, html=output, overwrite=overwrite))
 
 
 @verb("list")
@@ -101,9 +89,9 @@ def list_runs(
     store: StoreOption = defaults.STORE,
 ) -> Reply:
     """List what the store holds: all of it, or what has certain values."""
-    answer = stored_runs_answer(cellrepro.Store(store), pairs_in(where, "--where"))
-    is_damaged = any(run.damage for run in answer.document.runs)
-    return Reply(answer, Damaged.exit_code if is_damaged else 0)
+    from cellrepro.same.stored_runs import stored_runs
+
+    return Reply(stored_runs(cellrepro.Store(store), pairs_in(where, "--where")))
 
 
 @verb()
@@ -115,11 +103,4 @@ def demo(
     """Do everything once: a network, the demo grid over it, the report, the notebooks."""
     from cellrepro.demo import run_demo
 
-    made = run_demo(data, store=store, model=model)
-    document = {
-        "base": made.base.key,
-        "runs": list(made.runs),
-        "notebooks": made.notebooks,
-        "report": made.report.html,
-    }
-    return Reply(Answer(document, [made.sentence(), f"report: {made.report.html}"]))
+    return Reply(run_demo(data, store=store, model=model))

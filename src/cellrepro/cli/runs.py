@@ -11,7 +11,7 @@ from typer import Argument, Option
 import cellrepro
 from cellrepro.asked import defaults
 from cellrepro.asked.choices import STORED_CHECKPOINTS, StoredCheckpoints
-from cellrepro.cli.command import Reply, given_options, reply_of_runs, verb
+from cellrepro.cli.command import Reply, given_options, verb
 from cellrepro.cli.shared_options import (
     BatchSizeOption,
     DataArgument,
@@ -137,7 +137,7 @@ def train(
         operation_steps=None if operation_steps is None else steps_in(operation_steps),
         store=store,
     )
-    return reply_of_runs(train_with(options, repeats=repeats))
+    return Reply(train_with(options, repeats=repeats))
 
 
 @verb()
@@ -181,7 +181,7 @@ def segment(
     )
     if masks_into is not None:
         write_masks(outcome.repeats[0], Path(masks_into))
-    return reply_of_runs(outcome)
+    return Reply(outcome)
 
 
 @verb()
@@ -208,7 +208,7 @@ def wrap(
         timeout=timeout,
         store=store,
     )
-    return reply_of_runs(outcome)
+    return Reply(outcome)
 
 
 @verb("wrap-python")
@@ -225,4 +225,4 @@ def wrap_python(
     outcome = cellrepro.wrap_python(
         function, data, seed=seed, profile=profile, mode=mode, repeats=repeats, store=store
     )
-    return reply_of_runs(outcome)
+    return Reply(outcome)

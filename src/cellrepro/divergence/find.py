@@ -107,7 +107,7 @@ def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Diverge
         verdict=comparison.verdict,
         comparison=comparison,
         evidence=None,
-        n_compared=ledgers.compared.total(),
+        compared=ledgers.compared.total(),
         notes=tuple(_notes(ledgers, repeats)),
         ledgers=ledgers,
         chain=stages_of(repeats),
@@ -176,9 +176,7 @@ def _with_computed(answer: Divergence, computed: FirstDifference) -> Divergence:
     first = answer.first
     assert first is not None  # what was computed otherwise differs
     if first.stage == "environment" and computed.op is not None:
-        in_environment = replace(
-            computed, stage=first.stage, names=first.names, both_values=first.both_values
-        )
+        in_environment = replace(computed, stage=first.stage, names=first.names, said=first.said)
         return replace(answer, first=in_environment, computed=in_environment)
     if (first.stage, first.step) == (computed.stage, computed.step):
         return replace(answer, first=computed, computed=computed)

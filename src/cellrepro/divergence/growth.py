@@ -18,7 +18,7 @@ from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.run.stored_checkpoints import CHECKPOINTS, give_weights_of, stored_checkpoints
 from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.metrics import average_precision, compare_masks
@@ -52,36 +52,60 @@ class MasksApart:
 
 @dataclass(frozen=True)
 class Moment:
-    """Two runs after one epoch."""
+    """How far two runs lie apart after some epochs; what was not segmented or scored is None."""
 
     epoch: int
-    """That is done."""
+    """Epochs done."""
     n_differing: int
-    """Parameters (scalars) whose bits differ."""
+    """Parameters whose bits differ, out of the next."""
     n_parameters: int
-    """Of the network."""
+    """Of each network."""
     relative_l2: float
     """Distance of the weights, relative to their length."""
     ppm: float | None = None
-    """As in `MasksApart`; None where no masks were made."""
+    """Differing pixels per million of the masks."""
     lost: int | None = None
-    """As in `MasksApart`; None where no masks were made."""
+    """Objects of A without a match in B at IoU 0.5."""
     gained: int | None = None
-    """As in `MasksApart`; None where no masks were made."""
+    """Objects of B without a match in A."""
     objects: tuple[int, int] | None = None
-    """As in `MasksApart`; None where no masks were made."""
+    """In A and in B."""
     changed: float | None = None
-    """As in `MasksApart`; None where no masks were made."""
-    ap50: tuple[float, float] | None = None
-    """Of A and of B, mean over images with a ground truth: as it was stored, or else of the masks
-    that were made."""
+    """Share of both sides' objects without a match."""
+    ap50_a: float | None = None
+    """Mean AP at IoU 0.5 against the ground truth."""
+    ap50_b: float | None = None
+    """Mean AP at IoU 0.5 against the ground truth."""
+
+    @derived
+    def distance(self) -> float:
+        """As ``relative_l2``."""
+        return self.relative_l2
+
+    @property
+    def ap50(self) -> tuple[float, float] | None:
+        """Scores of A and of B; None unless both are known."""
+        if self.ap50_a is None or self.ap50_b is None:
+            return None
+        return self.ap50_a, self.ap50_b
 
 
+_EXPLAINED = (
+    "distance: of the weights, relative to their length; pixels and cells: of the masks had "
+    "training ended there"
+)
+
+
+@dataclass(frozen=True, repr=False)
 class Growth(Result, Sequence[Moment]):
     """How the difference of two runs grew: a sequence of moments, by epoch."""
 
-    def __init__(self, moments: Sequence[Moment]) -> None:
-        self._moments = tuple(moments)
+    a: str
+    """``KEY/MACHINE/REPEAT``."""
+    b: str
+    """The same of the other run."""
+    moments: tuple[Moment, ...]
+    """The earliest first."""
 
     @overload
     def __getitem__(self, index: int) -> Moment: ...
@@ -90,10 +114,10 @@ class Growth(Result, Sequence[Moment]):
     def __getitem__(self, index: slice) -> tuple[Moment, ...]: ...
 
     def __getitem__(self, index: int | slice) -> Moment | tuple[Moment, ...]:
-        return self._moments[index]
+        return self.moments[index]
 
     def __len__(self) -> int:
-        return len(self._moments)
+        return len(self.moments)
 
     def sentence(self) -> str:
         """Say how far apart the weights, and the cells where masks were made, are at the end."""
@@ -114,12 +138,22 @@ class Growth(Result, Sequence[Moment]):
             {
                 "epoch": moment.epoch,
                 "parameters that differ": moment.n_differing,
-                "weights apart": f"{moment.relative_l2:.2g}",
+                "distance": f"{moment.relative_l2:.2g}",
                 "pixels": "" if moment.ppm is None else ppm_text(moment.ppm),
                 "cells changed": "" if moment.changed is None else share_text(moment.changed),
+                "AP@0.5 of A, of B": _scores_text(moment),
             }
             for moment in self
         ]
+
+    def lines(self) -> list[str]:
+        """Give the sentence over a line for each checkpoint."""
+        table = table_lines(self.rows(), indent=0, most=len(self))
+        return [f"A: {self.a}", f"B: {self.b}", self.sentence(), *table, _EXPLAINED]
+
+
+def _scores_text(moment: Moment) -> str:
+    return "" if moment.ap50 is None else "{:.3f}, {:.3f}".format(*moment.ap50)
 
 
 def growth(
@@ -177,12 +211,12 @@ def growth(
         masks = _masks_by_epoch(
             opened_store, repeats, (checkpoints_a, checkpoints_b), chosen, quiet=quiet
         )
-    return Growth(
-        [
-            _moment(epoch, (checkpoints_a[epoch], checkpoints_b[epoch]), repeats, masks.get(epoch))
-            for epoch in epochs
-        ]
+    moments = (
+        _moment(epoch, (checkpoints_a[epoch], checkpoints_b[epoch]), repeats, masks.get(epoch))
+        for epoch in epochs
     )
+    repeat_a, repeat_b = repeats
+    return Growth(a=repeat_a.name, b=repeat_b.name, moments=tuple(moments))
 
 
 def _checkpoints_by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
@@ -205,15 +239,15 @@ def _moment(
     files = [checkpoint.folder / checkpoints.STATE for checkpoint in kept]
     weights = compare_weights(*files, prefix=checkpoints.NETWORK)
     score_a, score_b = (repeat.manifest.ap50_by_epoch.get(epoch) for repeat in repeats)
-    ap50 = None if masks is None else masks.ap50
-    if score_a is not None and score_b is not None:
-        ap50 = (score_a, score_b)
+    if score_a is None or score_b is None:
+        score_a, score_b = (masks and masks.ap50) or (None, None)
     moment = Moment(
         epoch=epoch,
         n_differing=weights.n_differing,
         n_parameters=weights.n_parameters,
         relative_l2=weights.relative_l2,
-        ap50=ap50,
+        ap50_a=score_a,
+        ap50_b=score_b,
     )
     if masks is None:
         return moment

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from cellrepro.changes.comparison import Comparison
 from cellrepro.divergence.judgements import COMPUTED_IN_STEP, JUDGEMENTS, DivergenceJudgement
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived, in_json
 from cellrepro.same.ledger_diff import Difference, LedgerComparison
 from cellrepro.same.operation_alignment import Alignment
 from cellrepro.same.verdicts import Verdict
 from cellrepro.store.ledger import STAGES
-from cellrepro.words import amount, share_text
+from cellrepro.words import amount, share_text, some
 
+_MOST_NAMES = 4
+"""Of what differs in a stage."""
+_HOW: Mapping[str, str] = {
+    "stored operations": "the operations that both runs have stored were compared",
+    "stored draws": "the random numbers that both runs have stored were compared",
+    "repetition": "the step was computed again and again from one state",
+    "audit": "each operation of the step was repeated",
+    "two replays": "the step was computed again as each of the two runs did it",
+    "ledgers": "the checksums that both runs have stored were compared",
+    "segmented again": "the image was segmented again",
+}
+_ENDS_AS: Mapping[str, str] = {
+    "a": "computed again, the step ends with the bits of A",
+    "b": "computed again, the step ends with the bits of B",
+    "both": "computed again, the step ends with the bits of A and of B",
+    "neither": "computed again, the step ends with other bits than those of A and of B",
+}
 _WHAT_IT_DID = {
     "agree": "got equal inputs and gave different outputs",
     "differ": "is the first whose outputs differ, and so do its inputs",
@@ -97,17 +114,19 @@ class FirstDifference:
     """The first difference of two runs, in a stage of one step, of one image, or of neither."""
 
     step: int | None
-    """Of the training, from 0, or the number of the image; None outside of both."""
+    """Of the training, from 0, or the number of the image; None outside."""
     epoch: int | None
+    """Of the training, from 0; None outside."""
     stage: str
-    """One of `OF_STAGE`."""
+    """Of the run: ``spec``, ``data``, ``batch``, ``forward``, ``masks`` …"""
     names: tuple[str, ...]
     """What differs: variables, files, generators, groups of layers, images."""
-    both_values: str
-    """The first of these, with its value on each side."""
-    operation: OperationAt | None = None
+    said: str
+    """The first of these, with what each side holds."""
+    operation: OperationAt | None = field(default=None, repr=False)
     """That made it, where one could be named."""
-    size: Size = Size()
+    size: Size = field(default=Size(), repr=False)
+    """How far apart the two are."""
     image: str | None = None
     """Of a segmentation."""
 
@@ -124,13 +143,48 @@ class FirstDifference:
             epoch=difference.epoch,
             stage=difference.stage,
             names=tuple(names),
-            both_values=difference.said(),
+            said=difference.said(),
         )
 
-    @property
+    @derived
     def op(self) -> str | None:
-        """The operation's name, where one could be named."""
+        """The operation as PyTorch names it; None where no operation could be named."""
         return None if self.operation is None else self.operation.op
+
+    @derived
+    def module(self) -> str | None:
+        """Which called the operation."""
+        return None if self.operation is None else self.operation.module
+
+    @derived
+    def source(self) -> str | None:
+        """The line of Python that called the operation."""
+        return None if self.operation is None else self.operation.source
+
+    @derived
+    def phase(self) -> str | None:
+        """Of the operation: ``forward``, ``backward`` or ``update``."""
+        return None if self.operation is None else self.operation.phase
+
+    @derived
+    def max_abs(self) -> float | None:
+        """Largest difference of two numbers; None where results cannot be subtracted."""
+        return self.size.max_abs
+
+    @derived
+    def n_elements(self) -> int | None:
+        """How many numbers differ."""
+        return self.size.n_elements
+
+    @derived
+    def inputs(self) -> str | None:
+        """Whether those of the operation agree, differ, or this is unknown."""
+        return None if self.operation is None else self.operation.inputs
+
+    @derived
+    def apart(self) -> str | None:
+        """How the two differ, in words."""
+        return self.size.words
 
     def of_image(self, image: str, step: int) -> FirstDifference:
         """Give the same as a difference of one image, by its name and number."""
@@ -143,7 +197,7 @@ class FirstDifference:
         if self.image is not None and is_of_stage and self.size.sentence():
             return self._sentence_of_image_stage()
         if operation is None or operation.op is None:
-            return f"{self._step_in_words()}{self.stage} ({self.both_values})"
+            return f"{self._step_in_words()}{self.stage} ({self.said})"
         return f"{self._beginning()}{self._what_the_operation_did(operation)}"
 
     def _sentence_of_image_stage(self) -> str:
@@ -162,7 +216,7 @@ class FirstDifference:
             return f"{self.stage} of {self.image}; "
         if self.stage in COMPUTED_IN_STEP:
             return self._step_in_words()
-        return f"{self.stage} ({self.both_values}); {self._step_in_words()}"
+        return f"{self.stage} ({self.said}); {self._step_in_words()}"
 
     def _what_the_operation_did(self, operation: OperationAt) -> str:
         module = f"`{operation.module}`" if operation.module else None
@@ -226,26 +280,45 @@ class Divergence(Result):
     b: str
     """``KEY/MACHINE/REPEAT``."""
     first: FirstDifference | None
-    """In the first stage in which they differ, in the order of a run."""
+    """The first stage in which they differ, in the order of a run."""
     computed: FirstDifference | None
-    """The first that was computed otherwise; ``first`` where that was."""
+    """The first that was computed otherwise."""
     stages: Mapping[str, tuple[str, ...]]
     """What differs, by stage."""
     judgement: DivergenceJudgement | None
-    """One of `JUDGEMENTS`; None where nothing differs."""
+    """``race``, ``round-off``, ``fault``, ``unwritten-memory``, ``settings``, ``environment``,
+    ``data``, ``draws`` or ``unexplained``; None where nothing differs."""
     verdict: Verdict
     """Over weights and masks."""
-    comparison: Comparison
+    comparison: Comparison = field(repr=False)
+    """Of weights and masks."""
     evidence: Evidence | None
-    n_compared: int
-    """Entries of the ledgers that could be compared."""
+    """How the cause is known."""
+    compared: int
+    """Entries of the ledgers."""
     notes: tuple[str, ...] = ()
-    """What was not inspected, and why."""
+    """What was not looked at, and why."""
     ledgers: LedgerComparison | None = field(default=None, repr=False)
+    """What differs in them."""
     operations: Alignment | None = field(default=None, repr=False)
     """Of the diverging step."""
-    chain: tuple[str, ...] = STAGES
+    chain: tuple[str, ...] = field(default=STAGES, repr=False)
     """Stages that both passed."""
+
+    @derived
+    def objects(self) -> Mapping[str, int]:
+        """How many each side found."""
+        return self.comparison.n_objects
+
+    @derived
+    def ppm(self) -> float | None:
+        """Differing pixels per million."""
+        return self.comparison.ppm
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything differs, or nothing was trained or found."""
+        return self.first is not None or self.verdict == Verdict.VACUOUS
 
     @property
     def where(self) -> FirstDifference | None:
@@ -255,10 +328,11 @@ class Divergence(Result):
                 return difference
         return self.first
 
+    @in_json
     def sentence(self) -> str:
-        """Say where they diverge, what that is, and what it came to."""
+        """In words: where they diverge, what that is, and what it came to."""
         if self.first is None:
-            over = f"no difference in {self.n_compared} entries of their ledgers and files"
+            over = f"no difference in {self.compared} entries of their ledgers and files"
             vacuous = "; vacuous: nothing was trained or found, so that proves little"
             return over + vacuous if self.verdict == Verdict.VACUOUS else over
         parts = [self.first.sentence()]
@@ -274,6 +348,15 @@ class Divergence(Result):
             {"stage": stage, "what differs": ", ".join(names)}
             for stage, names in self.stages.items()
         ]
+
+    def lines(self) -> list[str]:
+        """Give the sentence, every stage that differs, the evidence, and what was left out."""
+        stages = (
+            f"  {stage:12} {some(list(names), _MOST_NAMES)}" for stage, names in self.stages.items()
+        )
+        evidence = () if self.evidence is None else _evidence_lines(self.evidence)
+        notes = (f"  note: {note}" for note in self.notes)
+        return [self.sentence(), *stages, *evidence, *notes]
 
     def cells(self) -> str:
         """Say what it came to in cells and weights."""
@@ -300,3 +383,33 @@ class Divergence(Result):
         if comparison.weights is not None and not comparison.weights.equal:
             text += f"; the weights by {comparison.weights.relative_l2:.2g} of their length"
         return text
+
+
+def _evidence_lines(evidence: Evidence) -> Iterator[str]:
+    """Say how the cause is known, a fact a line; of a segmentation also each stage."""
+    yield f"  how this is known: {_HOW[evidence.how]}"
+    facts = (
+        *_counts(evidence),
+        evidence.parting,
+        evidence.round_off,
+        evidence.draws,
+        None if evidence.alignment is None else f"A and B side by side: {evidence.alignment}",
+        None if evidence.ends_as is None else _ENDS_AS[evidence.ends_as],
+        *(f"{side}: {arrival}" for side, arrival in zip("AB", evidence.arrival, strict=False)),
+        evidence.elimination,
+        *evidence.stages_apart,
+    )
+    yield from (f"    {fact}" for fact in facts if fact)
+
+
+def _counts(evidence: Evidence) -> Iterator[str]:
+    """How often something was repeated, and how often the operation gave different bits."""
+    if evidence.n_repetitions:
+        yield f"computed again: {amount(evidence.n_repetitions, 'time')}"
+    if evidence.n_replays:
+        yield f"single operations computed again: {amount(evidence.n_replays, 'time')}"
+    if evidence.flips is not None:
+        yield (
+            f"the operation gave different bits from equal inputs in {evidence.flips} of "
+            f"{evidence.n_asked} repetitions"
+        )

@@ -10,8 +10,9 @@ from typing import Literal, get_args, overload
 
 from cellrepro.grid.file import Scalar
 from cellrepro.grid.point import varied_in_words
-from cellrepro.results import Result, Row
-from cellrepro.words import amount
+from cellrepro.progress import minutes
+from cellrepro.results import Result, Row, table_lines
+from cellrepro.words import amount, grouped
 
 GoodEnding = Literal["done", "present", "planned", "not-here"]
 BadEnding = Literal["failed", "out-of-memory", "disk-full", "time-limit", "interrupted"]
@@ -72,7 +73,7 @@ class GridRuns(Result, Sequence[GridRun]):
     points."""
 
     runs: tuple[GridRun, ...]
-    """Where each point is carried out on several machines, one for each of these."""
+    """In the order of the grid's points; one for each machine that carries a point out."""
 
     @overload
     def __getitem__(self, index: int) -> GridRun: ...
@@ -88,6 +89,11 @@ class GridRuns(Result, Sequence[GridRun]):
     def failures(self) -> tuple[GridRun, ...]:
         """Those of which a repeat could not be made."""
         return tuple(run for run in self.runs if run.has_failed)
+
+    @property
+    def differs(self) -> bool:
+        """Whether a repeat could not be made."""
+        return bool(self.failures)
 
     def sentence(self) -> str:
         """Count the points by how they ended, and say why the first of them failed."""
@@ -108,7 +114,25 @@ class GridRuns(Result, Sequence[GridRun]):
                 "status": run.status,
                 "run": run.key,
                 "machine": run.machine,
+                "takes about": _cost([run.estimate]) if run.estimate else "",
                 "note": run.reason,
             }
             for run in self.runs
         ]
+
+    def lines(self) -> list[str]:
+        """Give the sentence over a line for each point, and what those planned take in all."""
+        lines = [self.sentence(), *table_lines(self.rows(), most=len(self))]
+        estimates = [run.estimate for run in self.runs if run.estimate]
+        if estimates:
+            n_unknown = sum(run.status == "planned" for run in self.runs) - len(estimates)
+            rest = f"; {amount(n_unknown, 'spec')} more, like none in the store"
+            cost = f"all of it, one after the other: about {_cost(estimates)}"
+            lines.append(f"{cost}{rest if n_unknown else ''}")
+        return lines
+
+
+def _cost(estimates: Sequence[Estimate]) -> str:
+    seconds = sum(estimate.seconds for estimate in estimates)
+    megabytes = sum(estimate.bytes for estimate in estimates) / 1e6
+    return f"{minutes(seconds)} and {grouped(megabytes)} MB"

@@ -21,6 +21,7 @@ from cellrepro.process.child import Child
 from cellrepro.process.endings import RunError, read_ending
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.progress import pass_on
+from cellrepro.results import Result
 from cellrepro.store.whole_files import whole_file
 
 if TYPE_CHECKING:
@@ -43,7 +44,19 @@ def packaged_folder(name: str) -> Path:
     return installed if installed.is_dir() else package.parents[1] / name
 
 
-def copy_packaged(target: Path) -> list[Path]:
+@dataclass(frozen=True, repr=False)
+class CopiedFiles(Result):
+    """What was copied out of the package."""
+
+    files: tuple[Path, ...]
+    """The copies."""
+
+    def sentence(self) -> str:
+        """Give a line for each file."""
+        return "\n".join(map(str, self.files))
+
+
+def copy_packaged(target: Path) -> CopiedFiles:
     """Copy the package's notebooks and grids into a folder."""
     originals = {
         target / name / file.name: file
@@ -62,7 +75,7 @@ def copy_packaged(target: Path) -> list[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(path) as scratch:
                 shutil.copyfile(file, scratch)
-    return list(originals)
+    return CopiedFiles(tuple(originals))
 
 
 def find_notebook(name: str, *, near: Path = Path()) -> Path:

@@ -28,6 +28,7 @@ from cellrepro.images import synthetic_sets
 from cellrepro.images.decoding import read_bytes
 from cellrepro.images.folder import is_litter, read_folder
 from cellrepro.images.image_file import pieces_by_label, read_image, read_masks
+from cellrepro.results import Result
 from cellrepro.store.whole_files import remove_empty, write_whole
 from cellrepro.words import some
 from cellrepro.wrong_fields import wrong_fields
@@ -59,6 +60,30 @@ class _Files(BaseModel):
     """Of ``NAME.download.json`` what a set is held to; its other entries are for people."""
 
     files: dict[str, str]  # SHA-256 by path
+
+
+@dataclass(frozen=True, repr=False)
+class ProvidedData(Result):
+    """An image set that is there."""
+
+    folder: Path
+    """Its folder."""
+
+    def sentence(self) -> str:
+        """Give the folder."""
+        return str(self.folder)
+
+
+@dataclass(frozen=True, repr=False)
+class KnownData(Result):
+    """The image sets that have a name."""
+
+    sets: dict[str, str]
+    """What each set is, by its name."""
+
+    def sentence(self) -> str:
+        """Give a line for each set."""
+        return "\n".join(f"{name}: {text}" for name, text in self.sets.items())
 
 
 @cache

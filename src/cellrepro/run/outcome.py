@@ -3,27 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from cellrepro.results import Result, Row
+from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
-from cellrepro.same.verdicts import Judgement
+from cellrepro.same.verdicts import EqualRepeats, Judgement, Verdict
+from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Store
+from cellrepro.words import amount, span
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Verdicts by what was compared; none where there was nothing to compare."""
+
+    weights: Verdict | None
+    """None where nothing was trained."""
+    masks: Verdict | None
+    """None where nothing was segmented."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Over how much the verdict is."""
+
+    repeats: int
+    """How many."""
+    images: int
+    """How many of each repeat."""
 
 
 @dataclass(frozen=True, repr=False)
 class Outcome(Result):
     """All repeats of one spec on this machine, and whether they came out the same."""
 
-    plan: Plan
+    plan: Plan = field(repr=False)
     """What was carried out."""
     repeats: tuple[Repeat, ...]
-    """As they are stored, in their order."""
-    judgement: Judgement
+    """As they are stored, in the order of their numbers."""
+    judgement: Judgement = field(repr=False)
     """Whether weights and masks are the same in all of them."""
-    stored_before: tuple[Repeat, ...] = ()
+    stored_before: tuple[Repeat, ...] = field(default=(), repr=False)
     """Those of them that were not run this time."""
+
+    @derived
+    def key(self) -> str:
+        """Names everything that was asked for."""
+        return self.plan.spec.key
+
+    @derived
+    def folder(self) -> Path:
+        """Of the run in the store."""
+        return self.store.root / "runs" / self.key
+
+    @derived
+    def agreement(self) -> EqualRepeats:
+        """Groups of equal repeats."""
+        return self.judgement.agreement
+
+    @derived
+    def verdict(self) -> Verdict | None:
+        """Over all repeats; None for a single one."""
+        return self.judgement.overall
+
+    @derived
+    def verdicts(self) -> Verdicts:
+        """The same for weights and masks each."""
+        return Verdicts(weights=self.judgement.weights, masks=self.judgement.masks)
+
+    @derived
+    def reasons(self) -> tuple[str, ...]:
+        """Why the verdict is vacuous, or why there is none."""
+        return self.judgement.reasons
+
+    @derived
+    def compared(self) -> Compared:
+        """How much was compared."""
+        return Compared(repeats=self.judgement.n_repeats, images=self.judgement.n_images)
+
+    @derived
+    def notices(self) -> Sequence[str]:
+        """What deserves a look before the result is used, a sentence each."""
+        return self.plan.notices
+
+    @derived
+    def learning_rates(self) -> Sequence[float] | None:
+        """By epoch; none where nothing was trained."""
+        training = self.repeats[0].manifest.training
+        return None if training is None else training.learning_rates
+
+    @property
+    def store(self) -> Store:
+        """Of the plan."""
+        return self.plan.store
+
+    @property
+    def differs(self) -> bool:
+        """Whether the repeats differ, or prove nothing."""
+        return self.verdict not in (None, Verdict.IDENTICAL)
 
     def sentence(self) -> str:
         """Say the verdict over all repeats."""
@@ -45,17 +123,31 @@ class Outcome(Result):
             rows.append(row)
         return rows
 
-    @property
-    def store(self) -> Store:
-        """Of the plan."""
-        return self.plan.store
+    def lines(self) -> list[str]:
+        """Give a line for each repeat, and the verdict over them."""
+        lines = [f"run {self.key} in {self.folder}", f"machine {self.plan.machine}"]
+        rates = self.learning_rates
+        if rates is not None:
+            rate = span(f"{rates[0]:.2g}", f"{max(rates):.2g}")
+            lines.append(f"learning rate {rate} over {amount(len(rates), 'epoch')}")
+        lines += [_repeat_line(repeat.manifest) for repeat in self.repeats]
+        return [*lines, self.sentence()]
 
-    @property
-    def key(self) -> str:
-        """The spec's key, the name of the run."""
-        return self.plan.spec.key
 
-    @property
-    def folder(self) -> Path:
-        """Where the run is, or will be once the grid has stored it."""
-        return self.store.root / "runs" / self.key
+def _repeat_line(manifest: Manifest) -> str:
+    weights = f"weights {manifest.weights.digest[:12]}, " if manifest.weights else ""
+    return (
+        f"  repeat {manifest.repeat}: {weights}{amount(manifest.n_objects, 'object')} in "
+        f"{amount(len(manifest.masks), 'image')}, {_score(manifest)}, "
+        f"{sum(manifest.seconds.values()):.1f} s"
+    )
+
+
+def _score(manifest: Manifest) -> str:
+    """Say how well masks agree with the ground truth, and those of training images with theirs."""
+    score = "no ground truth" if manifest.ap50 is None else f"AP@0.5 {manifest.ap50:.3f}"
+    if manifest.train_scores and manifest.ap50_train is not None:
+        n_scored = len(manifest.train_scores)
+        n_train = manifest.data.n_train
+        score += f" (on {n_scored} of {n_train} training images {manifest.ap50_train:.3f})"
+    return score

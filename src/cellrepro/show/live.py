@@ -110,13 +110,35 @@ def watch(store: str | Path = defaults.STORE) -> Watching:
     return watching
 
 
-def follow(store: str | Path) -> list[GridStatus]:
+@dataclass(frozen=True, repr=False)
+class Standing(Result):
+    """How the grids of a store stand."""
+
+    grids: Sequence[GridStatus]
+    """Those that are being carried out, and those that did not end well."""
+    _store: Path
+    """Which store."""
+
+    def sentence(self) -> str:
+        """Say it for a log: a grid a line, and a line for each spec that runs or failed."""
+        lines = []
+        for status in self.grids:
+            lines.append(_headline(status))
+            for row in status.rows:
+                if row.status in ("running", *BAD_ENDINGS):
+                    cells = _Cells.of(row, status)
+                    lines.append("  ".join(filter(None, (row.status, *cells.in_order()))))
+        return "\n".join(lines) or _nothing(self._store)
+
+
+def follow(store: str | Path) -> Standing:
     """Get how the grids stand: at their end if a person looks on in a terminal, else now."""
     root = Store(store).root
     if not sys.stderr.isatty():
-        return standing(Store(root))
+        return Standing(standing(Store(root)), root)
     with live_table(root):
-        return next(statuses for statuses in states(root) if _is_over(statuses))
+        over = next(statuses for statuses in states(root) if _is_over(statuses))
+    return Standing(over, root)
 
 
 def _is_over(statuses: Sequence[GridStatus]) -> bool:
@@ -142,18 +164,6 @@ def live_table(store: str | Path) -> Iterator[bool]:
         get_renderable=drawn, console=Console(stderr=True), transient=True, refresh_per_second=2
     ):
         yield True
-
-
-def as_lines(statuses: Sequence[GridStatus], store: str | Path) -> list[str]:
-    """Write the same for a log: a grid a line, and a line for each spec that runs or failed."""
-    lines = []
-    for status in statuses:
-        lines.append(_headline(status))
-        for row in status.rows:
-            if row.status in ("running", *BAD_ENDINGS):
-                cells = _Cells.of(row, status)
-                lines.append("  ".join(filter(None, (row.status, *cells.in_order()))))
-    return lines or [_nothing(store)]
 
 
 def states(root: Path) -> Iterator[list[GridStatus]]:

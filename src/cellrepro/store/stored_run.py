@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -47,6 +47,30 @@ def read_record(path: Path, parse: Callable[[bytes], Record]) -> Record:
 
 
 @dataclass(frozen=True)
+class RepeatRecord:
+    """One repeat in the JSON of a run. Digests are lower-case hex."""
+
+    index: int
+    """Its number, from 0."""
+    machine: str
+    """On which it was computed: its name in the store."""
+    weights: str | None
+    """Digest of the network that was trained; none where none was."""
+    masks: Mapping[str, str]
+    """Digests by image."""
+    objects: Mapping[str, int]
+    """How many, by image."""
+    ap50: float | None
+    """Mean AP at IoU 0.5 against the ground truth; none where there is no truth."""
+    ap50_train: float | None
+    """The same on training images; none where these were not segmented."""
+    train_scores: Mapping[str, float | None]
+    """The same by training image."""
+    seconds: float
+    """Of all its phases together."""
+
+
+@dataclass(frozen=True)
 class Repeat:
     """One finished repeat, in the store or not yet in it."""
 
@@ -81,6 +105,22 @@ class Repeat:
     def name(self) -> str:
         """``KEY/MACHINE/REPEAT``, as commands accept it."""
         return f"{self.manifest.key}/{self.machine}/{self.manifest.repeat}"
+
+    @property
+    def json_record(self) -> RepeatRecord:
+        """What stands for it in JSON."""
+        manifest = self.manifest
+        return RepeatRecord(
+            index=manifest.repeat,
+            machine=self.machine,
+            weights=manifest.weights.digest if manifest.weights else None,
+            masks={name: record.digest for name, record in manifest.masks.items()},
+            objects={name: record.n_objects for name, record in manifest.masks.items()},
+            ap50=manifest.ap50,
+            ap50_train=manifest.ap50_train,
+            train_scores=manifest.train_scores,
+            seconds=round(sum(manifest.seconds.values()), 3),
+        )
 
     @property
     def place(self) -> str:

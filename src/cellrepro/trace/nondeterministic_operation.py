@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cellrepro.results import Result
+from cellrepro.results import Result, derived
 from cellrepro.words import amount
 
 
@@ -52,7 +52,12 @@ class NondeterministicOperation(Result):
     no_effect_because: str | None = None
     """Why that was not measured."""
 
-    @property
+    @derived
+    def effect_sentence(self) -> str | None:
+        """What ``effect`` says in words."""
+        return None if self.effect is None else self.effect.sentence()
+
+    @derived
     def seen(self) -> str:
         """What was seen of it, and how often."""
         times = f"{self.flips} of {self.replays}"

@@ -102,8 +102,8 @@ _LEAST_FRAME = 0.012
 
 def differs(place: FirstDifference) -> str:
     """Name the stage and what each side holds there, without digests, which tell nothing."""
-    digests = re.fullmatch(r"(.*): [0-9a-f]{8} in A, [0-9a-f]{8} in B", place.both_values)
-    difference = place.both_values if digests is None else f"{digests[1]} has different bits"
+    digests = re.fullmatch(r"(.*): [0-9a-f]{8} in A, [0-9a-f]{8} in B", place.said)
+    difference = place.said if digests is None else f"{digests[1]} has different bits"
     return f"{OF_STAGE[place.stage].name}; {difference}"
 
 
@@ -165,7 +165,7 @@ def chain(divergence: Divergence) -> Picture:
         style.patch(f"{box.sign[0]} {box.meaning}", **box.options) for box in _BOXES.values()
     ]
     style.legend(figure, handles)
-    headline = _headline(divergence.first, divergence.n_compared, stages)
+    headline = _headline(divergence.first, divergence.compared, stages)
     if stages != STAGES and divergence.computed not in (None, divergence.first):
         headline += f"; their images from: {OF_STAGE[divergence.computed.stage].name}"
     boxes = ", ".join(

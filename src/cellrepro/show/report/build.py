@@ -55,10 +55,10 @@ class Report(Result):
     groups: list[dict[str, object]]
     """Bit-equal results: ``{"weights": digest, "members": ["KEY/REPEAT", ...]}``, then the same
     with ``masks`` (one digest over all images, as numbered by Cellpose) and ``n_objects``."""
-    headline: str
-    """How the runs came out."""
     left_out: dict[str, str]
     """Why damaged repeats or runs are not in it, by ``KEY/MACHINE/REPEAT`` or ``KEY``."""
+    headline: str
+    """How the runs came out."""
 
     def sentence(self) -> str:
         """Give the headline."""
@@ -76,6 +76,10 @@ class Report(Result):
             }
             for run in self.runs
         ]
+
+    def lines(self) -> list[str]:
+        """Give the headline, and where the page is."""
+        return [self.sentence(), f"report: {self.html}"]
 
 
 @dataclass(frozen=True)

@@ -216,7 +216,7 @@ def evidence_table(divergence: Divergence) -> pd.DataFrame:
 
     answers: dict[str, object] = {
         "runs": f"A: {divergence.a}, B: {divergence.b}",
-        "entries compared": divergence.n_compared,
+        "entries compared": divergence.compared,
         "they diverge at": _place_text(divergence.first),
         "judgement": JUDGEMENTS[divergence.judgement] if divergence.judgement else None,
         "it first shows in": _place_text(divergence.computed),
