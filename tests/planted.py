@@ -54,7 +54,7 @@ class Bench:
     def run(self, *plants, recording=None, **asked):
         """Train with the plants in force; the result is the next repeat of what was asked for."""
         given = {**ASKED, "model": str(self.model), "store": self.store.root, **asked}
-        plan = plan_training(TrainingOptions(given.pop("data", self.data), **given))
+        plan = plan_training(TrainingOptions(data=given.pop("data", self.data), **given))
         done = self.store.run(plan.spec.key)
         with ExitStack() as stack:
             stack.callback(torch.set_num_threads, torch.get_num_threads())

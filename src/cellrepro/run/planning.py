@@ -7,11 +7,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from cellrepro.asked.choices import STORED_CHECKPOINTS, StoredCheckpoints
 from cellrepro.asked.spec import Spec, make_spec
 from cellrepro.determinism import profiles
 from cellrepro.determinism.known_operations import base_name, entries
-from cellrepro.errors import BadInput, whole
+from cellrepro.errors import BadInput
 from cellrepro.images.axes import FLAT, Axes
 from cellrepro.model.cellpose_generation import generation_of, refuse_training
 from cellrepro.model.encoders import (
@@ -28,16 +27,17 @@ from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOpti
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
 from cellrepro.run.training_recorder import RecordingOptions
+from cellrepro.run.until_found import Goal
 from cellrepro.store.store import Store
 
 
-def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None) -> Plan:
-    """Check all that a training needs and name its spec."""
-    whole("epochs", options.epochs, least=1)
+def plan_training(
+    options: TrainingOptions, *, goal: Goal | None = None, inputs: PlanInputs | None = None
+) -> Plan:
+    """Check all that a training needs and name its spec; with a goal it may end earlier."""
     refuse_training()
-    stored_checkpoints = _checkpoints_to_store(options.keep_checkpoints)
     if options.loose is not None:
-        options = replace(options, loose=_operation_of_strict(options.loose))
+        options = options.model_copy(update={"loose": _operation_of_strict(options.loose)})
     known_inputs = inputs or PlanInputs()
     if options.continued_from is None:
         plan = _plan_new_training(options, known_inputs)
@@ -46,16 +46,16 @@ def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None)
     _refuse_ranks(plan.spec)
     recording = replace(
         plan.recording,
-        resume=options.resume or options.goal is not None or options.continued_from is not None,
-        checkpoint_every=_checkpoint_interval(options, plan.request.model, stored_checkpoints),
-        keep_checkpoints=stored_checkpoints,
+        resume=options.resume or goal is not None or options.continued_from is not None,
+        checkpoint_every=_checkpoint_interval(options, plan.request.model),
+        keep_checkpoints=options.keep_checkpoints,
         operation_steps=_operation_steps(options, plan.spec),
     )
     notices = plan.notices
     why_nothing = trains_nothing(options.epochs, plan.spec.learning_rate)
     if why_nothing:
         notices = (*notices, f"this run will be vacuous: {why_nothing}")
-    request = replace(plan.request, goal=options.goal)
+    request = replace(plan.request, goal=goal)
     return replace(plan, request=request, recording=recording, notices=notices)
 
 
@@ -197,35 +197,19 @@ def _plan_new_training(options: TrainingOptions, inputs: PlanInputs) -> Plan:
     return basis.plan(spec)
 
 
-def _checkpoints_to_store(option: StoredCheckpoints | bool) -> StoredCheckpoints:
-    """Which checkpoints are stored; True and False are what grids of earlier versions say."""
-    if option is True:
-        return "all"
-    if option is False:
-        return "none"
-    if option not in STORED_CHECKPOINTS:
-        raise BadInput(f"keep_checkpoints is {option!r}; expected none, last or all")
-    return option
-
-
-def _checkpoint_interval(
-    options: TrainingOptions, model: ModelSource, stored: StoredCheckpoints
-) -> int:
+def _checkpoint_interval(options: TrainingOptions, model: ModelSource) -> int:
     """Epochs between checkpoints, 0 for none."""
     if options.checkpoint_every is None:
         return 1 if model.architecture in SMALL else 10
-    n_epochs = whole("checkpoint_every", options.checkpoint_every, least=0)
-    if stored == "all" and not n_epochs:
+    if options.keep_checkpoints == "all" and not options.checkpoint_every:
         raise BadInput("keep_checkpoints is 'all' with 0 epochs between checkpoints; expected 1")
-    return n_epochs
+    return options.checkpoint_every
 
 
 def _operation_steps(options: TrainingOptions, spec: Spec) -> tuple[int, ...] | None:
     """The steps whose operations are written down; none for all."""
-    if options.operation_steps is None:
-        return None
-    steps = tuple(whole("a step of operation_steps", step, 0) for step in options.operation_steps)
-    if spec.ledger != "ops":
+    steps = options.operation_steps
+    if steps is not None and spec.ledger != "ops":
         raise BadInput(f"operation_steps is {steps}, and ledger is not 'ops': give both")
     return steps
 
