@@ -25,9 +25,8 @@ from cellrepro.divergence.find import diverge
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.child import Child
-from cellrepro.run.options import TrainingOptions
+from cellrepro.run.options import RecordingOptions, TrainingOptions
 from cellrepro.run.planning import plan_training
-from cellrepro.run.training_recorder import RecordingOptions
 from cellrepro.run.worker import make_repeat
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.observer import Call

@@ -47,9 +47,10 @@ class _Options(BaseModel):
         return cls(**{name: given[name] for name in cls.model_fields if name in given})
 
 
-class TrainingOptions(_Options, TrainingFields):
-    """All that a training can be asked for; the parameters of `cellrepro.train` say what each
-    is."""
+class RecordingOptions(BaseModel):
+    """What to keep of a training beside its result; none of it changes the result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     resume: bool = False
     """Go on with a killed training of this spec from its last checkpoint."""
@@ -57,14 +58,9 @@ class TrainingOptions(_Options, TrainingFields):
     """Epochs between checkpoints, 0 for none; by default what suits the network."""
     keep_checkpoints: StoredCheckpoints = "none"
     """What is stored with the finished repeat; True is ``all``, as it was asked for before."""
-    stated: frozenset[str] = frozenset()
-    """Names of options that are meant even where they have their usual value. A training that is
-    continued must have had the same; an option that is not stated and has its usual value is as
-    it was there."""
     operation_steps: tuple[Annotated[WholeNumber, Field(ge=0)], ...] | None = None
-    """Steps whose operations are written down with ``ledger="ops"``."""
-    store: str | Path = defaults.STORE
-    """Folder of finished runs."""
+    """Steps whose operations are written down with ``ledger="ops"``; none for all. Where nothing is
+    trained, images take their place."""
 
     @field_validator("keep_checkpoints", mode="before")
     @classmethod
@@ -74,9 +70,21 @@ class TrainingOptions(_Options, TrainingFields):
             raise ValueError(f"keep_checkpoints is {value!r}; expected none, last or all")
         return named
 
+
+class TrainingOptions(_Options, RecordingOptions, TrainingFields):
+    """All that a training can be asked for; the parameters of `cellrepro.train` say what each
+    is."""
+
+    stated: frozenset[str] = frozenset()
+    """Names of options that are meant even where they have their usual value. A training that is
+    continued must have had the same; an option that is not stated and has its usual value is as
+    it was there."""
+    store: str | Path = defaults.STORE
+    """Folder of finished runs."""
+
     def of_spec(self) -> dict[str, Any]:
-        """Those that stand in a spec as they are given."""
-        apart = ("data", "model", "profile", "continued_from")
+        """Those that stand in a spec as they are given, but for what every task has."""
+        apart = ("data", "model", "profile", "seed", "mode", "continued_from")
         return {
             name: getattr(self, name) for name in TrainingFields.model_fields if name not in apart
         }
