@@ -25,9 +25,8 @@ from cellrepro.divergence.find import diverge
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.child import Child
-from cellrepro.run.options import TrainingOptions
+from cellrepro.run.options import RecordingOptions, TrainingOptions
 from cellrepro.run.planning import plan_training
-from cellrepro.run.training_recorder import RecordingOptions
 from cellrepro.run.worker import make_repeat
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.observer import Call
@@ -54,7 +53,7 @@ class Bench:
     def run(self, *plants, recording=None, **asked):
         """Train with the plants in force; the result is the next repeat of what was asked for."""
         given = {**ASKED, "model": str(self.model), "store": self.store.root, **asked}
-        plan = plan_training(TrainingOptions(given.pop("data", self.data), **given))
+        plan = plan_training(TrainingOptions(data=given.pop("data", self.data), **given))
         done = self.store.run(plan.spec.key)
         with ExitStack() as stack:
             stack.callback(torch.set_num_threads, torch.get_num_threads())

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from cellrepro.arithmetic.portable_mode import portable_arithmetic
-from cellrepro.asked.hyperparameters import Hyperparameters
+from cellrepro.asked.training_fields import Hyperparameters
 from cellrepro.bits.tensor_digests import tensor_digest
 from cellrepro.determinism import generator_states
 from cellrepro.determinism.seeds import seed_everything

@@ -12,9 +12,7 @@ import numpydoc.validate
 import pytest
 
 import cellrepro
-from cellrepro.cli import runs
-from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters
-from cellrepro.run.options import SegmentationOptions, TrainingOptions
+from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
 
 EXPORTED = {name: getattr(cellrepro, name) for name in cellrepro.__all__}
 FUNCTIONS = {name: thing for name, thing in EXPORTED.items() if inspect.isfunction(thing)}
@@ -132,35 +130,18 @@ def test_the_validator_would_notice():
         del globals()["bad"]
 
 
-def defaults_of(signature):
-    return {
-        name: parameter.default
-        for name, parameter in signature.parameters.items()
-        if parameter.default is not inspect.Parameter.empty
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("train", TrainingOptions), ("segment", SegmentationOptions), ("wrap_python", WrapOptions)],
+)
+def test_a_signature_has_the_options_of_its_task(name, options):
+    """With the same defaults: a signature is what Jupyter shows, and the model is what is meant."""
+    signature = inspect.signature(FUNCTIONS[name]).parameters
+    of_the_call = {"function", "repeats", "quiet"}
+    of_the_command_line = {"stated"}
+    usual = {field: info.default for field, info in options.model_fields.items()}
+    assert signature.keys() - of_the_call == usual.keys() - of_the_command_line
+    del usual["data"]
+    assert {field: signature[field].default for field in usual if field in signature} == {
+        field: value for field, value in usual.items() if field in signature
     }
-
-
-COMMANDS = {"train": runs.train, "segment": runs.segment}
-OPTIONS = {"train": TrainingOptions, "segment": SegmentationOptions}
-NOTEBOOKS = {"train": "01_seeded_training"}
-OTHER_WORDS = {"sgd": "SGD"}
-"""What the command line calls otherwise."""
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_signature_options_command_and_notebook_have_the_same_parameters(name):
-    shown = defaults_of(inspect.signature(EXPORTED[name]))
-    record = defaults_of(inspect.signature(OPTIONS[name]))
-    of_a_function_alone = {"repeats", "quiet"}
-    of_the_record_alone = {"stated", "goal"}
-    assert shown.keys() - of_a_function_alone == record.keys() - of_the_record_alone
-    command = defaults_of(inspect.signature(COMMANDS[name]))
-    command = {OTHER_WORDS.get(option, option): value for option, value in command.items()}
-    notebook = notebook_parameters(find_notebook(NOTEBOOKS[name])) if name in NOTEBOOKS else {}
-    for parameter, default in shown.items():
-        if parameter in record:
-            assert record[parameter] == default, parameter
-        if parameter in notebook and parameter != "store":  # relative to the notebook there
-            assert notebook[parameter] == default, parameter
-        if parameter not in ("quiet", "loose"):
-            assert command[parameter] == default, parameter

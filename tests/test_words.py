@@ -60,8 +60,8 @@ def test_sentences_of_masks():
         compare_masks(same, other)
         .sentence()
         .endswith(
-            "Every cell has a counterpart that overlaps by half, and 0.043 % of the pixels (434 ppm) "
-            "differ."
+            "Every cell has a counterpart that overlaps by half, and 0.043 % of the pixels "
+            "(434 ppm) differ."
         )
     )
     assert map_heading(agree([NOTHING] * 3)) == "3 runs: none holds an object"

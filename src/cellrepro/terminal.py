@@ -104,7 +104,7 @@ if TYPE_CHECKING:  # what Python takes
     Place = str | Sequence[int]
     MasksOfImages = str | Path | np.ndarray | Mapping[str, np.ndarray]
 else:  # what a terminal writes; for it neither NumPy nor PyTorch is imported
-    # Where pydantic is imported, cyclopts 5.5.2 checks what a converter gives against the words' type.
+    # Where pydantic is imported, cyclopts 5.5.2 holds what a converter gives to the words' type.
     FileName = str
     EvalSettings = Annotated[
         list[str], Parameter(name="--set", converter=_overrides), SkipValidation

@@ -38,7 +38,8 @@ def _wrong_field(problem: ErrorDetails, known: Collection[str]) -> str:
         proposal = f"; do you mean {near[0]}?" if near else ""
         return f"{name} is {_short(problem['input'])}: there is no such field{proposal}"
     message = problem["msg"].removeprefix("Value error, ")
-    if message.startswith(f"{name} is "):
+    is_of_several = not problem["loc"] and problem["type"] == "value_error"
+    if is_of_several or message.startswith(f"{name} is "):
         return message
     return f"{name} is {_short(problem['input'])}: {message}"
 

@@ -183,20 +183,20 @@ def test_what_is_in_the_data_matters_and_not_its_name_or_place(small_data, tmp_p
     other = tmp_path / "deep" / "renamed"
     shutil.copytree(small_data, other)
     assert (
-        plan_training(TrainingOptions(other)).spec.key
-        == plan_training(TrainingOptions(small_data)).spec.key
+        plan_training(TrainingOptions(data=other)).spec.key
+        == plan_training(TrainingOptions(data=small_data)).spec.key
     )
     first, second = sorted((other / "train").glob("*[0-9].tif"))[:2]
     first.write_bytes(second.read_bytes())
     assert (
-        plan_training(TrainingOptions(other)).spec.key
-        != plan_training(TrainingOptions(small_data)).spec.key
+        plan_training(TrainingOptions(data=other)).spec.key
+        != plan_training(TrainingOptions(data=small_data)).spec.key
     )
 
 
 @pytest.mark.parametrize("area", ["runs", "unfinished"])
 def test_what_the_first_versions_made_is_found(small_data, tmp_path, area):
-    options = TrainingOptions(small_data, store=str(tmp_path))
+    options = TrainingOptions(data=small_data, store=str(tmp_path))
     asked = plan_training(options).spec
     first = asked.as_in_first_versions
     assert first.key != asked.key
@@ -211,7 +211,9 @@ def test_what_a_profile_says_counts_and_how_it_is_described_does_not(small_data,
     for text in ("threads: 2", "threads: 2\ndescription: the same", "threads: 3"):
         (tmp_path / "lab.yaml").write_text(text)
         keys.append(
-            plan_training(TrainingOptions(small_data, profile=str(tmp_path / "lab.yaml"))).spec.key
+            plan_training(
+                TrainingOptions(data=small_data, profile=str(tmp_path / "lab.yaml"))
+            ).spec.key
         )
     assert keys[0] == keys[1] != keys[2]
 
@@ -220,7 +222,7 @@ def test_what_a_profile_says_counts_and_how_it_is_described_does_not(small_data,
 def test_refuses_what_a_plan_cannot_have(small_data, name, value):
     """A grid file may hold any plain value at any place."""
     with pytest.raises(BadInput, match=rf"{name}.*{value}"):
-        plan_training(TrainingOptions(small_data, **{name: value}))
+        plan_training(TrainingOptions(data=small_data, **{name: value}))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,9 @@ def test_settings_written_in_several_ways_are_one_spec():
 
 def test_messages_are_short_and_propose_a_name(made_up):
     """A missing field is not shown with the whole document; of many wrong ones some are named."""
-    with pytest.raises(BadInput, match=r"^data is missing; data_digest is missing;"):
+    with pytest.raises(
+        BadInput, match=r"^data is missing; model is missing; .*data_digest is missing;"
+    ):
         make_spec(seed=0)
     with pytest.raises(BadInput, match=r"and \d+ more like these") as caught:
         make_spec(

@@ -107,6 +107,9 @@ def test_an_effect_refuses(small_data, tmp_path, no_child, invoke):
         measure_effect(options, "relu", repeats=2)
 
 
+DATA = TrainingOptions(data="data")
+
+
 # -- an audit and its effects --------------------------------------------------------------
 
 
@@ -154,7 +157,7 @@ def test_a_failed_effect_costs_neither_the_audit_nor_the_others(effects):
     reason = "KeyError: 'weights'"
     before = audit_of(ROW, replace(ROW, module="other"), PUT, UNWRITTEN)
     stages = []
-    found = measure_effects(before, "data", repeats=2, on_effect=stages.append)
+    found = measure_effects(before, DATA, repeats=2, on_effect=stages.append)
     assert [len(audit.effects) for audit in stages] == [0, 1, 2, 3]
     assert stages[-1] == found
     assert effects.measured == [ROW.op, PUT.op]  # once for each operation
@@ -164,7 +167,7 @@ def test_a_failed_effect_costs_neither_the_audit_nor_the_others(effects):
     assert fourth.no_effect_because.startswith("memory that nobody has written cannot be held")
     expected = {ROW.op: reason, PUT.op: third.effect, UNWRITTEN.op: fourth.no_effect_because}
     assert found.effects == expected
-    found = measure_effects(audit_of(PUT, ROW), "data", repeats=2, most=1)
+    found = measure_effects(audit_of(PUT, ROW), DATA, repeats=2, most=1)
     assert list(found.effects) == [PUT.op]
 
 
@@ -173,7 +176,7 @@ def test_a_failed_effect_costs_neither_the_audit_nor_the_others(effects):
 )
 def test_where_nothing_flipped_the_suspects_are_measured(effects, warnings, expected):
     """What PyTorch warned of, or the first that the lab has a substitute for."""
-    found = measure_effects(audit_of(warnings=warnings), "data", repeats=2)
+    found = measure_effects(audit_of(warnings=warnings), DATA, repeats=2)
     assert effects.measured == expected == list(found.effects)
     assert found.ops == ()
 

@@ -23,7 +23,7 @@ from cellrepro.divergence.result import OperationAt
 from cellrepro.errors import Damaged
 from cellrepro.model import inference
 from cellrepro.process import calling
-from cellrepro.run.training_recorder import RecordingOptions
+from cellrepro.run.options import RecordingOptions
 from cellrepro.store.ledger import LEDGER
 from cellrepro.store.this_machine import MACHINE_VARIABLE
 from cellrepro.trace.watches import Watches, layer_group

@@ -75,7 +75,7 @@ TRAININGS = {
 @pytest.mark.parametrize("options", TRAININGS.values(), ids=TRAININGS)
 def test_a_training_is_asked_for_as_it_was(small_data, elsewhere, store, options):
     """Option by option; the name of the folder here is not part of it."""
-    spec = plan_training(TrainingOptions(small_data, store=store.root, **options)).spec
+    spec = plan_training(TrainingOptions(data=small_data, store=store.root, **options)).spec
     plan = plan_again(recorded(spec), Given(elsewhere), store)
     assert (plan.spec, plan.spec.key) == (spec, spec.key)
     assert plan.request.data == elsewhere.resolve()
@@ -85,7 +85,7 @@ def test_a_profile_of_a_file_is_not_needed(small_data, store, tmp_path):
     """The spec has all of it."""
     own = tmp_path / "mine.yaml"
     own.write_text(yaml.safe_dump({"threads": 3, "environment": {"MKL_CBWR": "AVX2"}}))
-    options = TrainingOptions(small_data, profile=str(own), store=store.root)
+    options = TrainingOptions(data=small_data, profile=str(own), store=store.root)
     spec = plan_training(options).spec
     own.unlink()
     plan = plan_again(recorded(spec), Given(small_data), store)
@@ -99,7 +99,7 @@ def test_a_segmentation_is_asked_for_as_it_was(small_data, elsewhere, store, tmp
     network = tmp_path / "mine.safetensors"
     shutil.copy(repeat.weights, network)
     options = SegmentationOptions(
-        small_data,
+        data=small_data,
         model=str(network),
         settings={"diameter": 25, "normalize.sharpen": 2, "flow_threshold": 0.6},
         store=store.root,
@@ -124,8 +124,8 @@ def test_nothing_that_was_sent_is_executed(small_data, elsewhere, store, tmp_pat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def cells(image):\n    return image > 9\n")
     words = ["python", "mine.py", "{image}", "{masks}"]
-    program = plan_program(WrapOptions(small_data, mode="fast", store=store.root), words).spec
-    function = plan_function(WrapOptions(small_data, store=store.root), "mine.py:cells").spec
+    program = plan_program(WrapOptions(data=small_data, mode="fast", store=store.root), words).spec
+    function = plan_function(WrapOptions(data=small_data, store=store.root), "mine.py:cells").spec
     for spec, command in ((program, words), (function, ["mine.py:cells"])):
         with pytest.raises(BadInput, match="nothing that was sent is executed"):
             plan_again(recorded(spec), Given(elsewhere), store)
@@ -137,7 +137,7 @@ def test_nothing_that_was_sent_is_executed(small_data, elsewhere, store, tmp_pat
 
 
 def test_what_cannot_be_asked_for_again(small_data, store, tmp_path):
-    spec = plan_training(TrainingOptions(small_data, store=store.root)).spec
+    spec = plan_training(TrainingOptions(data=small_data, store=store.root)).spec
     continued = spec.model_copy(update={"continued_from": "0/laptop/0"})
     with pytest.raises(NotPossibleHere, match="checkpoints are not sent"):
         plan_again(recorded(continued), Given(small_data), store)
@@ -155,7 +155,7 @@ def test_what_cannot_be_asked_for_again(small_data, store, tmp_path):
 
 def test_a_path_of_another_computer_is_not_looked_at(small_data, store):
     """It would be asked for the reader's password."""
-    spec = plan_training(TrainingOptions(small_data, store=store.root)).spec
+    spec = plan_training(TrainingOptions(data=small_data, store=store.root)).spec
     there = Recorded("a/b/0", spec, data_path=r"\\server\share", model_path="//server/share")
     with pytest.raises(BadInput, match="are not here"):
         plan_again(there, Given(), store)

@@ -37,7 +37,7 @@ def test_a_loop_that_no_test_has_compared_is_refused(small_data, tmp_path, insta
     installed(version)
     message = rf"Cellpose {version} is installed.*4\.2\.1\.1 only.*cellrepro setup FOLDER"
     with pytest.raises(NotPossibleHere, match=message):
-        plan_training(TrainingOptions(small_data, store=tmp_path / "outputs"))
+        plan_training(TrainingOptions(data=small_data, store=tmp_path / "outputs"))
     diagnosis = doctor.diagnose(profile=defaults.PROFILE, quiet=True)
     assert diagnosis.exit_code == NotPossibleHere.exit_code
     assert "not tried with profile" in str(diagnosis)
@@ -47,13 +47,13 @@ def test_a_loop_that_no_test_has_compared_is_refused(small_data, tmp_path, insta
 
 def test_cellpose_3_segments_with_its_own_networks(small_data, installed):
     installed("3.1.1.2")
-    assert plan_segmentation(SegmentationOptions(small_data)).spec.model == "cyto3"
-    named = plan_segmentation(SegmentationOptions(small_data, model="nuclei"))
+    assert plan_segmentation(SegmentationOptions(data=small_data)).spec.model == "cyto3"
+    named = plan_segmentation(SegmentationOptions(data=small_data, model="nuclei"))
     assert named.request.model.architecture == "cellpose"
     with pytest.raises(BadInput, match=r"'tiny'.*Cellpose 3\.1\.1\.2.*expected --model with a"):
-        plan_segmentation(SegmentationOptions(small_data, model="tiny"))
+        plan_segmentation(SegmentationOptions(data=small_data, model="tiny"))
     with pytest.raises(BadInput, match=r"unknown model 'cpsam'; expected 'cyto3', 'nuclei'"):
-        plan_segmentation(SegmentationOptions(small_data, model="cpsam"))
+        plan_segmentation(SegmentationOptions(data=small_data, model="cpsam"))
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_describe_speaks_of_the_cellpose_that_is_installed(
 
 
 def test_channels_are_chosen_in_cellpose_3_alone(small_data, installed):
-    options = SegmentationOptions(small_data, settings={"channels": [2, 1]})
+    options = SegmentationOptions(data=small_data, settings={"channels": [2, 1]})
     with pytest.raises(BadInput, match=r"settings.channels is \[2, 1\]; Cellpose 4 ignores it"):
         plan_segmentation(options)
     installed("3.1.1.2")
     spec = plan_segmentation(options).spec
     assert spec.settings.arguments()["channels"] == [2, 1]
     assert spec.settings.replaced(diameter=20).channels == (2, 1)
-    without = plan_segmentation(SegmentationOptions(small_data)).spec
+    without = plan_segmentation(SegmentationOptions(data=small_data)).spec
     assert spec.key != without.key
     assert "channels" not in without.settings.by_name()
 

@@ -58,10 +58,14 @@ def test_what_is_let_through_works(one_thread):
 
 def test_a_plan_names_the_image(small_data, no_child):
     with pytest.raises(BadInput, match=r"diameter is 100000: synth_003, .* give 7680 or less"):
-        plan_segmentation(SegmentationOptions(small_data, settings={"diameter": 100_000}))
+        plan_segmentation(SegmentationOptions(data=small_data, settings={"diameter": 100_000}))
     with pytest.raises(BadInput, match=r"batch_size is 4 and settings.batch_size 2"):
-        plan_segmentation(SegmentationOptions(small_data, batch_size=4, settings={"batch_size": 2}))
+        plan_segmentation(
+            SegmentationOptions(data=small_data, batch_size=4, settings={"batch_size": 2})
+        )
     assert (
-        plan_segmentation(SegmentationOptions(small_data, batch_size=4)).spec.settings.batch_size
+        plan_segmentation(
+            SegmentationOptions(data=small_data, batch_size=4)
+        ).spec.settings.batch_size
         == 4
     )

@@ -14,7 +14,7 @@ from cellpose.dynamics import labels_to_flows
 from cellpose.utils import diameters
 from cellpose.vit import BaseModel
 
-from cellrepro.asked.hyperparameters import Hyperparameters
+from cellrepro.asked.training_fields import Hyperparameters
 from cellrepro.bits.tensor_digests import generator_digests, tensor_digest
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeds import seed_everything

@@ -29,10 +29,10 @@ def test_what_versions_cannot_do(small_data, tmp_path, invoke, monkeypatch):
         options_by_name(TrainingOptions, {"data": small_data, "cellpose": OLD})
     bad = invoke("segment", small_data, "--cellpose", "newest", *place)
     assert (bad.code, "cellpose is 'newest'" in bad.err) == (2, True)
-    plan = plan_segmentation(SegmentationOptions(small_data, model="cyto3", cellpose=OLDER))
+    plan = plan_segmentation(SegmentationOptions(data=small_data, model="cyto3", cellpose=OLDER))
     assert (plan.request.model.label, plan.request.setup.cellpose) == ("cyto3", OLDER)
     with pytest.raises(ValueError, match="unknown model 'cyto3'"):
-        plan_segmentation(SegmentationOptions(small_data, model="cyto3"))
+        plan_segmentation(SegmentationOptions(data=small_data, model="cyto3"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(cellpose_versions.util, "find_spec", lambda name: None)
     monkeypatch.setattr(cellpose_versions.shutil, "which", lambda name: None)
@@ -43,10 +43,10 @@ def test_what_versions_cannot_do(small_data, tmp_path, invoke, monkeypatch):
 
 def test_the_installed_version_needs_no_environment(small_data, monkeypatch):
     version = cellpose_versions.metadata.version("cellpose")
-    plan = plan_segmentation(SegmentationOptions(small_data, cellpose=version))
+    plan = plan_segmentation(SegmentationOptions(data=small_data, cellpose=version))
     assert plan.request.setup.cellpose is None
     assert plan.spec.cellpose == version
-    assert plan.spec.key != plan_segmentation(SegmentationOptions(small_data)).spec.key
+    assert plan.spec.key != plan_segmentation(SegmentationOptions(data=small_data)).spec.key
 
 
 def test_two_checkouts_keep_out_of_each_others_children(tmp_path, monkeypatch):

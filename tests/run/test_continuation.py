@@ -43,13 +43,13 @@ def test_it_ends_as_one_long_training(finished, small_data):
 def test_the_plan_is_that_of_one_long_training(finished, small_data):
     root, short, _ = finished
     planned = plan_training(
-        TrainingOptions(small_data, continued_from=short.name, store=root, epochs=100)
+        TrainingOptions(data=small_data, continued_from=short.name, store=root, epochs=100)
     )
     assert (planned.spec.continued_from, planned.recording.resume) == (None, True)
     same = {name: SHORT[name] for name in ("images_per_epoch", "profile")}
     assert (
         planned.spec.key
-        == plan_training(TrainingOptions(small_data, **same, store=root, epochs=100)).spec.key
+        == plan_training(TrainingOptions(data=small_data, **same, store=root, epochs=100)).spec.key
     )
 
 
@@ -87,7 +87,7 @@ def test_what_cannot_be_continued_is_refused(finished, small_data, given, expect
     name = long.name if "continued_from" in given else short.name
     with pytest.raises(BadInput, match=expected):
         plan_training(
-            TrainingOptions(small_data, **{**given, "store": root, "continued_from": name})
+            TrainingOptions(data=small_data, **{**given, "store": root, "continued_from": name})
         )
 
 
@@ -113,5 +113,5 @@ def test_a_changed_checkpoint_is_refused(finished, small_data, tmp_path):
     state.write_bytes(content)
     with pytest.raises(BadInput, match="changed since it was written"):
         plan_training(
-            TrainingOptions(small_data, continued_from=short.name, store=other, epochs=24)
+            TrainingOptions(data=small_data, continued_from=short.name, store=other, epochs=24)
         )

@@ -1,16 +1,11 @@
 """Options are keywords that editors know; names that come as data are refused with the near one."""
 
-import inspect
-from dataclasses import fields
-
 import pytest
 
-import cellrepro
 from cellrepro.errors import BadInput
 from cellrepro.run.options import (
     SegmentationOptions,
     TrainingOptions,
-    WrapOptions,
     options_by_name,
 )
 
@@ -34,22 +29,6 @@ def test_an_unknown_name_is_refused_with_the_near_one(kind, name, expected):
 
 def test_an_option_of_another_task_may_have_its_usual_value():
     usual = {"data": NOWHERE, "cellpose": None, "settings": None}
-    assert options_by_name(TrainingOptions, usual) == TrainingOptions(NOWHERE)
+    assert options_by_name(TrainingOptions, usual) == TrainingOptions(data=NOWHERE)
     usual = {"data": NOWHERE, "weight_decay": 0.1, "data_seed": "cellpose"}
-    assert options_by_name(SegmentationOptions, usual) == SegmentationOptions(NOWHERE)
-
-
-@pytest.mark.parametrize(
-    ("function", "kind", "of_the_record_alone"),
-    [
-        (cellrepro.train, TrainingOptions, {"stated", "goal"}),
-        (cellrepro.segment, SegmentationOptions, set()),
-        (cellrepro.wrap_python, WrapOptions, set()),
-    ],
-)
-def test_functions_and_records_have_the_same_options(function, kind, of_the_record_alone):
-    """With the same defaults."""
-    parameters = inspect.signature(function).parameters
-    for option in fields(kind):
-        if option.name not in {*of_the_record_alone, "data"}:
-            assert parameters[option.name].default == option.default, option.name
+    assert options_by_name(SegmentationOptions, usual) == SegmentationOptions(data=NOWHERE)

@@ -160,16 +160,20 @@ def test_one_order_is_dealt_out_and_augmented_by_each():
 )
 def test_what_ranks_cannot_do(small_data, tmp_path, fields, expected):
     with pytest.raises(BadInput, match=expected):
-        plan_training(TrainingOptions(small_data, store=tmp_path, **fields))
+        plan_training(TrainingOptions(data=small_data, store=tmp_path, **fields))
 
 
 def test_one_rank_is_the_spec_of_always(small_data, tmp_path):
-    plain = plan_training(TrainingOptions(small_data, store=tmp_path, batch_size=2)).spec
+    plain = plan_training(TrainingOptions(data=small_data, store=tmp_path, batch_size=2)).spec
     assert (
-        plan_training(TrainingOptions(small_data, store=tmp_path, batch_size=2, ranks=1)).spec.key
+        plan_training(
+            TrainingOptions(data=small_data, store=tmp_path, batch_size=2, ranks=1)
+        ).spec.key
         == plain.key
     )
-    two = plan_training(TrainingOptions(small_data, store=tmp_path, batch_size=2, ranks=2)).spec
+    two = plan_training(
+        TrainingOptions(data=small_data, store=tmp_path, batch_size=2, ranks=2)
+    ).spec
     assert two.key != plain.key
     assert two.label.endswith("ranks 2")
 

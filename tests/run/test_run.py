@@ -39,13 +39,13 @@ from conftest import SMALL, options, run_command
 
 
 def test_defaults_follow_the_network(small_data, small_store):
-    spec = plan_training(TrainingOptions(small_data)).spec
+    spec = plan_training(TrainingOptions(data=small_data)).spec
     assert (spec.learning_rate, spec.images_per_epoch) == (1e-3, 48)
     assert (spec.mode, spec.profile, spec.data_seed) == ("strict", "cpu", "cellpose")
-    spec = plan_training(TrainingOptions(small_data, model="cpsam")).spec
+    spec = plan_training(TrainingOptions(data=small_data, model="cpsam")).spec
     assert (spec.learning_rate, spec.images_per_epoch) == (1e-5, None)
     spec = plan_training(
-        TrainingOptions(small_data, model=small_store.key, store=small_store.root)
+        TrainingOptions(data=small_data, model=small_store.key, store=small_store.root)
     ).spec
     assert (spec.learning_rate, spec.images_per_epoch) == (1e-3, 48)
     assert spec.model == f"{small_store.key}/{small_store.machine}/0"
@@ -54,23 +54,23 @@ def test_defaults_follow_the_network(small_data, small_store):
 
 def test_without_a_model_cellpose_segments_with_its_own(small_data):
     """Of the version that segments; the spec is that of the network by its name."""
-    usual = plan_segmentation(SegmentationOptions(small_data)).spec
+    usual = plan_segmentation(SegmentationOptions(data=small_data)).spec
     assert usual.model == "cpsam_v2"
-    named = plan_segmentation(SegmentationOptions(small_data, model="cpsam_v2")).spec
+    named = plan_segmentation(SegmentationOptions(data=small_data, model="cpsam_v2")).spec
     assert usual.key == named.key
     for version, network in (("4.0.9", "cpsam"), ("3.1.1.2", "cyto3")):
-        plan = plan_segmentation(SegmentationOptions(small_data, cellpose=version))
+        plan = plan_segmentation(SegmentationOptions(data=small_data, cellpose=version))
         assert plan.spec.model == network
 
 
 def test_says_beforehand_what_will_be_vacuous(small_data, tmp_path, monkeypatch):
     for name in profiles.NUMERIC_VARIABLES:  # what they are set to here is a notice of its own
         monkeypatch.delenv(name, raising=False)
-    (notice,) = plan_training(TrainingOptions(small_data, epochs=1)).notices
+    (notice,) = plan_training(TrainingOptions(data=small_data, epochs=1)).notices
     assert notice.startswith("this run will be vacuous: 1 epoch trains nothing")
     shutil.copy(next((small_data / "test").glob("*[0-9].tif")), tmp_path / "alone.tif")
     (notice,) = plan_segmentation(
-        SegmentationOptions(tmp_path, model="tiny")  # needs no masks
+        SegmentationOptions(data=tmp_path, model="tiny")  # needs no masks
     ).notices
     assert "has learnt nothing yet" in notice
 
@@ -171,7 +171,7 @@ def test_a_segmentation_leaves_no_network_and_no_image_that_is_stored(
 ):
     """It needs the digest of its network alone, and each image once for the whole store."""
     plan = plan_segmentation(
-        SegmentationOptions(small_data, model=str(small_store.weights), store=tmp_path)
+        SegmentationOptions(data=small_data, model=str(small_store.weights), store=tmp_path)
     )
     built = plan.request.build(torch.device("cpu"), tmp_path / "no such folder")
     assert built.record.initial_weights == plan.spec.model_digest
@@ -243,8 +243,8 @@ def test_what_changed_since_the_plan_is_refused(small_data, small_store, tmp_pat
     weights.write_bytes(small_store.weights.read_bytes())
     short = {"epochs": 1, "images_per_epoch": 1, "store": tmp_path / "outputs"}
     plans = (
-        plan_training(TrainingOptions(data, **short)),
-        plan_training(TrainingOptions(small_data, model=str(weights), **short)),
+        plan_training(TrainingOptions(data=data, **short)),
+        plan_training(TrainingOptions(data=small_data, model=str(weights), **short)),
     )
     for path in (data / "test").iterdir():
         path.unlink()

@@ -13,7 +13,8 @@ from cellrepro.determinism import generator_states
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.errors import BadInput
-from cellrepro.run.training_recorder import CHECKPOINTS, RecordingOptions, TrainingRecorder
+from cellrepro.run.options import RecordingOptions
+from cellrepro.run.training_recorder import CHECKPOINTS, TrainingRecorder
 from cellrepro.store import checkpoints
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, read_rows
 from cellrepro.trace.operation_ledger import OperationRow
@@ -61,8 +62,9 @@ def kept_training(place, *, name="staged", die=None, level="steps", origin=ORIGI
     """A training as the worker does it; it dies after as many steps as ``die`` says."""
     staged = place / name
     staged.mkdir()
-    options = {"unfinished": place / "unfinished", "checkpoint_every": 1, **recording}
-    recorder = TrainingRecorder(RecordingOptions(**options), staged, level=level, seed=3)
+    options = RecordingOptions(**{"checkpoint_every": 1, **recording})
+    unfinished = place / "unfinished"
+    recorder = TrainingRecorder(options, staged, level=level, seed=3, unfinished=unfinished)
 
     def ended(epoch):
         recorder.epoch_ended(network, loop)

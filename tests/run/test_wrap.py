@@ -260,13 +260,13 @@ REFUSED = {
 def test_what_is_no_label_image_is_refused(what, why, written, small_data, tmp_path):
     command = [PYTHON, written(ODD, "odd.py"), what, "{image}", "{masks}"]
     with pytest.raises(BadInput, match=why):
-        masks_of(plan_program(WrapOptions(small_data, mode="fast"), command), tmp_path)
+        masks_of(plan_program(WrapOptions(data=small_data, mode="fast"), command), tmp_path)
 
 
 @pytest.mark.parametrize("what", ["spots", "none"])
 def test_labels_of_one_pixel_and_no_labels_are_labels(what, written, small_data, tmp_path):
     command = [PYTHON, written(ODD, "odd.py"), what, "{image}", "{masks}"]
-    masks = masks_of(plan_program(WrapOptions(small_data, mode="fast"), command), tmp_path)
+    masks = masks_of(plan_program(WrapOptions(data=small_data, mode="fast"), command), tmp_path)
     assert np.count_nonzero(masks) == len(np.unique(masks)) - 1 == (masks.max(initial=0))
 
 
@@ -349,7 +349,7 @@ def test_functions_that_cannot_be_used(name, why, written, small_data, tmp_path,
     kind = RunError if "short" in name else BadInput
     with pytest.raises(kind, match=why):
         masks_of(
-            plan_function(WrapOptions(small_data, mode="off"), name.format(script=script)),
+            plan_function(WrapOptions(data=small_data, mode="off"), name.format(script=script)),
             tmp_path,
         )
 
@@ -399,7 +399,7 @@ def two_images(image):
 def test_masks_are_taken_in_the_forms_that_networks_give(
     name, written, small_data, tmp_path, paths_kept
 ):
-    plan = plan_function(WrapOptions(small_data), f"{written(RETURNS)}:{name}")
+    plan = plan_function(WrapOptions(data=small_data), f"{written(RETURNS)}:{name}")
     with generators_kept():
         masks = masks_of(plan, tmp_path)
     assert masks.dtype.kind in "iu"
@@ -422,7 +422,7 @@ def test_masks_are_taken_in_the_forms_that_networks_give(
 def test_what_is_no_label_image_of_a_function_is_refused(
     name, why, written, small_data, tmp_path, paths_kept
 ):
-    plan = plan_function(WrapOptions(small_data), f"{written(RETURNS)}:{name}")
+    plan = plan_function(WrapOptions(data=small_data), f"{written(RETURNS)}:{name}")
     with generators_kept(), pytest.raises(BadInput, match=why):
         masks_of(plan, tmp_path)
 
@@ -457,7 +457,7 @@ def test_an_order_of_sets_that_changes_is_seen_in_mode_off(
 @pytest.mark.parametrize("given", [{"settings": {"diameter": 30}}, {"ledger": "ops"}])
 def test_what_would_reach_no_foreign_segmenter_is_no_parameter(given, written, small_data):
     with pytest.raises(TypeError, match="unexpected keyword"):
-        plan_function(WrapOptions(small_data, **given), f"{written('')}:f")
+        plan_function(WrapOptions(data=small_data, **given), f"{written('')}:f")
 
 
 def test_a_stack_is_wrapped(written, tmp_path, paths_kept):
@@ -470,15 +470,15 @@ def test_a_stack_is_wrapped(written, tmp_path, paths_kept):
     script = written(STACKS)
     command = [PYTHON, script, "{image}", "{masks}"]
     for plan in (
-        plan_program(WrapOptions(data, mode="fast"), command),
-        plan_function(WrapOptions(data), f"{script}:segment"),
+        plan_program(WrapOptions(data=data, mode="fast"), command),
+        plan_function(WrapOptions(data=data), f"{script}:segment"),
     ):
         (image,) = read_folder(data, to_train=False, axes=Axes(stacks=True)).train
         with generators_kept():
             (found,) = plan.request.results(None, [image], tmp_path)
         np.testing.assert_array_equal(found.masks, stack > 0)
     (tmp_path / "scripts" / "script.py").write_text(STACKS.replace("image > 9", "image[0] > 9"))
-    plan = plan_program(WrapOptions(data, mode="fast"), command)
+    plan = plan_program(WrapOptions(data=data, mode="fast"), command)
     with pytest.raises(BadInput, match=r"shape \(24, 20\); expected \(Z, Y, X\) = \(3, 24, 20\)"):
         next(plan.request.results(None, [image], tmp_path))
 
@@ -511,7 +511,7 @@ def test_words_and_the_files_they_name_are_the_key(written, small_data):
 
     def key(*words, timeout=None, **given):
         command = [PYTHON, script, *words, "{image}", "{masks}"]
-        options = WrapOptions(small_data, **{"mode": "fast", **given})
+        options = WrapOptions(data=small_data, **{"mode": "fast", **given})
         return plan_program(options, command, timeout=timeout).spec.key
 
     usual = key("--sigma=1")
@@ -538,10 +538,10 @@ def test_what_a_function_or_script_imports_from_beside_it_is_in_the_key(written,
     def keys():
         command = [PYTHON, script, "{image}", "{masks}"]
         functions = (f"{script}:segment", f"{package / 'function.py'}:segment")
-        plans = [plan_function(WrapOptions(small_data), function) for function in functions]
+        plans = [plan_function(WrapOptions(data=small_data), function) for function in functions]
         return [
             plan.spec.key
-            for plan in (*plans, plan_program(WrapOptions(small_data, mode="fast"), command))
+            for plan in (*plans, plan_program(WrapOptions(data=small_data, mode="fast"), command))
         ]
 
     before = keys()
@@ -583,7 +583,7 @@ def test_words_that_name_files_lead_there_from_anywhere(written, small_data, mon
     monkeypatch.chdir(script.parent)
     long = f"{'x' * 300} script.py"
     plan = plan_program(
-        WrapOptions(small_data, mode="fast"),
+        WrapOptions(data=small_data, mode="fast"),
         ["python3", "script.py", "--a=./script.py", "--b=c", long, "{image}{masks}"],
     )
     program, *words = plan.request.words
@@ -592,7 +592,7 @@ def test_words_that_name_files_lead_there_from_anywhere(written, small_data, mon
     assert words == expected
     assert plan.spec.program[1] == "script.py"
     line = "python3 script.py '--b=a b' {image} {masks}"
-    assert plan_program(WrapOptions(small_data, mode="fast"), line).spec.program == tuple(
+    assert plan_program(WrapOptions(data=small_data, mode="fast"), line).spec.program == tuple(
         shlex.split(line)
     )
     assert len(plan.spec.model) < 70
@@ -609,7 +609,9 @@ def test_a_seed_reaches_the_function_and_off_does_not_seed(
     )
     found = []
     for n, given in enumerate([{"seed": 1}, {"seed": 1}, {"seed": 2}, {"mode": "off"}]):
-        plan = plan_function(WrapOptions(small_data, **{"mode": "fast", **given}), f"{script}:f")
+        plan = plan_function(
+            WrapOptions(data=small_data, **{"mode": "fast", **given}), f"{script}:f"
+        )
         (tmp_path / str(n)).mkdir()
         found.append(masks_of(plan, tmp_path / str(n)).tobytes())
     assert found[0] == found[1]

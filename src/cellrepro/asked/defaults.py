@@ -4,7 +4,7 @@ from typing import Final
 
 MODEL = "tiny"
 SEED = 0
-DATA_SEED = "cellpose"
+DATA_SEED: Final = "cellpose"
 EPOCHS = 12
 BATCH_SIZE = 1
 PROFILE = "cpu"

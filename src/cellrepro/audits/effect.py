@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
@@ -69,7 +69,8 @@ def measure_effect(
     options: TrainingOptions, op: str, *, repeats: int, quiet: bool = False
 ) -> Effect:
     """Train in mode ``strict`` with one operation left loose, and with none, and compare."""
-    loose = train_with(replace(options, loose=op), repeats=repeats, quiet=quiet)
+    with_loose = options.model_copy(update={"loose": op})
+    loose = train_with(with_loose, repeats=repeats, quiet=quiet)
     fixed = train_with(options, repeats=repeats, quiet=quiet)
     return effect_between(op, fixed, loose)
 

@@ -238,16 +238,7 @@ def audit_training(
         If the process ends without finishing.
     """
     options = checked_options(steps=steps, replays=replays, suspects=suspects, threads=threads)
-    training = TrainingOptions(
-        data=data,
-        model=model,
-        seed=seed,
-        data_seed=data_seed,
-        batch_size=batch_size,
-        mode=mode,
-        profile=profile,
-        store=store,
-    )
+    training = TrainingOptions.among(locals())
     request = plan_training(training).request
     return in_child(
         partial(audit_steps, request=request, options=options),

@@ -6,12 +6,10 @@ nothing loose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from cellrepro.asked import defaults
-from cellrepro.asked.choices import LedgerKind, StoredCheckpoints
 from cellrepro.audits.effect import Effect, measure_effect
 from cellrepro.audits.training import TrainingAudit
 from cellrepro.determinism.known_operations import base_name
@@ -19,36 +17,16 @@ from cellrepro.errors import BadInput, CellreproError, whole
 from cellrepro.run.options import TrainingOptions
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
+_AS_AUDITED = ("seed", "data_seed", "batch_size")
+"""Options that are those of the audit where they are not given."""
+
 
 def measure_effects(
     audit: TrainingAudit,
-    data: str | Path,
+    options: TrainingOptions,
     *,
     repeats: int = defaults.TRAININGS,
     most: int | None = None,
-    model: str = defaults.MODEL,
-    seed: int | None = None,
-    data_seed: int | str | None = None,
-    epochs: int = defaults.EPOCHS,
-    batch_size: int | None = None,
-    learning_rate: float | None = None,
-    images_per_epoch: int | None = None,
-    weight_decay: float = defaults.WEIGHT_DECAY,
-    min_train_masks: int = defaults.MIN_TRAIN_MASKS,
-    rescale: bool = False,
-    scale_range: float = defaults.SCALE_RANGE,
-    normalize: bool = True,
-    train_probs: Mapping[str, float] | None = None,
-    nimg_test_per_epoch: int | None = None,
-    augmentation: bool = True,
-    ranks: int = defaults.RANKS,
-    profile: str = defaults.PROFILE,
-    ledger: LedgerKind = defaults.LEDGER,
-    operation_steps: Sequence[int] | None = None,
-    resume: bool = False,
-    checkpoint_every: int | None = None,
-    keep_checkpoints: StoredCheckpoints | bool = "none",
-    store: str | Path = defaults.STORE,
     quiet: bool = False,
     on_effect: Callable[[TrainingAudit], None] | None = None,
 ) -> TrainingAudit:
@@ -61,58 +39,13 @@ def measure_effects(
     ----------
     audit : TrainingAudit
         From `cellrepro.audit_training`.
-    data : str or Path
-        The same folder.
+    options : TrainingOptions
+        Of these trainings, in mode ``strict``: the same folder, 2 epochs or more. Seeds and batch
+        size are those of the audit where they are not given.
     repeats : int
         Trainings with it loose, and as many with nothing loose; 2 or more.
     most : int, optional
         Operations to measure; all of them by default.
-    model : str
-        As for `cellrepro.train`.
-    seed : int, optional
-        By default that of the audit.
-    data_seed : int or "cellpose", optional
-        By default that of the audit.
-    epochs : int
-        Of these trainings, 2 or more.
-    batch_size : int, optional
-        By default that of the audit.
-    learning_rate : float, optional
-        Peak; this and the next ones up to ``keep_checkpoints`` as for `cellrepro.train`.
-    images_per_epoch : int, optional
-        Draws per epoch.
-    weight_decay : float
-        Of the optimizer.
-    min_train_masks : int
-        Images with fewer cells are left out.
-    rescale : bool
-        Whether images are brought to one diameter of cells.
-    scale_range : float
-        Range of sizes in augmentation.
-    normalize : bool
-        Whether images are normalised.
-    train_probs : mapping of str to float, optional
-        How often an image is drawn, by its name.
-    nimg_test_per_epoch : int, optional
-        Test images per epoch.
-    augmentation : bool
-        False: every image as it is.
-    ranks : int
-        Processes that share each batch.
-    profile : str
-        The numeric environment: a name, or a ``.yaml`` file.
-    ledger : {"steps", "ops", "off"}
-        What is written down.
-    operation_steps : sequence of int, optional
-        Steps whose operations are written down with ``ledger="ops"``.
-    resume : bool
-        Go on with a training that was killed from its last checkpoint.
-    checkpoint_every : int, optional
-        Epochs between checkpoints, 0 for none.
-    keep_checkpoints : {"none", "last", "all"}
-        What is stored with the finished repeat.
-    store : str or Path
-        Folder of finished runs, into which these trainings go.
     quiet : bool
         Show neither progress nor notices.
     on_effect : callable, optional
@@ -130,38 +63,15 @@ def measure_effects(
         There are fewer than two repeats.
     """
     whole("repeats", repeats, least=2)
-    options = TrainingOptions(
-        data=data,
-        model=model,
-        seed=audit.spec.seed if seed is None else seed,
-        data_seed=audit.spec.data_seed if data_seed is None else data_seed,
-        epochs=epochs,
-        batch_size=audit.spec.batch_size if batch_size is None else batch_size,
-        learning_rate=learning_rate,
-        images_per_epoch=images_per_epoch,
-        weight_decay=weight_decay,
-        min_train_masks=min_train_masks,
-        rescale=rescale,
-        scale_range=scale_range,
-        normalize=normalize,
-        train_probs=train_probs,
-        nimg_test_per_epoch=nimg_test_per_epoch,
-        augmentation=augmentation,
-        ranks=ranks,
-        profile=profile,
-        mode="strict",
-        ledger=ledger,
-        operation_steps=operation_steps,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        keep_checkpoints=keep_checkpoints,
-        store=store,
-    )
+    of_audit = {name: getattr(audit.spec, name) for name in _AS_AUDITED}
+    given = {name: value for name, value in options if name in options.model_fields_set}
+    meant = {name: value for name, value in given.items() if value is not None}
+    strict = TrainingOptions.among({**of_audit, **meant, "mode": "strict"})
     measured = audit if audit.ops else replace(audit, suspects=_suspects(audit))
     _tell(on_effect, measured)
     for name in _operations_to_measure(measured)[:most]:
         members = [row for row in _rows(measured) if base_name(row.op) == name]
-        answer = _effect_of(members, options, repeats=repeats, quiet=quiet)
+        answer = _effect_of(members, strict, repeats=repeats, quiet=quiet)
         measured = _with_answer(measured, members, answer)
         _tell(on_effect, measured)
     return measured

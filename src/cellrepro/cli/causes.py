@@ -167,17 +167,17 @@ def audit(
         return Reply(of_training)
 
     def measure(on_effect: Callable[[TrainingAudit], None]) -> None:
-        cellrepro.measure_effects(
-            of_training,
-            data,
-            repeats=effect,
+        from cellrepro.run.options import TrainingOptions
+
+        options = TrainingOptions(
+            data=data,
             epochs=epochs,
             images_per_epoch=images_per_epoch,
             model=trained_model,
             profile=profile,
             store=store,
-            on_effect=on_effect,
         )
+        cellrepro.measure_effects(of_training, options, repeats=effect, on_effect=on_effect)
 
     return _reply_with_effects(of_training, measure)
 

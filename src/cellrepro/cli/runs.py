@@ -104,39 +104,15 @@ def train(
     stated = given_options(context) if is_continued else frozenset()
     if "repeats" in stated:
         raise BadInput("--continue adds one repeat; leave --repeats out")
-    options = TrainingOptions(
-        data,
-        model=model,
-        seed=seed,
-        data_seed=data_seed,
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        images_per_epoch=images_per_epoch,
-        weight_decay=weight_decay,
-        min_train_masks=min_train_masks,
-        rescale=rescale,
-        scale_range=scale_range,
-        normalize=normalize,
-        train_probs=None if train_probs is None else in_yaml("--train-probs", train_probs),
-        nimg_test_per_epoch=nimg_test_per_epoch,
-        augmentation=augmentation,
-        SGD=sgd,
-        bsize=bsize,
-        class_weights=None if class_weights is None else in_yaml("--class-weights", class_weights),
-        ranks=ranks,
-        profile=profile,
-        mode=mode,
-        ledger=ledger,
-        loose=loose,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        keep_checkpoints=keep_checkpoints,
-        continued_from=continued_from,
-        stated=stated,
-        operation_steps=None if operation_steps is None else steps_in(operation_steps),
-        store=store,
-    )
+    as_python_has_them = {
+        "train_probs": None if train_probs is None else in_yaml("--train-probs", train_probs),
+        "SGD": sgd,
+        "class_weights": None
+        if class_weights is None
+        else in_yaml("--class-weights", class_weights),
+        "operation_steps": None if operation_steps is None else steps_in(operation_steps),
+    }
+    options = TrainingOptions.among({**locals(), **as_python_has_them})
     return Reply(train_with(options, repeats=repeats))
 
 

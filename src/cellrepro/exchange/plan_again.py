@@ -46,13 +46,18 @@ def plan_again(recorded: Recorded, given: Given, store: Store) -> Plan:
     refuse_at_once(recorded, given)
     data = images_for(recorded, given, store)
     inputs = _RecordedInputs(recorded, given, store)
+    asked = dict(spec)
+    here = {"data": data, "profile": given.profile or spec.profile, "store": store.root}
     match spec.task:
         case "train":
-            plan = plan_training(_training_options(spec, data, given, store), inputs=inputs)
+            training = TrainingOptions.among({**asked, **here})
+            plan = plan_training(training, inputs=inputs)
         case "segment":
-            plan = plan_segmentation(_segmentation_options(spec, data, given, store), inputs=inputs)
+            settings = {"settings": spec.settings.not_default(), "batch_size": None}
+            segmentation = SegmentationOptions.among({**asked, **settings, **here})
+            plan = plan_segmentation(segmentation, inputs=inputs)
         case "wrap":
-            plan = _plan_wrapped(spec, data, given, store, inputs)
+            plan = _plan_wrapped(WrapOptions.among({**asked, **here}), given, inputs)
     names = {"data": spec.data, "model": spec.model, "key_from": spec.key_from}
     named = plan.spec.model_copy(update=names)
     plan = replace(plan, request=replace(plan.request, spec=named))
@@ -60,57 +65,8 @@ def plan_again(recorded: Recorded, given: Given, store: Store) -> Plan:
     return plan
 
 
-# -- options -------------------------------------------------------------------------------
-
-
-def _training_options(spec: Spec, data: Path, given: Given, store: Store) -> TrainingOptions:
-    return TrainingOptions(
-        data=data,
-        model=spec.model,
-        seed=spec.seed,
-        data_seed=spec.data_seed,
-        epochs=spec.epochs,
-        batch_size=spec.batch_size,
-        learning_rate=spec.learning_rate,
-        images_per_epoch=spec.images_per_epoch,
-        weight_decay=spec.weight_decay,
-        min_train_masks=spec.min_train_masks,
-        rescale=spec.rescale,
-        scale_range=spec.scale_range,
-        normalize=spec.normalize,
-        train_probs=None if spec.train_probs is None else dict(spec.train_probs),
-        nimg_test_per_epoch=spec.nimg_test_per_epoch,
-        augmentation=spec.augmentation,
-        ranks=spec.ranks,
-        profile=given.profile or spec.profile,
-        mode=spec.mode,
-        ledger=spec.ledger,
-        loose=spec.loose,
-        store=store.root,
-    )
-
-
-def _segmentation_options(
-    spec: Spec, data: Path, given: Given, store: Store
-) -> SegmentationOptions:
-    return SegmentationOptions(
-        data=data,
-        model=spec.model,
-        seed=spec.seed,
-        settings=spec.settings.not_default(),
-        cellpose=spec.cellpose,
-        profile=given.profile or spec.profile,
-        mode=spec.mode,
-        ledger=spec.ledger,
-        loose=spec.loose,
-        store=store.root,
-    )
-
-
-def _plan_wrapped(spec: Spec, data: Path, given: Given, store: Store, inputs: PlanInputs) -> Plan:
+def _plan_wrapped(options: WrapOptions, given: Given, inputs: PlanInputs) -> Plan:
     """A program or function is only run when its reader names it himself."""
-    profile = given.profile or spec.profile
-    options = WrapOptions(data, mode=spec.mode, seed=spec.seed, profile=profile, store=store.root)
     first, *others = given.command
     is_function = not others and "{image}" not in first
     if is_function:

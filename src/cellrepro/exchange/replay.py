@@ -24,7 +24,7 @@ from cellrepro.exchange.records import JsonObject
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
-from cellrepro.run.repeat_making import RepeatMaking
+from cellrepro.run.repeat_making import made_repeat
 from cellrepro.same.portable_promise import promised_alike
 from cellrepro.same.seed_spread import decide_between
 from cellrepro.same.verdicts import Verdict, combine
@@ -296,8 +296,7 @@ def _made(plan: Plan, *, quiet: bool) -> Repeat:
         print_note(f"computed again as {plan.spec.key}/{plan.machine}/{index}")
         for notice in plan.notices:
             print_note(notice)
-    making = RepeatMaking(plan, index, f"{plan.spec.task} again", quiet, in_this_process=False)
-    return making.made()
+    return made_repeat(plan, index, label=f"{plan.spec.task} again", quiet=quiet)
 
 
 # -- compared ------------------------------------------------------------------------------

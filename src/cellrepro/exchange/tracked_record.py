@@ -6,11 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from cellrepro.asked.spec import Spec
-from cellrepro.asked.spec_fields import OF_SEGMENTATION, OF_TRAINING, OF_WRAPPING
+from cellrepro.asked.spec import Spec, fields_of_another_task
 from cellrepro.store.manifest import Manifest
 
-_OF_TASK = {"train": OF_TRAINING, "segment": OF_SEGMENTATION, "wrap": OF_WRAPPING}
 _NONE = "none"
 """How a parameter without a value is written: a tracker has only texts."""
 
@@ -56,7 +54,7 @@ def tracked_record(spec: Spec, manifest: Manifest) -> TrackedRecord:
 
 
 def _parameters(spec: Spec) -> Iterator[tuple[str, str]]:
-    left_out = {name for task, names in _OF_TASK.items() if task != spec.task for name in names}
+    left_out = {*fields_of_another_task(spec.task)}
     if spec.task != "train":
         left_out.add("batch_size")  # images in a step; that of a segmentation is a setting
     of_dictionaries = {"profile_settings", "settings"}

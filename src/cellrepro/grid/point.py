@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cellrepro.asked.spec_fields import PARAMETERS
 from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.grid.file import SETTING, VARIABLE, Scalar
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name
@@ -18,7 +17,7 @@ from cellrepro.run.planning import plan_segmentation, plan_training
 Parameters = Mapping[str, Any]
 """Values of a notebook's parameters by name, as YAML and the notebook have them."""
 
-_OPTIONS = (*PARAMETERS, "settings", "checkpoint_every", "keep_checkpoints")
+_OPTIONS = TrainingOptions.model_fields.keys() | SegmentationOptions.model_fields.keys()
 """Parameters of a notebook that are options of a training or a segmentation."""
 
 

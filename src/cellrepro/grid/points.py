@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from cellrepro.asked import defaults
-from cellrepro.asked.spec_fields import PARAMETERS
+from cellrepro.asked.spec import PARAMETERS
 from cellrepro.errors import BadInput, whole
 from cellrepro.grid.file import GridFile, Scalar, read_file, wrong_names
 from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters, packaged_folder

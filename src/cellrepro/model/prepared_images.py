@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.asked.hyperparameters import Hyperparameters
+from cellrepro.asked.training_fields import Hyperparameters
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from cellrepro.asked.hyperparameters import Hyperparameters
+from cellrepro.asked.training_fields import Hyperparameters
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage

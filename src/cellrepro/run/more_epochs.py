@@ -17,7 +17,6 @@ from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
 from cellrepro.run.stored_checkpoints import last_checkpoint
 from cellrepro.run.training_ledgers import growing_ledgers, with_spec
-from cellrepro.run.training_recorder import RecordingOptions
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import differences
 from cellrepro.store.ledger import LEDGER, read_rows
@@ -51,10 +50,10 @@ def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInpu
     )
     plan = Plan(
         request=request,
-        recording=RecordingOptions(continued=finished),
         n_images=folder.n_segmented,
         store=store,
         notices=notices,
+        continued=finished,
     )
     if plan.machine != finished.machine:
         raise BadInput(

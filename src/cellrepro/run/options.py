@@ -2,153 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from typing_extensions import Self
 
 from cellrepro.asked import defaults
-from cellrepro.asked.choices import LedgerKind, StoredCheckpoints
+from cellrepro.asked.choices import STORED_CHECKPOINTS, StoredCheckpoints
+from cellrepro.asked.field_marks import field_marks
 from cellrepro.asked.spec import LEAVE_OUT, Spec
-from cellrepro.asked.spec_fields import OF_SEGMENTATION, OF_TRAINING, OF_WRAPPING
-from cellrepro.determinism.choices import Mode
+from cellrepro.asked.training_fields import (
+    CheckedMode,
+    Data,
+    Ledger,
+    Named,
+    Seed,
+    TrainingFields,
+    Version,
+    WholeNumber,
+)
 from cellrepro.errors import BadInput
-from cellrepro.run.until_found import Goal
+from cellrepro.wrong_fields import wrong_fields
 
 
-@dataclass(frozen=True)
-class TrainingOptions:
+class _Options(BaseModel):
+    """Options of a task, which say themselves what is wrong with one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    if not TYPE_CHECKING:  # who checks types reads the fields
+
+        def __init__(self, **given: Any) -> None:
+            try:
+                super().__init__(**given)
+            except ValidationError as error:
+                raise BadInput(wrong_fields(error, known=type(self).model_fields)) from error
+
+    @classmethod
+    def among(cls, given: Mapping[str, Any]) -> Self:
+        """Those among some values by name: arguments of a function, fields of a spec."""
+        return cls(**{name: given[name] for name in cls.model_fields if name in given})
+
+
+class RecordingOptions(BaseModel):
+    """What to keep of a training beside its result; none of it changes the result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    resume: bool = False
+    """Go on with a killed training of this spec from its last checkpoint."""
+    checkpoint_every: WholeNumber | None = Field(default=None, ge=0)
+    """Epochs between checkpoints, 0 for none; by default what suits the network."""
+    keep_checkpoints: StoredCheckpoints = "none"
+    """What is stored with the finished repeat; True is ``all``, as it was asked for before."""
+    operation_steps: tuple[Annotated[WholeNumber, Field(ge=0)], ...] | None = None
+    """Steps whose operations are written down with ``ledger="ops"``; none for all. Where nothing is
+    trained, images take their place."""
+
+    @field_validator("keep_checkpoints", mode="before")
+    @classmethod
+    def _as_asked_for_before(cls, value: object) -> object:
+        named = {True: "all", False: "none"}.get(value, value) if isinstance(value, bool) else value
+        if named not in STORED_CHECKPOINTS:
+            raise ValueError(f"keep_checkpoints is {value!r}; expected none, last or all")
+        return named
+
+
+class TrainingOptions(_Options, RecordingOptions, TrainingFields):
     """All that a training can be asked for; the parameters of `cellrepro.train` say what each
     is."""
 
-    data: str | Path
-    """Folder in Cellpose's convention: ``train/`` and ``test/`` with ``NAME.tif`` and
-    ``NAME_masks.tif``; without the two it is all training."""
-    _: KW_ONLY
-    model: str = defaults.MODEL
-    """An encoder's name, a Cellpose model name, a weights file, or ``KEY/REPEAT``."""
-    seed: int | None = None
-    """By default 0, and none in mode ``off``."""
-    data_seed: int | str = defaults.DATA_SEED
-    """For image order and augmentation."""
-    epochs: int = defaults.EPOCHS
-    """How often all images are shown, and images a step."""
-    batch_size: int = defaults.BATCH_SIZE
-    """How often all images are shown, and images a step."""
-    learning_rate: float | None = None
-    """Peak; by default what suits the network."""
-    images_per_epoch: int | None = None
-    """Draws per epoch; by default what suits the network."""
-    weight_decay: float = defaults.WEIGHT_DECAY
-    """Arguments of ``cellpose.train.train_seg``."""
-    min_train_masks: int = defaults.MIN_TRAIN_MASKS
-    """Arguments of ``cellpose.train.train_seg``."""
-    rescale: bool = False
-    """Arguments of ``cellpose.train.train_seg``."""
-    scale_range: float = defaults.SCALE_RANGE
-    """Arguments of ``cellpose.train.train_seg``."""
-    normalize: bool = True
-    """Arguments of ``cellpose.train.train_seg``."""
-    train_probs: Mapping[str, float] | None = None
-    """How often an image is drawn, by its name; 1 for one that is not named."""
-    nimg_test_per_epoch: int | None = None
-    """Arguments of ``cellpose.train.train_seg``."""
-    augmentation: bool = True
-    """False shows every image as it is."""
-    SGD: bool = False
-    """Arguments of ``train_seg`` that it ignores; different values are refused with the reason."""
-    bsize: int = defaults.CROP_SIZE
-    """Arguments of ``train_seg`` that it ignores; different values are refused with the reason."""
-    class_weights: Sequence[float] | None = None
-    """Arguments of ``train_seg`` that it ignores; different values are refused with the reason."""
-    ranks: int = defaults.RANKS
-    """Processes that share each batch."""
-    profile: str = defaults.PROFILE
-    """Numeric environment, how strictly PyTorch is held, and what is written down."""
-    mode: Mode = defaults.MODE
-    """Numeric environment, how strictly PyTorch is held, and what is written down."""
-    ledger: LedgerKind = defaults.LEDGER
-    """Numeric environment, how strictly PyTorch is held, and what is written down."""
-    loose: str | None = None
-    """The one operation that mode ``strict`` leaves as it is."""
-    resume: bool = False
-    """Go on with a killed training of this spec from its last checkpoint."""
-    checkpoint_every: int | None = None
-    """Epochs between checkpoints, 0 for none."""
-    keep_checkpoints: StoredCheckpoints | bool = "none"
-    """What is stored with the finished repeat; True is ``all``, as it was asked for before."""
-    continued_from: str | None = None
-    """``KEY/REPEAT`` of a finished training to go on from."""
     stated: frozenset[str] = frozenset()
     """Names of options that are meant even where they have their usual value. A training that is
     continued must have had the same; an option that is not stated and has its usual value is as
     it was there."""
-    operation_steps: Sequence[int] | None = None
-    """Steps whose operations are written down with ``ledger="ops"``."""
-    goal: Goal | None = None
-    """A score that ends the training before its epochs are over."""
     store: str | Path = defaults.STORE
     """Folder of finished runs."""
 
     def of_spec(self) -> dict[str, Any]:
-        """Those that stand in a spec as they are given."""
-        names = [option.name for option in fields(self) if option.name in Spec.model_fields]
-        apart = ("data", "model", "profile", "continued_from")
-        return {name: getattr(self, name) for name in names if name not in apart}
+        """Those that stand in a spec as they are given, but for what every task has."""
+        apart = ("data", "model", "profile", "seed", "mode", "continued_from")
+        return {
+            name: getattr(self, name) for name in TrainingFields.model_fields if name not in apart
+        }
 
     def stated_of_spec(self) -> dict[str, Any]:
         """Those of a spec that are meant: stated, or with another than their usual value."""
         apart = ("data", "epochs", "continued_from")
         return {
-            option.name: getattr(self, option.name)
-            for option in fields(self)
-            if option.name in Spec.model_fields and option.name not in apart
-            if option.name in self.stated or getattr(self, option.name) != option.default
+            name: getattr(self, name)
+            for name, option in TrainingFields.model_fields.items()
+            if name not in apart
+            if name in self.stated or getattr(self, name) != option.default
         }
 
 
-@dataclass(frozen=True)
-class SegmentationOptions:
+class SegmentationOptions(_Options):
     """All that a segmentation can be asked for."""
 
-    data: str | Path
+    data: Data
     """Folder of images; masks need not exist."""
-    _: KW_ONLY
-    model: str | None = None
+    model: Named | None = None
     """As for a training; one that has learnt something. By default Cellpose's own network."""
-    seed: int | None = None
+    seed: Seed = None
     """By default 0, and none in mode ``off``."""
-    settings: Mapping[str, Any] | None = None
+    settings: Mapping[Any, Any] | None = None
     """Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``."""
     batch_size: int | None = None
     """Tiles of an image that the network sees at once; the same as in ``settings``."""
-    cellpose: str | None = None
+    cellpose: Version | None = None
     """A different version of Cellpose, in an environment of its own."""
-    profile: str = defaults.PROFILE
-    """Numeric environment, how strictly PyTorch is held, and what is written down."""
-    mode: Mode = defaults.MODE
-    """Numeric environment, how strictly PyTorch is held, and what is written down."""
-    ledger: LedgerKind = defaults.LEDGER
-    """Numeric environment, how strictly PyTorch is held, and what is written down."""
+    profile: Named = defaults.PROFILE
+    """Numeric environment."""
+    mode: CheckedMode = defaults.MODE
+    """How strictly PyTorch is held."""
+    ledger: Ledger = defaults.LEDGER
+    """What is written down."""
     loose: str | None = None
     """The one operation that mode ``strict`` leaves as it is."""
     store: str | Path = defaults.STORE
     """Folder of finished runs."""
 
 
-@dataclass(frozen=True)
-class WrapOptions:
+class WrapOptions(_Options):
     """All that reaches a foreign segmenter, a program or a function."""
 
-    data: str | Path
+    data: Data
     """Folder of images; masks need not exist."""
-    _: KW_ONLY
-    mode: Mode = defaults.MODE
+    mode: CheckedMode = defaults.MODE
     """In force around a function; a program is told the seed, in modes ``off`` and ``fast``."""
-    seed: int | None = None
+    seed: Seed = None
     """By default 0, and none in mode ``off``."""
-    profile: str = defaults.PROFILE
+    profile: Named = defaults.PROFILE
     """Numeric environment; of it a program is given the variables."""
     store: str | Path = defaults.STORE
     """Folder of finished runs."""
@@ -159,16 +147,16 @@ class WrapOptions:
 Options = TypeVar("Options", TrainingOptions, SegmentationOptions)
 
 _ELSEWHERE = (
-    ("train", {option.name for option in fields(TrainingOptions)} | {*OF_TRAINING}),
-    ("segment", {option.name for option in fields(SegmentationOptions)} | {*OF_SEGMENTATION}),
-    ("wrap", {*OF_WRAPPING}),
+    ("train", TrainingOptions.model_fields),
+    ("segment", SegmentationOptions.model_fields),
+    ("wrap", {name for name, mark in field_marks(Spec).items() if mark.task == "wrap"}),
 )
 """Where a name belongs that a task does not take; the first that has it is named."""
 
 
 def options_by_name(kind: type[Options], parameters: Mapping[str, Any]) -> Options:
     """Make the record of a task from parameters whose names come as data, from a grid."""
-    known = [option.name for option in fields(kind)]
+    known = list(kind.model_fields)
     unknown = [
         name
         for name, value in parameters.items()
@@ -176,7 +164,7 @@ def options_by_name(kind: type[Options], parameters: Mapping[str, Any]) -> Optio
     ]
     function = "train" if issubclass(kind, TrainingOptions) else "segment"
     refuse_unknown(function, unknown, known)
-    return kind(**{name: value for name, value in parameters.items() if name in known})
+    return kind.among(parameters)
 
 
 def _is_usual(name: str, value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,10 @@ from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.child import NeedOfCellpose
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import Setup
-from cellrepro.run.training_recorder import RecordingOptions
+from cellrepro.run.options import RecordingOptions
 from cellrepro.run.until_found import Goal
 from cellrepro.store.manifest import ModelRecord
-from cellrepro.store.store import Store
+from cellrepro.store.store import Repeat, Store
 
 if TYPE_CHECKING:
     import torch
@@ -113,14 +113,16 @@ class Plan:
 
     request: Request
     """For the process of each repeat."""
-    recording: RecordingOptions
-    """What is kept beside the result."""
     n_images: int
     """To segment."""
     store: Store
     """Of the finished runs."""
     notices: tuple[str, ...]
     """What the user should know before it starts."""
+    recording: RecordingOptions = field(default_factory=RecordingOptions)
+    """What is kept beside the result."""
+    continued: Repeat | None = None
+    """The finished training from whose last checkpoint this goes on."""
 
     @property
     def spec(self) -> Spec:

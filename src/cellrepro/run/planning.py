@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from cellrepro.asked.choices import STORED_CHECKPOINTS, StoredCheckpoints
+from cellrepro.asked.field_marks import Task
 from cellrepro.asked.spec import Spec, make_spec
 from cellrepro.determinism import profiles
 from cellrepro.determinism.known_operations import base_name, entries
-from cellrepro.errors import BadInput, whole
-from cellrepro.images.axes import FLAT, Axes
+from cellrepro.errors import BadInput
+from cellrepro.images.axes import FLAT
 from cellrepro.model.cellpose_generation import generation_of, refuse_training
 from cellrepro.model.encoders import (
     LEARNING_RATES,
@@ -24,64 +25,64 @@ from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.run.inputs import axes_of
 from cellrepro.run.more_epochs import plan_continuation
-from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
+from cellrepro.run.options import (
+    RecordingOptions,
+    SegmentationOptions,
+    TrainingOptions,
+    WrapOptions,
+)
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
-from cellrepro.run.training_recorder import RecordingOptions
+from cellrepro.run.until_found import Goal
 from cellrepro.store.store import Store
 
 
-def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None) -> Plan:
-    """Check all that a training needs and name its spec."""
-    whole("epochs", options.epochs, least=1)
+def plan_training(
+    options: TrainingOptions, *, goal: Goal | None = None, inputs: PlanInputs | None = None
+) -> Plan:
+    """Check all that a training needs and name its spec; with a goal it may end earlier."""
     refuse_training()
-    stored_checkpoints = _checkpoints_to_store(options.keep_checkpoints)
     if options.loose is not None:
-        options = replace(options, loose=_operation_of_strict(options.loose))
+        options = options.model_copy(update={"loose": _operation_of_strict(options.loose)})
     known_inputs = inputs or PlanInputs()
     if options.continued_from is None:
         plan = _plan_new_training(options, known_inputs)
     else:
         plan = plan_continuation(options, options.continued_from, known_inputs)
     _refuse_ranks(plan.spec)
-    recording = replace(
-        plan.recording,
-        resume=options.resume or options.goal is not None or options.continued_from is not None,
-        checkpoint_every=_checkpoint_interval(options, plan.request.model, stored_checkpoints),
-        keep_checkpoints=stored_checkpoints,
+    recording = RecordingOptions(
+        resume=options.resume or goal is not None or options.continued_from is not None,
+        checkpoint_every=_checkpoint_interval(options, plan.request.model),
+        keep_checkpoints=options.keep_checkpoints,
         operation_steps=_operation_steps(options, plan.spec),
     )
     notices = plan.notices
     why_nothing = trains_nothing(options.epochs, plan.spec.learning_rate)
     if why_nothing:
         notices = (*notices, f"this run will be vacuous: {why_nothing}")
-    request = replace(plan.request, goal=options.goal)
+    request = replace(plan.request, goal=goal)
     return replace(plan, request=request, recording=recording, notices=notices)
 
 
 def plan_segmentation(options: SegmentationOptions, *, inputs: PlanInputs | None = None) -> Plan:
     """Check all that a segmentation needs and name its spec."""
+    known_inputs = inputs or PlanInputs()
     settings = _settings_with_batch_size(options)
-    basis = read_basis(
-        options,
-        inputs or PlanInputs(),
-        to_train=False,
-        axes=axes_of("segment", settings),
-        cellpose=options.cellpose,
-    )
-    loose = None if options.loose is None else _operation_of_strict(options.loose)
-    spec = make_spec(
-        task="segment",
-        **basis.of_spec(),
-        seed=options.seed,
-        mode=options.mode,
-        ledger=options.ledger,
-        loose=loose,
-        settings=settings,
-        cellpose=options.cellpose,
-    )
     generation = generation_of(options.cellpose)
-    for name, image in basis.folder.segmented.items():
+    network = generation.default_network if options.model is None else options.model
+    axes = axes_of("segment", settings)
+    folder = known_inputs.folder(options.data, to_train=False, axes=axes)
+    source = known_inputs.model(network, options.store, options.cellpose)
+    loose = None if options.loose is None else _operation_of_strict(options.loose)
+    fields = {
+        "ledger": options.ledger,
+        "loose": loose,
+        "settings": settings,
+        "cellpose": options.cellpose,
+    }
+    plan = planned("segment", options, known_inputs, folder=folder, model=source, fields=fields)
+    spec = plan.spec
+    for name, image in folder.segmented.items():
         refuse_impossible(
             image.shape,
             spec.settings.arguments(),
@@ -89,8 +90,6 @@ def plan_segmentation(options: SegmentationOptions, *, inputs: PlanInputs | None
             name=name,
             n_channels=generation.n_channels,
         )
-    plan = basis.plan(spec)
-    source = plan.request.model
     if spec.settings.channels is not None and not generation.chooses_channels:
         raise BadInput(
             f"settings.channels is {list(spec.settings.channels)}; Cellpose 4 ignores it and reads "
@@ -112,69 +111,40 @@ def plan_segmentation(options: SegmentationOptions, *, inputs: PlanInputs | None
 # -- what every task needs -----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Basis:
-    """What every task needs, read and checked."""
-
-    data: Path
-    """The folder of images."""
-    folder: FolderSummary
-    """What is in it."""
-    model: ModelSource
-    """Where the weights come from, or what segments in the network's place."""
-    profile: profiles.Profile
-    store: Store
-
-    def of_spec(self) -> dict[str, Any]:
-        """Its part of a spec's fields, by name."""
-        return {
-            "data": self.data.name,
-            "data_digest": self.folder.digest,
-            "model": self.model.label,
-            "model_digest": self.model.digest,
-            "profile": self.profile.name,
-            "profile_settings": self.profile.model_dump(mode="json", exclude={"description"}),
-        }
-
-    def plan(self, spec: Spec) -> Plan:
-        """The plan of a spec that was made over it."""
-        first = spec.as_in_first_versions
-        if self.store.knows(first.key) and not self.store.knows(spec.key):
-            spec = first
-        request = Request(spec, self.data, self.model, device=self.profile.device, asked_here=True)
-        replaced = self.profile.replaced(request.setup.variables())
-        return Plan(
-            request=request,
-            recording=RecordingOptions(),
-            n_images=self.folder.n_segmented,
-            store=self.store,
-            notices=(*self.folder.warnings, *replaced),
-        )
-
-
-def read_basis(
+def planned(
+    task: Task,
     options: TrainingOptions | SegmentationOptions | WrapOptions,
     inputs: PlanInputs,
     *,
-    to_train: bool = False,
-    axes: Axes,
-    model: ModelSource | None = None,
-    cellpose: str | None = None,
-) -> Basis:
-    """Read the folder, the network and the profile that some options name."""
-    folder = inputs.folder(options.data, to_train=to_train, axes=axes)
-    if model is None:
-        assert not isinstance(options, WrapOptions)  # which have none
-        network = options.model
-        if network is None:
-            network = generation_of(cellpose).default_network
-        model = inputs.model(network, options.store, cellpose)
-    return Basis(
-        data=Path(options.data).resolve(),
-        folder=folder,
-        model=model,
-        profile=inputs.profile(options.profile),
-        store=Store(options.store),
+    folder: FolderSummary,
+    model: ModelSource,
+    fields: Mapping[str, Any],
+) -> Plan:
+    """The plan of a new spec over some images and what segments them; ``fields`` are the rest."""
+    data = Path(options.data).resolve()
+    profile = inputs.profile(options.profile)
+    store = Store(options.store)
+    spec = make_spec(
+        **fields,
+        task=task,
+        data=data.name,
+        data_digest=folder.digest,
+        model=model.label,
+        model_digest=model.digest,
+        profile=profile.name,
+        profile_settings=profile.model_dump(mode="json", exclude={"description"}),
+        seed=options.seed,
+        mode=options.mode,
+    )
+    first = spec.as_in_first_versions
+    if store.knows(first.key) and not store.knows(spec.key):
+        spec = first
+    request = Request(spec, data, model, device=profile.device, asked_here=True)
+    return Plan(
+        request=request,
+        n_images=folder.n_segmented,
+        store=store,
+        notices=(*folder.warnings, *profile.replaced(request.setup.variables())),
     )
 
 
@@ -183,49 +153,31 @@ def read_basis(
 
 def _plan_new_training(options: TrainingOptions, inputs: PlanInputs) -> Plan:
     """The plan of a training from its beginning."""
-    basis = read_basis(options, inputs, to_train=True, axes=FLAT)
-    architecture = basis.model.architecture
-    of_network: dict[str, Any] = {}
-    if options.images_per_epoch is None and architecture in SMALL:
-        n_images = len(basis.folder.n_labels)
-        of_network["images_per_epoch"] = max(SMALL_DRAWS_PER_EPOCH, n_images)
+    folder = inputs.folder(options.data, to_train=True, axes=FLAT)
+    source = inputs.model(options.model, options.store, None)
+    fields = options.of_spec()
+    if options.images_per_epoch is None and source.architecture in SMALL:
+        fields["images_per_epoch"] = max(SMALL_DRAWS_PER_EPOCH, len(folder.n_labels))
     if options.learning_rate is None:
-        of_network["learning_rate"] = LEARNING_RATES[architecture]
-    fields = options.of_spec() | of_network | basis.of_spec()
-    spec = make_spec(task="train", **fields)
-    _refuse_what_is_ignored(spec, basis.folder)
-    return basis.plan(spec)
+        fields["learning_rate"] = LEARNING_RATES[source.architecture]
+    plan = planned("train", options, inputs, folder=folder, model=source, fields=fields)
+    _refuse_what_is_ignored(plan.spec, folder)
+    return plan
 
 
-def _checkpoints_to_store(option: StoredCheckpoints | bool) -> StoredCheckpoints:
-    """Which checkpoints are stored; True and False are what grids of earlier versions say."""
-    if option is True:
-        return "all"
-    if option is False:
-        return "none"
-    if option not in STORED_CHECKPOINTS:
-        raise BadInput(f"keep_checkpoints is {option!r}; expected none, last or all")
-    return option
-
-
-def _checkpoint_interval(
-    options: TrainingOptions, model: ModelSource, stored: StoredCheckpoints
-) -> int:
+def _checkpoint_interval(options: TrainingOptions, model: ModelSource) -> int:
     """Epochs between checkpoints, 0 for none."""
     if options.checkpoint_every is None:
         return 1 if model.architecture in SMALL else 10
-    n_epochs = whole("checkpoint_every", options.checkpoint_every, least=0)
-    if stored == "all" and not n_epochs:
+    if options.keep_checkpoints == "all" and not options.checkpoint_every:
         raise BadInput("keep_checkpoints is 'all' with 0 epochs between checkpoints; expected 1")
-    return n_epochs
+    return options.checkpoint_every
 
 
 def _operation_steps(options: TrainingOptions, spec: Spec) -> tuple[int, ...] | None:
     """The steps whose operations are written down; none for all."""
-    if options.operation_steps is None:
-        return None
-    steps = tuple(whole("a step of operation_steps", step, 0) for step in options.operation_steps)
-    if spec.ledger != "ops":
+    steps = options.operation_steps
+    if steps is not None and spec.ledger != "ops":
         raise BadInput(f"operation_steps is {steps}, and ledger is not 'ops': give both")
     return steps
 

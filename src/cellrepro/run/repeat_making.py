@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,86 +24,85 @@ from cellrepro.process.grid_handover import (
 from cellrepro.progress import Progress, print_note, progress
 from cellrepro.run import worker
 from cellrepro.run.more_epochs import lay_out
+from cellrepro.run.options import RecordingOptions
 from cellrepro.run.plan import Plan
-from cellrepro.run.training_recorder import RecordingOptions
 from cellrepro.run.until_found import as_trained
 from cellrepro.store.checkpoints import folders
 from cellrepro.store.store import MANIFEST, Repeat
 
 
-@dataclass(frozen=True)
-class RepeatMaking:
-    """How one repeat of a plan is made."""
+def made_repeat(plan: Plan, index: int, *, label: str, quiet: bool, here: bool = False) -> Repeat:
+    """Make one repeat of a plan, or wait until another process has made it.
 
-    plan: Plan
-    index: int
-    """The repeat's number, from 0."""
-    label: str
-    """Names the work in messages, and above its progress."""
-    quiet: bool
-    """Show neither progress nor notices."""
-    in_this_process: bool
-    """Make what the grid asked for in this process; see `computes_here`."""
+    The label names the work in messages. What the grid asked for may be made ``here``, in this
+    process; see `computes_here`.
+    """
+    work = partial(_work, plan, index, label=label, quiet=quiet)
+    with _alone(plan, index):
+        stored = plan.store.repeat(plan.spec.key, plan.machine, index)
+        if stored is not None:
+            return stored
+        # The grid stores the repeat that it asked for by itself.
+        grid_folder = handover_folder_of(plan.spec.key, index)
+        if grid_folder is not None:
+            return _left_in(grid_folder, partial(work, here=here))
+        return _made_and_stored(plan, partial(work, here=False))
 
-    def made(self) -> Repeat:
-        """Make the repeat, or wait until another process has made it."""
-        plan = self.plan
-        with self._alone():
-            stored = plan.store.repeat(plan.spec.key, plan.machine, self.index)
-            if stored is not None:
-                return stored
-            # The grid stores the repeat that it asked for by itself.
-            grid_folder = handover_folder_of(plan.spec.key, self.index)
-            return self._made_and_stored() if grid_folder is None else self._left_in(grid_folder)
 
-    def _alone(self) -> AbstractContextManager[None]:
-        """Wait while another process makes the same repeat; the grid has waited already."""
-        # Further runs of a grid's notebook wait neither: two notebooks could wait for each other's
-        # repeats for ever. Of two that make the same repeat at once the first is stored.
-        if HANDOVER_FOLDER_VARIABLE in os.environ:
-            return nullcontext()
-        plan = self.plan
-        waits = _WaitNotice(f"another process is at repeat {self.index} of {plan.spec.key}")
-        return plan.store.alone(plan.spec.key, plan.machine, self.index, waits.print_once)
+def _alone(plan: Plan, index: int) -> AbstractContextManager[None]:
+    """Wait while another process makes the same repeat; the grid has waited already."""
+    # Further runs of a grid's notebook wait neither: two notebooks could wait for each other's
+    # repeats for ever. Of two that make the same repeat at once the first is stored.
+    if HANDOVER_FOLDER_VARIABLE in os.environ:
+        return nullcontext()
+    waits = _WaitNotice(f"another process is at repeat {index} of {plan.spec.key}")
+    return plan.store.alone(plan.spec.key, plan.machine, index, waits.print_once)
 
-    def _made_and_stored(self) -> Repeat:
-        """Have a worker make the repeat in a new folder, and store that."""
-        plan = self.plan
-        with plan.store.staging() as area:
-            folder = area / "repeat"
-            folder.mkdir()
-            self._work(folder, here=False)
-            repeat = plan.store.commit(folder, _carried_out(plan, folder))
-        leave_further_run(repeat.name)
-        return repeat
 
-    def _left_in(self, folder: Path) -> Repeat:
-        """Have the repeat made in the folder that the grid named."""
-        if (folder / MANIFEST).exists():  # the notebook asks for it again
-            return Repeat(folder)
-        shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed in this notebook
+def _made_and_stored(plan: Plan, work: Callable[[Path], None]) -> Repeat:
+    """Have a worker make the repeat in a new folder, and store that."""
+    with plan.store.staging() as area:
+        folder = area / "repeat"
         folder.mkdir()
-        self._work(folder, here=self.in_this_process)
-        return Repeat(folder)
+        work(folder)
+        repeat = plan.store.commit(folder, _carried_out(plan, folder))
+    leave_further_run(repeat.name)
+    return repeat
 
-    def _work(self, folder: Path, *, here: bool) -> None:
-        """Have a worker leave the repeat in a folder."""
-        plan = self.plan
-        n_steps = plan.spec.epochs + plan.n_images
-        with (
-            _recording_options(plan, self.index, quiet=self.quiet) as recording,
-            progress(n_steps, self.label, quiet=self.quiet) as bar,
-        ):
-            task = partial(
-                worker.make_repeat,
-                request=plan.request,
-                repeat=self.index,
-                staged=folder,
-                recording=recording,
-                with_images=not plan.store.has_images(plan.spec.images_digest),
-            )
-            made = in_this_process if here else in_child
-            made(task, plan.request.setup, label=self.label, on_event=partial(_show, bar=bar))
+
+def _left_in(folder: Path, work: Callable[[Path], None]) -> Repeat:
+    """Have the repeat made in the folder that the grid named."""
+    if (folder / MANIFEST).exists():  # the notebook asks for it again
+        return Repeat(folder)
+    shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed in this notebook
+    folder.mkdir()
+    work(folder)
+    return Repeat(folder)
+
+
+def _work(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here: bool) -> None:
+    """Have a worker leave the repeat in a folder."""
+    n_steps = plan.spec.epochs + plan.n_images
+    # A grid that is started again goes on where it was.
+    resume = plan.recording.resume or HANDOVER_FOLDER_VARIABLE in os.environ
+    recording = plan.recording.model_copy(update={"resume": resume})
+    with (
+        _unfinished(plan, index, recording, quiet=quiet) as unfinished,
+        progress(n_steps, label, quiet=quiet) as bar,
+    ):
+        if unfinished is None and _needs_folder(plan, recording):  # another process has it
+            recording = RecordingOptions(operation_steps=recording.operation_steps)
+        task = partial(
+            worker.make_repeat,
+            request=plan.request,
+            repeat=index,
+            staged=folder,
+            recording=recording,
+            unfinished=unfinished,
+            with_images=not plan.store.has_images(plan.spec.images_digest),
+        )
+        made = in_this_process if here else in_child
+        made(task, plan.request.setup, label=label, on_event=partial(_show, bar=bar))
 
 
 @dataclass
@@ -160,39 +159,41 @@ def computes_here(plan: Plan) -> bool:
 # -- unfinished trainings ------------------------------------------------------------------
 
 
+def _needs_folder(plan: Plan, recording: RecordingOptions) -> bool:
+    """Whether checkpoints are made, or looked for."""
+    return plan.spec.task == "train" and (bool(recording.checkpoint_every) or recording.resume)
+
+
 @contextmanager
-def _recording_options(plan: Plan, index: int, *, quiet: bool) -> Iterator[RecordingOptions]:
-    """What to keep of a repeat; a training that makes checkpoints has a folder for one block."""
-    # A grid that is started again goes on where it was.
-    recording = replace(
-        plan.recording, resume=plan.recording.resume or HANDOVER_FOLDER_VARIABLE in os.environ
-    )
-    needs_folder = recording.checkpoint_every > 0 or recording.resume
-    if plan.spec.task != "train" or not needs_folder:
-        yield recording
+def _unfinished(
+    plan: Plan, index: int, recording: RecordingOptions, *, quiet: bool
+) -> Iterator[Path | None]:
+    """The folder of a training that makes checkpoints, for one block; else none."""
+    if not _needs_folder(plan, recording):
+        yield None
         return
     with plan.store.unfinished(plan.spec, plan.machine, index) as folder:
         if folder is None:
-            yield _without_checkpoints(plan, index, recording)
+            _tell_or_refuse_without(plan, index)
+            yield None
             return
-        if recording.continued is not None and not folders(folder):
-            lay_out(recording.continued, plan.spec, index, folder)
+        if plan.continued is not None and not folders(folder):
+            lay_out(plan.continued, plan.spec, index, folder)
         checkpoints = folders(folder)
         if checkpoints and not quiet:
             print_note(_how_far(plan, recording, checkpoints[-1]))
-        yield replace(recording, unfinished=folder.resolve())
+        yield folder.resolve()
 
 
-def _without_checkpoints(plan: Plan, index: int, recording: RecordingOptions) -> RecordingOptions:
-    """What is kept where another process has the folder of this training: no checkpoints."""
-    if recording.continued is not None:
+def _tell_or_refuse_without(plan: Plan, index: int) -> None:
+    """Say that another process has the folder of this training; a continuation needs it."""
+    if plan.continued is not None:
         raise BadInput(f"another process is at {plan.spec.key}; wait until it has ended")
     print_note(f"another process is at repeat {index} of {plan.spec.key}; no checkpoints here")
-    return RecordingOptions(operation_steps=recording.operation_steps)
 
 
 def _how_far(plan: Plan, recording: RecordingOptions, last: Path) -> str:
     """How far an unfinished training was, and what becomes of it."""
     goes_on = "goes on" if recording.resume else "starts anew (with resume it would go on)"
-    ended = "was interrupted" if recording.continued is None else "ended"
+    ended = "was interrupted" if plan.continued is None else "ended"
     return f"this training {ended} after {last.name} of {plan.spec.epochs}; it {goes_on}"

@@ -8,7 +8,7 @@ from cellrepro.errors import BadInput, whole
 from cellrepro.progress import print_note
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
-from cellrepro.run.repeat_making import RepeatMaking, computes_here
+from cellrepro.run.repeat_making import computes_here, made_repeat
 from cellrepro.run.stored_checkpoints import CHECKPOINTS
 from cellrepro.same.verdicts import judge
 from cellrepro.store.checkpoints import differences, folders
@@ -25,7 +25,7 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     if plan.recording.resume:
         _refuse_nothing_to_resume(plan)
     here = computes_here(plan)  # before anything looks at the machine
-    n_repeats = repeats if plan.recording.continued is None else _n_with_continuation(plan)
+    n_repeats = repeats if plan.continued is None else _n_with_continuation(plan)
     all_repeats = []
     stored_before = []
     for index in range(n_repeats):
@@ -35,8 +35,7 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
             stored_before.append(repeat)
         else:
             label = f"{plan.spec.task} repeat {index + 1}/{n_repeats}"
-            making = RepeatMaking(plan, index, label, quiet=quiet, in_this_process=here)
-            repeat = making.made()
+            repeat = made_repeat(plan, index, label=label, quiet=quiet, here=here)
         all_repeats.append(repeat)
     if stored_before and not quiet and plan.spec.task != "wrap":  # `wrap` says more of its own
         print_note(_of_stored(plan, stored_before, n_repeats=n_repeats))
@@ -46,8 +45,8 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
 
 def _n_with_continuation(plan: Plan) -> int:
     """How many repeats there are once a continuation, if it is not stored yet, is one of them."""
-    assert plan.recording.continued is not None
-    name = plan.recording.continued.name
+    assert plan.continued is not None
+    name = plan.continued.name
     run = plan.store.run(plan.spec.key)
     stored = run.machines.get(plan.machine, {}) if run else {}
     trainings = [repeat.manifest.training for repeat in stored.values()]
@@ -98,7 +97,7 @@ def _options_without_effect(plan: Plan, stored: Sequence[Repeat]) -> list[str]:
     idle = []
     if recording.keep_checkpoints != "none":
         n_wanted = 1
-        if recording.keep_checkpoints == "all":
+        if recording.keep_checkpoints == "all" and recording.checkpoint_every:
             n_wanted = -(-plan.spec.epochs // recording.checkpoint_every)  # rounded up
         if any(len(folders(repeat.folder / CHECKPOINTS)) < n_wanted for repeat in stored):
             idle.append("keep_checkpoints")

@@ -151,38 +151,7 @@ def train(
     RunError
         If a process ends without finishing.
     """
-    options = TrainingOptions(
-        data=data,
-        model=model,
-        seed=seed,
-        data_seed=data_seed,
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        images_per_epoch=images_per_epoch,
-        weight_decay=weight_decay,
-        min_train_masks=min_train_masks,
-        rescale=rescale,
-        scale_range=scale_range,
-        normalize=normalize,
-        train_probs=train_probs,
-        nimg_test_per_epoch=nimg_test_per_epoch,
-        augmentation=augmentation,
-        SGD=SGD,
-        bsize=bsize,
-        class_weights=class_weights,
-        ranks=ranks,
-        profile=profile,
-        mode=mode,
-        ledger=ledger,
-        loose=loose,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        keep_checkpoints=keep_checkpoints,
-        continued_from=continued_from,
-        operation_steps=operation_steps,
-        store=store,
-    )
+    options = TrainingOptions.among(locals())
     return train_with(options, repeats=repeats, quiet=quiet)
 
 
@@ -256,19 +225,7 @@ def segment(
     RunError
         If a process ends without finishing.
     """
-    options = SegmentationOptions(
-        data=data,
-        model=model,
-        seed=seed,
-        settings=settings,
-        batch_size=batch_size,
-        cellpose=cellpose,
-        profile=profile,
-        mode=mode,
-        ledger=ledger,
-        loose=loose,
-        store=store,
-    )
+    options = SegmentationOptions.among(locals())
     return carry_out(plan_segmentation(options), repeats=repeats, quiet=quiet)
 
 
@@ -292,9 +249,8 @@ def train_until_found(
         store=store,
         epochs=MOST_EPOCHS,
         images_per_epoch=DRAWS_PER_EPOCH,
-        goal=goal,
     )
-    plan = plan_training(options)
+    plan = plan_training(options, goal=goal)
     repeat = _found_before(plan, goal)
     if repeat is None:
         repeat = carry_out(plan, repeats=1, quiet=quiet).repeats[0]

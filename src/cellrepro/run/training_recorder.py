@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shutil
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from cellrepro.asked.choices import LedgerKind, StoredCheckpoints
+from cellrepro.asked.choices import LedgerKind
 from cellrepro.asked.spec import Spec
 from cellrepro.determinism import checkpoint_seeds, generator_states
 from cellrepro.errors import BadInput
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import TrainingLoop
+from cellrepro.run.options import RecordingOptions
 from cellrepro.run.stored_checkpoints import CHECKPOINTS
 from cellrepro.run.training_ledgers import growing_ledgers, with_spec
 from cellrepro.store import checkpoints
@@ -27,7 +28,6 @@ from cellrepro.store.ledger import (
     read_rows,
     write_rows,
 )
-from cellrepro.store.store import Repeat
 from cellrepro.store.whole_files import link_or_copy
 
 if TYPE_CHECKING:
@@ -37,38 +37,27 @@ if TYPE_CHECKING:
 RowType = TypeVar("RowType")
 
 
-@dataclass(frozen=True)
-class RecordingOptions:
-    """What to keep of a training beside its result; none of it changes the result."""
-
-    unfinished: Path | None = None
-    """Where checkpoints lie until the repeat is stored."""
-    resume: bool = False
-    """Go on from the last checkpoint there."""
-    checkpoint_every: int = 0
-    """Epochs; 0 for no checkpoints."""
-    keep_checkpoints: StoredCheckpoints = "none"
-    """With the finished repeat."""
-    continued: Repeat | None = None
-    """The finished training from whose last checkpoint this goes on."""
-    operation_steps: tuple[int, ...] | None = None
-    """Of ``ledger="ops"``; none for all. Where nothing is trained, images take their place."""
-
-
 class TrainingRecorder:
     """Writes ledgers and checkpoints of a training, and hands them over to the finished repeat.
 
-    The worker calls `begin`, `epoch_ended` after every epoch, and `finish`.
+    The worker calls `begin`, `epoch_ended` after every epoch, and `finish`. Checkpoints lie in the
+    folder ``unfinished`` until the repeat is stored.
     """
 
     def __init__(
-        self, recording: RecordingOptions, staged: Path, *, level: LedgerKind, seed: int | None
+        self,
+        recording: RecordingOptions,
+        staged: Path,
+        *,
+        level: LedgerKind,
+        seed: int | None,
+        unfinished: Path | None = None,
     ) -> None:
         self._recording = recording
         self._staged = staged
         self._level = level
         self._seed = seed
-        self._unfinished = recording.unfinished or staged / ".unfinished"
+        self._unfinished = unfinished or staged / ".unfinished"
         self._pieces = growing_ledgers(self._unfinished, level)
         self._operations: OperationWatch | None = None
         self.ledger = Ledger()
@@ -162,7 +151,7 @@ class TrainingRecorder:
 
     def epoch_ended(self, network: CellposeNetwork, loop: TrainingLoop) -> None:
         """Write down what is new, and a checkpoint if it is time."""
-        interval = self._recording.checkpoint_every
+        interval = self._recording.checkpoint_every or 0
         to_store = self._recording.keep_checkpoints
         is_stored_end = loop.finished and to_store != "none"
         is_between = interval > 0 and len(loop.training.epochs) % interval > 0

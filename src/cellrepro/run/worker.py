@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.process.child import Child
 from cellrepro.run.inputs import read_images, scored_for_training
 from cellrepro.run.ledger_beginning import Environment, write_beginning
+from cellrepro.run.options import RecordingOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.repeat_work import RepeatWork
-from cellrepro.run.training_recorder import RecordingOptions, TrainingRecorder
+from cellrepro.run.training_recorder import TrainingRecorder
 from cellrepro.run.until_found import as_trained
 from cellrepro.run.worker_segmenting import (
     scores_by_image,
@@ -47,9 +48,13 @@ def make_repeat(
     repeat: int,
     staged: Path,
     recording: RecordingOptions,
+    unfinished: Path | None = None,
     with_images: bool,
 ) -> None:
-    """Train or segment as the spec says and leave everything in one folder."""
+    """Train or segment as the spec says and leave everything in one folder.
+
+    Checkpoints lie in the folder ``unfinished`` until the repeat is stored.
+    """
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     log = WarningLog()
     phases = _Phases(child, log)
@@ -63,7 +68,9 @@ def make_repeat(
         with phases.phase("model"):
             initial = request.build(device, staged)
         spec = request.spec
-        recorder = TrainingRecorder(recording, staged, level=spec.ledger, seed=spec.seed)
+        recorder = TrainingRecorder(
+            recording, staged, level=spec.ledger, seed=spec.seed, unfinished=unfinished
+        )
         work = RepeatWork(
             child,
             request,
@@ -77,7 +84,7 @@ def make_repeat(
         child.setup.seed_all()
         if spec.ledger != "off":
             write_beginning(work, environment)
-        computing = _Computing(work, phases, log)
+        origin = None
         if spec.task == "train":
             origin = Origin(
                 spec=spec.model_dump(mode="json"),
@@ -85,9 +92,7 @@ def make_repeat(
                 numeric_class=environment.numeric_class,
                 initial_weights=initial.record.initial_weights,
             )
-            results = computing.trained_and_segmented(initial.record, origin, stack)
-        else:
-            results = computing.segmented(initial.record)
+        results = _computed(work, initial.record, origin, phases=phases, stack=stack)
         recorder.finish(results.carried_out)
         switches_at_end = modes.switches()
     manifest = _manifest(
@@ -110,13 +115,13 @@ class _Phases:
 
     def __init__(self, child: Child, log: WarningLog) -> None:
         self._child = child
-        self._log = log
+        self.log = log
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Name and time one part, for one block."""
-        self._log.phase = name
+        self.log.phase = name
         self._child.phase(name)
         begun = time.perf_counter()
         yield
@@ -133,39 +138,37 @@ class _Results:
     """What it began with."""
     masks: dict[str, MaskRecord]
     """By the name of the image."""
-    training: TrainingRecord | None = None
+    training: TrainingRecord | None
     """Of a training."""
-    weights: WeightsRecord | None = None
+    weights: WeightsRecord | None
     """Of a training."""
-    train_scores: dict[str, float | None] = field(default_factory=dict)
+    train_scores: dict[str, float | None]
     """Of training images, by name."""
-    n_loose_calls: int = 0
+    n_loose_calls: int
     """How often the operation that was left loose was called."""
 
 
-class _Computing:
-    """The parts of a repeat that compute, observed or with one operation loose."""
+def _computed(
+    work: RepeatWork,
+    model: ModelRecord,
+    origin: Origin | None,
+    *,
+    phases: _Phases,
+    stack: ExitStack,
+) -> _Results:
+    """Train, where there is an origin of a training, and segment; score training images, too."""
+    loose = work.child.loosened()  # which may be entered again
 
-    def __init__(self, work: RepeatWork, phases: _Phases, log: WarningLog) -> None:
-        self._work = work
-        self._phases = phases
-        self._log = log
-        self._loose = work.child.loosened()  # which may be entered again
+    def watched() -> AbstractContextManager[object]:
+        """With PyTorch's warnings placed in mode ``warn``, else with the loose operation loose."""
+        return phases.log.observing(work.network) if work.spec.mode == "warn" else loose
 
-    def segmented(self, model: ModelRecord) -> _Results:
-        """Segment only."""
-        with self._phases.phase("segment"), self._watched():
-            masks = segment_images(self._work)
-        return _Results(self._work.spec, model, masks, n_loose_calls=self._loose.n_calls)
-
-    def trained_and_segmented(
-        self, model: ModelRecord, origin: Origin, stack: ExitStack
-    ) -> _Results:
-        """Train, segment with the trained network, and score it on training images, too."""
-        import torch
-
-        work = self._work
-        with self._phases.phase("train"), self._watched():
+    carried_out = work.spec
+    training = None
+    weights = None
+    train_scores: dict[str, float | None] = {}
+    if origin is not None:
+        with phases.phase("train"), watched():
             team = stack.enter_context(other_ranks(work))
             training = train_network(work, origin, team)
         carried_out = as_trained(work.spec, training)
@@ -173,28 +176,28 @@ class _Computing:
             initial_weights = work.recorder.origin.initial_weights
             model = model.model_copy(update={"initial_weights": initial_weights})
         weights = save_trained_weights(work, architecture=model.architecture)
-        # Only after saving: what was trained is kept.
-        work.network.dtype = getattr(torch, work.child.setup.profile.dtype)
-        with self._phases.phase("segment"), self._watched():
-            masks = segment_images(work)
-        with self._phases.phase("score"), self._loose:
+        _in_precision_of_profile(work)  # only after saving: what was trained is kept
+    with phases.phase("segment"), watched():
+        masks = segment_images(work)
+    if training is not None:
+        with phases.phase("score"), loose:
             train_scores = scores_by_image(work, scored_for_training(work.folder))
             training.ap50_after = scores_of_checkpoints(work, carried_out)
-        return _Results(
-            carried_out=carried_out,
-            model=model,
-            masks=masks,
-            training=training,
-            weights=weights,
-            train_scores=train_scores,
-            n_loose_calls=self._loose.n_calls,
-        )
+    return _Results(
+        carried_out=carried_out,
+        model=model,
+        masks=masks,
+        training=training,
+        weights=weights,
+        train_scores=train_scores,
+        n_loose_calls=loose.n_calls,
+    )
 
-    def _watched(self) -> AbstractContextManager[object]:
-        """With PyTorch's warnings placed in mode ``warn``, else with the loose operation loose."""
-        if self._work.spec.mode == "warn":
-            return self._log.observing(self._work.network)
-        return self._loose
+
+def _in_precision_of_profile(work: RepeatWork) -> None:
+    import torch
+
+    work.network.dtype = getattr(torch, work.child.setup.profile.dtype)
 
 
 def _manifest(

@@ -72,7 +72,7 @@ def wrap(
         If the process that starts the program ends without finishing. Nothing of a repeat that
         ended with an error is stored.
     """
-    options = WrapOptions(data, mode=mode, seed=seed, profile=profile, store=store)
+    options = WrapOptions(data=data, mode=mode, seed=seed, profile=profile, store=store)
     plan = plan_program(options, command, timeout=timeout)
     return _carried_out(plan, repeats, quiet=quiet)
 
@@ -134,7 +134,7 @@ def wrap_python(
         If the process of the function ends without finishing. Nothing of a repeat that ended with
         an error is stored.
     """
-    options = WrapOptions(data, mode=mode, seed=seed, profile=profile, store=store)
+    options = WrapOptions(data=data, mode=mode, seed=seed, profile=profile, store=store)
     return _carried_out(plan_function(options, function), repeats, quiet=quiet)
 
 

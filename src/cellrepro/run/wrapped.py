@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.asked.spec import make_spec
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.label_image import label_image, pieces_of
@@ -20,7 +19,7 @@ from cellrepro.run.inputs import axes_of
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import InitialNetwork, Plan, Request
 from cellrepro.run.plan_inputs import PlanInputs
-from cellrepro.run.planning import read_basis
+from cellrepro.run.planning import planned
 from cellrepro.store.manifest import ModelRecord
 
 if TYPE_CHECKING:
@@ -101,17 +100,16 @@ def plan_wrapped(
     inputs: PlanInputs | None = None,
 ) -> Plan:
     """Plan runs of another segmenter."""
+    known_inputs = inputs or PlanInputs()
     axes = axes_of("wrap", None)
-    basis = read_basis(options, inputs or PlanInputs(), axes=axes, model=model)
-    spec = make_spec(
-        task="wrap",
-        **basis.of_spec(),
-        seed=options.seed,
-        mode=options.mode,
-        ledger="off",
-        program=program,
+    plan = planned(
+        "wrap",
+        options,
+        known_inputs,
+        folder=known_inputs.folder(options.data, to_train=False, axes=axes),
+        model=model,
+        fields={"ledger": "off", "program": program},
     )
-    plan = basis.plan(spec)
     return (
         plan if options.mode == "off" else replace(plan, notices=(*plan.notices, _SETS_ARE_FIXED))
     )

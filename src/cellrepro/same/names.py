@@ -17,8 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from cellrepro.asked.setting_in_words import setting_in_words
-from cellrepro.asked.spec import Spec
-from cellrepro.asked.spec_fields import PARAMETERS
+from cellrepro.asked.spec import PARAMETERS, Spec
 from cellrepro.bits.digests import value_digest
 from cellrepro.determinism.choices import MODES
 from cellrepro.store.manifest import MachineRecord

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cellrepro.asked.spec_fields import PARAMETERS
+from cellrepro.asked.spec import PARAMETERS
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.same.axes import AXES, DRAWN, OBSERVING, RANKS_DIFFER

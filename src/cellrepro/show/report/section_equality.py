@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import count, product
 from string import ascii_uppercase
 
-from cellrepro.asked.spec_fields import PARAMETERS
+from cellrepro.asked.spec import PARAMETERS
 from cellrepro.bits.digests import value_digest
 from cellrepro.same.names import sort_key, value_in_words
 from cellrepro.same.portable_promise import promised_alike

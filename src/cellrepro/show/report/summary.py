@@ -13,8 +13,7 @@ from typing import TypedDict
 
 from pydantic import ValidationError
 
-from cellrepro.asked.spec import Spec
-from cellrepro.asked.spec_fields import PARAMETERS
+from cellrepro.asked.spec import PARAMETERS, Spec
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.same.axes import AXES, OBSERVING
 from cellrepro.same.names import Names, place_of, value_in_words
