@@ -28,6 +28,8 @@ GROUND = [
     "progress",
     "record",
     "results",
+    "stated",
+    "terminal",
     "torch_internals",
     "version",
     "__init__",
