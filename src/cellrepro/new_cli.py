@@ -90,8 +90,8 @@ _add(
     "run.wrap:wrap_python",
     "Segment several times with a function of your own.",
 )
-_add(RUNS, "grid", "grid.grid:grid", "Run every combination of a grid file.")
-_add(RUNS, "watch", "show.live:watched", "Show how far the grids of a store are.")
+_add(RUNS, "grid", "show.live:grid", "Run every combination of a grid file.")
+_add(RUNS, "watch", "show.live:follow", "Show how far the grids of a store are.")
 _add(CAUSES, "explain", "changes.explain:explain", "Why do two results of one image differ?")
 _add(
     CAUSES,
@@ -102,7 +102,12 @@ _add(
 _add(CAUSES, "tiles", "changes.tiles:tiles", "Which cells depend on where Cellpose's tiles lie?")
 _add(CAUSES, "diverge", "divergence.find:diverge", "Find the first place where two runs differ.")
 _add(CAUSES, "growth", "divergence.growth:growth", "Show how two trainings grow apart.")
-_add(CAUSES, "audit", "audits.audit:audit", "Repeat every operation: which give different bits?")
+_add(
+    CAUSES,
+    "audit",
+    "audits.audit_data:audit_data",
+    "Which operations give different bits?",
+)
 _add(CAUSES, "doctor", "audits.doctor:doctor", "Say what is not reproducible on this computer.")
 _add(HAND_ON, "export", "exchange.handing_on:export", "Put runs into one file for someone else.")
 _add(
@@ -157,6 +162,7 @@ _REMEDIES = {
     errno.EIO: "the disk does not answer: look whether it is connected and whole",
     errno.ESTALE: "the network's disk does not answer: connect it again",
 }
+_INTERRUPTION = "interrupted; what was finished is kept"
 _INTERRUPTED = 130  # as shells report Ctrl-C
 
 
@@ -207,7 +213,7 @@ def run(words: Sequence[str]) -> int:
     except MemoryError as error:
         return complain(f"memory is short: {error}", NotPossibleHere.exit_code)
     except KeyboardInterrupt:
-        return complain("interrupted; what was finished is kept", _INTERRUPTED)
+        return complain(_INTERRUPTION, _INTERRUPTED)
 
 
 def _defaults(command: Callable[..., object]) -> dict[str, object]:
@@ -223,6 +229,8 @@ def _say(answer: object, *, as_json: bool) -> int:
     else:
         sys.stdout.write(_fitting(answer.as_text(), sys.stdout))
     sys.stdout.flush()
+    if getattr(answer, "interrupted", False):
+        return complain(_INTERRUPTION, _INTERRUPTED)
     return answer.exit_code
 
 

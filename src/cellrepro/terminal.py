@@ -100,6 +100,9 @@ if TYPE_CHECKING:  # what Python takes
     Steps = Sequence[int]
     Weights = Mapping[str, float]
     Quiet = bool
+    Switch = bool
+    Words = str | Sequence[str]
+    Numbers = Sequence[float]
     Share = float | str
     Place = str | Sequence[int]
     MasksOfImages = str | Path | np.ndarray | Mapping[str, np.ndarray]
@@ -114,6 +117,9 @@ else:  # what a terminal writes; for it neither NumPy nor PyTorch is imported
     Steps = Annotated[str, Parameter(converter=_steps), SkipValidation]
     Weights = Annotated[str, Parameter(converter=_yaml), SkipValidation]
     Quiet = Annotated[bool, Parameter(parse=False)]
+    Words = str
+    Switch = Annotated[bool, Parameter(negative=None)]  # --no-NAME, too
+    Numbers = Annotated[str, Parameter(converter=_yaml), SkipValidation]
     Share = str
     Place = str
     MasksOfImages = str

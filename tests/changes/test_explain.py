@@ -14,7 +14,6 @@ from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.bits.digests import file_digest
 from cellrepro.changes.image_readings import as_read
 from cellrepro.changes.search import Search
-from cellrepro.changes.settings_file import write_sidecar
 from cellrepro.changes.trials import Trials, Usual
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.images.image_file import read_image
@@ -22,6 +21,7 @@ from cellrepro.model.inference import evaluator
 from cellrepro.model.network import build
 from cellrepro.model.weight_sources import find_model
 from cellrepro.record import recorded
+from cellrepro.run.masks_folder import write_sidecar
 from cellrepro.store.store import Store
 from conftest import options
 

@@ -9,8 +9,8 @@ import tifffile
 from cellrepro.changes.record_reading import label_image_record
 from cellrepro.changes.recorded_settings import RecordedSettings, of_file, side_by_side
 from cellrepro.changes.seg_record import seg_record
-from cellrepro.changes.settings_file import write_sidecar
 from cellrepro.images.seg_file import read_seg
+from cellrepro.run.masks_folder import write_sidecar
 
 FILES = Path(__file__).parent / "seg_files"
 """Written by `masks_flows_to_seg` and by the function behind the GUI's save button, each of the

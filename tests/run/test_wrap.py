@@ -324,7 +324,8 @@ PROGRAMS = {
 @pytest.mark.parametrize(("command", "given", "why"), PROGRAMS.values(), ids=PROGRAMS)
 def test_wrong_commands_start_nothing(command, given, why, small_data, no_child):
     with pytest.raises(BadInput, match=why):
-        cellrepro.wrap(**{"data": small_data, "command": command, **given})
+        options = dict(given)
+        cellrepro.wrap(options.pop("data", small_data), command, **options)
 
 
 @pytest.mark.parametrize(

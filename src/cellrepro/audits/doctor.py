@@ -11,6 +11,7 @@ from cellrepro.audits.double_run import DoubleRun, run_twice
 from cellrepro.audits.finding import LEVELS, Finding, Level
 from cellrepro.audits.gpu_findings import gpu_findings
 from cellrepro.audits.network_findings import network_findings
+from cellrepro.audits.portable_witness import Witness, witness
 from cellrepro.audits.setup_findings import setup_findings
 from cellrepro.audits.small_training import N_STEPS
 from cellrepro.audits.torch_warning import WarningMeaning, explain_warning
@@ -22,7 +23,9 @@ from cellrepro.errors import CellreproError, NotPossibleHere
 from cellrepro.model.cellpose_generation import why_no_training
 from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row, derived
+from cellrepro.stated import refuse_idle, stated_among
 from cellrepro.store import this_machine
+from cellrepro.terminal import FileName
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,3 +210,73 @@ def _host(double_run: DoubleRun | None) -> dict[str, object]:
         "numeric_class": double_run.first.numeric_class if double_run else None,
         "libraries": double_run.first.libraries if double_run else [],
     }
+
+
+def doctor(
+    *,
+    profile: str = defaults.PROFILE,
+    mode: Mode = defaults.MODE,
+    seed: int | None = None,
+    warning: str | None = None,
+    portable: bool = False,
+    model: str = defaults.MODEL,
+    store: FileName = defaults.STORE,
+) -> Diagnosis | ExplainedWarning | Witness:
+    """Say what is not reproducible on this computer, and what to do about it.
+
+    Parameters
+    ----------
+    profile : str
+        Numeric environment: the name of one, or a ``.yaml`` file.
+    mode : {"off", "fast", "warn", "strict", "portable"}
+        How strictly PyTorch is held to equal results.
+    seed : int, optional
+        For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.
+    warning : str, optional
+        A pasted warning of PyTorch, which is explained instead.
+    portable : bool
+        Does this computer get the reference bits of mode ``portable``?
+    model : str
+        The network for which a warning is explained.
+    store : str or Path
+        Folder of finished runs, where that network may lie.
+
+    Returns
+    -------
+    Diagnosis, ExplainedWarning or Witness
+        What was found, what the warning means, or whether the bits are those of the reference.
+
+    Raises
+    ------
+    BadInput
+        If profile or mode is unknown, or the text is no warning about determinism.
+
+    Examples
+    --------
+    What is not reproducible on this computer?
+
+    ``cellrepro doctor``
+
+    What does a warning of PyTorch mean for my results?
+
+    ``cellrepro doctor --warning "cumsum_cuda_kernel does not have ..."``
+
+    Does this computer get the same bits as all others in mode portable?
+
+    ``cellrepro doctor --portable``
+    """
+    if portable:
+        refuse_idle(
+            ("mode", "seed", "warning", "model", "store"),
+            "beside --portable, which always carries out the same computation",
+        )
+        return witness(profile=profile)
+    if warning is not None:
+        refuse_idle(("seed",), "beside --warning")
+        chosen = profile if stated_among(("profile",)) else None
+        return diagnose_warning(warning, profile=chosen, mode=mode, model=model, store=store)
+    refuse_idle(
+        ("model", "store"),
+        "without --warning: they name the network for which a warning is explained",
+    )
+    return diagnose(profile=profile, mode=mode, seed=seed)

@@ -65,6 +65,8 @@ class TrainingAudit(Result):
     """Of which PyTorch warns, seen in one step in mode ``warn``."""
     suspects: tuple[NondeterministicOperation, ...] = ()
     """Operations that are known to flip and did not here, whose effect was measured."""
+    interrupted: bool = field(default=False, repr=False)
+    """Whether the user ended it before every effect was measured."""
 
     @derived
     def ops(self) -> tuple[NondeterministicOperation, ...]:

@@ -10,10 +10,11 @@ from cellrepro.changes.named import image_name
 from cellrepro.changes.recorded_settings import RecordedSettings
 from cellrepro.changes.script_record import script_record
 from cellrepro.changes.seg_record import seg_record
-from cellrepro.changes.settings_file import sidecar_of, sidecar_record
+from cellrepro.changes.settings_file import sidecar_record
 from cellrepro.changes.tiff_record import tiff_record
 from cellrepro.images.integer_images import Integers
 from cellrepro.images.seg_file import SEG_ENDING, SegFile, read_seg
+from cellrepro.run.masks_folder import sidecar_of
 
 
 def label_image_record(path: Path, masks: Integers) -> RecordedSettings:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.changes.sensitivity_result import (
     Example,
@@ -18,7 +17,6 @@ from cellrepro.changes.sensitivity_result import (
     VariationTally,
     share_changed,
 )
-from cellrepro.determinism.choices import Mode
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
@@ -32,7 +30,6 @@ from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.same.image_differences import difference_of
 from cellrepro.same.metrics import average_precision, compare_masks
 from cellrepro.store.store import Store
-from cellrepro.terminal import EvalSettings, FileName, Overrides, Quiet
 
 if TYPE_CHECKING:
     from cellrepro.model.inference import Evaluator
@@ -56,67 +53,17 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
 """What each setting is varied to, unless others are given."""
 
 
-def sensitivity(
-    data: FileName,
+def sensitivity_of(
+    options: SegmentationOptions,
+    vary: Mapping[str, Sequence[Any]] | None = None,
     *,
-    settings: EvalSettings | None = None,
-    vary: Overrides | None = None,
-    model: str | None = None,
-    seed: int | None = None,
-    profile: str = defaults.PROFILE,
-    mode: Mode = defaults.MODE,
-    store: FileName = defaults.STORE,
-    quiet: Quiet = False,
+    quiet: bool = False,
 ) -> Sensitivity:
-    """Segment the images of a folder with each setting varied by itself, and compare the cells.
-
-    Parameters
-    ----------
-    data : str or Path
-        Folder of images; where there are masks, every variant is scored against them.
-    settings : mapping, optional
-        Beside which each is varied, ``{"diameter": 60}``; default Cellpose's own.
-    vary : mapping, optional
-        Values by setting, in the place of `VALUES`; settings that it does not name stay as they
-        are.
-    model : str, optional
-        A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run. By
-        default the network that Cellpose itself takes.
-    seed : int, optional
-        For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.
-    profile : str
-        Numeric environment: the name of one, or a ``.yaml`` file.
-    mode : {"off", "fast", "warn", "strict", "portable"}
-        How strictly PyTorch is held to equal results.
-    store : str or Path
-        Folder of finished runs.
-    quiet : bool
-        Show no progress.
-
-    Returns
-    -------
-    Sensitivity
-        A setting that changes nothing is in it, too, with how many cells it did not change.
-
-    Raises
-    ------
-    BadInput
-        If the folder cannot be read, a setting is not known, or Cellpose would ignore a value.
-    """
-    plan = plan_segmentation(
-        SegmentationOptions(
-            data=data,
-            settings=settings,
-            model=model,
-            seed=seed,
-            profile=profile,
-            mode=mode,
-            store=store,
-        )
-    )
+    """Segment the images with each setting varied by itself, and compare the cells."""
+    plan = plan_segmentation(options)
     variations = _variations(plan.spec.settings, vary)
     if not quiet:
-        print_note(segmenting_announced(plan, Store(store), n_each=1 + len(variations)))
+        print_note(segmenting_announced(plan, Store(options.store), n_each=1 + len(variations)))
     return in_child(
         partial(varied, request=plan.request, variations=variations),
         plan.request.setup,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +10,12 @@ from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.changes.conditions import MODEL, PRECISION, VERSION
 from cellrepro.changes.recorded_settings import RecordedSettings, generation_of, of_file
 from cellrepro.errors import BadInput
-from cellrepro.store.store import Repeat
-from cellrepro.store.whole_files import (
-    refuse_existing,
-    regular_bytes,
-    whole_file,
-    write_whole,
-)
+from cellrepro.run.masks_folder import sidecar_of
+from cellrepro.store.whole_files import regular_bytes
 
 _MOST_BYTES = 2**24
 _FIELDS = frozenset({"settings", MODEL, "model_digest", PRECISION, "run", "versions"})
 _NAMES = frozenset(Settings.model_fields)
-
-
-def sidecar_of(masks: Path) -> Path:
-    """Where the record stands: ``NAME_masks.json`` beside ``NAME_masks.tif``."""
-    return masks.with_suffix(".json")
-
-
-def write_sidecar(masks: Path, record: Mapping[str, Any]) -> None:
-    """Write how a label image was made beside it."""
-    write_whole(sidecar_of(masks), json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_sidecar(masks: Path) -> dict[str, Any] | None:
@@ -88,51 +72,3 @@ def sidecar_record(masks: Path) -> RecordedSettings:
         generation=generation_of(version) or "4",
         written_by="cellrepro",
     )
-
-
-def refuse_masks(folder: Path, data: Path) -> None:
-    """Refuse a folder for masks, before anything is segmented for it."""
-    if folder.resolve().is_relative_to(data.resolve()):
-        raise BadInput(
-            f"masks are to be written into {folder}, which lies in the folder of the images, "
-            f"{data}: there they would be taken for masks that you have drawn; expected a "
-            "different folder, such as one beside it"
-        )
-    if not folder.is_dir():
-        refuse_existing(folder)
-    masks = (path for ending in ("tif", "json") for path in folder.glob(f"*_masks.{ending}"))
-    refuse_existing(*sorted(masks))
-
-
-def write_masks(repeat: Repeat, folder: Path) -> None:
-    """Write the masks of a stored run for people, each with its record beside it."""
-    import tifffile
-
-    folder.mkdir(parents=True, exist_ok=True)
-    record = _record_of(repeat)
-    for name in repeat.manifest.masks:
-        path = folder / f"{name}_masks.tif"
-        labels = repeat.masks(name)
-        with whole_file(path) as scratch:
-            tifffile.imwrite(
-                scratch,
-                labels,
-                photometric="minisblack",  # three or four planes are no colours
-                compression="zlib",
-                metadata={"axes": "ZYX"[-labels.ndim :]},
-            )
-        write_sidecar(path, record)
-
-
-def _record_of(repeat: Repeat) -> dict[str, Any]:
-    manifest = repeat.manifest
-    spec = repeat.spec
-    weights = manifest.weights
-    return {
-        "settings": spec.settings.model_dump(mode="json"),
-        "model": spec.model if weights is None else repeat.name,
-        "model_digest": manifest.model.initial_weights if weights is None else weights.digest,
-        "precision": spec.profile_settings.get("dtype", "float32"),
-        "run": repeat.name,
-        "versions": manifest.versions,
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from cellrepro.asked import defaults
 from cellrepro.changes.compare_repeats import compare_repeats
@@ -18,6 +17,7 @@ from cellrepro.errors import whole
 from cellrepro.same.ledger_diff import Difference, LedgerComparison
 from cellrepro.store.ledger import LEDGER
 from cellrepro.store.store import Repeat, Store
+from cellrepro.terminal import FileName, Quiet, Switch
 
 _COMPARABLE_SETTINGS = {"mode", "loose"}
 """What two specs may differ in and still be worth comparing operation by operation."""
@@ -29,13 +29,14 @@ _OTHER_INPUTS = ("data", "weights-init", "rng")
 def diverge(
     a: str,
     b: str,
+    /,
     *,
-    data: str | Path | None = None,
-    again: bool = True,
+    data: FileName | None = None,
+    again: Switch = True,
     repetitions: int = 20,
     suspects: int = defaults.SUSPECT_REPLAYS,
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
+    store: FileName = defaults.STORE,
+    quiet: Quiet = False,
 ) -> Divergence:
     """Name the first place where two stored runs diverge.
 
@@ -43,8 +44,10 @@ def diverge(
 
     Parameters
     ----------
-    a, b : str
-        ``KEY`` (its first repeat; for both of one key the first two) or ``KEY/REPEAT``.
+    a : str
+        ``KEY`` (its first repeat) or ``KEY/REPEAT`` of the store.
+    b : str
+        The second one; ``KEY KEY`` means the first two repeats of a run.
     data : str or Path, optional
         The folder of images, to repeat a step; by default where the runs had it.
     again : bool
@@ -68,6 +71,12 @@ def diverge(
     ------
     BadInput
         If a or b is not stored, ``repetitions`` is below 1, or ``suspects`` is below 0.
+
+    Examples
+    --------
+    Where do repeats 0 and 1 of a run differ first?
+
+    ``cellrepro diverge KEY/0 KEY/1``
     """
     whole("repetitions", repetitions, 1)
     whole("suspects", suspects, 0)

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import overload
+from typing import Annotated, overload
 
 import numpy as np
+from cyclopts import Parameter
 
 from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import Settings
@@ -26,6 +27,7 @@ from cellrepro.same.weights import compare_weights
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint
 from cellrepro.store.store import Repeat, Store
+from cellrepro.terminal import FileName, Quiet
 from cellrepro.words import ppm_text, share_text, some
 
 LabelImages = Sequence[np.ndarray]
@@ -159,18 +161,21 @@ def _scores_text(moment: Moment) -> str:
 def growth(
     a: str,
     b: str,
+    /,
     *,
-    n_masks: int = defaults.MASKS_ON_THE_WAY,
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
+    n_masks: Annotated[int, Parameter(name="--masks")] = defaults.MASKS_ON_THE_WAY,
+    store: FileName = defaults.STORE,
+    quiet: Quiet = False,
 ) -> Growth:
     """Follow the difference of two runs through their checkpoints; masks as each run makes them.
 
     Parameters
     ----------
-    a, b : str
-        ``KEY/REPEAT`` of two runs with kept checkpoints of the same network over the same images;
-        the same key twice means its repeats 0 and 1.
+    a : str
+        ``KEY`` or ``KEY/REPEAT`` of a run that was trained with kept checkpoints.
+    b : str
+        Another one of the same network over the same images; ``KEY KEY`` means the first two
+        repeats of a run.
     n_masks : int
         At how many epochs, spread over the training, masks are made of both; 0 for none.
     store : str or Path
@@ -190,6 +195,12 @@ def growth(
         If the two are not of one network over the same images, have no checkpoint of the same
         epoch or one that has changed since, or are without the images of which masks are made; or
         if n_masks is negative.
+
+    Examples
+    --------
+    How does the difference of two trainings grow?
+
+    ``cellrepro growth KEY/0 OTHER_KEY/0``
     """
     whole("n_masks", n_masks, 0)
     opened_store = Store(store)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from cellrepro.asked import defaults
 from cellrepro.asked.choices import LedgerKind, StoredCheckpoints
 from cellrepro.determinism.choices import Mode
+from cellrepro.errors import BadInput
 from cellrepro.progress import print_note
+from cellrepro.run.masks_folder import refuse_masks, write_masks
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
@@ -18,11 +21,22 @@ from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.run.repeats import carry_out
 from cellrepro.run.until_found import DRAWS_PER_EPOCH, FOUND, MOST_EPOCHS, Goal
 from cellrepro.same.verdicts import judge
+from cellrepro.stated import STATED
 from cellrepro.store.store import Repeat
+from cellrepro.terminal import (
+    IN_PYTHON,
+    EvalSettings,
+    FileName,
+    Numbers,
+    Quiet,
+    Steps,
+    Switch,
+    Weights,
+)
 
 
 def train(
-    data: str | Path,
+    data: FileName,
     *,
     model: str = defaults.MODEL,
     seed: int | None = None,
@@ -33,15 +47,15 @@ def train(
     images_per_epoch: int | None = None,
     weight_decay: float = defaults.WEIGHT_DECAY,
     min_train_masks: int = defaults.MIN_TRAIN_MASKS,
-    rescale: bool = False,
+    rescale: Switch = False,
     scale_range: float = defaults.SCALE_RANGE,
-    normalize: bool = True,
-    train_probs: Mapping[str, float] | None = None,
+    normalize: Switch = True,
+    train_probs: Weights | None = None,
     nimg_test_per_epoch: int | None = None,
-    augmentation: bool = True,
-    SGD: bool = False,
+    augmentation: Switch = True,
+    SGD: Annotated[bool, Parameter(name="--SGD")] = False,
     bsize: int = defaults.CROP_SIZE,
-    class_weights: Sequence[float] | None = None,
+    class_weights: Numbers | None = None,
     ranks: int = defaults.RANKS,
     profile: str = defaults.PROFILE,
     mode: Mode = defaults.MODE,
@@ -51,10 +65,10 @@ def train(
     resume: bool = False,
     checkpoint_every: int | None = None,
     keep_checkpoints: StoredCheckpoints | bool = "none",
-    continued_from: str | None = None,
-    operation_steps: Sequence[int] | None = None,
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
+    continued_from: Annotated[str | None, Parameter(name="--continue")] = None,
+    operation_steps: Steps | None = None,
+    store: FileName = defaults.STORE,
+    quiet: Quiet = False,
 ) -> Outcome:
     """Train one spec ``repeats`` times, each in a process of its own, and compare the repeats.
 
@@ -150,7 +164,20 @@ def train(
         If this machine lacks what the profile asks for.
     RunError
         If a process ends without finishing.
+
+    Examples
+    --------
+    Train a small network twice; is every weight the same?
+
+    ``cellrepro train data/synthetic --epochs 12 --seed 0``
+
+    Train Cellpose's own network further on your images
+
+    ``cellrepro train my_images --model cpsam_v2 --epochs 100 --profile auto``
     """
+    stated = frozenset[str]() if continued_from is None else STATED.get()
+    if "repeats" in stated:
+        raise BadInput("--continue adds one repeat; leave --repeats out")
     options = TrainingOptions.among(locals())
     return train_with(options, repeats=repeats, quiet=quiet)
 
@@ -163,20 +190,21 @@ def train_with(
 
 
 def segment(
-    data: str | Path,
+    data: FileName,
     *,
     model: str | None = None,
     seed: int | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: EvalSettings | None = None,
     batch_size: int | None = None,
     cellpose: str | None = None,
     profile: str = defaults.PROFILE,
     mode: Mode = defaults.MODE,
     ledger: LedgerKind = defaults.LEDGER,
-    loose: str | None = None,
+    loose: Annotated[str | None, IN_PYTHON] = None,
     repeats: int = defaults.SEGMENTATIONS,
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
+    masks_into: FileName | None = None,
+    store: FileName = defaults.STORE,
+    quiet: Quiet = False,
 ) -> Outcome:
     """Segment the same images ``repeats`` times, each in a process of its own, and compare.
 
@@ -205,6 +233,8 @@ def segment(
         The one operation that mode ``strict`` leaves as it is.
     repeats : int
         How often; 2 are needed for a verdict.
+    masks_into : str or Path, optional
+        A new folder for NAME_masks.tif, and NAME_masks.json: how they were made.
     store : str or Path
         Folder of finished runs.
     quiet : bool
@@ -224,9 +254,24 @@ def segment(
         If this machine lacks what the profile asks for.
     RunError
         If a process ends without finishing.
+
+    Examples
+    --------
+    Segment a folder three times; is every mask the same?
+
+    ``cellrepro segment my_images --repeats 3``
+
+    Segment once with your settings, and write the masks
+
+    ``cellrepro segment my_images --repeats 1 --set diameter=60 --masks-into masks``
     """
     options = SegmentationOptions.among(locals())
-    return carry_out(plan_segmentation(options), repeats=repeats, quiet=quiet)
+    if masks_into is not None:
+        refuse_masks(Path(masks_into), Path(data))
+    outcome = carry_out(plan_segmentation(options), repeats=repeats, quiet=quiet)
+    if masks_into is not None:
+        write_masks(outcome.repeats[0], Path(masks_into))
+    return outcome
 
 
 def train_until_found(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
+from typing import Literal
 
 from cellrepro.asked import defaults
 from cellrepro.determinism.choices import Mode
@@ -15,20 +14,21 @@ from cellrepro.run.plan import Plan
 from cellrepro.run.repeats import carry_out
 from cellrepro.run.wrapped_function import plan_function
 from cellrepro.run.wrapped_program import plan_program
+from cellrepro.stated import STATED
+from cellrepro.terminal import FileName, Quiet, Words
 from cellrepro.words import amount
 
 
 def wrap(
-    data: str | Path,
-    command: Sequence[str] | str,
-    *,
-    mode: Mode = "fast",
+    data: FileName,
+    *command: Words,
+    mode: Literal["fast", "off"] = "fast",
     seed: int | None = None,
     profile: str = defaults.PROFILE,
     timeout: float | None = None,
     repeats: int = defaults.SEGMENTATIONS,
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
+    store: FileName = defaults.STORE,
+    quiet: Quiet = False,
 ) -> Outcome:
     """Run a program over every image ``repeats`` times, and compare what it wrote.
 
@@ -36,8 +36,9 @@ def wrap(
     ----------
     data : str or Path
         Folder of images as for `cellrepro.segment`.
-    command : sequence of str, or str
-        The program and its words, or one line as for a shell. ``{image}`` stands for the path of
+    *command : str
+        The program and its words, or one line as for a shell; in a terminal what stands after
+        ``--``. ``{image}`` stands for the path of
         an image, ``{masks}`` for that of the label image it writes: a TIFF, or as ``{masks.png}``
         or ``{masks.npy}`` says.
     mode : {"fast", "off"}
@@ -71,22 +72,30 @@ def wrap(
     RunError
         If the process that starts the program ends without finishing. Nothing of a repeat that
         ended with an error is stored.
+
+    Examples
+    --------
+    Run your own script twice on each image
+
+    ``cellrepro wrap my_images -- python segment.py {image} {masks}``
     """
     options = WrapOptions(data=data, mode=mode, seed=seed, profile=profile, store=store)
-    plan = plan_program(options, command, timeout=timeout)
+    in_python = not STATED.get()  # a terminal's only word is the program, whatever its name
+    words = command[0] if len(command) == 1 and in_python else command
+    plan = plan_program(options, words, timeout=timeout)
     return _carried_out(plan, repeats, quiet=quiet)
 
 
 def wrap_python(
     function: str,
-    data: str | Path,
+    data: FileName,
     *,
     mode: Mode = defaults.MODE,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
     repeats: int = defaults.SEGMENTATIONS,
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
+    store: FileName = defaults.STORE,
+    quiet: Quiet = False,
 ) -> Outcome:
     """Call a function on every image ``repeats`` times, each time in a new process, and compare.
 
@@ -133,6 +142,12 @@ def wrap_python(
     RunError
         If the process of the function ends without finishing. Nothing of a repeat that ended with
         an error is stored.
+
+    Examples
+    --------
+    Call your own function three times on each image
+
+    ``cellrepro wrap-python segment.py:segment my_images --repeats 3``
     """
     options = WrapOptions(data=data, mode=mode, seed=seed, profile=profile, store=store)
     return _carried_out(plan_function(options, function), repeats, quiet=quiet)

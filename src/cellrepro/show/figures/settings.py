@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.asked import defaults
 from cellrepro.asked.setting_in_words import setting_in_words
+from cellrepro.changes.sensitivity import sensitivity_of
+from cellrepro.changes.sensitivity_result import Sensitivity
+from cellrepro.determinism.choices import Mode
+from cellrepro.run.options import SegmentationOptions
 from cellrepro.same.object_changes import ObjectKind
 from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.store.whole_files import refuse_existing, whole_file
+from cellrepro.terminal import EvalSettings, FileName, Overrides, Quiet
 from cellrepro.words import amount, share_text, some
 
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from cellrepro.changes.sensitivity_result import Example, Sensitivity, Variant
+    from cellrepro.changes.sensitivity_result import Example, Variant
 
 _MOST_BARS = 14
 
@@ -145,3 +152,72 @@ def setting_figures(sensitivity: Sensitivity, folder: Path) -> dict[str, Path]:
         with whole_file(files[name]) as scratch:
             setting_picture(example).savefig(scratch, dpi=150, format="png")
     return files
+
+
+def sensitivity(
+    data: FileName,
+    *,
+    settings: EvalSettings | None = None,
+    vary: Overrides | None = None,
+    model: str | None = None,
+    seed: int | None = None,
+    profile: str = defaults.PROFILE,
+    mode: Mode = defaults.MODE,
+    figures: FileName | None = None,
+    store: FileName = defaults.STORE,
+    quiet: Quiet = False,
+) -> Sensitivity:
+    """Segment the images of a folder with each setting varied by itself, and compare the cells.
+
+    Parameters
+    ----------
+    data : str or Path
+        Folder of images; where there are masks, every variant is scored against them.
+    settings : mapping, optional
+        Beside which each is varied, ``{"diameter": 60}``; default Cellpose's own.
+    vary : mapping, optional
+        Values by setting, in the place of the usual ones; settings that it does not name stay as
+        they are.
+    model : str, optional
+        A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run. By
+        default the network that Cellpose itself takes.
+    seed : int, optional
+        For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.
+    profile : str
+        Numeric environment: the name of one, or a ``.yaml`` file.
+    mode : {"off", "fast", "warn", "strict", "portable"}
+        How strictly PyTorch is held to equal results.
+    figures : str or Path, optional
+        A new folder for a picture of each setting.
+    store : str or Path
+        Folder of finished runs.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    Sensitivity
+        A setting that changes nothing is in it, too, with how many cells it did not change.
+
+    Raises
+    ------
+    BadInput
+        If the folder cannot be read, a setting is not known, or Cellpose would ignore a value.
+
+    Examples
+    --------
+    How many cells does each setting change?
+
+    ``cellrepro sensitivity my_images``
+
+    Only the diameter, with these values, and plots of it
+
+    ``cellrepro sensitivity my_images --vary "diameter=[20, 40]" --figures plots``
+    """
+    if figures is not None:
+        refuse_figures(Path(figures))
+    options = SegmentationOptions.among(locals())
+    found = sensitivity_of(options, vary, quiet=quiet)
+    if figures is None:
+        return found
+    return replace(found, figures=setting_figures(found, Path(figures)))
