@@ -11,10 +11,11 @@ import io
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TextIO
 
 from cyclopts import App, Group, Parameter
-from cyclopts.exceptions import CoercionError, CycloptsError
+from cyclopts.exceptions import CoercionError, CycloptsError, UnknownCommandError
 from cyclopts.help import DefaultFormatter, PanelSpec
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
@@ -188,6 +189,8 @@ def run(words: Sequence[str]) -> int:
         )
         if isinstance(getattr(command, "__self__", None), App):  # --help, --version
             command(*bound.args, **bound.kwargs)
+            if own:
+                sys.stdout.write(_examples(own))
             return 0
         name = " ".join(app.parse_commands(own)[0])
         SPELT.set(tuple(words))
@@ -197,6 +200,8 @@ def run(words: Sequence[str]) -> int:
             {**_defaults(command), **bound.arguments},
             work=lambda: _say(command(*bound.args, **bound.kwargs), as_json=as_json),
         )
+    except UnknownCommandError:  # whose message would import every command
+        return complain(_unknown_command(own), BadInput.exit_code)
     except CoercionError as error:
         return complain(str(error.__cause__ or error), BadInput.exit_code)
     except CycloptsError as error:
@@ -214,6 +219,25 @@ def run(words: Sequence[str]) -> int:
         return complain(f"memory is short: {error}", NotPossibleHere.exit_code)
     except KeyboardInterrupt:
         return complain(_INTERRUPTION, _INTERRUPTED)
+
+
+def _unknown_command(words: Sequence[str]) -> str:
+    group = baseline if words[0] == "baseline" else app
+    word = next(word for word in words if word not in group and word != "baseline")
+    names = [name for name in group if not name.startswith("-")]
+    near = get_close_matches(word, names, 1)
+    proposal = f"do you mean {near[0]}?" if near else f"expected one of {', '.join(names)}"
+    return f"there is no command {word!r}; {proposal}"
+
+
+def _examples(words: Sequence[str]) -> str:
+    """The examples of a command, from its docstring, below its help."""
+    function = app.parse_commands([word for word in words if word != "--help"])[1][
+        -1
+    ].default_command
+    _, _, section = (inspect.getdoc(function) or "").partition("\nExamples\n--------\n")
+    lines = [line.strip("`") for line in section.splitlines() if line]
+    return "".join(f"  {line}\n" for line in ("Examples:", *lines)) if lines else ""
 
 
 def _defaults(command: Callable[..., object]) -> dict[str, object]:

@@ -106,24 +106,37 @@ def audit_data(
 
     ``cellrepro audit my_images --task segment``
     """
-    common = {
-        "mode": mode,
-        "seed": seed,
-        "profile": profile,
-        "steps": steps,
-        "replays": replays,
-        "suspects": suspects,
-        "threads": threads,
-        "store": store,
-    }
     if function is not None:
         why = "beside --function, which segments in the place of Cellpose"
         refuse_idle((*_OF_TRAINING, "model", "settings"), why)
-        return audit_function(function, data, **common)
+        return audit_function(
+            function,
+            data,
+            mode=mode,
+            seed=seed,
+            profile=profile,
+            steps=steps,
+            replays=replays,
+            suspects=suspects,
+            threads=threads,
+            store=store,
+        )
     if task == "segment":
         why = "with --task segment, whose batch size is --set batch_size=4"
         refuse_idle(_OF_TRAINING, why)
-        return audit_segmentation(data, model=model, settings=settings, **common)
+        return audit_segmentation(
+            data,
+            model=model,
+            settings=settings,
+            mode=mode,
+            seed=seed,
+            profile=profile,
+            steps=steps,
+            replays=replays,
+            suspects=suspects,
+            threads=threads,
+            store=store,
+        )
     refuse_idle(
         ("settings", *(() if effect else _OF_EFFECTS)),
         "where a training is audited: --set is of --task segment, --epochs and "
@@ -133,7 +146,18 @@ def audit_data(
         whole("effect", effect, least=2)
     network = model or defaults.MODEL
     audit = audit_training(
-        data, model=network, data_seed=data_seed, batch_size=batch_size, **common
+        data,
+        model=network,
+        data_seed=data_seed,
+        batch_size=batch_size,
+        mode=mode,
+        seed=seed,
+        profile=profile,
+        steps=steps,
+        replays=replays,
+        suspects=suspects,
+        threads=threads,
+        store=store,
     )
     if not effect:
         return audit

@@ -11,7 +11,7 @@ from cellrepro.audits.double_run import DoubleRun, run_twice
 from cellrepro.audits.finding import LEVELS, Finding, Level
 from cellrepro.audits.gpu_findings import gpu_findings
 from cellrepro.audits.network_findings import network_findings
-from cellrepro.audits.portable_witness import Witness, witness
+from cellrepro.audits.portable_witness import PortableWitness, witness
 from cellrepro.audits.setup_findings import setup_findings
 from cellrepro.audits.small_training import N_STEPS
 from cellrepro.audits.torch_warning import WarningMeaning, explain_warning
@@ -221,7 +221,7 @@ def doctor(
     portable: bool = False,
     model: str = defaults.MODEL,
     store: FileName = defaults.STORE,
-) -> Diagnosis | ExplainedWarning | Witness:
+) -> Diagnosis | ExplainedWarning | PortableWitness:
     """Say what is not reproducible on this computer, and what to do about it.
 
     Parameters
@@ -243,7 +243,7 @@ def doctor(
 
     Returns
     -------
-    Diagnosis, ExplainedWarning or Witness
+    Diagnosis, ExplainedWarning or PortableWitness
         What was found, what the warning means, or whether the bits are those of the reference.
 
     Raises

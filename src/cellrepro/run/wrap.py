@@ -81,7 +81,7 @@ def wrap(
     """
     options = WrapOptions(data=data, mode=mode, seed=seed, profile=profile, store=store)
     in_python = not STATED.get()  # a terminal's only word is the program, whatever its name
-    words = command[0] if len(command) == 1 and in_python else command
+    words = command[0] if len(command) == 1 and in_python else [str(word) for word in command]
     plan = plan_program(options, words, timeout=timeout)
     return _carried_out(plan, repeats, quiet=quiet)
 
