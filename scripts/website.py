@@ -264,12 +264,9 @@ def write_outputs(page: Path, *, with_long: bool) -> None:
 
 def commands_page() -> str:
     """Every command with its help, as one page."""
-    from typer.main import get_command
+    from cellrepro.cli import app
 
-    from cellrepro.cli.command import app
-
-    root = get_command(app)
-    names = [*_verbs(root, ())]
+    names = [*_verbs(app, ())]
     parts = [
         "# Every command",
         "",
@@ -283,26 +280,25 @@ def commands_page() -> str:
     return "\n".join(parts)
 
 
-def _verbs(command: object, name: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _verbs(command: App, name: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Names of commands, those of a group one after the other."""
-    below = getattr(command, "commands", None)
-    if below is None:
+    if command.default_command is not None:
         yield name
         return
-    for verb, part in below.items():
-        yield from _verbs(part, (*name, verb))
+    for verb in command:
+        if not verb.startswith("-"):
+            yield from _verbs(command[verb], (*name, verb))
 
 
 def _help_of(name: tuple[str, ...]) -> str:
     """Of a command, at a width that does not depend on the terminal."""
-    from typer.testing import CliRunner
+    from cellrepro.cli import run
 
-    from cellrepro.cli.command import app
-
-    answer = CliRunner().invoke(
-        app, [*name, "--help"], prog_name="cellrepro", env={"COLUMNS": "80"}, terminal_width=80
-    )
-    return "\n".join(line.rstrip() for line in answer.output.strip().splitlines())
+    os.environ["COLUMNS"] = "100"
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        run([*name, "--help"])
+    return "\n".join(line.rstrip() for line in printed.getvalue().strip().splitlines())
 
 
 # -- pictures ----------------------------------------------------------------------------------

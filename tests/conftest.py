@@ -16,18 +16,17 @@ import pytest
 import torch
 from filelock import FileLock
 from nbformat.v4 import new_code_cell, new_notebook
-from typer.testing import CliRunner
 
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import file_digest
 from cellrepro.bits.tensor_digests import generator_digests
-from cellrepro.cli.command import app
 from cellrepro.determinism import modes
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import load
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.process.machine_here import machine_here
 from cellrepro.store.manifest import Manifest
+from command_line import carried_out
 from stores import some_machine, some_manifest, some_spec
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -194,10 +193,7 @@ def invoke():
     """Run ``cellrepro ARGUMENTS`` in this process, for commands that start no worker."""
 
     def call(*arguments):
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Answer(result.exit_code, result.stdout, result.stderr, 0.0)
+        return Answer(*carried_out(*arguments), 0.0)
 
     return call
 

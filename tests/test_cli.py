@@ -15,15 +15,13 @@ import numpy as np
 import pytest
 import tifffile
 import torch
-from typer.main import get_command
 
 import cellrepro
 from cellrepro.bits.digests import file_digest
-from cellrepro.cli.command import app
-from cellrepro.cli.examples import EXAMPLES
 from cellrepro.images.folder import read_folder
 from cellrepro.process import calling
 from cellrepro.store.store import Store
+from command_line import commands
 from conftest import MAIN, SMALL, options
 from stores import add_run, three
 
@@ -408,36 +406,29 @@ def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option,
 
 
 def test_alone_it_shows_its_commands_and_says_its_version(invoke):
-    alone = invoke()
-    said = alone.out + alone.err
-    for words, _ in commands_of(get_command(app)):
-        assert f"\n  {words[0]} " in said
-    assert "Two files:" in said
-    assert "Others:" not in said  # every command is in a group that says what it is for
-    assert "Traceback" not in alone.err
+    alone = invoke().out
+    for command in commands():
+        assert re.search(rf"^\W*{command.words[0]} ", alone, re.MULTILINE)
+    assert re.findall(r"─ (\w[\w ]+) ─", alone) == [
+        *("Commands", "Two files", "Segment and train", "Find the cause"),
+        *("Hand on", "The store", "Set up"),
+    ]
     assert invoke("--version").out == f"cellrepro {cellrepro.__version__}\n"
 
 
-def test_every_command_shows_examples_that_are_read_without_an_error():
+@pytest.mark.parametrize("command", [*commands()], ids=lambda command: " ".join(command.words))
+def test_every_command_shows_examples_that_are_read_without_an_error(invoke, command):
     """With all their options and values; nothing is carried out."""
-    unused = {*EXAMPLES}
-    for words, command in commands_of(get_command(app)):
-        name = " ".join(words)
-        assert EXAMPLES[name], name
-        unused.remove(name)
-        for example in EXAMPLES[name]:
-            program, *given = shlex.split(example.command)
-            assert (program, given[: len(words)]) == ("cellrepro", [*words]), example
-            command.make_context(name, given[len(words) :])  # raises what a user would read
-            assert f"  {example.command}" in command.epilog
-            assert len(example.command) <= 76, f"wider than a terminal: {example.command}"
-    assert not unused
+    shown = invoke(*command.words, "--help").out.partition("Examples:\n")[2]
+    examples = re.findall(r"^  (cellrepro .*)$", shown, re.MULTILINE)
+    assert examples
+    for example in examples:
+        _, *given = shlex.split(example)
+        assert tuple(given[: len(command.words)]) == command.words
+        command.read(given[len(command.words) :])
+        assert len(example) <= 76, "wider than a terminal"
 
 
-def commands_of(group, words=()):
-    """The words of every command after the name of the program, and the command."""
-    for word, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands_of(command, (*words, word))
-        else:
-            yield (*words, word), command
+@pytest.mark.parametrize("command", [*commands()], ids=lambda command: " ".join(command.words))
+def test_every_argument_and_option_has_its_words(command):
+    assert [one.name for one in command.parameters if not one.help] == []

@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 import tifffile
-import typer
 
 import cellrepro
-import cellrepro.cli  # adds the verbs
 from cellrepro.bits.digests import file_digest
-from cellrepro.cli.command import app
 from cellrepro.determinism.profiles import load
 from cellrepro.errors import CellreproError
 from cellrepro.process.machine_here import machine_here
 from cellrepro.store.store import Store
+from command_line import commands
 from stores import add_run, squares, three
 
 SOURCE = Path(cellrepro.__file__).parent
@@ -163,12 +161,6 @@ def unharmed(folder, value, what):
     assert precious(folder).items() >= before.items(), what
 
 
-def verbs():
-    for name, command in typer.main.get_command(app).commands.items():
-        inner = getattr(command, "commands", None)
-        yield from [(name, more) for more in inner] if inner else [(name,)]
-
-
 GIVEN = {"a": "a_masks.tif", "b": "b_masks.tif", "image": "images/cell.tif", "data": "images"}
 GIVEN |= {"target": "KEY", "run": "KEY", "runs": "KEY", "masks": "a_masks.tif", "name": "synthetic"}
 GIVEN |= {"command": "{image}{masks}", "function": "x.py:y", "file": "new.html", "folder": "new"}
@@ -205,22 +197,21 @@ def names_a_file(option):
     return any(word in (option.help or "") for word in words)
 
 
-@pytest.mark.parametrize("words", [*verbs()], ids=" ".join)
-def test_no_verb_overwrites_what_a_user_has(at_the_place, invoke, words):
+@pytest.mark.parametrize("command", [*commands()], ids=lambda command: " ".join(command.words))
+def test_no_verb_overwrites_what_a_user_has(at_the_place, invoke, command):
     """Each argument and option that names a file, with everything that may be there already."""
     (run,) = Store("outputs").runs()
-    command = typer.main.get_command(app)
-    for word in words:
-        command = command.commands[word]
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    options = [one for one in command.params if one.param_type_name == "option"]
+    words = command.words
+    arguments = command.arguments
+    options = command.options
     tried = [*arguments, *(one for one in options if names_a_file(one))]
     for one in (one for one in tried if one.name not in READ | OF_THE_LAB):
         for value in VALUES:
             texts = [value if other is one else GIVEN[other.name] for other in arguments]
             line = [*words, *(run.key if text == "KEY" else text for text in texts)]
             if one in options:
-                line += [one.opts[0], value]
-            line += [word for word in WITH.get(words[0], ()) if one.opts[0] not in WITH[words[0]]]
+                line += [one.options[0], value]
+            with_it = WITH.get(words[0], ())
+            line += [] if {*one.options} & {*with_it} else with_it
             with unharmed(at_the_place, value, line):
                 assert invoke(*line).code is not None

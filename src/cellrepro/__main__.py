@@ -1,5 +1,5 @@
-"""``python -m cellrepro``: the command line, where its own program is not on the PATH."""
+"""``python -m cellrepro``."""
 
-from cellrepro.cli.main import main
+from cellrepro.cli import main
 
 main()

@@ -18,8 +18,6 @@ from cellrepro.changes.cellpose_call import CellposeCall
 from cellrepro.changes.commands import LabSetup, commands_for
 from cellrepro.changes.recorded_commands import recorded_commands
 from cellrepro.changes.recorded_settings import RecordedSettings, generation_of, of_file
-from cellrepro.cli.command import app
-from cellrepro.cli.shared_options import overrides
 from cellrepro.errors import BadInput
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.words import words_of
@@ -112,17 +110,11 @@ def test_what_a_generation_cannot_say_is_named():
 # -- of the lab ------------------------------------------------------------------------------
 
 
-@functools.cache
-def lab_commands():
-    return typer.main.get_command(app).commands
-
-
 def lab_options(line):
     """What the lab's own command line makes of a line: the verb's parameters by name."""
     program, verb, *words = words_of(line.partition("   # ")[0], windows=False)
     assert program == "cellrepro"
-    command = lab_commands()[verb]
-    return command.make_context(verb, words).params
+    return command_named(verb).read(words)
 
 
 SOURCES = {"tiny.safetensors": ModelSource("tiny.safetensors", "tiny", None)}
@@ -147,7 +139,7 @@ def test_the_labs_line_is_taken_by_the_lab_and_says_all(condition, seed):
     setup = LabSetup("cuda", "float32", "fast", seed)
     commands = commands_for("some cells.tif", whole, SOURCES, setup)
     found = lab_options(commands.lab)
-    assert Settings().replaced(**overrides(found["settings"])) == expected
+    assert Settings().replaced(**found["settings"]) == expected
     named = {name: found[name] for name in ("data", "model", "cellpose", "seed", "mode", "profile")}
     assert named == {
         "data": "some cells.tif",

@@ -55,27 +55,19 @@ def _watch(event, arguments):
 
 def main():
     import matplotlib.font_manager  # noqa: F401  # whose cache a first import makes
-    from typer.testing import CliRunner
-
-    import cellrepro.cli.main  # noqa: F401  # which registers all commands
-    from cellrepro.cli.command import app
+    from command_line import carried_out
 
     answers = []
     sys.addaudithook(_watch)
     for command in json.load(sys.stdin):
         did.clear()
-        result = CliRunner().invoke(app, command)
-        error = result.exception
-        is_unforeseen = error is not None and not isinstance(error, SystemExit)
-        answers.append(
-            {
-                "command": command,
-                "code": result.exit_code,
-                "said": result.output[-3000:],
-                "did": sorted(set(did)),
-                "traceback": "".join(traceback.format_exception(error)) if is_unforeseen else "",
-            }
-        )
+        answer = {"command": command, "code": None, "said": "", "traceback": ""}
+        try:
+            code, out, err = carried_out(*command)
+            answer |= {"code": code, "said": (out + err)[-3000:]}
+        except Exception as error:  # which no user may meet
+            answer["traceback"] = "".join(traceback.format_exception(error))
+        answers.append(answer | {"did": sorted(set(did))})
     print(json.dumps(answers), file=sys.__stdout__)
 
 

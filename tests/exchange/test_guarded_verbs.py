@@ -13,13 +13,11 @@ from types import SimpleNamespace
 
 import matplotlib as mpl
 import pytest
-import typer
 
-import cellrepro.cli.main  # noqa: F401  # which registers all commands
-from cellrepro.cli.command import app
 from cellrepro.exchange.export import export_runs
 from cellrepro.exchange.passport_export import export_passports
 from cellrepro.store.store import Store
+from command_line import commands as every_command
 from stores import add_run, three
 
 GUARD = Path(__file__).with_name("guarded.py")
@@ -78,16 +76,11 @@ def sent(tmp_path_factory):
     return SimpleNamespace(root=root, runs=runs, mask=mask, **sent_by_name)
 
 
-def registered(group=None, name=()):
+def registered():
     """Every command with its name and the names of its arguments and options."""
-    group = group or typer.main.get_command(app)
-    for word, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from registered(command, (*name, word))
-        else:
-            arguments = [one.name for one in command.params if one.param_type_name == "argument"]
-            options = {one.name for one in command.params} - {*arguments}
-            yield (*name, word), arguments, options
+    for command in every_command():
+        arguments = [one.name for one in command.arguments]
+        yield command.words, arguments, {one.name for one in command.options}
 
 
 def values_of(argument, verb, sent, key, number):

@@ -17,7 +17,7 @@ import pytest
 
 import cellrepro
 from cellrepro.bits.digests import file_digest
-from cellrepro.cli import lab as lab_of_commands
+from cellrepro import lab_elsewhere
 from cellrepro.errors import BadInput
 from cellrepro.exchange import tracking
 from cellrepro.exchange.passport_export import export_passports
@@ -50,13 +50,13 @@ def test_a_lab_elsewhere_is_not_asked_for_what_it_does_not_bring(monkeypatch):
         is_here = False
 
     monkeypatch.setattr("cellrepro.process.lab.known_lab", Elsewhere)
-    monkeypatch.setattr(lab_of_commands, "handed_to", never)
+    monkeypatch.setattr(lab_elsewhere, "handed_to", never)
 
     def work():
         raise needs(["mlflow"], what="this")
 
     with pytest.raises(NeedsExtra, match="mlflow"):
-        lab_of_commands.carried_out("compare", {}, work=work)
+        lab_elsewhere.carried_out("compare", {}, work=work)
 
 
 @pytest.mark.parametrize(

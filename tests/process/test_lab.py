@@ -13,7 +13,7 @@ import pytest
 
 import cellrepro
 from cellrepro import extras
-from cellrepro.cli.lab import handed_to
+from cellrepro.lab_elsewhere import handed_to
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.bundle import read_bundle
 from cellrepro.exchange.lab_like import make_lab_like
