@@ -82,7 +82,7 @@ from .exchange.bioimageio.package import measure_bioimageio as measure_bioimagei
 from .exchange.tracking import track as track
 
 # What these work on.
-from .changes.describe import describe as describe
+from .exchange.description import describe as describe
 from .errors import BadInput as BadInput
 from .errors import CellreproError as CellreproError
 from .errors import NotPossibleHere as NotPossibleHere

@@ -96,7 +96,7 @@ if TYPE_CHECKING:  # what Python takes
     FileName = str | Path
     EvalSettings = Mapping[str, YamlValue]
     Overrides = Mapping[str, YamlValue]
-    Conditions = Mapping[str, str]
+    Conditions = Mapping[str, object]
     Steps = Sequence[int]
     Weights = Mapping[str, float]
     Quiet = bool

@@ -146,27 +146,7 @@ def describe(
 ) -> Description:
     """Say what a file is, or a run of the store, or a model's name.
 
-    Parameters
-    ----------
-    reference : str
-        Path of a weights file, a ``_seg.npy``, a label image, a baseline or Cellpose's
-        ``run.log``, or of any other file; ``KEY`` or ``KEY/REPEAT`` of the store; or a name that
-        Cellpose is given for a model.
-    log : str or Path, optional
-        Cellpose's ``run.log`` of the run that made masks; what it records is added.
-    store : str or Path
-        Folder of finished runs.
-
-    Returns
-    -------
-    Description
-        What it is, and as what the installed Cellpose would load it.
-
-    Raises
-    ------
-    BadInput
-        If it is a folder, a file that is not there or cannot be read, or a repeat that is not
-        stored; or if a log is given for what is no masks.
+    ``log`` is Cellpose's of the run that made masks: what it records is added.
     """
     described = _described(reference, Path(reference), Store(store))
     if log is None:
