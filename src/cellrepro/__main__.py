@@ -1,4 +1,4 @@
-"""``python -m cellrepro``."""
+"""``python -m cellrepro``: the command line, where its own program is not on the PATH."""
 
 from cellrepro.cli import main
 
