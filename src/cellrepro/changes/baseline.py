@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.asked import defaults
-from cellrepro.changes.changed_cells import ChangedCell, cell_rows, cells_of
 from cellrepro.changes.comparison import label_notes
 from cellrepro.changes.named import MaskReaders, masks_of
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row, derived, table_lines
+from cellrepro.same.changed_cells import ChangedCell, cell_rows, cells_of
 from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.same.object_changes import ObjectKind

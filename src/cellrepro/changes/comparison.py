@@ -9,13 +9,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from cellrepro.changes.changed_cells import cell_rows, cells_of, not_kept
 from cellrepro.changes.named import MaskReaders
 from cellrepro.changes.recorded_settings import NOT_OF_CELLS, SettingOfBoth
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import doubt
 from cellrepro.images.size_factor import factor_text
 from cellrepro.results import Result, Row, derived, table_lines
+from cellrepro.same.changed_cells import cell_rows, cells_of, not_kept
 from cellrepro.same.mask_totals import MaskTotals, totals_over
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.same.number_changes import (

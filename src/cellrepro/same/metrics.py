@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row, derived, json_names
+from cellrepro.same.changed_cells import cell_rows, not_kept
 from cellrepro.same.labels import label_images
 from cellrepro.same.mask_totals import totals_over
 from cellrepro.same.matching import matches, overlap, partners, runs
-from cellrepro.same.object_changes import ObjectChange, ObjectKind, object_changes
+from cellrepro.same.object_changes import ObjectChange, object_changes
 from cellrepro.same.planes import Numbering
 from cellrepro.same.reading import ReadPair, read_pair
 from cellrepro.same.scores import (
@@ -33,7 +34,6 @@ from cellrepro.same.scores import (
     shared_pixels,
 )
 from cellrepro.same.verdicts import Verdict
-from cellrepro.words import place_text
 
 # Written out: arange(0.5, 1, 0.05) holds 0.6000000000000001, which an IoU of 3/5 fails.
 THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
@@ -178,19 +178,7 @@ class MaskComparison(Result):
 
     def rows(self) -> Sequence[Row]:
         """A row for every object that is not kept."""
-        return [
-            {
-                "what": change.kind.in_words,
-                "centre (px)": place_text(change.position, self.shape),
-                "IoU": f"{change.iou:.3f}",
-                "area A (px)": change.area_a,
-                "area B (px)": change.area_b,
-                "label A": " ".join(map(str, change.labels_a)) or "–",
-                "label B": " ".join(map(str, change.labels_b)) or "–",
-            }
-            for change in self.objects
-            if change.kind != ObjectKind.KEPT
-        ]
+        return cell_rows(not_kept({"": self}), a="A", b="B")
 
     def figures(self) -> dict[str, Any]:
         """Every count and score by name, as JSON has them."""

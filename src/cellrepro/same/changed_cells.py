@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cellrepro.results import Row
-from cellrepro.same.metrics import MaskComparison
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
 from cellrepro.words import place_text
+
+if TYPE_CHECKING:
+    from cellrepro.same.metrics import MaskComparison
 
 
 class ChangedCell(NamedTuple):
