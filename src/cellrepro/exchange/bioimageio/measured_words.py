@@ -125,6 +125,15 @@ def measure_there(not_possible: Mapping[str, str]) -> list[str]:
     ]
 
 
+def place_lines(places: Sequence[Place]) -> list[str]:
+    """A line for each place."""
+    return [
+        f"  {place.profile} on {place.machine}: largest difference "
+        f"{place.largest_difference:.1e}, masks {place.masks}"
+        for place in places
+    ]
+
+
 def place_rows(places: Sequence[Place]) -> list[dict[str, object]]:
     """A row for each place, for a table."""
     return [

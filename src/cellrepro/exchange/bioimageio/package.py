@@ -57,7 +57,7 @@ from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE
 from cellrepro.exchange.kept_passports import attestations_of
 from cellrepro.extras import absent, needs
-from cellrepro.results import Result, Row, derived, json_names, plain, table_lines
+from cellrepro.results import Result, Row, derived, json_names, plain
 from cellrepro.same.verdicts import judge
 from cellrepro.store.store import Repeat, Store
 from cellrepro.store.whole_files import new_file, whole_file
@@ -136,7 +136,7 @@ class BioimageioPackage(Result):
             f"{self.file}: network of {run}",
             f"tolerance: {measured_words.tolerance_text(self.tolerance)}",
             f"  {self.factor:g} times the largest difference, {machines}",
-            *table_lines(self.rows()),
+            *measured_words.place_lines(self.measured),
             f"  from all of these outputs Cellpose makes {measured_words.objects_text(judged)}",
             f"  {measured_words.factor_text(judged)}",
             f"  {measured_words.default_text(judged)}",
