@@ -79,10 +79,10 @@ def test_says_beforehand_what_will_be_vacuous(small_data, tmp_path, monkeypatch)
     ("asked", "message"),
     [
         ({"repeats": 0}, "repeats must be a whole number of at least 1, got 0"),
-        ({"checkpoint_every": -1}, "checkpoint_every must be"),
+        ({"checkpoint_every": -1}, "checkpoint_every is -1"),
         ({"keep_checkpoints": True, "checkpoint_every": 0}, "keep_checkpoints is 'all' with 0"),
         ({"operation_steps": [1]}, r"operation_steps is \(1,\), and ledger is not 'ops'"),
-        ({"operation_steps": [-1], "ledger": "ops"}, "operation_steps must be"),
+        ({"operation_steps": [-1], "ledger": "ops"}, "operation_steps.0 is -1"),
         ({"loose": "relu"}, "mode strict does not hold"),
     ],
     ids=str,

@@ -38,7 +38,7 @@ _TAKEN_AND_IGNORED: dict[str, tuple[tuple[object, ...], str]] = {
 }
 """Arguments of ``train_seg`` of which only some values do something, and why."""
 
-_Chance = tuple[str, Annotated[float, Field(ge=0)]]
+_Chance = Annotated[float, Field(ge=0)]
 
 
 class Hyperparameters(BaseModel):
@@ -58,7 +58,7 @@ class Hyperparameters(BaseModel):
     """Images are resized at random: 0.5 is 0.75 to 1.25 times."""
     normalize: Annotated[bool, _OF_TRAINING] = True
     """Whether intensities are scaled; false takes them as they are stored."""
-    train_probs: Annotated[tuple[_Chance, ...] | None, _OF_TRAINING] = None
+    train_probs: Annotated[tuple[tuple[str, _Chance], ...] | None, _OF_TRAINING] = None
     """How often an image is drawn, by its name; none for 1 each."""
     nimg_test_per_epoch: Annotated[int | None, _OF_TRAINING] = Field(default=None, ge=1)
     """Test images that are drawn for the test loss; none for all."""
@@ -144,11 +144,12 @@ class TrainingFields(Hyperparameters):
     epochs: Epochs = Field(default=defaults.EPOCHS, ge=1)
     """How often all images are shown."""
     batch_size: Annotated[int, _ALWAYS] = Field(default=defaults.BATCH_SIZE, ge=1, le=4096)
-    """Crops in each step."""
+    """Crops in each step of a training."""
     learning_rate: Annotated[LearningRate | None, _ALWAYS_OF_TRAINING] = None
     """The highest of the schedule; by default what suits the network."""
     images_per_epoch: Annotated[int | None, _ALWAYS_OF_TRAINING] = Field(default=None, ge=1)
-    """Images that are shown in an epoch; by default what suits the network."""
+    """Images that are shown in an epoch; none for every image once. Who asks for none with a small
+    network gets 48 or more."""
     profile: Named = defaults.PROFILE
     """The numeric environment: a name, or a ``.yaml`` file."""
     mode: CheckedMode = defaults.MODE
@@ -158,9 +159,10 @@ class TrainingFields(Hyperparameters):
     loose: str | None = None
     """The one operation that is left as PyTorch has it in mode ``strict``."""
     ranks: Annotated[int, _OF_TRAINING] = Field(default=defaults.RANKS, ge=1, le=1024)
-    """Processes that share each batch."""
+    """Processes that share each batch of a training."""
     continued_from: Annotated[str | None, _OF_TRAINING] = None
-    """``KEY/REPEAT`` of the finished training to go on from."""
+    """``KEY/REPEAT`` of the finished training to go on from; in a spec only where the schedule is a
+    different one."""
 
     @field_validator("mode")
     @classmethod

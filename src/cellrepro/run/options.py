@@ -109,7 +109,7 @@ class SegmentationOptions(_Options):
     """As for a training; one that has learnt something. By default Cellpose's own network."""
     seed: Seed = None
     """By default 0, and none in mode ``off``."""
-    settings: Mapping[Any, Any] | None = None
+    settings: Mapping[str, Any] | None = None
     """Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``."""
     batch_size: int | None = None
     """Tiles of an image that the network sees at once; the same as in ``settings``."""
