@@ -123,7 +123,7 @@ RECORDS: Mapping[str, Record] = {
     "CopiedFiles": Record("cellrepro.grid.notebook_execution", "notebooks"),
     "Demo": Record("cellrepro.demo", "demo"),
     "KnownData": Record("cellrepro.images.public_sets", "data without a name"),
-    "LabMade": Record("cellrepro.cli.files", "setup"),
+    "LabMade": Record("cellrepro.exchange.lab_like", "setup"),
     "ProvidedData": Record("cellrepro.images.public_sets", "data NAME"),
     "Report": Record("cellrepro.show.report.build", "report"),
     "Finding": Record("cellrepro.audits.finding", "A finding"),

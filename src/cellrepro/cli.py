@@ -124,7 +124,7 @@ _add(
     "Check a run, a passport or an exported file without trust.",
 )
 _add(HAND_ON, "track", "exchange.tracking:track", "Log finished runs in MLflow.")
-_add(STORE, "list", "exchange.stored:list_runs", "List what the store holds.")
+_add(STORE, "list", "same.stored_runs:list_runs", "List what the store holds.")
 _add(
     STORE, "report", "show.report.build:write_report", "Write one page about all runs in the store."
 )

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from cellrepro.asked import defaults
 from cellrepro.errors import BadInput, CellreproError
@@ -19,7 +19,7 @@ from cellrepro.grid.grid_runs import GridRun, GridRuns
 from cellrepro.grid.notebook_execution import execute, find_notebook, packaged_folder
 from cellrepro.grid.points import read_grid
 from cellrepro.model.cellpose_generation import generation_of
-from cellrepro.model.encoders import SMALL, TINY
+from cellrepro.model.encoders import SMALL
 from cellrepro.process.calling import Children, in_child
 from cellrepro.process.endings import RunError
 from cellrepro.progress import minutes
@@ -30,6 +30,7 @@ from cellrepro.run.until_found import FOUND, Goal
 from cellrepro.show.report.build import write_report
 from cellrepro.show.which_runs import elsewhere
 from cellrepro.store.store import Store
+from cellrepro.terminal import IN_PYTHON, FileName
 from cellrepro.words import amount
 
 LEAST_SCORE = 0.1
@@ -79,15 +80,47 @@ class Demo(Result):
 
 
 def run_demo(
-    data: str | Path,
+    data: FileName = _SYNTHETIC,
+    /,
     *,
-    store: str | Path = defaults.STORE,
-    model: str = TINY,
-    goal: Goal | None = None,
+    model: str = defaults.MODEL,
+    store: FileName = defaults.STORE,
+    goal: Annotated[Goal | None, IN_PYTHON] = None,
 ) -> Demo:
-    """Train a network on a folder, fine-tune it over the demo grid, report, execute the notebooks.
+    """Do everything once: a network, the demo grid over it, the report, the notebooks.
 
     The page is there before the notebooks, and is written once more with what they add.
+
+    Parameters
+    ----------
+    data : str or Path
+        Folder of images, named as Cellpose expects.
+    model : str
+        The network that the fine-tunings start from: one of the lab's small networks, which is
+        trained first, a name of Cellpose, a weights file, or ``KEY/REPEAT`` of a stored run.
+    store : str or Path
+        Folder of finished runs.
+    goal : Goal, optional
+        Until when a small network is trained; by default until it finds cells.
+
+    Returns
+    -------
+    Demo
+        The fine-tunings, the executed notebooks and the page.
+
+    Raises
+    ------
+    BadInput
+        If there are no such images, or no such network.
+    RunError
+        If the network finds so few cells that masks of its fine-tunings would agree about nothing,
+        or a run fails.
+
+    Examples
+    --------
+    Everything once, on images of your own
+
+    ``cellrepro demo my_images --model cpsam_v2``
     """
     if str(data) == _SYNTHETIC and not Path(data).exists():
         raise BadInput(

@@ -46,6 +46,8 @@ IN_THE_LAB: frozenset[Extra] = frozenset({"lab", "notebook", "formats", "cluster
 _BESIDE_THE_LAB: frozenset[Extra] = frozenset({"notebook", "formats", "mlflow", "bioimageio"})
 """Those that pip adds to any environment; the lab may have one of its own."""
 
+ABOUT_THIS_CELLPOSE = ("audit", "explain", "segment", "sensitivity", "tiles")
+"""Commands whose answer is about the Cellpose that is installed: the lab has one of its own."""
 
 _OLDEST_CELLPOSE = (3, 1)
 """Which the extra ``lab`` leaves as it is; pip replaces an older one."""

@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from cellrepro.extras import EXTRA_OF, IN_THE_LAB, NeedsExtra, absent, missing_module, needs
+from cellrepro.extras import (
+    ABOUT_THIS_CELLPOSE,
+    EXTRA_OF,
+    IN_THE_LAB,
+    NeedsExtra,
+    absent,
+    missing_module,
+    needs,
+)
 from cellrepro.stated import SPELT
 from cellrepro.version import __version__
 
@@ -42,8 +50,6 @@ _OF_COMMANDS: Mapping[str, tuple[str, ...]] = {
 """What a command needs beside the core; one that is not here may still find that it does."""
 _WITHOUT = {"explain": "image", "tiles": "data", "verify": "replay"}
 """Commands that read files alone where this option or argument is not given."""
-ABOUT_THIS_CELLPOSE = ("audit", "explain", "segment", "sensitivity", "tiles")
-"""Commands whose answer is about the Cellpose that is installed: the lab has one of its own."""
 
 
 def needed_by(command: str, options: Mapping[str, object]) -> Sequence[str]:

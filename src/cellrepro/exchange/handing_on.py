@@ -15,19 +15,18 @@ from cellrepro.asked import defaults
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bioimageio.package import (
     USUAL_REPEATS,
-    BioimageioPackage,
-    MeasuredElsewhere,
     export_bioimageio,
     measure_bioimageio,
 )
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR
-from cellrepro.exchange.cellpose_file import CELLPOSE_ENDING, ExportedModel, export_cellpose_file
+from cellrepro.exchange.cellpose_file import CELLPOSE_ENDING, export_cellpose_file
 from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE, PASSPORTS
-from cellrepro.exchange.export import ENDING, Exported, export_runs
+from cellrepro.exchange.export import ENDING, export_runs
 from cellrepro.exchange.importing import Imported, import_runs
-from cellrepro.exchange.model_passport import ModelPassport, export_model_passport
-from cellrepro.exchange.passport_export import ExportedPassports, export_passports
+from cellrepro.exchange.model_passport import export_model_passport
+from cellrepro.exchange.passport_export import export_passports
 from cellrepro.exchange.passport_import import ImportedPassports, import_passports
+from cellrepro.results import Result
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import Conditions, FileName, Quiet
 
@@ -55,14 +54,7 @@ def export(
     tolerance_factor: float = USUAL_FACTOR,
     store: FileName = defaults.STORE,
     quiet: Quiet = False,
-) -> (
-    Exported
-    | ExportedPassports
-    | ExportedModel
-    | ModelPassport
-    | BioimageioPackage
-    | MeasuredElsewhere
-):
+) -> Result:
     """Put runs into one file for someone else, who needs nothing of yours to check it.
 
     Parameters
@@ -113,8 +105,8 @@ def export(
 
     Returns
     -------
-    Exported, ExportedPassports, ExportedModel, ModelPassport, BioimageioPackage or MeasuredElsewhere
-        The new file, and what is in it.
+    Result
+        The new file, and what is in it; of the class that its kind has.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The lab with the versions that a passport names, in an environment of its own."""
+"""The lab in an environment of its own, also with the versions that a passport names."""
 
 from __future__ import annotations
 
@@ -6,20 +6,117 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import read_bundle
 from cellrepro.exchange.passport import Passport
+from cellrepro.extras import ABOUT_THIS_CELLPOSE, absent
 from cellrepro.process.lab import Lab, make_lab
 from cellrepro.progress import print_note
+from cellrepro.results import Result
 from cellrepro.store.this_machine import PACKAGES
+from cellrepro.terminal import FileName
 from cellrepro.version import __version__
-from cellrepro.words import some
+from cellrepro.words import joined, some
 
 _OWN = "cellrepro"
 _BUILD = re.compile(r"\+.*")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.!-]*")
+
+
+@dataclass(frozen=True, repr=False)
+class LabMade(Result):
+    """The full lab that was made."""
+
+    python: Path
+    """Its Python."""
+    command: Path
+    """Its ``cellrepro``."""
+    version: str
+    """Of cellrepro there."""
+    _lab: Lab
+    """Where its programs are."""
+    _like: str | None
+    """The passport whose versions it has."""
+
+    def sentence(self) -> str:
+        """Say where it is."""
+        versions = "" if self._like is None else f" with the versions of {self._like}"
+        folder = self._lab.folder
+        return f"the lab{versions} is in {folder}, and nothing that was installed has changed"
+
+    def lines(self) -> list[str]:
+        """Give the sentence, and what to do next."""
+        if self._like is not None:
+            again = f"{self.command} verify {self._like} --replay --data FOLDER"
+            return [self.sentence(), f"compute the run again there: {again}"]
+        jupyter = self._lab.program("jupyter")
+        return [
+            self.sentence(),
+            "commands that need it now run there: cellrepro doctor",
+            *_kept_to_this_cellpose(self._lab),
+            f"its notebooks: {self.command} notebooks FOLDER, then {jupyter} lab FOLDER",
+        ]
+
+
+def set_up_lab(
+    folder: FileName, /, *, python: str | None = None, like: FileName | None = None
+) -> LabMade:
+    """Make the full lab in an environment of its own; nothing that is installed changes.
+
+    Parameters
+    ----------
+    folder : str or Path
+        A new folder, or one that this command has made.
+    python : str, optional
+        The interpreter to make it with; by default the one that runs this.
+    like : str or Path, optional
+        A passport, whose versions of the numeric libraries it gets.
+
+    Returns
+    -------
+    LabMade
+        Where its programs are.
+
+    Raises
+    ------
+    BadInput
+        If something else is in the folder, there is no such interpreter, or the passport names no
+        versions, or different ones.
+    NotPossibleHere
+        If a library cannot be fetched or installed.
+
+    Examples
+    --------
+    Make the lab in the new folder lab; your Cellpose stays as it is
+
+    ``cellrepro setup lab``
+
+    The same with the versions with which a run was made
+
+    ``cellrepro setup lab_of_basel --like basel.intoto.jsonl``
+    """
+    if like is None:
+        lab = make_lab(folder, python=python)
+    else:
+        lab = make_lab_like(like, folder, python=python)
+    passport = None if like is None else str(like)
+    return LabMade(lab.python, lab.command, lab.version, lab, passport)
+
+
+def _kept_to_this_cellpose(lab: Lab) -> list[str]:
+    """What is not handed to the lab, where a Cellpose is installed that is asked about."""
+    if absent(["torch", "cellpose"]):
+        return []
+    version = metadata.version("cellpose")
+    names = joined(ABOUT_THIS_CELLPOSE)
+    return [
+        f"but {names} keep to Cellpose {version} of this environment; with the lab's own: "
+        f"{lab.command} segment …"
+    ]
 
 
 def make_lab_like(passport: str | Path, folder: str | Path, *, python: str | None = None) -> Lab:

@@ -44,7 +44,7 @@ from cellrepro.store.manifest import ResultSummary
 from cellrepro.store.not_sent import NOTE_ENDING, RECEIVED, names_not_sent
 from cellrepro.store.owner import Owner
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS
-from cellrepro.store.store import MANIFEST, SPEC, Repeat, Store
+from cellrepro.store.store import MANIFEST, SPEC, Repeat, Store, StoreOrFolder
 from cellrepro.store.stored_run import read_record
 from cellrepro.store.whole_files import OWN_FOLDERS, is_being_written
 from cellrepro.words import amount, joined, short_digest
@@ -102,13 +102,13 @@ class StoreCheck(Result):
         return [self.sentence(), *repairs, *problem_lines(self.problems), *notes]
 
 
-def check_store(store: Store | Path | str = defaults.STORE, *, repair: bool = False) -> StoreCheck:
-    """Hold every file of a store to the digest with which it was stored.
+def check_store(store: StoreOrFolder = defaults.STORE, *, repair: bool = False) -> StoreCheck:
+    """Hold every file of a store to its digest: damaged, missing, extra, left over.
 
     Parameters
     ----------
-    store : Store, Path or str
-        The store.
+    store : Store, str or Path
+        Folder of finished runs.
     repair : bool
         Whether to put right what can be: a damaged or missing file whose content lies elsewhere in
         the store comes from there, leftovers are removed, a renamed folder gets its name back, and
@@ -123,6 +123,16 @@ def check_store(store: Store | Path | str = defaults.STORE, *, repair: bool = Fa
     ------
     BadInput
         If there is no store there.
+
+    Examples
+    --------
+    Is every file of the store as it was stored?
+
+    ``cellrepro fsck``
+
+    Put right what can be: from equal files, without leftovers
+
+    ``cellrepro fsck --repair``
     """
     root = store.root if isinstance(store, Store) else Path(store)
     if not root.is_dir():

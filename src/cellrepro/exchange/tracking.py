@@ -28,6 +28,7 @@ from cellrepro.progress import Progress, print_note, progress
 from cellrepro.results import Result, Row, derived
 from cellrepro.same.verdicts import judge
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
+from cellrepro.terminal import Conditions, FileName
 from cellrepro.version import __version__
 from cellrepro.words import amount
 
@@ -110,27 +111,24 @@ class Tracking(Result):
 
 
 def track(
-    references: str | Sequence[str] = (),
-    *,
-    where: Mapping[str, object] | None = None,
-    store: str | Path = defaults.STORE,
+    *runs: str,
+    where: Conditions | None = None,
     tracking_uri: str | None = None,
     experiment: str | None = None,
     weights: bool = False,
     notebook: bool = False,
+    store: FileName = defaults.STORE,
 ) -> Tracking:
     """Log finished repeats in MLflow; one that is there already is not logged twice.
 
     Parameters
     ----------
-    references : str or sequence of str
+    runs : str
         ``KEY`` for all repeats of a run, ``KEY/MACHINE`` for those of one machine, ``KEY/REPEAT``
         or ``KEY/MACHINE/REPEAT`` for one; a grid file, ``NAME.yaml``, for all its specs. None of
         them, with ``where``, means all runs of the store.
-    where : mapping of str to object, optional
-        Only those with these values, as for `cellrepro list`.
-    store : str or Path
-        Folder of finished runs.
+    where : mapping, optional
+        ``NAME=VALUE``: only runs that have it, as for ``cellrepro list``.
     tracking_uri : str, optional
         Address of the tracker, as MLflow writes it: ``http://127.0.0.1:5000``. By default that of
         ``MLFLOW_TRACKING_URI``, else what MLflow itself takes.
@@ -141,6 +139,8 @@ def track(
         Upload the trained weights, too.
     notebook : bool
         Upload the executed notebook, too.
+    store : str or Path
+        Folder of finished runs.
 
     Returns
     -------
@@ -151,12 +151,19 @@ def track(
     ------
     BadInput
         If a reference names no repeat, a file was asked for that a repeat has not, or MLflow
-        refuses; `NeedsExtra` if its client is not installed.
+        refuses.
+    NotPossibleHere
+        If MLflow's client is not installed.
+
+    Examples
+    --------
+    Log two repeats in MLflow, with their weights
+
+    ``cellrepro track KEY/0 KEY/1 --tracking-uri http://127.0.0.1:5000 --weights``
     """
-    named = [references] if isinstance(references, str) else references
     files = [*([WEIGHTS] if weights else []), *([NOTEBOOK] if notebook else [])]
     opened_store = Store(store)
-    selection = select_repeats(opened_store, named, where=where)
+    selection = select_repeats(opened_store, runs, where=where)
     for note in selection.notes:
         print_note(note)
     uploads = [_Upload.of(repeat, opened_store, files) for repeat in selection.repeats]

@@ -30,6 +30,7 @@ from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat, worst_sig
 from cellrepro.results import Result, Row, derived
 from cellrepro.same.verdicts import Verdict
 from cellrepro.store.store import Store
+from cellrepro.terminal import FileName, Quiet
 from cellrepro.words import amount, joined
 
 if TYPE_CHECKING:
@@ -149,30 +150,34 @@ class Verification(Result):
 
 
 def verify(
-    target: str | Path,
-    *,
+    target: FileName,
+    /,
+    *command: str,
     replay: bool = False,
     run: str | None = None,
-    data: str | Path | None = None,
+    data: FileName | None = None,
     model: str | None = None,
     profile: str | None = None,
-    command: Sequence[str] = (),
-    receipt: str | Path | None = None,
-    sign: str | Path | None = None,
-    allowed_signers: str | Path | None = None,
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
+    receipt: FileName | None = None,
+    sign: FileName | None = None,
+    allowed_signers: FileName | None = None,
+    store: FileName = defaults.STORE,
+    quiet: Quiet = False,
 ) -> Verification:
-    """Hold a run, a passport, an exported file or a store to its digests; believe nothing of it.
+    """Check a run, a passport, an exported file or a store without trust.
 
-    With a replay the run is computed again here, as one more repeat of the store, and compared with
-    what was sent: that alone shows that it can be computed so.
+    Each file is held to its digest. With a replay the run is computed again here, as one more
+    repeat of the store, and compared with what was sent: that alone shows that it can be computed
+    so.
 
     Parameters
     ----------
     target : str or Path
         ``KEY``, ``KEY/MACHINE``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT`` of the store, a passport
         ``NAME.intoto.jsonl``, an exported file ``NAME.zip``, or the folder of a store.
+    command : str
+        With a replay, after ``--``: the words of the program that was wrapped, or the function;
+        nothing that was sent is executed.
     replay : bool
         Compute one repeat of it again. An exported file is imported into the store for that.
     run : str, optional
@@ -182,16 +187,15 @@ def verify(
         The folder of images, which is held to the digest of the runs'; by default the replay looks
         where it was, and among what came with the run.
     model : str, optional
-        The network from which the replay starts, where it is not found.
+        The network from which the replay starts, where it is not found: a name of Cellpose or of
+        this lab, a weights file, or ``KEY/REPEAT`` of a stored run.
     profile : str, optional
         For the replay, instead of the one that was asked for: how far does a different numeric
         environment take it?
-    command : sequence of str
-        The program that was wrapped, or the function: nothing that was sent is executed.
     receipt : str or Path, optional
         A bundle ``NAME.intoto.jsonl`` to which what the replay gave is added.
     sign : str or Path, optional
-        ``KEY.pub`` of OpenSSH, with which the receipt is signed.
+        ``KEY.pub``, an Ed25519 key of OpenSSH, with which the receipt is signed.
     allowed_signers : str or Path, optional
         Whom you believe, as ``ssh-keygen -Y verify`` reads it; by default the file that
         ``CELLREPRO_ALLOWED_SIGNERS`` names, else ``~/.ssh/allowed_signers``.
@@ -212,9 +216,19 @@ def verify(
         images, network or program of a replay are not to be found as they were.
     NotPossibleHere
         If this machine or version cannot compute the replay.
+
+    Examples
+    --------
+    Is every file of a run that was sent as its sender made it?
+
+    ``cellrepro verify basel.cellrepro.zip``
+
+    Compute it again here, and add what came of it to the passport
+
+    ``cellrepro verify basel.cellrepro.zip --replay --receipt us.intoto.jsonl``
     """
     kind = kind_of(target)
-    given = Given(None if data is None else Path(data), model, profile, tuple(command))
+    given = Given(None if data is None else Path(data), model, profile, command)
     wanted = WantedReplay(
         given=given,
         run=run,

@@ -23,6 +23,7 @@ from cellrepro.process.grid_handover import handover_folder
 from cellrepro.progress import pass_on
 from cellrepro.results import Result
 from cellrepro.store.whole_files import whole_file
+from cellrepro.terminal import FileName
 
 if TYPE_CHECKING:
     from traitlets.config import Config
@@ -56,8 +57,31 @@ class CopiedFiles(Result):
         return "\n".join(map(str, self.files))
 
 
-def copy_packaged(target: Path) -> CopiedFiles:
-    """Copy the package's notebooks and grids into a folder."""
+def copy_packaged(folder: FileName, /) -> CopiedFiles:
+    """Copy out the notebooks and grids that the package brings.
+
+    Parameters
+    ----------
+    folder : str or Path
+        A new folder, which gets ``notebooks/`` and ``grids/``.
+
+    Returns
+    -------
+    CopiedFiles
+        The copies.
+
+    Raises
+    ------
+    BadInput
+        If a file of such a name is there that is not the package's; nothing is written then.
+
+    Examples
+    --------
+    Copy the notebooks and grids into a new folder
+
+    ``cellrepro notebooks my_study``
+    """
+    target = Path(folder)
     originals = {
         target / name / file.name: file
         for name in ("notebooks", "grids")

@@ -30,6 +30,7 @@ from cellrepro.images.folder import is_litter, read_folder
 from cellrepro.images.image_file import pieces_by_label, read_image, read_masks
 from cellrepro.results import Result
 from cellrepro.store.whole_files import remove_empty, write_whole
+from cellrepro.terminal import FileName
 from cellrepro.words import some
 from cellrepro.wrong_fields import wrong_fields
 
@@ -97,6 +98,69 @@ def describe_all() -> dict[str, str]:
     """What each name means, in a line."""
     made = {SYNTHETIC: "synthetic nuclei with exact masks, the same bytes on every machine"}
     return made | {name: entry.description for name, entry in sorted(registry().items())}
+
+
+def data(
+    name: str = "",
+    /,
+    *,
+    into: FileName = "data",
+    mirror: str | None = None,
+    images: int | None = None,
+    size: int | None = None,
+    cells: int | None = None,
+) -> ProvidedData | KnownData:
+    """Make the synthetic images, or fetch a named public set, under data/.
+
+    Parameters
+    ----------
+    name : str
+        ``synthetic``, or a public set; without a name the sets are listed.
+    into : str or Path
+        Folder where data sets are kept.
+    mirror : str, optional
+        Address of a folder with a public set's archives under their own names.
+    images : int, optional
+        Of synthetic images: how many, for a benchmark.
+    size : int, optional
+        Of synthetic images: pixels along an edge.
+    cells : int, optional
+        Of synthetic images: how many cells in each.
+
+    Returns
+    -------
+    ProvidedData or KnownData
+        The folder of the set; without a name what there is.
+
+    Raises
+    ------
+    BadInput
+        If no set has that name, a number is asked for of a set that is not made here, the mirror is
+        no address, a download is not what was published, or the set that is there has changed.
+    NotPossibleHere
+        If it cannot be fetched.
+
+    Examples
+    --------
+    Make the small synthetic images in data/synthetic
+
+    ``cellrepro data synthetic``
+
+    Which image sets are there?
+
+    ``cellrepro data``
+    """
+    if (images, size, cells) != (None, None, None):
+        if name != SYNTHETIC or mirror is not None:
+            asked_for = f"the set {name}" if name else "no set"
+            raise BadInput(
+                f"--images, --size and --cells are of synthetic images, and {asked_for} is named: "
+                "expected `cellrepro data synthetic`, without --mirror"
+            )
+        return ProvidedData(write_benchmark(Path(into), images=images, size=size, cells=cells))
+    if not name:
+        return KnownData(describe_all())
+    return ProvidedData(provide_data(name, data_dir=into, mirror=mirror))
 
 
 def provide_data(

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from cellrepro.asked import defaults
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.results import Result
 from cellrepro.same.verdicts import EqualRepeats, Verdict, judge
@@ -14,6 +15,7 @@ from cellrepro.store.manifest import ResultSummary
 from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.store.unchanged import Reading
 from cellrepro.store.wanted import has_values
+from cellrepro.terminal import Conditions, FileName
 from cellrepro.words import amount
 
 MOST_READ = 10**9
@@ -78,6 +80,35 @@ class StoredRuns(Result):
         if not lines:
             lines.append("no such runs" if self._of_values else "no runs yet")
         return "\n".join(lines)
+
+
+def list_runs(*, where: Conditions | None = None, store: FileName = defaults.STORE) -> StoredRuns:
+    """List what a store holds: all of it, or what has certain values.
+
+    Parameters
+    ----------
+    where : mapping, optional
+        ``NAME=VALUE``: only runs that have it.
+    store : str or Path
+        Folder of finished runs.
+
+    Returns
+    -------
+    StoredRuns
+        The repeats of each spec on each machine, with the verdict over them.
+
+    Raises
+    ------
+    BadInput
+        If no run has a field of such a name.
+
+    Examples
+    --------
+    Which runs were made with this profile?
+
+    ``cellrepro list --where profile=cpu``
+    """
+    return stored_runs(Store(store), where)
 
 
 def stored_runs(store: Store, wanted: Mapping[str, object] | None = None) -> StoredRuns:

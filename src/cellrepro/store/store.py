@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -511,3 +511,10 @@ def _folders(folder: Path) -> list[str]:
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         return [entry.name for entry in entries if entry.is_dir()]
     return []
+
+
+if TYPE_CHECKING:
+    StoreOrFolder = Store | str | Path
+else:
+    StoreOrFolder = str
+"""What Python passes for a store; a terminal writes its folder."""

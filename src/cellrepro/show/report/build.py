@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
+
+from cellrepro.asked import defaults
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.same.five_steps import GRID, Step, protocol
@@ -39,8 +43,10 @@ from cellrepro.show.report.summary import (
     run_documents,
     summarise,
 )
-from cellrepro.store.store import Store
+from cellrepro.stated import refuse_idle
+from cellrepro.store.store import Store, StoreOrFolder
 from cellrepro.store.whole_files import refuse_existing, write_whole
+from cellrepro.terminal import FileName
 from cellrepro.words import grouped, ppm_text, share_text
 
 
@@ -114,14 +120,17 @@ def _view(chapter: Chapter, worst: section_cells.WorstImage | None) -> ChapterVi
 
 
 def write_report(
-    store: Store | str | Path, *, html: str | Path | None = None, overwrite: bool = False
+    store: StoreOrFolder = defaults.STORE,
+    *,
+    html: Annotated[FileName | None, Parameter(name="--output")] = None,
+    overwrite: bool = False,
 ) -> Report:
-    """Write the report over everything in a store as one self-contained HTML file.
+    """Write one page about all runs in the store, across devices and machines.
 
     Parameters
     ----------
     store : Store, str or Path
-        Only read, but for the report's own folder.
+        Folder of finished runs; only read, but for the report's own folder.
     html : str or Path, optional
         Where to write: a file whose name ends in ``.html``, or a folder, which gets an
         ``index.html``; ``report/index.html`` in the store by default, which is replaced. Folders
@@ -140,7 +149,15 @@ def write_report(
     BadInput
         If the store holds no finished run that is as it was stored; or the page is there already or
         cannot be written. Damaged repeats are left out and named on the page.
+
+    Examples
+    --------
+    One page about all runs of a store
+
+    ``cellrepro report --output report.html``
     """
+    if html is None:
+        refuse_idle(("overwrite",), "without --output")
     store = store if isinstance(store, Store) else Store(store)
     own_page = store.root / "report" / "index.html"
     target = own_page if html is None else _target(Path(html))
