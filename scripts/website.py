@@ -14,6 +14,7 @@ PyTorch, Cellpose and the network of website_files.py; its output is renewed wit
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -30,6 +32,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import reference
+from cyclopts import App
 
 PROJECT = Path(__file__).resolve().parents[1]
 DOCS = PROJECT / "docs"

@@ -170,13 +170,22 @@ def test_every_public_name_can_be_had():
         _ = cellrepro.trian
 
 
+def constants(tree):
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return {node.value for node in nodes if isinstance(node.value, str)}
+
+
 SECTION = re.compile(r"^(Parameters|Attributes|Returns|Yields|Raises|Notes|Examples)\n-{3,}$", re.M)
 OWN_DOORS = {"cellrepro.record", "cellrepro.pytest_plugin"}
 """Users import them by themselves."""
 
 
 def exported():
-    """The public names, by the module that defines them."""
+    """The public names, by the module that defines them: those of Python, and the commands."""
+    for text in constants(TREES["cellrepro.cli"]):
+        room, colon, name = text.partition(":")
+        if colon and f"cellrepro.{room}" in MODULES:
+            yield f"cellrepro.{room}", name
     for stub in SOURCE.rglob("*.pyi"):
         room = ["cellrepro", *stub.parent.relative_to(SOURCE).parts]
         for node in ast.walk(ast.parse(stub.read_text(encoding="utf-8"))):

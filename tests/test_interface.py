@@ -137,7 +137,7 @@ def test_the_validator_would_notice():
 def test_a_signature_has_the_options_of_its_task(name, options):
     """With the same defaults: a signature is what Jupyter shows, and the model is what is meant."""
     signature = inspect.signature(FUNCTIONS[name]).parameters
-    of_the_call = {"function", "repeats", "quiet"}
+    of_the_call = {"function", "repeats", "quiet", "masks_into"}
     of_the_command_line = {"stated"}
     usual = {field: info.default for field, info in options.model_fields.items()}
     assert signature.keys() - of_the_call == usual.keys() - of_the_command_line

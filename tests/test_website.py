@@ -15,6 +15,8 @@ import pytest
 import reference
 import website
 
+from command_line import commands
+
 PAGES = website.pages()
 SHORT = [
     pytest.param(block, id=f"{block.page.stem}-{number}")

@@ -37,114 +37,81 @@ app = App(
 )
 
 
-def _add(group: Group, name: str, function: str, words: str, *, to: App = app) -> None:
-    to.command(f"cellrepro.{function}", name=name, group=group, help=words)
+_COMMANDS = {
+    "Two files": {
+        "compare": ("show.pages.compare:compare", "Are two results the same, cell by cell?"),
+        "explore": ("show.pages.explorer_page:explore_files", "Look at two masks in the browser."),
+        "describe": ("exchange.description:describe", "Say what a file is, and how it was made."),
+    },
+    "Segment and train": {
+        "segment": (
+            "run.train:segment",
+            "Segment the same images several times: is every mask the same?",
+        ),
+        "train": ("run.train:train", "Train one network several times: are the results equal?"),
+        "wrap": ("run.wrap:wrap", "Segment several times with a program of your own."),
+        "wrap-python": (
+            "run.wrap:wrap_python",
+            "Segment several times with a function of your own.",
+        ),
+        "grid": ("show.live:grid", "Run every combination of a grid file."),
+        "watch": ("show.live:follow", "Show how far the grids of a store are."),
+    },
+    "Find the cause": {
+        "explain": ("changes.explain:explain", "Why do two results of one image differ?"),
+        "sensitivity": (
+            "show.figures.settings:sensitivity",
+            "How many cells does each setting change?",
+        ),
+        "tiles": ("changes.tiles:tiles", "Which cells depend on where Cellpose's tiles lie?"),
+        "diverge": ("divergence.find:diverge", "Find the first place where two runs differ."),
+        "growth": ("divergence.growth:growth", "Show how two trainings grow apart."),
+        "audit": ("audits.audit_data:audit_data", "Which operations give different bits?"),
+        "doctor": ("audits.doctor:doctor", "Say what is not reproducible on this computer."),
+    },
+    "Hand on": {
+        "export": ("exchange.handing_on:export", "Put runs into one file for someone else."),
+        "import": (
+            "exchange.handing_on:import_file",
+            "Check an exported file, and merge it into a store.",
+        ),
+        "verify": (
+            "exchange.verification:verify",
+            "Check a run, a passport or an exported file without trust.",
+        ),
+        "track": ("exchange.tracking:track", "Log finished runs in MLflow."),
+    },
+    "The store": {
+        "list": ("same.stored_runs:list_runs", "List what the store holds."),
+        "report": ("show.report.build:write_report", "Write one page about all runs in the store."),
+        "fsck": ("exchange.store_check:check_store", "Hold every file of the store to its digest."),
+    },
+    "Set up": {
+        "setup": (
+            "exchange.lab_like:set_up_lab",
+            "Make the full lab in an environment of its own.",
+        ),
+        "data": ("images.public_sets:data", "Make the synthetic images, or fetch a public set."),
+        "notebooks": ("grid.notebook_execution:copy_packaged", "Copy out the notebooks and grids."),
+        "demo": ("demo:run_demo", "Do everything once: train, compare, report, notebooks."),
+    },
+}
+"""Every command by what it is for: the path of its function, and what the list of commands says."""
+_OF_BASELINE = {
+    "save": ("changes.baseline_saving:save_baseline", "Save masks as one small file."),
+    "check": ("changes.baseline:check_baseline", "Check masks against a baseline."),
+}
 
-
-TWO_FILES = Group("Two files", sort_key=1)
-RUNS = Group("Segment and train", sort_key=2)
-CAUSES = Group("Find the cause", sort_key=3)
-HAND_ON = Group("Hand on", sort_key=4)
-STORE = Group("The store", sort_key=5)
-SET_UP = Group("Set up", sort_key=6)
-baseline = App(name="baseline", help="Hold later masks to earlier ones.", group=TWO_FILES)
-app.command(baseline)
-
-_add(TWO_FILES, "compare", "show.pages.compare:compare", "Are two results the same, cell by cell?")
-_add(
-    TWO_FILES,
-    "explore",
-    "show.pages.explorer_page:explore_files",
-    "Look at two masks in the browser.",
-)
-_add(
-    TWO_FILES,
-    "describe",
-    "exchange.description:describe",
-    "Say what a file is, and how it was made.",
-)
-_add(
-    TWO_FILES,
-    "save",
-    "changes.baseline_saving:save_baseline",
-    "Save masks as one small file.",
-    to=baseline,
-)
-_add(
-    TWO_FILES,
-    "check",
-    "changes.baseline:check_baseline",
-    "Check masks against a baseline.",
-    to=baseline,
-)
-_add(
-    RUNS,
-    "segment",
-    "run.train:segment",
-    "Segment the same images several times: is every mask the same?",
-)
-_add(RUNS, "train", "run.train:train", "Train one network several times: are the results equal?")
-_add(RUNS, "wrap", "run.wrap:wrap", "Segment several times with a program of your own.")
-_add(
-    RUNS,
-    "wrap-python",
-    "run.wrap:wrap_python",
-    "Segment several times with a function of your own.",
-)
-_add(RUNS, "grid", "show.live:grid", "Run every combination of a grid file.")
-_add(RUNS, "watch", "show.live:follow", "Show how far the grids of a store are.")
-_add(CAUSES, "explain", "changes.explain:explain", "Why do two results of one image differ?")
-_add(
-    CAUSES,
-    "sensitivity",
-    "show.figures.settings:sensitivity",
-    "How many cells does each setting change?",
-)
-_add(CAUSES, "tiles", "changes.tiles:tiles", "Which cells depend on where Cellpose's tiles lie?")
-_add(CAUSES, "diverge", "divergence.find:diverge", "Find the first place where two runs differ.")
-_add(CAUSES, "growth", "divergence.growth:growth", "Show how two trainings grow apart.")
-_add(
-    CAUSES,
-    "audit",
-    "audits.audit_data:audit_data",
-    "Which operations give different bits?",
-)
-_add(CAUSES, "doctor", "audits.doctor:doctor", "Say what is not reproducible on this computer.")
-_add(HAND_ON, "export", "exchange.handing_on:export", "Put runs into one file for someone else.")
-_add(
-    HAND_ON,
-    "import",
-    "exchange.handing_on:import_file",
-    "Check an exported file, and merge it into a store.",
-)
-_add(
-    HAND_ON,
-    "verify",
-    "exchange.verification:verify",
-    "Check a run, a passport or an exported file without trust.",
-)
-_add(HAND_ON, "track", "exchange.tracking:track", "Log finished runs in MLflow.")
-_add(STORE, "list", "same.stored_runs:list_runs", "List what the store holds.")
-_add(
-    STORE, "report", "show.report.build:write_report", "Write one page about all runs in the store."
-)
-_add(
-    STORE, "fsck", "exchange.store_check:check_store", "Hold every file of the store to its digest."
-)
-_add(
-    SET_UP,
-    "setup",
-    "exchange.lab_like:set_up_lab",
-    "Make the full lab in an environment of its own.",
-)
-_add(SET_UP, "data", "images.public_sets:data", "Make the synthetic images, or fetch a public set.")
-_add(
-    SET_UP,
-    "notebooks",
-    "grid.notebook_execution:copy_packaged",
-    "Copy out the notebooks and grids.",
-)
-_add(SET_UP, "demo", "demo:run_demo", "Do everything once: train, compare, report, notebooks.")
+baseline = App(name="baseline", help="Hold later masks to earlier ones.")
+for place, (title, commands) in enumerate(_COMMANDS.items()):
+    group = Group(title, sort_key=place + 1)
+    for name, (function, words) in commands.items():
+        app.command(f"cellrepro.{function}", name=name, group=group, help=words)
+    if title == "Two files":
+        baseline.group = group
+        app.command(baseline)
+for name, (function, words) in _OF_BASELINE.items():
+    baseline.command(f"cellrepro.{function}", name=name, help=words)
 
 _SHORT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 _REMEDIES = {

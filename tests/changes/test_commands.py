@@ -1,14 +1,12 @@
 """Each printed command is taken by the program that it is for, and says what was recorded."""
 
 import argparse
-import functools
 import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
-import typer.main
 from cellpose_options import parser_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +19,7 @@ from cellrepro.changes.recorded_settings import RecordedSettings, generation_of,
 from cellrepro.errors import BadInput
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.words import words_of
+from command_line import command_named
 
 VERSIONS = ("2.3.2", "3.1.1.2", "4.0.9", "4.2.1.1")
 NUMBERS = (0, 1, -1, 30, 100.0, 0.4, -1.5, -1e-05, 1e-05, math.nan)

@@ -55,6 +55,7 @@ def _watch(event, arguments):
 
 def main():
     import matplotlib.font_manager  # noqa: F401  # whose cache a first import makes
+
     from command_line import carried_out
 
     answers = []

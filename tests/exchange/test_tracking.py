@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import cellrepro
-from cellrepro.bits.digests import file_digest
 from cellrepro import lab_elsewhere
+from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange import tracking
 from cellrepro.exchange.passport_export import export_passports

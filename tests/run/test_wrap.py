@@ -323,9 +323,10 @@ PROGRAMS = {
 
 @pytest.mark.parametrize(("command", "given", "why"), PROGRAMS.values(), ids=PROGRAMS)
 def test_wrong_commands_start_nothing(command, given, why, small_data, no_child):
+    options = dict(given)
+    data = options.pop("data", small_data)
     with pytest.raises(BadInput, match=why):
-        options = dict(given)
-        cellrepro.wrap(options.pop("data", small_data), command, **options)
+        cellrepro.wrap(data, command, **options)
 
 
 @pytest.mark.parametrize(

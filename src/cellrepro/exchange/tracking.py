@@ -123,7 +123,7 @@ def track(
 
     Parameters
     ----------
-    runs : str
+    *runs : str
         ``KEY`` for all repeats of a run, ``KEY/MACHINE`` for those of one machine, ``KEY/REPEAT``
         or ``KEY/MACHINE/REPEAT`` for one; a grid file, ``NAME.yaml``, for all its specs. None of
         them, with ``where``, means all runs of the store.
@@ -170,8 +170,8 @@ def track(
     with variables_of_the_client():
         tracker = _Tracker.reached(tracking_uri, experiment)
         with progress(len(uploads), "track") as bar:
-            runs = [tracker.bring(upload, bar) for upload in uploads]
-    return Tracking(tracker.address, tracker.experiment, tuple(runs))
+            tracked = [tracker.bring(upload, bar) for upload in uploads]
+    return Tracking(tracker.address, tracker.experiment, tuple(tracked))
 
 
 # -- what is uploaded ----------------------------------------------------------------------

@@ -175,7 +175,7 @@ def verify(
     target : str or Path
         ``KEY``, ``KEY/MACHINE``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT`` of the store, a passport
         ``NAME.intoto.jsonl``, an exported file ``NAME.zip``, or the folder of a store.
-    command : str
+    *command : str
         With a replay, after ``--``: the words of the program that was wrapped, or the function;
         nothing that was sent is executed.
     replay : bool
