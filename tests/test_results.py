@@ -1,0 +1,51 @@
+"""A result says itself: its JSON follows from its fields, properties and methods."""
+
+import json
+import math
+from dataclasses import dataclass, field
+
+from cellrepro.results import Result, derived, in_json
+
+
+@dataclass(frozen=True)
+class Stored:
+    path: str
+
+    @property
+    def json_record(self):
+        return {"digest": 3 * self.path}
+
+
+@dataclass(frozen=True, repr=False)
+class Found(Result):
+    cells: tuple[int, ...]
+    score: float
+    repeats: tuple[Stored, ...]
+    pixels: object = field(default=None, repr=False)
+    _plan: object = None
+
+    @derived
+    def n_cells(self):
+        return len(self.cells)
+
+    @in_json
+    def sentence(self):
+        return f"{self.n_cells} cells"
+
+    @property
+    def differs(self):
+        return self.n_cells > 1
+
+
+def test_json_has_fields_then_what_follows_from_them():
+    """What is kept for computing is not in it, and NaN, which JSON lacks, is null."""
+    found = Found((7, 8), math.nan, (Stored("a"),), pixels=object(), _plan=object())
+    document = json.loads(found.as_json())
+    assert list(document.items()) == [
+        ("cells", [7, 8]),
+        ("score", None),
+        ("repeats", [{"digest": "aaa"}]),
+        ("n_cells", 2),
+        ("sentence", "2 cells"),
+    ]
+    assert (found.as_text(), found.exit_code) == ("2 cells\n", 1)
