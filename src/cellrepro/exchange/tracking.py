@@ -170,8 +170,8 @@ def track(
     with variables_of_the_client():
         tracker = _Tracker.reached(tracking_uri, experiment)
         with progress(len(uploads), "track") as bar:
-            runs = [tracker.bring(upload, bar) for upload in uploads]
-    return Tracking(tracker.address, tracker.experiment, tuple(runs))
+            tracked = [tracker.bring(upload, bar) for upload in uploads]
+    return Tracking(tracker.address, tracker.experiment, tuple(tracked))
 
 
 # -- what is uploaded ----------------------------------------------------------------------
