@@ -75,7 +75,7 @@ def test_wrong_references_are_refused_before_the_tracker_is_asked(
     run = add_run(Store(tmp_path), [(1.0, three())])
     named = [reference.format(key=run.key) for reference in references]
     with pytest.raises(BadInput, match=said.format(key=run.key)):
-        cellrepro.track(named, store=tmp_path, **options)
+        cellrepro.track(*named, store=tmp_path, **options)
 
 
 def test_a_damaged_run_is_not_logged(tmp_path):
