@@ -42,7 +42,12 @@ class Command:
         """What the command would be called with, by name; what a user would read is raised."""
         given = [*self.words, *map(str, words)]
         _, bound, _ = app.parse_args(given, exit_on_error=False, print_error=False)
-        return bound.arguments
+        defaults = {
+            one.name: one.default
+            for one in inspect.signature(self.function).parameters.values()
+            if one.default is not one.empty
+        }
+        return {**defaults, **bound.arguments}
 
 
 def commands(group=app, words=()):

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellrepro.cli.shared_options import overrides, pairs_in
 from cellrepro.grid.file import read_file
 from cellrepro.store.wanted import has_values
+from cellrepro.terminal import overrides, pairs_in
 from cellrepro.yaml_values import read_yaml
 from stores import some_spec
 

@@ -138,7 +138,7 @@ def test_the_labs_line_is_taken_by_the_lab_and_says_all(condition, seed):
     setup = LabSetup("cuda", "float32", "fast", seed)
     commands = commands_for("some cells.tif", whole, SOURCES, setup)
     found = lab_options(commands.lab)
-    assert Settings().replaced(**found["settings"]) == expected
+    assert Settings().replaced(**found["settings"] or {}) == expected
     named = {name: found[name] for name in ("data", "model", "cellpose", "seed", "mode", "profile")}
     assert named == {
         "data": "some cells.tif",

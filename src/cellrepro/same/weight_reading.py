@@ -54,8 +54,8 @@ def open_file(path: str | Path) -> FileContent:
         raise
     except HoldsCode as error:
         raise BadInput(
-            f"{path}: {error}; save what is to be read as tensors, of a network "
-            "torch.save(network.state_dict(), 'weights.pt')"
+            f"{path} is no weights file that can be read ({error}); save what is to be read as "
+            "tensors, of a network torch.save(network.state_dict(), 'weights.pt')"
         ) from error
     except Exception as error:  # what a file that is something else ends in can be nearly any
         problem = str(error).partition("\n")[0]
