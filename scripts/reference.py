@@ -29,8 +29,6 @@ PACKAGE = Path(cellrepro.__file__).parent
 PAGES = ("json.md", "store.md", "profiles.md")
 """Each is written from the template of its name, with ``.j2``."""
 
-ANSWERS = "cellrepro.show.answers"
-
 
 @dataclass(frozen=True)
 class Record:

@@ -4,6 +4,8 @@ import json
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from cellrepro.results import Result, derived, in_json
 
 
@@ -20,6 +22,7 @@ class Stored:
 class Found(Result):
     cells: tuple[int, ...]
     score: float
+    labels: np.ndarray
     repeats: tuple[Stored, ...]
     pixels: object = field(default=None, repr=False)
     _plan: object = None
@@ -39,11 +42,13 @@ class Found(Result):
 
 def test_json_has_fields_then_what_follows_from_them():
     """What is kept for computing is not in it, and NaN, which JSON lacks, is null."""
-    found = Found((7, 8), math.nan, (Stored("a"),), pixels=object(), _plan=object())
+    labels = np.array([1, 2])
+    found = Found((7, 8), math.nan, labels, (Stored("a"),), pixels=object(), _plan=object())
     document = json.loads(found.as_json())
     assert list(document.items()) == [
         ("cells", [7, 8]),
         ("score", None),
+        ("labels", [1, 2]),
         ("repeats", [{"digest": "aaa"}]),
         ("n_cells", 2),
         ("sentence", "2 cells"),
