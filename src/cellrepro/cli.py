@@ -12,12 +12,14 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from itertools import zip_longest
 from typing import TextIO
 
 from cyclopts import App, Group, Parameter
 from cyclopts.exceptions import CoercionError, CycloptsError, UnknownCommandError
 from cyclopts.help import DefaultFormatter, PanelSpec
 
+from cellrepro.asked.choices import STORED_CHECKPOINTS
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.lab_elsewhere import carried_out
 from cellrepro.results import Result
@@ -150,6 +152,7 @@ def run(words: Sequence[str]) -> int:
     end = words.index("--") if "--" in words else len(words)
     own = [word for word in words[:end] if word != "--json"]  # the rest is another program's
     as_json = len(own) < end
+    own = [_completed(word, after) for word, after in zip_longest(own, own[1:])]
     try:
         command, bound, _ = app.parse_args(
             [*own, *words[end:]], exit_on_error=False, print_error=False
@@ -186,6 +189,12 @@ def run(words: Sequence[str]) -> int:
         return complain(f"memory is short: {error}", NotPossibleHere.exit_code)
     except KeyboardInterrupt:
         return complain(_INTERRUPTION, _INTERRUPTED)
+
+
+def _completed(word: str, after: str | None) -> str:
+    """``--keep-checkpoints`` alone means all of them."""
+    is_bare = word == "--keep-checkpoints" and after not in STORED_CHECKPOINTS
+    return f"{word}=all" if is_bare else word
 
 
 def _unknown_command(words: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -33,6 +33,11 @@ from cellrepro.terminal import (
     Switch,
     Weights,
 )
+
+if TYPE_CHECKING:  # what Python takes
+    Kept = StoredCheckpoints | bool
+else:  # what a terminal writes
+    Kept = StoredCheckpoints
 
 
 def train(
@@ -64,7 +69,7 @@ def train(
     repeats: int = defaults.TRAININGS,
     resume: bool = False,
     checkpoint_every: int | None = None,
-    keep_checkpoints: StoredCheckpoints | bool = "none",
+    keep_checkpoints: Kept = "none",
     continued_from: Annotated[str | None, Parameter(name="--continue")] = None,
     operation_steps: Steps | None = None,
     store: FileName = defaults.STORE,
