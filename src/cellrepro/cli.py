@@ -114,6 +114,7 @@ for place, (title, commands) in enumerate(_COMMANDS.items()):
         app.command(baseline)
 for name, (function, words) in _OF_BASELINE.items():
     baseline.command(f"cellrepro.{function}", name=name, help=words)
+app.register_install_completion_command(add_to_startup=False)
 
 _SHORT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 _REMEDIES = {
@@ -223,6 +224,8 @@ def _defaults(command: Callable[..., object]) -> dict[str, object]:
 
 def _say(answer: object, *, as_json: bool) -> int:
     """Print a result, and return the exit code that it ends with."""
+    if answer is None:  # a command of cyclopts, which has said all
+        return 0
     assert isinstance(answer, Result), answer
     if as_json:
         sys.stdout.write(answer.as_json())
