@@ -24,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -295,13 +294,14 @@ def _verbs(command: App, name: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 def _help_of(name: tuple[str, ...]) -> str:
     """Of a command, at a width that does not depend on the terminal."""
-    from cellrepro.cli import run
+    from rich.console import Console
 
-    os.environ["COLUMNS"] = "100"
+    from cellrepro.cli import app, examples
+
     printed = io.StringIO()
-    with redirect_stdout(printed):
-        run([*name, "--help"])
-    return "\n".join(line.rstrip() for line in printed.getvalue().strip().splitlines())
+    app.help_print([*name], console=Console(file=printed, width=100))
+    lines = f"{printed.getvalue().strip()}\n{examples(name)}".splitlines()
+    return "\n".join(line.rstrip() for line in lines).strip()
 
 
 # -- pictures ----------------------------------------------------------------------------------

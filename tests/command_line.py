@@ -78,7 +78,10 @@ def _parameters(part):
             kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD
             or one.field_info.default is inspect.Parameter.empty
         )
-        yield Parameter(name, tuple(one.names), is_argument, helps.get(name) or "")
+        words = helps.get(name) or ""
+        # The last of these words is another thing than the others.
+        for own_name in ("runs", "file") if name == "runs_and_file" else (name,):
+            yield Parameter(own_name, tuple(one.names), is_argument, words)
 
 
 def carried_out(*words):

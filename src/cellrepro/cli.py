@@ -23,7 +23,7 @@ from cellrepro.asked.choices import STORED_CHECKPOINTS
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.lab_elsewhere import carried_out
 from cellrepro.results import Result
-from cellrepro.stated import SPELT, STATED
+from cellrepro.stated import carrying_out
 from cellrepro.version import __version__
 from cellrepro.words import visible, wrapped
 
@@ -161,16 +161,15 @@ def run(words: Sequence[str]) -> int:
         if isinstance(getattr(command, "__self__", None), App):  # --help, --version
             command(*bound.args, **bound.kwargs)
             if own:
-                sys.stdout.write(_examples(own))
+                sys.stdout.write(examples(own))
             return 0
         name = " ".join(app.parse_commands(own)[0])
-        SPELT.set(tuple(words))
-        STATED.set(frozenset(bound.arguments))
-        return carried_out(
-            name,
-            {**_defaults(command), **bound.arguments},
-            work=lambda: _say(command(*bound.args, **bound.kwargs), as_json=as_json),
-        )
+        with carrying_out(words, bound.arguments):
+            return carried_out(
+                name,
+                {**_defaults(command), **bound.arguments},
+                work=lambda: _say(command(*bound.args, **bound.kwargs), as_json=as_json),
+            )
     except UnknownCommandError:  # whose message would import every command
         return complain(_unknown_command(own), BadInput.exit_code)
     except CoercionError as error:
@@ -207,7 +206,7 @@ def _unknown_command(words: Sequence[str]) -> str:
     return f"there is no command {word!r}; {proposal}"
 
 
-def _examples(words: Sequence[str]) -> str:
+def examples(words: Sequence[str]) -> str:
     """The examples of a command, from its docstring, below its help."""
     function = app.parse_commands([word for word in words if word != "--help"])[1][
         -1

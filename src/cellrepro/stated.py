@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 from cellrepro.errors import BadInput
@@ -13,6 +14,18 @@ call names what it means."""
 
 SPELT: ContextVar[Sequence[str]] = ContextVar("SPELT", default=())
 """The words of this command line, without the name of the program."""
+
+
+@contextmanager
+def carrying_out(words: Sequence[str], named: Collection[str]) -> Iterator[None]:
+    """For one command: the words of its line, and the parameters that these name."""
+    spelt = SPELT.set(tuple(words))
+    stated = STATED.set(frozenset(named))
+    try:
+        yield
+    finally:
+        STATED.reset(stated)
+        SPELT.reset(spelt)
 
 
 def stated_among(names: Collection[str]) -> frozenset[str]:

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-import cellrepro
 from cellrepro.audits import training_effects
 from cellrepro.audits.effect import Effect, effect_between, measure_effect
 from cellrepro.audits.training import TrainingAudit, Updates, audit_training
@@ -189,7 +188,7 @@ def test_what_was_found_is_told_also_where_an_effect_is_interrupted(
     warned = replace(PUT, flips=0, replays=0, warned=True)
     found = audit_of(ROW, PUT, warnings=(warned,))
     effects.errors[PUT.op] = KeyboardInterrupt()
-    monkeypatch.setattr(cellrepro, "audit_training", lambda *_, **__: found)
+    monkeypatch.setattr("cellrepro.audits.audit_data.audit_training", lambda *_, **__: found)
     answer = invoke("audit", small_data, "--effect", 2, *options)
     assert answer.code == 130
     assert ROW.seen in answer.out

@@ -242,9 +242,7 @@ def test_unwritten_memory_is_no_race(bench, monkeypatch):
     plant = partial(at_step, 2, lambda loop: wrapped(cellpose.train, "_loss_fn_seg", reads))
     a, b = (bench.run(plant(), mode="fast") for _ in range(2))  # mode strict fills all memory
     assert planted.diverging_entry(a, b) == (2, "loss", ("loss",))
-    monkeypatch.setattr(
-        step_again, "in_child", partial(calling.in_child, here=True)
-    )  # where the plant is
+    monkeypatch.setattr(step_again, "in_child", calling.in_this_process)  # where the plant is
     with planted.as_one_process(), generators_kept(), plant():
         few = {"repetitions": 3, "suspects": 8}
         found = diverge(a.name, b.name, **few, store=bench.store.root, quiet=True)

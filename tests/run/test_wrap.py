@@ -458,7 +458,7 @@ def test_an_order_of_sets_that_changes_is_seen_in_mode_off(
 
 @pytest.mark.parametrize("given", [{"settings": {"diameter": 30}}, {"ledger": "ops"}])
 def test_what_would_reach_no_foreign_segmenter_is_no_parameter(given, written, small_data):
-    with pytest.raises(TypeError, match="unexpected keyword"):
+    with pytest.raises(BadInput, match="there is no such field"):
         plan_function(WrapOptions(data=small_data, **given), f"{written('')}:f")
 
 
