@@ -5,10 +5,12 @@ to write below one folder, and to start the lab's own child. Prints a JSON list,
 its exit code, what it said, and what it did that is not allowed.
 """
 
+import io
 import json
 import os
 import sys
 import traceback
+from contextlib import redirect_stderr, redirect_stdout
 
 ALLOWED = os.path.realpath(sys.argv[-1])
 _OWN_CHILD = "from cellrepro.process.serving import serve; serve()"
@@ -56,7 +58,7 @@ def _watch(event, arguments):
 def main():
     import matplotlib.font_manager  # noqa: F401  # whose cache a first import makes
 
-    from command_line import carried_out
+    from cellrepro.cli import run
 
     answers = []
     sys.addaudithook(_watch)
@@ -64,8 +66,10 @@ def main():
         did.clear()
         answer = {"command": command, "code": None, "said": "", "traceback": ""}
         try:
-            code, out, err = carried_out(*command)
-            answer |= {"code": code, "said": (out + err)[-3000:]}
+            said = io.StringIO()
+            with redirect_stdout(said), redirect_stderr(said):
+                answer["code"] = run(command)
+            answer["said"] = said.getvalue()[-3000:]
         except Exception as error:  # which no user may meet
             answer["traceback"] = "".join(traceback.format_exception(error))
         answers.append(answer | {"did": sorted(set(did))})
