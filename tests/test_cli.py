@@ -18,6 +18,7 @@ import torch
 
 import cellrepro
 from cellrepro.bits.digests import file_digest
+from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.process import calling
 from cellrepro.store.store import Store
@@ -407,6 +408,30 @@ def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option,
     assert answer.code == 2
     assert text in answer.err
     assert re.search(rf"(do|Did) you mean \W?{near}", answer.err)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["train"], "cellrepro train needs DATA; see `cellrepro train --help`"),
+        (["baseline", "check", "x"], "cellrepro baseline check needs MASKS"),
+        (["tiles", "a", "b"], "'b': more words than `cellrepro tiles` takes"),
+        (["doctor", "--mode"], "--mode needs a value"),
+        (["trian"], "there is no command 'trian'; do you mean train?"),
+        (["report", "--overwrit"], "Unknown option: --overwrit. Did you mean --overwrite?"),
+    ],
+)
+def test_wrong_words_are_named_with_the_way_on(invoke, no_child, words, named):
+    answer = invoke(*words)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert named in answer.err
+
+
+def test_options_of_one_command_are_not_those_of_the_next(invoke):
+    """What would do nothing is refused by what was named, and only while it is carried out."""
+    assert invoke("tiles", "--masks", "m.tif", "--seed", 1).code == 2
+    with pytest.raises(BadInput, match="no such file"):
+        cellrepro.tiles(masks="m.tif", seed=1)
 
 
 def test_alone_it_shows_its_commands_and_says_its_version(invoke):

@@ -16,7 +16,13 @@ from itertools import zip_longest
 from typing import TextIO
 
 from cyclopts import App, Group, Parameter
-from cyclopts.exceptions import CoercionError, CycloptsError, UnknownCommandError
+from cyclopts.exceptions import (
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnusedCliTokensError,
+)
 from cyclopts.help import DefaultFormatter, PanelSpec
 
 from cellrepro.asked.choices import STORED_CHECKPOINTS
@@ -175,7 +181,7 @@ def run(words: Sequence[str]) -> int:
     except CoercionError as error:
         return complain(str(error.__cause__ or error), BadInput.exit_code)
     except CycloptsError as error:
-        return complain(str(error), BadInput.exit_code)
+        return complain(_usage(error), BadInput.exit_code)
     except CellreproError as error:
         return complain(str(error), error.exit_code)
     except BrokenPipeError:  # whoever read our output has enough
@@ -206,11 +212,24 @@ def _unknown_command(words: Sequence[str]) -> str:
     return f"there is no command {word!r}; {proposal}"
 
 
+def _usage(error: CycloptsError) -> str:
+    """What is wrong with the words of a command; places are named as its help names them."""
+    command = " ".join(["cellrepro", *(error.command_chain or ())])
+    if isinstance(error, UnusedCliTokensError):
+        words = ", ".join(map(repr, error.unused_tokens or ()))
+        return f"{words}: more words than `{command}` takes; see `{command} --help`"
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        is_by_place = error.argument.index is not None
+        name = error.argument.field_info.name.upper() if is_by_place else error.argument.name
+        missing = f"{command} needs {name}" if is_by_place else f"{name} needs a value"
+        return f"{missing}; see `{command} --help`"
+    return str(error)
+
+
 def examples(words: Sequence[str]) -> str:
     """The examples of a command, from its docstring, below its help."""
-    function = app.parse_commands([word for word in words if word != "--help"])[1][
-        -1
-    ].default_command
+    _, apps, _ = app.parse_commands([word for word in words if word not in app.help_flags])
+    function = apps[-1].default_command
     _, _, section = (inspect.getdoc(function) or "").partition("\nExamples\n--------\n")
     lines = [line.strip("`") for line in section.splitlines() if line]
     return "".join(f"  {line}\n" for line in ("Examples:", *lines)) if lines else ""
