@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import cellrepro
+from cellrepro.results import Result
 
 SOURCE = Path(cellrepro.__file__).parent
 ROOMS = [
@@ -216,3 +217,21 @@ def test_sections_are_for_what_is_exported():
         if SECTION.search(ast.get_docstring(node) or "")
     ]
     assert superfluous == []
+
+
+OF_EVERY_RESULT = {"exit_code", "sentence", "rows", "lines", "as_json", "as_text"}
+"""Methods and properties of `Result`: a field of that name would take them for its default."""
+
+
+def test_no_field_of_a_result_hides_what_every_result_has():
+    hidden = [
+        f"{module}: {node.name}.{field.target.id}"
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        if {ast.unparse(base) for base in node.bases} & {"Result", "AuditOfRun"}
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and field.target.id in OF_EVERY_RESULT
+    ]
+    assert hidden == []
+    assert {*vars(Result)} >= OF_EVERY_RESULT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cellrepro.asked import defaults
-from cellrepro.asked.spec import Spec
+from cellrepro.audits.audit_of_run import AuditOfRun
 from cellrepro.audits.options import AuditOptions, checked_options
 from cellrepro.determinism.choices import Mode
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.results import Result, Row, derived, in_json
+from cellrepro.results import Row, derived, in_json
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from cellrepro.model.inference import EvalOutput, Evaluator
     from cellrepro.trace.batch_invariance import BatchDependent, BatchInvariance
-    from cellrepro.trace.operation_audit import Audit
 
 BATCH_SIZES = (1, 3, 8, 16)
 """At which an image is segmented; the first is what the others are compared with."""
@@ -71,13 +70,9 @@ class BatchResult:
 
 
 @dataclass(frozen=True, repr=False)
-class SegmentationAudit(Result):
+class SegmentationAudit(AuditOfRun):
     """What the audit of a segmentation found."""
 
-    spec: Spec = field(repr=False)
-    """Of the segmentation that was audited."""
-    operations: Audit = field(repr=False)
-    """What was replayed, how often, and what flipped; its steps are images."""
     batch: BatchInvariance | None = None
     """Which operations give a tile different bits in a batch than alone; None where a function
     segments in the place of Cellpose's network."""
@@ -89,46 +84,6 @@ class SegmentationAudit(Result):
     """Of that image."""
     remark: str = ""
     """How what was audited differs from what Cellpose computes by itself; empty if it does not."""
-
-    @derived
-    def ops(self) -> tuple[NondeterministicOperation, ...]:
-        """Operations whose bits flip, most flips first."""
-        return self.operations.ops
-
-    @derived
-    def n_steps(self) -> int:
-        """Images."""
-        return self.operations.n_steps
-
-    @derived
-    def n_replays(self) -> int:
-        """How often operations were run again."""
-        return self.operations.n_replays
-
-    @derived
-    def threads(self) -> int:
-        """PyTorch's threads on the processor."""
-        return self.operations.threads
-
-    @derived
-    def kinds(self) -> Mapping[str, int]:
-        """As of a training."""
-        return self.operations.kinds
-
-    @derived
-    def replays(self) -> Mapping[str, int]:
-        """As of a training."""
-        return self.operations.replays
-
-    @derived
-    def mode(self) -> Mode:
-        """In which it was watched."""
-        return self.spec.mode
-
-    @derived
-    def profile(self) -> str:
-        """With which it was watched."""
-        return self.spec.profile
 
     @derived
     def depends_on_batch(self) -> bool:

@@ -5,20 +5,20 @@ The steps are audited in a process of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.asked import defaults
-from cellrepro.asked.spec import Spec
+from cellrepro.audits.audit_of_run import AuditOfRun
 from cellrepro.audits.effect import Effect
 from cellrepro.audits.options import AuditOptions, checked_options
 from cellrepro.determinism.choices import Mode
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.results import Result, Row, derived, in_json
+from cellrepro.results import Row, in_json
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Request
@@ -27,7 +27,7 @@ from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.words import amount
 
 if TYPE_CHECKING:
-    from cellrepro.trace.operation_audit import Audit
+    pass
 
 _WARM_UP = 2  # steps, in which memory and kernels are set up
 
@@ -52,13 +52,9 @@ class Updates:
 
 
 @dataclass(frozen=True, repr=False)
-class TrainingAudit(Result):
+class TrainingAudit(AuditOfRun):
     """What the audit of a training found."""
 
-    spec: Spec = field(repr=False)
-    """Of the training that was audited."""
-    operations: Audit = field(repr=False)
-    """What was replayed, how often, and what flipped."""
     updates: Updates = field(repr=False)
     """What the audited steps changed."""
     warnings: tuple[NondeterministicOperation, ...]
@@ -67,46 +63,6 @@ class TrainingAudit(Result):
     """Operations that are known to flip and did not here, whose effect was measured."""
     interrupted: bool = field(default=False, repr=False)
     """Whether the user ended it before every effect was measured."""
-
-    @derived
-    def ops(self) -> tuple[NondeterministicOperation, ...]:
-        """Operations whose bits flip, most flips first."""
-        return self.operations.ops
-
-    @derived
-    def n_steps(self) -> int:
-        """Steps that were watched."""
-        return self.operations.n_steps
-
-    @derived
-    def n_replays(self) -> int:
-        """How often operations were run again."""
-        return self.operations.n_replays
-
-    @derived
-    def threads(self) -> int:
-        """PyTorch's threads on the processor."""
-        return self.operations.threads
-
-    @derived
-    def kinds(self) -> Mapping[str, int]:
-        """Operations by kind, and how many of each ran."""
-        return self.operations.kinds
-
-    @derived
-    def replays(self) -> Mapping[str, int]:
-        """How many were run again, by kind."""
-        return self.operations.replays
-
-    @derived
-    def mode(self) -> Mode:
-        """In which it was watched."""
-        return self.spec.mode
-
-    @derived
-    def profile(self) -> str:
-        """With which it was watched."""
-        return self.spec.profile
 
     @property
     def differs(self) -> bool:
