@@ -111,16 +111,23 @@ _OF_BASELINE = {
 }
 
 baseline = App(name="baseline", help="Hold later masks to earlier ones.")
-for place, (title, commands) in enumerate(_COMMANDS.items()):
-    group = Group(title, sort_key=place + 1)
-    for name, (function, words) in commands.items():
-        app.command(f"cellrepro.{function}", name=name, group=group, help=words)
-    if title == "Two files":
-        baseline.group = group
-        app.command(baseline)
-for name, (function, words) in _OF_BASELINE.items():
-    baseline.command(f"cellrepro.{function}", name=name, help=words)
-app.register_install_completion_command(add_to_startup=False)
+
+
+def _register() -> None:
+    """Give every command to the application by its path, which is imported when it is called."""
+    for place, (title, commands) in enumerate(_COMMANDS.items(), start=1):
+        group = Group(title, sort_key=place)
+        for name, (function, words) in commands.items():
+            app.command(f"cellrepro.{function}", name=name, group=group, help=words)
+        if title == "Two files":
+            baseline.group = group
+            app.command(baseline)
+    for name, (function, words) in _OF_BASELINE.items():
+        baseline.command(f"cellrepro.{function}", name=name, help=words)
+    app.register_install_completion_command(add_to_startup=False)
+
+
+_register()
 
 _SHORT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 _REMEDIES = {
@@ -178,8 +185,10 @@ def run(words: Sequence[str]) -> int:
             )
     except UnknownCommandError:  # whose message would import every command
         return complain(_unknown_command(own), BadInput.exit_code)
-    except CoercionError as error:
-        return complain(str(error.__cause__ or error), BadInput.exit_code)
+    except CoercionError as error:  # of a conversion of `terminal` the cause says it all
+        cause = error.__cause__
+        said = cause if isinstance(cause, BadInput) else error
+        return complain(str(said), BadInput.exit_code)
     except CycloptsError as error:
         return complain(_usage(error), BadInput.exit_code)
     except CellreproError as error:
