@@ -25,7 +25,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 OF_TESTS = PROJECT / "tests" / "exchange"
-SEARCHED = ("src", "tests", "tests/same", "tests/store", "tests/exchange", "scripts")
+SEARCHED = ("src", "tests", "tests/comparison", "tests/store", "tests/exchange", "scripts")
 FUZZ = PROJECT / "outputs" / "fuzz"
 ENVIRONMENT = FUZZ / "environment"
 ATHERIS = "atheris==3.0.0" if sys.version_info < (3, 12) else "atheris>=3.1"

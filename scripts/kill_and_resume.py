@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.images.synthetic_sets import write_folder
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import array_digest
-from cellrepro.same.labels import canonical
-from cellrepro.same.metrics import average_precision
+from cellrepro.comparison.labels import canonical
+from cellrepro.comparison.mask_comparison import average_precision
+from cellrepro.digests.digests import array_digest
+from cellrepro.spec.spec import Spec
 from cellrepro.store import manifest as records
 
 

@@ -23,8 +23,8 @@ from made_up_records import made_up_machine, made_up_manifest, mask_record
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from cellrepro.asked.spec import Spec, make_spec
-from cellrepro.bits.digests import file_digest, value_digest
+from cellrepro.digests.digests import file_digest, value_digest
+from cellrepro.spec.spec import Spec, make_spec
 from cellrepro.store import manifest as records
 from cellrepro.store.store import Repeat, Store
 

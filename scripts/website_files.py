@@ -82,11 +82,11 @@ def segmenter(weights: Path, precision: str) -> Segment:
     """Segments an array with Cellpose's ``eval`` and the settings that are given by name."""
     import torch
 
-    from cellrepro.asked.segmentation_settings import Settings
     from cellrepro.determinism.modes import mode_in_force
     from cellrepro.model.inference import evaluator
     from cellrepro.model.network import build
     from cellrepro.model.weight_sources import find_model
+    from cellrepro.spec.segmentation_settings import Settings
     from cellrepro.store.store import Store
 
     source = find_model(str(weights), Store(STORE))

@@ -17,14 +17,14 @@ import torch
 from filelock import FileLock
 from nbformat.v4 import new_code_cell, new_notebook
 
-from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import file_digest
-from cellrepro.bits.tensor_digests import generator_digests
 from cellrepro.determinism import modes
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import load
+from cellrepro.digests.digests import file_digest
+from cellrepro.digests.tensor_digests import generator_digests
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.process.machine_here import machine_here
+from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import Manifest
 from command_line import carried_out
 from stores import some_machine, some_manifest, some_spec

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from cellrepro.arithmetic.portable_mode import portable_arithmetic
-from cellrepro.bits.digests import array_digest
+from cellrepro.digests.digests import array_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.model import portable_picture

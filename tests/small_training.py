@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from cellrepro.bits.tensor_digests import generator_digests, tensor_digest
 from cellrepro.determinism import generator_states
 from cellrepro.determinism.seeds import seed_everything
+from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.network import build
 from cellrepro.model.training_loop import TrainingLoop

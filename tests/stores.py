@@ -5,8 +5,8 @@ import tifffile
 from made_up_records import made_up_machine, made_up_manifest, mask_record
 from safetensors.numpy import save_file
 
-from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
+from cellrepro.spec.spec import Spec
 from cellrepro.store import manifest as records
 from cellrepro.store.seal import seal_repeat
 from cellrepro.store.store import Store

@@ -8,7 +8,7 @@ import pytest
 
 from cellrepro import demo
 from cellrepro.errors import BadInput
-from cellrepro.process.endings import RunError
+from cellrepro.process.process_ends import RunError
 from cellrepro.run import train
 from cellrepro.run.until_found import Goal
 from cellrepro.store.store import Store

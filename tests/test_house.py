@@ -13,8 +13,9 @@ from cellrepro.results import Result
 
 SOURCE = Path(cellrepro.__file__).parent
 ROOMS = [
-    *("bits", "determinism", "asked", "store", "trace", "arithmetic", "images", "model", "same"),
-    *("process", "run", "changes", "grid", "audits", "divergence", "exchange", "show"),
+    *("digests", "determinism", "spec", "store", "trace", "arithmetic", "images", "model"),
+    "comparison",
+    *("process", "run", "explanation", "grid", "audits", "divergence", "exchange", "show"),
 ]
 """In the order in which they may build on each other; the command line and the demo on all."""
 GROUND = [
@@ -151,8 +152,8 @@ HEAVY = {"torch", "cellpose", "segment_anything", "numpy", "scipy", "pandas", "m
         (
             "from cellrepro import train, segment, read_grid, run_grid\n"
             "import cellrepro.run.worker, cellrepro.grid.notebook_execution\n"
-            "import cellrepro.changes.comparison, cellrepro.same.stored_runs\n"
-            "import cellrepro.determinism.modes, cellrepro.same.weight_similarity",
+            "import cellrepro.explanation.comparison, cellrepro.comparison.stored_runs\n"
+            "import cellrepro.determinism.modes, cellrepro.comparison.weight_similarity",
             {"torch", "cellpose", "papermill", "matplotlib"},
         ),
     ],

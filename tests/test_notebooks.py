@@ -9,9 +9,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cellrepro.asked import defaults
 from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters
 from cellrepro.run.options import TrainingOptions
+from cellrepro.spec import defaults
 
 PROJECT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))

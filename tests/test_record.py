@@ -14,7 +14,7 @@ import torch
 from cellpose import models
 
 from cellrepro import record
-from cellrepro.bits.digests import array_digest, file_digest
+from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.images.image_file import read_image
 from cellrepro.model.inference import evaluator
 from cellrepro.model.network import build

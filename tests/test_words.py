@@ -5,13 +5,13 @@ import re
 import pytest
 
 from cellrepro.audits.effect import Effect
+from cellrepro.comparison.consensus import agree
+from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.operation_alignment import align
+from cellrepro.comparison.verdicts import judge
 from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.errors import BadInput
-from cellrepro.run import wrapped_program
-from cellrepro.same.consensus import agree
-from cellrepro.same.metrics import compare_masks
-from cellrepro.same.operation_alignment import align
-from cellrepro.same.verdicts import judge
+from cellrepro.run import program_segmenter
 from cellrepro.show.explorer.widget import explore
 from cellrepro.show.figures.agreement import map_heading
 from cellrepro.show.report.build import write_report
@@ -87,8 +87,8 @@ def test_on_windows_commands_keep_their_backslashes_and_are_said_for_powershell(
     """The name of the system is planted, and given back: pytest needs the true one."""
     with monkeypatch.context() as planted:
         planted.setattr("os.name", "nt")
-        words = wrapped_program._words_of(r"C:\py\python.exe 'C:\my files\segment.py' {image}")
-        label = wrapped_program._label_of(tuple(words))
+        words = program_segmenter._words_of(r"C:\py\python.exe 'C:\my files\segment.py' {image}")
+        label = program_segmenter._label_of(tuple(words))
         refusal = None
         try:
             require_at_startup({"NEVER_SET": "b c"})

@@ -12,8 +12,8 @@ import pytest
 import tifffile
 
 import cellrepro
-from cellrepro.bits.digests import file_digest
 from cellrepro.determinism.profiles import load
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import CellreproError
 from cellrepro.process.machine_here import machine_here
 from cellrepro.store.store import Store
@@ -39,7 +39,7 @@ IN_FOLDERS_OF_THE_LAB = {
         "grid/repeats.py",
         "grid/sending.py",
         "images/public_sets.py",
-        "same/weight_files.py",
+        "comparison/weight_files.py",
     ),
 }
 

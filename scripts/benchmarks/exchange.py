@@ -73,8 +73,8 @@ def _store_of_one_run(root: Path, n_megabytes: int) -> str:
     from made_up_records import made_up_manifest
     from safetensors.numpy import save_file
 
-    from cellrepro.asked.spec import Spec
-    from cellrepro.bits.digests import file_digest
+    from cellrepro.digests.digests import file_digest
+    from cellrepro.spec.spec import Spec
     from cellrepro.store.manifest import WeightsRecord
     from cellrepro.store.store import Store
 

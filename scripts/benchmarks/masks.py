@@ -24,7 +24,7 @@ def masks(extent: Extent) -> Iterator[Figure]:
     from cellpose import metrics
     from stardist.matching import matching
 
-    from cellrepro.same.metrics import average_precision, compare_masks
+    from cellrepro.comparison.mask_comparison import average_precision, compare_masks
 
     size, n = extent.of((128, 20), (2048, 5000))
     a = grid_of_cells(size, n, 0)
@@ -75,8 +75,8 @@ def _memory_of_large_masks(size: int) -> Iterator[Figure]:
 
 def many(extent: Extent) -> Iterator[Figure]:
     """Agreement of 1,000 runs of which 20 differ, beside those 20 alone; digests known, or not."""
-    from cellrepro.bits.digests import file_digest
-    from cellrepro.same.consensus import agree
+    from cellrepro.comparison.consensus import agree
+    from cellrepro.digests.digests import file_digest
 
     n_runs, n_distinct, side = extent.of((6, 2, 128), (1000, 20, 2048))
     n_objects = (side // 29) ** 2

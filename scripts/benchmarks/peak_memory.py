@@ -15,7 +15,7 @@ import numpy as np
 
 def main(mode: str, path_a: str, path_b: str) -> int:
     """Compare two arrays; print peak memory in bytes, seconds, and objects."""
-    from cellrepro.same.metrics import compare_masks
+    from cellrepro.comparison.mask_comparison import compare_masks
 
     compare_masks(np.eye(3, dtype=int), np.eye(3, dtype=int))
     mapped = mode == "r"

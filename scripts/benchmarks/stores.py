@@ -22,7 +22,7 @@ from benchmarks.measuring import ROUNDS, Extent, Figure, seconds_of
 if TYPE_CHECKING:
     from made_up_store import GridPoint
 
-    from cellrepro.asked.spec import Spec
+    from cellrepro.spec.spec import Spec
     from cellrepro.store.store import Repeat, Store
 
 
@@ -61,8 +61,8 @@ def _store_of_copies(scratch: Path, n_seeds: int, n_profiles: int) -> Path:
     Strict repeats are equal, fast ones are not; seeds lie farther apart than profiles.
     """
     import cellrepro
-    from cellrepro.asked.spec import make_spec
     from cellrepro.images.synthetic_sets import write_folder
+    from cellrepro.spec.spec import make_spec
     from cellrepro.store.store import Store
 
     write_folder(scratch / "synthetic", n_train=1, n_test=3)
@@ -125,8 +125,8 @@ def _store_copy(
     import tifffile
     from safetensors.numpy import load_file, save_file
 
-    from cellrepro.bits.digests import array_digest, file_digest
-    from cellrepro.same.labels import canonical
+    from cellrepro.comparison.labels import canonical
+    from cellrepro.digests.digests import array_digest, file_digest
 
     of_seed = nuance.of_seed()
     of_all = nuance.of_all()
@@ -307,7 +307,7 @@ def listing(extent: Extent) -> Iterator[Figure]:
     """What `list` takes for each repeat, over made-up ones of a few specs."""
     from made_up_store import make_store
 
-    from cellrepro.same.stored_runs import stored_runs
+    from cellrepro.comparison.stored_runs import stored_runs
 
     n_repeats = extent.of(20, 400)
     with tempfile.TemporaryDirectory() as scratch:

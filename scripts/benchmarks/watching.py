@@ -40,7 +40,7 @@ def digest_speed(extent: Extent) -> Iterator[Figure]:
     """Digesting memory beside reading it."""
     import torch
 
-    from cellrepro.bits.tensor_digests import tensor_digest
+    from cellrepro.digests.tensor_digests import tensor_digest
 
     n = extent.of(2**16, 2**26)
     tensor = torch.from_numpy(np.random.default_rng(0).standard_normal(n, np.float32))

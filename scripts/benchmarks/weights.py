@@ -20,7 +20,7 @@ from benchmarks.measuring import Extent, Figure
 # What the child does: imports and one small comparison come before the memory is measured.
 COMPARE_WEIGHTS = """
 import json, sys, time
-from cellrepro.same.weight_similarity import similarity
+from cellrepro.comparison.weight_similarity import similarity
 from cellrepro.store.peak_memory import peak_memory_of_process
 warm_up, *paths = sys.argv[1:]
 similarity([warm_up, warm_up])

@@ -13,7 +13,7 @@ from cellrepro.store.store import Repeat, Run, Store
 from collecting.tables import Table
 
 if TYPE_CHECKING:
-    from cellrepro.same.consensus import Agreement, Stability
+    from cellrepro.comparison.consensus import Agreement, Stability
 
 CELLS = Table("cells.csv", ("images", "runs", "image", "cell"))
 
@@ -116,7 +116,7 @@ def cells_of(image: str, group: Group, store: Store) -> Iterator[CellRow]:
     store : Store
         Which has the image.
     """
-    from cellrepro.same.consensus import agree
+    from cellrepro.comparison.consensus import agree
 
     spec = group.repeats[0].spec
     masks = [repeat.masks(image) for repeat in group.repeats]
@@ -164,7 +164,7 @@ def outline_of(
     -------
     ndarray of bool, shape (Y, X)
     """
-    from cellrepro.same.labels import canonical
+    from cellrepro.comparison.labels import canonical
 
     if cell.label:
         return agreement.consensus == cell.label

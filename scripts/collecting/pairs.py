@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cellrepro.asked.spec import Spec
+from cellrepro.comparison.ledger_diff import compare_ledgers
+from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.divergence.growth import Moment, growth, has_checkpoints
 from cellrepro.errors import BadInput
-from cellrepro.same.ledger_diff import compare_ledgers
-from cellrepro.same.weights import compare_weights
+from cellrepro.spec.spec import Spec
 from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows
 from cellrepro.store.store import Repeat, Store
 from collecting.tables import Table

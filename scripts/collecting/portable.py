@@ -204,7 +204,7 @@ def _version(repeat: Repeat) -> tuple[int, ...]:
 
 
 def _digest_of_flows(repeat: Repeat) -> str:
-    from cellrepro.bits.digests import value_digest
+    from cellrepro.digests.digests import value_digest
     from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows
 
     rows = read_rows(repeat.folder / LEDGER, LedgerRow)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.same.seed_spread import Axis, Distribution, measure_spread
-from cellrepro.same.verdicts import Verdict
+from cellrepro.comparison.seed_spread import Axis, Distribution, measure_spread
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.figures import style
 from cellrepro.show.figures.spread import spread_rows
 from cellrepro.show.figures.style import SERIES, Picture

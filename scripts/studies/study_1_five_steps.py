@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from cellrepro.same.seed_spread import Pair, measure_spread
+from cellrepro.comparison.seed_spread import Pair, measure_spread
 from cellrepro.store.store import Repeat, Run
 from cellrepro.words import ppm_text, share_text
 from studies.evidence import (

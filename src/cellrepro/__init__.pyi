@@ -5,24 +5,24 @@
 
 # Is it the same?
 from .show.pages.compare import compare as compare
-from .changes.compare_repeats import compare_repeats as compare_repeats
-from .changes.baseline import check_baseline as check_baseline
-from .changes.baseline_saving import save_baseline as save_baseline
+from .explanation.compare_repeats import compare_repeats as compare_repeats
+from .explanation.baseline import check_baseline as check_baseline
+from .explanation.baseline_saving import save_baseline as save_baseline
 from .run.train import train as train
 from .run.train import segment as segment
 from .run.wrap import wrap as wrap
 from .run.wrap import wrap_python as wrap_python
-from .same.verdicts import Verdict as Verdict
-from .same.weights import compare_weights as compare_weights
-from .same.weight_similarity import similarity as similarity
+from .comparison.verdicts import Verdict as Verdict
+from .comparison.weight_comparison import compare_weights as compare_weights
+from .comparison.weight_similarity import similarity as similarity
 
 # Where does it differ?
-from .changes.explain import explain as explain
-from .changes.tiles import tiles as tiles
-from .same.metrics import categories as categories
-from .same.metrics import compare_masks as compare_masks
-from .same.weight_distributions import difference_distributions as difference_distributions
-from .same.weight_distributions import weight_statistics as weight_statistics
+from .explanation.explain import explain as explain
+from .explanation.tiles import tiles as tiles
+from .comparison.mask_comparison import categories as categories
+from .comparison.mask_comparison import compare_masks as compare_masks
+from .comparison.weight_distributions import difference_distributions as difference_distributions
+from .comparison.weight_distributions import weight_statistics as weight_statistics
 from .show.explorer.widget import explore as explore
 
 # When did they diverge, and at which operation?
@@ -44,8 +44,8 @@ from .audits.training_effects import measure_effects as measure_effects
 from .show.figures.settings import sensitivity as sensitivity
 from .grid.grid import run_grid as run_grid
 from .grid.points import read_grid as read_grid
-from .same.consensus import agree as agree
-from .same.seed_spread import measure_spread as measure_spread
+from .comparison.consensus import agree as agree
+from .comparison.seed_spread import measure_spread as measure_spread
 from .show.report.build import write_report as write_report
 
 # How do I pin it, and what does that cost?

@@ -25,10 +25,10 @@ from cyclopts.exceptions import (
 )
 from cyclopts.help import DefaultFormatter, PanelSpec
 
-from cellrepro.asked.choices import STORED_CHECKPOINTS
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.lab_elsewhere import carried_out
 from cellrepro.results import Result
+from cellrepro.spec.choices import STORED_CHECKPOINTS
 from cellrepro.stated import carrying_out
 from cellrepro.version import __version__
 from cellrepro.words import visible, wrapped
@@ -66,12 +66,12 @@ _COMMANDS = {
         "watch": ("show.live:follow", "Show how far the grids of a store are."),
     },
     "Find the cause": {
-        "explain": ("changes.explain:explain", "Why do two results of one image differ?"),
+        "explain": ("explanation.explain:explain", "Why do two results of one image differ?"),
         "sensitivity": (
             "show.figures.settings:sensitivity",
             "How many cells does each setting change?",
         ),
-        "tiles": ("changes.tiles:tiles", "Which cells depend on where Cellpose's tiles lie?"),
+        "tiles": ("explanation.tiles:tiles", "Which cells depend on where Cellpose's tiles lie?"),
         "diverge": ("divergence.find:diverge", "Find the first place where two runs differ."),
         "growth": ("divergence.growth:growth", "Show how two trainings grow apart."),
         "audit": ("audits.audit_data:audit_data", "Which operations give different bits?"),
@@ -90,7 +90,7 @@ _COMMANDS = {
         "track": ("exchange.tracking:track", "Log finished runs in MLflow."),
     },
     "The store": {
-        "list": ("same.stored_runs:list_runs", "List what the store holds."),
+        "list": ("comparison.stored_runs:list_runs", "List what the store holds."),
         "report": ("show.report.build:write_report", "Write one page about all runs in the store."),
         "fsck": ("exchange.store_check:check_store", "Hold every file of the store to its digest."),
     },
@@ -106,8 +106,8 @@ _COMMANDS = {
 }
 """Every command by what it is for: the path of its function, and what the list of commands says."""
 _OF_BASELINE = {
-    "save": ("changes.baseline_saving:save_baseline", "Save masks as one small file."),
-    "check": ("changes.baseline:check_baseline", "Check masks against a baseline."),
+    "save": ("explanation.baseline_saving:save_baseline", "Save masks as one small file."),
+    "check": ("explanation.baseline:check_baseline", "Check masks against a baseline."),
 }
 
 baseline = App(name="baseline", help="Hold later masks to earlier ones.")

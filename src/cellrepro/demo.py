@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from cellrepro.asked import defaults
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.grid_runs import GridRun, GridRuns
@@ -21,7 +20,7 @@ from cellrepro.grid.points import read_grid
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import SMALL
 from cellrepro.process.calling import Children, in_child
-from cellrepro.process.endings import RunError
+from cellrepro.process.process_ends import RunError
 from cellrepro.progress import minutes
 from cellrepro.results import Result, Row
 from cellrepro.run.outcome import Outcome
@@ -29,6 +28,7 @@ from cellrepro.run.train import segment, train_until_found
 from cellrepro.run.until_found import FOUND, Goal
 from cellrepro.show.report.build import write_report
 from cellrepro.show.which_runs import elsewhere
+from cellrepro.spec import defaults
 from cellrepro.store.store import Store
 from cellrepro.terminal import IN_PYTHON, FileName
 from cellrepro.words import amount

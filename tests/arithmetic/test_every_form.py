@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from cellrepro.arithmetic.forms.table import FORMS
+from cellrepro.arithmetic.kernels.table import FORMS
 from cellrepro.arithmetic.not_portable import NotPortable
 from cellrepro.arithmetic.portable_mode import portable_arithmetic
 

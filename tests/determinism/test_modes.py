@@ -11,8 +11,8 @@ import torch.utils.deterministic as memory
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.determinism import substitutes
-from cellrepro.determinism.choices import MODES
 from cellrepro.determinism.loose_operation import LooseOperation
+from cellrepro.determinism.mode_names import MODES
 from cellrepro.determinism.modes import (
     check_switches,
     mode_in_force,

@@ -10,7 +10,6 @@ from segment_anything.modeling import image_encoder
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cellrepro.bits.same import same_bits
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.determinism.substitutes import (
     SUBSTITUTES,
@@ -22,6 +21,7 @@ from cellrepro.determinism.substitutes import (
     stands_in,
     toeplitz_gather,
 )
+from cellrepro.digests.same import same_bits
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model.network import import_cellpose
 

@@ -111,7 +111,7 @@ def _bundle(data: bytes, folder: Path) -> None:
 
 
 def _settings_file(data: bytes, folder: Path) -> None:
-    from cellrepro.changes.settings_file import sidecar_record
+    from cellrepro.explanation.settings_file import sidecar_record
 
     _written(data, folder, "a_masks.json")
     sidecar_record(folder / "a_masks.tif")
@@ -209,14 +209,14 @@ def _small_export() -> Mapping[str, bytes]:
 
 
 def _weights(data: bytes, folder: Path) -> None:
-    from cellrepro.changes.describe import describe
+    from cellrepro.explanation.describe import describe
 
     assert str(describe(_written(data, folder, "model.pth")))
 
 
 def _compared_weights(data: bytes, folder: Path) -> None:
     """One input as both sides: every number is read."""
-    from cellrepro.same.weights import compare_weights
+    from cellrepro.comparison.weight_comparison import compare_weights
 
     path = _written(data, folder, "model.pth")
     compare_weights(path, path)
@@ -262,7 +262,7 @@ def _labels(data: bytes, folder: Path, *, ending: str) -> None:
 
 
 def _tiff(data: bytes, folder: Path) -> None:
-    from cellrepro.changes.tiff_record import tiff_record
+    from cellrepro.explanation.tiff_record import tiff_record
 
     _labels(data, folder, ending=".tif")
     tiff_record(_written(data, folder, "a_masks.tif"))
@@ -292,7 +292,7 @@ def _baseline(data: bytes, folder: Path) -> None:
 
 
 def _run_log(data: bytes, folder: Path) -> None:
-    from cellrepro.changes.run_log import log_record
+    from cellrepro.explanation.run_log import log_record
 
     log_record(_written(data, folder, "run.log"))
 
@@ -310,7 +310,7 @@ def _profile(data: bytes, folder: Path) -> None:
 
 
 def _archive_name(data: bytes, folder: Path) -> None:
-    from cellrepro.exchange.archive.names import place_of
+    from cellrepro.exchange.archive.entry_names import place_of
 
     place_of(data.decode("utf-8", errors="surrogateescape"))
 

@@ -11,8 +11,8 @@ import zlib
 import pytest
 
 from cellrepro.errors import BadInput
+from cellrepro.exchange.archive.entry_names import place_of, refuse_twins
 from cellrepro.exchange.archive.form import Entry, local_header, offsets, tail
-from cellrepro.exchange.archive.names import place_of, refuse_twins
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
 

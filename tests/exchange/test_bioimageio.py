@@ -19,9 +19,9 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
-from cellrepro.asked.segmentation_settings import Normalize
-from cellrepro.bits.digests import file_digest
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.determinism.generator_states import generators_kept
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.bioimageio import description, packaged_weights
 from cellrepro.exchange.bioimageio.credits import Author, Citation, Credits
@@ -52,7 +52,7 @@ from cellrepro.exchange.bioimageio.package import (
 )
 from cellrepro.exchange.bioimageio.tolerance import HiddenObjects, Tolerance
 from cellrepro.model.network import parameter_shapes, save_weights, seeded_network
-from cellrepro.same.verdicts import Verdict
+from cellrepro.spec.segmentation_settings import Normalize
 from cellrepro.store import manifest as records
 from cellrepro.store.store import Store
 from stores import some_spec

@@ -12,7 +12,8 @@ import torch
 from made_up_records import made_up_manifest, mask_record
 
 import cellrepro
-from cellrepro.bits.digests import file_digest
+from cellrepro.comparison.weight_reading import open_weights
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.attestation import read_payload
 from cellrepro.exchange.bundle import read_bundle
@@ -28,7 +29,6 @@ from cellrepro.exchange.model_statement import (
 from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.model import encoders, known_weights, network
 from cellrepro.model.weight_sources import ModelSource
-from cellrepro.same.weight_reading import open_weights
 from cellrepro.store import manifest as records
 from cellrepro.store.store import Store
 from stores import add_run, some_spec, three

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 import cellrepro
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
 from cellrepro.exchange.image_folders import find_images, folder_of_inputs

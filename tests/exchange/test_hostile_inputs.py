@@ -18,9 +18,9 @@ from types import SimpleNamespace
 import pytest
 
 import hostile_zips as zips
-from cellrepro.changes.file_kinds import recognised
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.passport import passport_of
+from cellrepro.explanation.file_kinds import recognised
 from cellrepro.store.store import Store
 from conftest import listing
 from hostile_files import BASELINES, GRIDS, MASKS, SEGS, SIDECARS, WEIGHTS, safetensors, tensor

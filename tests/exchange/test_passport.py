@@ -11,7 +11,8 @@ from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement as ReferenceStatement
 
-from cellrepro.bits.digests import file_digest
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_text, parse_bundle, read_bundle
@@ -26,7 +27,6 @@ from cellrepro.exchange.receipt import (
 )
 from cellrepro.exchange.statement import canonical_json
 from cellrepro.images.folder import folder_digest, read_folder
-from cellrepro.same.verdicts import Verdict
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS, DataRecord, WarningRecord
 from cellrepro.store.store import Repeat, Store
 from stores import NOTHING, add_run, some_manifest, some_spec, three

@@ -7,6 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from cellrepro.cli import main
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_text
@@ -15,7 +16,6 @@ from cellrepro.exchange.model_passport import export_model_passport
 from cellrepro.exchange.passport import passport_of
 from cellrepro.exchange.passport_import import import_passports
 from cellrepro.exchange.receipt import Receipt, receipt_statement
-from cellrepro.same.verdicts import Verdict
 from cellrepro.store.store import Store
 from stores import add_run, three
 

@@ -10,6 +10,7 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 import cellrepro
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.given import Given
 from cellrepro.exchange.image_folders import NETWORKS
@@ -18,11 +19,10 @@ from cellrepro.exchange.plan_again import Recorded, plan_again
 from cellrepro.exchange.receipt import EnvironmentDifference
 from cellrepro.exchange.replay import Digests, Replay, environment_differences
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE
+from cellrepro.run.function_segmenter import plan_function
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
-from cellrepro.run.wrapped_function import plan_function
-from cellrepro.run.wrapped_program import plan_program
-from cellrepro.same.verdicts import Verdict
+from cellrepro.run.program_segmenter import plan_program
 from cellrepro.store.store import Store
 from conftest import SMALL
 from stores import add_run, squares, three

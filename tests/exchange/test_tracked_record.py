@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.exchange.tracked_record import tracked_record
+from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.store.store import Store
 from stores import add_run, some_manifest, some_spec, three
 

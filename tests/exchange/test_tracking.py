@@ -17,7 +17,7 @@ import pytest
 
 import cellrepro
 from cellrepro import lab_elsewhere
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange import tracking
 from cellrepro.exchange.passport_export import export_passports

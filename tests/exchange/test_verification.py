@@ -13,7 +13,8 @@ import pytest
 import tifffile
 
 import cellrepro
-from cellrepro.bits.digests import array_digest
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation, read_payload
 from cellrepro.exchange.bundle import bundle_text
@@ -23,7 +24,6 @@ from cellrepro.exchange.receipt import Receipt, receipt_statement
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE, find_signer
 from cellrepro.exchange.statement import canonical_json
 from cellrepro.exchange.verification import verify
-from cellrepro.same.verdicts import Verdict
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store
 from conftest import listing

@@ -13,13 +13,13 @@ import pytest
 import torch
 import yaml
 
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.grid.grid import planned, run_grid
 from cellrepro.grid.notebook_execution import find_notebook
 from cellrepro.grid.points import read_grid
 from cellrepro.process.grid_handover import HANDOVER_FOLDER_VARIABLE
-from cellrepro.run import plan_inputs, repeat_making
+from cellrepro.run import plan_sources, repeat_making
 from cellrepro.store.store import Store
 from conftest import options, run_command, write_notebook
 
@@ -164,7 +164,7 @@ def test_images_and_weights_are_read_once_for_all_specs(
         return counted
 
     for name in ("read_folder", "find_model"):
-        monkeypatch.setattr(plan_inputs, name, counting(getattr(plan_inputs, name)))
+        monkeypatch.setattr(plan_sources, name, counting(getattr(plan_sources, name)))
     data = tmp_path / "nuclei"
     shutil.copytree(small_store.data, data)
     fixed = {"data": str(data), "model": str(small_store.weights)}

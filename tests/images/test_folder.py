@@ -15,8 +15,8 @@ import tifffile
 from PIL import Image
 
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.images.axes import Axes
 from cellrepro.images.folder import folder_digest, read_folder
+from cellrepro.images.image_axes import Axes
 from cellrepro.images.image_file import read_image, read_labels, read_masks
 
 

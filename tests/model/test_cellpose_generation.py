@@ -2,18 +2,18 @@
 
 import pytest
 
-from cellrepro.asked import defaults
-from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.audits import doctor
-from cellrepro.changes.commands import LabSetup, commands_for
-from cellrepro.changes.describe import describe
-from cellrepro.changes.tile_lines import tiles_along
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.explanation.commands import LabSetup, commands_for
+from cellrepro.explanation.describe import describe
+from cellrepro.explanation.tile_lines import tiles_along
 from cellrepro.model import cellpose_generation
 from cellrepro.model.cellpose_generation import TRAINED_WITH, installed_version, refuse_training
 from cellrepro.model.tile_layout import TileLayout
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
+from cellrepro.spec import defaults
+from cellrepro.spec.segmentation_settings import Settings
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import pytest
 import torch
 from cellpose.models import CellposeModel
 
-from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.bits.digests import array_digest
-from cellrepro.bits.tensor_digests import generator_digests
 from cellrepro.determinism.modes import mode_in_force
+from cellrepro.digests.digests import array_digest
+from cellrepro.digests.tensor_digests import generator_digests
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.model.inference import evaluator, segment, shared_defaults
+from cellrepro.spec.segmentation_settings import Settings
 from small_training import tiny
 
 PRISTINE = dict(shared_defaults())

@@ -17,7 +17,7 @@ import torch
 from cellpose.vit import CPSAM
 from segment_anything import sam_model_registry
 
-from cellrepro.bits.tensor_digests import generator_digests, tensor_digest
+from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model import encoders
 from cellrepro.model import network as module

@@ -16,17 +16,17 @@ import pytest
 import torch
 
 import cellrepro
-from cellrepro.bits.tensor_digests import tensors_digest
 from cellrepro.determinism import profiles
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import load
+from cellrepro.digests.tensor_digests import tensors_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import read_folder
 from cellrepro.model.network import seeded_network
 from cellrepro.process import calling
 from cellrepro.process.child import Event
-from cellrepro.process.endings import RunError, ended_with
 from cellrepro.process.machine_here import machine_here
+from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
 from cellrepro.run import repeat_making, repeats, train
 from cellrepro.run.options import SegmentationOptions, TrainingOptions

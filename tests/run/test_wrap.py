@@ -15,16 +15,16 @@ import torch
 from scipy import ndimage
 
 import cellrepro
+from cellrepro.comparison.mask_comparison import average_precision
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import BadInput
-from cellrepro.images.axes import Axes
 from cellrepro.images.folder import read_folder
-from cellrepro.process.endings import RunError
+from cellrepro.images.image_axes import Axes
+from cellrepro.process.process_ends import RunError
 from cellrepro.process.process_trees import _end_by_parents, end_tree
+from cellrepro.run.function_segmenter import load_function, plan_function
 from cellrepro.run.options import WrapOptions
-from cellrepro.run.wrapped_function import load_function, plan_function
-from cellrepro.run.wrapped_program import LOGS, plan_program
-from cellrepro.same.metrics import average_precision
+from cellrepro.run.program_segmenter import LOGS, plan_program
 from cellrepro.store.store import Store
 from conftest import MAIN, options
 

@@ -13,8 +13,8 @@ import tifffile
 from PIL import Image
 
 from cellrepro import compare
+from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.errors import BadInput
-from cellrepro.same.metrics import compare_masks
 from cellrepro.show.figures.pixels import COLOURS, rgb
 from cellrepro.show.pages.cell_tiles import cell_tiles, changed_cells
 from cellrepro.show.report.mask_pictures import compared_masks

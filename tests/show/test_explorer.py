@@ -13,8 +13,8 @@ import pytest
 import tifffile
 from PIL import Image
 
+from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.errors import BadInput
-from cellrepro.same.metrics import compare_masks
 from cellrepro.show.explorer import stored_runs
 from cellrepro.show.explorer.stored_runs import explore_runs
 from cellrepro.show.explorer.view import View

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cellrepro.comparison.consensus import agree
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage
-from cellrepro.same.consensus import agree
 from cellrepro.show.explorer.planes import NarrowImage
 from cellrepro.show.figures import masks, style, training
 from cellrepro.show.figures.agreement import agreement_map, least_stable

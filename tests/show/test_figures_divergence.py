@@ -8,6 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
+from cellrepro.comparison.operation_alignment import align
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.growth import Moment
 from cellrepro.divergence.judgements import JUDGEMENTS
 from cellrepro.divergence.result import (
@@ -18,9 +21,6 @@ from cellrepro.divergence.result import (
     Size,
 )
 from cellrepro.errors import BadInput
-from cellrepro.same.ledger_diff import Difference, LedgerComparison
-from cellrepro.same.operation_alignment import align
-from cellrepro.same.verdicts import Verdict
 from cellrepro.show.figures.divergence import chain, step_map
 from cellrepro.show.figures.growth import growth_curve
 from cellrepro.show.figures.operations import operations_map

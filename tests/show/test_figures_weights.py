@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from cellrepro.comparison.seed_spread import measure_spread
+from cellrepro.comparison.weight_comparison import compare_weights
+from cellrepro.comparison.weight_distributions import difference_distributions
+from cellrepro.comparison.weight_similarity import layers_by_distance, similarity
 from cellrepro.errors import BadInput
-from cellrepro.same.seed_spread import measure_spread
-from cellrepro.same.weight_distributions import difference_distributions
-from cellrepro.same.weight_similarity import layers_by_distance, similarity
-from cellrepro.same.weights import compare_weights
 from cellrepro.show.figures import weights
 from cellrepro.show.figures.spread import spread_axis, spread_rows
 from cellrepro.store.store import Store

@@ -172,8 +172,8 @@ import cellrepro
 import pandas
 from IPython.display import display
 from cellrepro import show
-from cellrepro.same.seed_spread import measure_spread
-from cellrepro.same.verdicts import judge
+from cellrepro.comparison.seed_spread import measure_spread
+from cellrepro.comparison.verdicts import judge
 
 store = cellrepro.Store({store!r})
 runs = [run for run in store.runs() if run.spec.task == "train"]

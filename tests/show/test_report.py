@@ -19,6 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+from cellrepro.comparison.five_steps import protocol
+from cellrepro.comparison.seed_spread import measure_spread
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.kept_passports import keep_attestations
@@ -30,9 +33,6 @@ from cellrepro.exchange.receipt import (
     receipt_statement,
 )
 from cellrepro.exchange.signed.signer import find_signer
-from cellrepro.same.five_steps import protocol
-from cellrepro.same.seed_spread import measure_spread
-from cellrepro.same.verdicts import Verdict
 from cellrepro.show.figures import style
 from cellrepro.show.report import build, section_spread
 from cellrepro.show.report.build import write_report

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from cellrepro import show
-from cellrepro.bits.site import Site
-from cellrepro.same.consensus import agree
-from cellrepro.same.five_steps import protocol
-from cellrepro.same.mask_totals import totals_over
-from cellrepro.same.metrics import compare_masks
-from cellrepro.same.seed_spread import measure_spread
-from cellrepro.same.weights import compare_weights
+from cellrepro.comparison.consensus import agree
+from cellrepro.comparison.five_steps import protocol
+from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.mask_totals import totals_over
+from cellrepro.comparison.seed_spread import measure_spread
+from cellrepro.comparison.weight_comparison import compare_weights
+from cellrepro.digests.site import Site
 from cellrepro.store.manifest import WarningRecord
 from cellrepro.store.store import Store
 from stores import add_run, planted, squares, three

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from cellrepro.bits.tensor_digests import tensor_digest
 from cellrepro.determinism.checkpoint_seeds import other_seeds
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.errors import BadInput
 from cellrepro.store import checkpoints
 from small_training import ORIGIN, Small, change_byte, change_plain, left_by

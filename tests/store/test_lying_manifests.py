@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.store.manifest import WarningRecord
 from cellrepro.store.seal import seal_files, seal_text
 from cellrepro.store.store import Store

@@ -20,7 +20,7 @@ import pytest
 import tifffile
 import torch
 
-from cellrepro.bits.digests import array_digest, file_digest
+from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store import this_machine, whole_files
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store

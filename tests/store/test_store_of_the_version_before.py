@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
+from cellrepro.comparison.ledger_diff import compare_ledgers
 from cellrepro.determinism import generator_states
-from cellrepro.same.ledger_diff import compare_ledgers
 from cellrepro.store import checkpoints
 from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows
 from cellrepro.store.store import Store

@@ -7,9 +7,9 @@ import sys
 import pytest
 import torch
 
-from cellrepro.bits.digests import array_digest
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.profiles import Profile
+from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.store import numeric_class, this_machine
 from cellrepro.store.numeric_class import PROBES, Numbers, differing_probes, measure_numeric_class

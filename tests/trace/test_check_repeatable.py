@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from cellrepro.bits.same import same_bits
-from cellrepro.bits.tensor_digests import generator_digests, tensor_digest
 from cellrepro.determinism.seeds import generator
+from cellrepro.digests.same import same_bits
+from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
 from cellrepro.errors import BadInput
 from cellrepro.trace.check_dataset import check_dataset
 from cellrepro.trace.check_repeatable import check_repeatable

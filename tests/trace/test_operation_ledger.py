@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from cellrepro.comparison.operation_alignment import agreement
 from cellrepro.determinism.seeds import seed_everything
-from cellrepro.same.operation_alignment import agreement
 from cellrepro.store.ledger import read_rows, write_rows
 from cellrepro.trace.operation_ledger import OperationLedger, OperationRow, OperationWatch
 

@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import cellrepro
-from cellrepro.bits.tensor_digests import tensor_digest
 from cellrepro.determinism.seeds import seeded
+from cellrepro.digests.tensor_digests import tensor_digest
 
 audit = partial(cellrepro.audit, steps=1, replays=2, suspects=0)
 

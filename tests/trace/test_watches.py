@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from cellrepro.bits.tensor_digests import generator_digests, tensor_digest, tensors_digest
+from cellrepro.comparison.ledger_diff import compare_ledgers
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeds import seed_everything
+from cellrepro.digests.tensor_digests import generator_digests, tensor_digest, tensors_digest
 from cellrepro.images.folder import LabelledImage
-from cellrepro.same.ledger_diff import compare_ledgers
 from cellrepro.store.ledger import Ledger
 from cellrepro.trace.operation_audit import Auditor
 from cellrepro.trace.operation_ledger import OperationLedger, OperationWatch

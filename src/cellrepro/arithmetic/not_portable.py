@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cellrepro.bits.site import Site
+from cellrepro.digests.site import Site
 from cellrepro.errors import NotPossibleHere
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cellrepro.arithmetic.portable_mode import Form, PortableArithmetic, form_of, name_of
-from cellrepro.bits.site import Site
+from cellrepro.digests.site import Site
 from cellrepro.results import Result, Row
 from cellrepro.trace.observer import Call, check_step
 

@@ -14,10 +14,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.arithmetic import lists_of_tensors, optimizers
-from cellrepro.arithmetic.forms.registry import NoPortableForm
-from cellrepro.arithmetic.forms.table import FORMS
+from cellrepro.arithmetic.kernels.registry import NoPortableForm
+from cellrepro.arithmetic.kernels.table import FORMS
 from cellrepro.arithmetic.not_portable import NotPortable
-from cellrepro.bits.site import Site
+from cellrepro.digests.site import Site
 from cellrepro.trace.observer import Call, Observer, source_line
 
 Form = Literal["exact", "replaced", "missing"]

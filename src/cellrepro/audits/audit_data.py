@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from cellrepro.asked import defaults
 from cellrepro.audits.function import audit_function
 from cellrepro.audits.segmentation import SegmentationAudit, audit_segmentation
 from cellrepro.audits.training import TrainingAudit, audit_training
 from cellrepro.audits.training_effects import measure_effects
-from cellrepro.determinism.choices import Mode
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.errors import whole
 from cellrepro.progress import print_note
 from cellrepro.run.options import TrainingOptions
+from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import EvalSettings, FileName
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cellrepro.asked.spec import Spec
-from cellrepro.determinism.choices import Mode
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.results import Result, derived
+from cellrepro.spec.spec import Spec
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_audit import Audit
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from cellrepro.asked import defaults
 from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput, whole
 from cellrepro.model.step_timing import CUDA_ONLY, VARIANTS, check_variants
@@ -17,6 +16,7 @@ from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row
+from cellrepro.spec import defaults
 from cellrepro.words import amount
 
 if TYPE_CHECKING:

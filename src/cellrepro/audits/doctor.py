@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.asked import defaults
 from cellrepro.audits.double_run import DoubleRun, run_twice
 from cellrepro.audits.finding import LEVELS, Finding, Level
 from cellrepro.audits.gpu_findings import gpu_findings
@@ -17,12 +16,13 @@ from cellrepro.audits.small_training import N_STEPS
 from cellrepro.audits.torch_warning import WarningMeaning, explain_warning
 from cellrepro.audits.version_findings import version_findings
 from cellrepro.determinism import modes, profiles
-from cellrepro.determinism.choices import Mode
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import CellreproError, NotPossibleHere
 from cellrepro.model.cellpose_generation import why_no_training
 from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row, derived
+from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle, stated_among
 from cellrepro.store import this_machine
 from cellrepro.terminal import FileName

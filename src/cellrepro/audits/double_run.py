@@ -84,7 +84,7 @@ def run_twice(setup: Setup, *, quiet: bool) -> DoubleRun:
 
 def train_briefly(child: Child) -> ShortRun:
     """Inside the child: train `tiny` on synthetic images."""
-    from cellrepro.bits.tensor_digests import tensors_digest
+    from cellrepro.digests.tensor_digests import tensors_digest
     from cellrepro.model.encoders import TINY
     from cellrepro.model.weight_sources import ModelSource
 

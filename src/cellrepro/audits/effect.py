@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from cellrepro.changes.compare_repeats import compare_masks_of
+from cellrepro.comparison.weight_comparison import compare_weights
+from cellrepro.explanation.compare_repeats import compare_masks_of
 from cellrepro.results import Result
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.train import train_with
-from cellrepro.same.weights import compare_weights
 from cellrepro.store.store import Repeat
 from cellrepro.words import amount, pixels_text, share_text
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from cellrepro.audits.one_epoch import few_images, one_epoch
 from cellrepro.audits.source_of_difference import Source
-from cellrepro.bits.digests import value_digest
-from cellrepro.bits.tensor_digests import tensor_digest
 from cellrepro.determinism.data_order import item_generator, loader_arguments
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import seed_everything
+from cellrepro.digests.digests import value_digest
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.model.augmentation import augment
 from cellrepro.store.ledger import Ledger

@@ -12,7 +12,7 @@ from natsort import natsorted
 
 from cellrepro.audits.one_epoch import few_images, one_epoch
 from cellrepro.audits.source_of_difference import Source, changed_names
-from cellrepro.bits.tensor_digests import tensor_digest
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.model import inference
 from cellrepro.process.calling import in_child

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.audits.source_of_difference import Source, changed_names
-from cellrepro.bits.digests import value_digest
-from cellrepro.bits.tensor_digests import generator_digests, tensor_digest
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.modes import switches
 from cellrepro.determinism.seeds import seed_everything
+from cellrepro.digests.digests import value_digest
+from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
 from cellrepro.images.folder import ImageFolder
 from cellrepro.model import inference
 from cellrepro.model.encoders import TINY

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from cellrepro.asked import defaults
-from cellrepro.audits.options import AuditOptions, checked_options
+from cellrepro.audits.audit_options import AuditOptions, checked_options
 from cellrepro.audits.segmentation import SegmentationAudit
-from cellrepro.determinism.choices import Mode
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
+from cellrepro.run.function_segmenter import plan_function
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Request
-from cellrepro.run.wrapped_function import plan_function
+from cellrepro.spec import defaults
 
 
 def audit_function(

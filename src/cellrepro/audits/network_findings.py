@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cellrepro.audits.finding import Finding
-from cellrepro.changes.describe import Description, describe
 from cellrepro.errors import CellreproError
+from cellrepro.explanation.describe import Description, describe
 from cellrepro.model.cellpose_generation import generation_of, installed_version
 from cellrepro.model.weight_sources import cellpose_folder
 

@@ -14,7 +14,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.asked import defaults
 from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import counting, in_child
@@ -22,6 +21,7 @@ from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.results import Result, Row, derived, table_lines
+from cellrepro.spec import defaults
 from cellrepro.store import this_machine
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def witness(*, profile: str | Path = defaults.PROFILE, quiet: bool = False) -> P
 
 def compute_stages(child: Child) -> dict[str, str]:
     """Inside the child: the digest of every stage, in the order in which they are computed."""
-    from cellrepro.bits.digests import array_digest
+    from cellrepro.digests.digests import array_digest
     from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.encoders import TINY
     from cellrepro.model.network import build
@@ -209,14 +209,14 @@ def compute_stages(child: Child) -> dict[str, str]:
 
 def _digest_of_weights(network: nn.Module) -> str:
     """The digest of a network's tensors, made in the processor's memory on every device."""
-    from cellrepro.bits.tensor_digests import tensors_digest
+    from cellrepro.digests.tensor_digests import tensors_digest
 
     return tensors_digest({name: value.cpu() for name, value in network.state_dict().items()})
 
 
 def _stages_of_segmentation(network: nn.Module, image: LabelledImage) -> dict[str, str]:
     """The digest of each stage of a segmentation, of flows and of masks."""
-    from cellrepro.bits.digests import array_digest
+    from cellrepro.digests.digests import array_digest
     from cellrepro.model.inference import segment
     from cellrepro.model.stages import PASSED, Stages
 

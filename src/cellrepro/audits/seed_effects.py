@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from cellrepro.asked import defaults
-from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import array_digest
-from cellrepro.bits.tensor_digests import tensors_digest
+from cellrepro.digests.digests import array_digest
+from cellrepro.digests.tensor_digests import tensors_digest
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
@@ -23,6 +21,8 @@ from cellrepro.run.inputs import training_loop
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_training
+from cellrepro.spec import defaults
+from cellrepro.spec.spec import Spec
 
 if TYPE_CHECKING:
     from cellrepro.model.network import CellposeNetwork

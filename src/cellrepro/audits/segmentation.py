@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.asked import defaults
 from cellrepro.audits.audit_of_run import AuditOfRun
-from cellrepro.audits.options import AuditOptions, checked_options
-from cellrepro.determinism.choices import Mode
+from cellrepro.audits.audit_options import AuditOptions, checked_options
+from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
@@ -23,7 +23,7 @@ from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_segmentation
-from cellrepro.same.metrics import compare_masks
+from cellrepro.spec import defaults
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.words import amount, grouped
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from cellrepro.asked import defaults
 from cellrepro.determinism import known_operations, modes, profiles
-from cellrepro.determinism.choices import Mode
 from cellrepro.determinism.known_operations import alert_in
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput
 from cellrepro.results import Result
+from cellrepro.spec import defaults
 from cellrepro.words import joined
 
 _SEEN_ON_PROCESSOR = "(The operations are those of a step on the processor.)"

@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.asked import defaults
 from cellrepro.audits.audit_of_run import AuditOfRun
+from cellrepro.audits.audit_options import AuditOptions, checked_options
 from cellrepro.audits.effect import Effect
-from cellrepro.audits.options import AuditOptions, checked_options
-from cellrepro.determinism.choices import Mode
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.results import Row, in_json
@@ -23,6 +22,7 @@ from cellrepro.run.inputs import training_loop
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_training
+from cellrepro.spec import defaults
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.words import amount
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from cellrepro.asked import defaults
 from cellrepro.audits.effect import Effect, measure_effect
 from cellrepro.audits.training import TrainingAudit
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, CellreproError, whole
 from cellrepro.run.options import TrainingOptions
+from cellrepro.spec import defaults
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 _AS_AUDITED = ("seed", "data_seed", "batch_size")

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 
 from cellrepro.determinism import substitutes
-from cellrepro.determinism.choices import MODES, Mode
+from cellrepro.determinism.mode_names import MODES, Mode
 from cellrepro.determinism.torch_switches import (
     INHERITED,
     PRECISIONS,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from cellrepro.determinism.choices import Mode
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.determinism.modes import environment
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput

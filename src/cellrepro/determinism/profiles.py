@@ -27,8 +27,8 @@ from pydantic import (
 )
 
 from cellrepro.determinism.automatic_profile import AUTO, automatic_profile
-from cellrepro.determinism.choices import PROFILE_FOLDER, profile_names
 from cellrepro.determinism.field_defaults import added_later
+from cellrepro.determinism.mode_names import PROFILE_FOLDER, profile_names
 from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.determinism.processor import Processor
 from cellrepro.determinism.torch_switches import Switch

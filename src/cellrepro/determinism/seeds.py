@@ -24,7 +24,7 @@ from cellrepro.words import joined
 if TYPE_CHECKING:
     import torch
 
-    from cellrepro.determinism.choices import Mode
+    from cellrepro.determinism.mode_names import Mode
 
 
 def check_seed(seed: int, *, name: str = "seed") -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cellrepro.asked import defaults
-from cellrepro.changes.compare_repeats import compare_repeats
+from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
 from cellrepro.divergence.inspection import CannotInspect
 from cellrepro.divergence.judgements import OF_STAGE, DivergenceJudgement
 from cellrepro.divergence.result import Divergence, FirstDifference
@@ -14,7 +13,8 @@ from cellrepro.divergence.rows_compared import compare_runs, of_segmentations, s
 from cellrepro.divergence.segmentations import with_images
 from cellrepro.divergence.step_inspection import StepInspection
 from cellrepro.errors import whole
-from cellrepro.same.ledger_diff import Difference, LedgerComparison
+from cellrepro.explanation.compare_repeats import compare_repeats
+from cellrepro.spec import defaults
 from cellrepro.store.ledger import LEDGER
 from cellrepro.store.store import Repeat, Store
 from cellrepro.terminal import FileName, Quiet, Switch

@@ -12,8 +12,9 @@ from typing import Annotated, overload
 import numpy as np
 from cyclopts import Parameter
 
-from cellrepro.asked import defaults
-from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.comparison.mask_comparison import average_precision, compare_masks
+from cellrepro.comparison.mask_totals import totals_over
+from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.errors import BadInput, whole
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
@@ -21,9 +22,8 @@ from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.run.stored_checkpoints import CHECKPOINTS, give_weights_of, stored_checkpoints
-from cellrepro.same.mask_totals import totals_over
-from cellrepro.same.metrics import average_precision, compare_masks
-from cellrepro.same.weights import compare_weights
+from cellrepro.spec import defaults
+from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint
 from cellrepro.store.store import Repeat, Store

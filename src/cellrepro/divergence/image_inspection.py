@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.operation_divergence import first_divergence
+from cellrepro.comparison.operation_round_off import judge_round_off
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
@@ -22,10 +25,7 @@ from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child, Event
 from cellrepro.progress import progress
 from cellrepro.run.plan import Request
-from cellrepro.run.plan_inputs import refuse_unreadable_network
-from cellrepro.same.metrics import compare_masks
-from cellrepro.same.operation_divergence import first_divergence
-from cellrepro.same.operation_round_off import judge_round_off
+from cellrepro.run.plan_sources import refuse_unreadable_network
 from cellrepro.store.ledger import LEDGER, OPERATIONS, SEGMENTATION_STAGES, LedgerRow, read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.operation_ledger import OperationRow

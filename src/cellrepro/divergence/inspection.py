@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from cellrepro.comparison.operation_divergence import first_divergence
+from cellrepro.comparison.operation_round_off import judge_round_off
 from cellrepro.divergence.judgements import DivergenceJudgement, may_explain, of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt
 from cellrepro.divergence.substitute_calls import align_operations
-from cellrepro.same.operation_divergence import first_divergence
-from cellrepro.same.operation_round_off import judge_round_off
 from cellrepro.store.ledger import read_rows
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.operation_ledger import OperationRow

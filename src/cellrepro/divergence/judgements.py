@@ -35,7 +35,7 @@ possible.
 
 
 def of_round_off(verdict: str) -> DivergenceJudgement:
-    """Give the judgement for a verdict of `cellrepro.same.operation_round_off.judge_round_off`."""
+    """Give the judgement for a verdict of `judge_round_off`."""
     return cast(DivergenceJudgement, "unexplained" if verdict == "unknown" else verdict)
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from cellrepro.changes.comparison import Comparison
+from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
+from cellrepro.comparison.operation_alignment import Alignment
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.judgements import COMPUTED_IN_STEP, JUDGEMENTS, DivergenceJudgement
+from cellrepro.explanation.comparison import Comparison
 from cellrepro.results import Result, Row, derived, in_json
-from cellrepro.same.ledger_diff import Difference, LedgerComparison
-from cellrepro.same.operation_alignment import Alignment
-from cellrepro.same.verdicts import Verdict
 from cellrepro.store.ledger import STAGES
 from cellrepro.words import amount, share_text, some
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cellrepro.bits.digests import array_digest, file_digest, value_digest
-from cellrepro.bits.nested_values import flattened
+from cellrepro.comparison.ledger_diff import LedgerComparison, compare_ledgers
+from cellrepro.digests.digests import array_digest, file_digest, value_digest
+from cellrepro.digests.nested_values import flattened
 from cellrepro.divergence.segmentations import comparable_stages, rows_by_stage
-from cellrepro.same.ledger_diff import LedgerComparison, compare_ledgers
 from cellrepro.store.ledger import (
     LEDGER,
     SEGMENTATION_STAGES,

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
 from cellrepro.divergence.image_inspection import IMAGE_STAGES, ImageInspection
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import DivergenceJudgement
 from cellrepro.divergence.result import Cause, Divergence, Evidence, FirstDifference
 from cellrepro.errors import CellreproError
 from cellrepro.model.stages import PASSED
-from cellrepro.same.ledger_diff import Difference, LedgerComparison
 from cellrepro.store.ledger import LedgerRow
 from cellrepro.store.store import Repeat
 

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.bits.site import Site
+from cellrepro.comparison.operation_divergence import first_divergence
+from cellrepro.comparison.operation_round_off import judge_round_off
 from cellrepro.determinism.known_operations import may_race
+from cellrepro.digests.site import Site
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
@@ -27,10 +29,8 @@ from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
 from cellrepro.model.weight_sources import started_from
 from cellrepro.run.plan import Request
-from cellrepro.run.plan_inputs import refuse_unreadable_network
+from cellrepro.run.plan_sources import refuse_unreadable_network
 from cellrepro.run.training_recorder import CHECKPOINTS
-from cellrepro.same.operation_divergence import first_divergence
-from cellrepro.same.operation_round_off import judge_round_off
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place, read_rows
 from cellrepro.store.manifest import is_on_another_computer
 from cellrepro.store.store import Repeat
@@ -282,7 +282,7 @@ def _first_to_run(
 
 def _size_between(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> Size:
     """How many elements of an operation's outputs differ, and by how much."""
-    from cellrepro.bits.same import difference
+    from cellrepro.digests.same import difference
 
     if not a or not b:
         return Size()

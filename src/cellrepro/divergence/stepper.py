@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.bits.tensor_digests import comparable
 from cellrepro.determinism import generator_states
+from cellrepro.digests.tensor_digests import comparable
 from cellrepro.errors import BadInput
 from cellrepro.process.child import Child
 from cellrepro.run.inputs import training_loop

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from cellrepro.bits.digests import value_digest
-from cellrepro.bits.tensor_digests import tensor_digest
+from cellrepro.comparison.operation_alignment import Alignment, align
+from cellrepro.comparison.operation_divergence import first_divergence
 from cellrepro.determinism.substitutes import stands_in
-from cellrepro.same.operation_alignment import Alignment, align
-from cellrepro.same.operation_divergence import first_divergence
+from cellrepro.digests.digests import value_digest
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.store.store import Repeat
 from cellrepro.trace.operation_ledger import OperationRow
 

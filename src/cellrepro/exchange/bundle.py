@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.attestation import MOST_BYTES, Attestation, is_in_toto, read_payload
-from cellrepro.exchange.endings import PASSPORTS
+from cellrepro.exchange.file_endings import PASSPORTS
 from cellrepro.exchange.model_statement import (
     ModelStatement,
     is_model_statement,
@@ -25,7 +26,6 @@ from cellrepro.exchange.signed.envelope import is_envelope, read_envelope
 from cellrepro.exchange.statement import STATEMENT
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.results import Result, Row
-from cellrepro.same.verdicts import Verdict
 from cellrepro.words import amount, grouped, joined
 
 ENDING = PASSPORTS

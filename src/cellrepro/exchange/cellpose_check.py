@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.bits.digests import array_digest
+from cellrepro.comparison.weight_reading import open_weights
+from cellrepro.digests.digests import array_digest
 from cellrepro.errors import Damaged
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.cellpose_loading import loaded_by_cellpose
-from cellrepro.same.weight_reading import open_weights
 from cellrepro.store.peak_memory import peak_memory_of_process
 from cellrepro.words import some, that_differ
 

@@ -8,15 +8,14 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from cellrepro.asked import defaults
-from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import file_digest
+from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.determinism.profiles import load
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.cellpose_check import STEPS, CellposeCheck, written_and_checked
-from cellrepro.exchange.endings import PASSPORTS
+from cellrepro.exchange.file_endings import PASSPORTS
 from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.model_statement import (
     CELLPOSE_FILE,
@@ -38,7 +37,8 @@ from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.calling import in_child
 from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row
-from cellrepro.same.weight_reading import open_weights
+from cellrepro.spec import defaults
+from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Repeat, Store
 from cellrepro.store.whole_files import new_file, whole_file, write_whole
 from cellrepro.version import __version__

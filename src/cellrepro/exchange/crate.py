@@ -13,9 +13,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.asked.spec import KEY_LENGTH
-from cellrepro.exchange.archive.names import PASSPORTS
+from cellrepro.exchange.archive.entry_names import PASSPORTS
 from cellrepro.exchange.image_folders import INPUTS
+from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import MANIFEST, NOTEBOOK, SPEC, WEIGHTS, Repeat
 from cellrepro.words import amount

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from cellrepro.asked import defaults
-from cellrepro.changes import describe as changes_describe
-from cellrepro.changes.describe import Description
-from cellrepro.changes.file_kinds import holds_passports
 from cellrepro.exchange.bundle import read_bundle
-from cellrepro.exchange.endings import PASSPORTS
+from cellrepro.exchange.file_endings import PASSPORTS
 from cellrepro.exchange.passport_file import PassportFile, describe_passports
 from cellrepro.exchange.signed.keys import read_allowed_signers
+from cellrepro.explanation import describe as changes_describe
+from cellrepro.explanation.describe import Description
+from cellrepro.explanation.file_kinds import holds_passports
+from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName
 

@@ -8,13 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.asked import defaults
-from cellrepro.asked.sent_spec import refused_elsewhere
-from cellrepro.asked.spec import KEY_LENGTH, Spec
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.contents import MOST_CRATE_BYTES, MOST_PASSPORT_BYTES
-from cellrepro.exchange.archive.names import CRATE, PASSPORTS
+from cellrepro.exchange.archive.entry_names import CRATE, PASSPORTS
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
 from cellrepro.exchange.bundle import bundle_to_hand_on, parse_bundle
 from cellrepro.exchange.crate import CratePart, crate_json
@@ -24,6 +21,9 @@ from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import Signer, find_signer
 from cellrepro.model.weight_sources import started_from
 from cellrepro.results import Result, Row, table_lines
+from cellrepro.spec import defaults
+from cellrepro.spec.sent_spec import refused_elsewhere
+from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.seal import SUMS, read_seal
 from cellrepro.store.store import MANIFEST, SPEC, WEIGHTS, Repeat, Store
 from cellrepro.store.whole_files import inside, new_file

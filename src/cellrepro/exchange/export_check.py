@@ -5,15 +5,15 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from cellrepro.asked.spec import KEY_LENGTH
 from cellrepro.errors import Damaged
 from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
-from cellrepro.exchange.archive.names import PASSPORTS
+from cellrepro.exchange.archive.entry_names import PASSPORTS
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.passport_check import contradictions, wrong_masks
 from cellrepro.exchange.problem import Problem
 from cellrepro.exchange.target_check import Checking, TargetFindings, what_is_missing
 from cellrepro.progress import progress
+from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import MANIFEST, SPEC, Repeat
 

@@ -11,7 +11,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cellrepro.asked import defaults
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bioimageio.package import (
     USUAL_REPEATS,
@@ -20,13 +19,14 @@ from cellrepro.exchange.bioimageio.package import (
 )
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR
 from cellrepro.exchange.cellpose_file import CELLPOSE_ENDING, export_cellpose_file
-from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE, PASSPORTS
 from cellrepro.exchange.export import ENDING, export_runs
+from cellrepro.exchange.file_endings import MEASUREMENTS, PACKAGE, PASSPORTS
 from cellrepro.exchange.importing import Imported, import_runs
 from cellrepro.exchange.model_passport import export_model_passport
 from cellrepro.exchange.passport_export import export_passports
 from cellrepro.exchange.passport_import import ImportedPassports, import_passports
 from cellrepro.results import Result
+from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import Conditions, FileName, Quiet
 

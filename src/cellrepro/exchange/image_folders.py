@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
+from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.manifest import is_on_another_computer
 from cellrepro.store.store import Store
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.asked import defaults
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive import file_checks
 from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
@@ -19,6 +18,7 @@ from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.results import Result, Row
+from cellrepro.spec import defaults
 from cellrepro.store.not_sent import note_not_sent
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 from cellrepro.store.stored_run import MOST_RECORD_BYTES

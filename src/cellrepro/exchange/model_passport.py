@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.changes.describe import Description, describe
+from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_text
-from cellrepro.exchange.endings import PASSPORTS
+from cellrepro.exchange.file_endings import PASSPORTS
 from cellrepro.exchange.model_statement import (
     AFTER_THE_FACT,
     TENSORS_DIGEST,
@@ -21,8 +21,8 @@ from cellrepro.exchange.model_statement import (
 from cellrepro.exchange.records import JsonObject
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.exchange.statement import Builder, ResourceDescriptor
+from cellrepro.explanation.describe import Description, describe
 from cellrepro.results import Result, Row, derived
-from cellrepro.same.weight_reading import open_weights
 from cellrepro.store.whole_files import new_file, write_whole
 from cellrepro.version import __version__
 from cellrepro.words import joined

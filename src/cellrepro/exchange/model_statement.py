@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cellrepro.comparison.weight_tensors import Network
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.problem import Problem
@@ -26,7 +27,6 @@ from cellrepro.exchange.statement import (
     RunDetails,
     Statement,
 )
-from cellrepro.same.weight_tensors import Network
 from cellrepro.store.unchanged import digest_once
 from cellrepro.words import short_digest
 

@@ -16,8 +16,8 @@ from functools import cached_property
 
 from pydantic import JsonValue, TypeAdapter
 
-from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import file_digest, value_digest
+from cellrepro.comparison.verdicts import Verdict, judge
+from cellrepro.digests.digests import file_digest, value_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation, read_payload
 from cellrepro.exchange.package_urls import package_of, package_url
@@ -38,7 +38,7 @@ from cellrepro.exchange.statement import (
     Statement,
     canonical_json,
 )
-from cellrepro.same.verdicts import Verdict, judge
+from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Inside, Manifest, WarningRecord
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat, Run
 from cellrepro.store.stored_spec import read_spec

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.bits.digests import array_digest
+from cellrepro.comparison.labels import canonical
+from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.file_checks import check_masks
 from cellrepro.exchange.passport import RESULT, Passport, passport_of
 from cellrepro.exchange.problem import Problem
 from cellrepro.images.decoding import decode_labels, read_bytes
-from cellrepro.same.labels import canonical
 from cellrepro.store.manifest import MaskRecord
 from cellrepro.store.stored_run import Repeat
 from cellrepro.words import short_digest, some

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.asked import defaults
-from cellrepro.asked.sent_spec import refused_elsewhere
 from cellrepro.errors import CellreproError
 from cellrepro.exchange.bundle import ENDING, Bundle, bundle_to_hand_on
 from cellrepro.exchange.kept_passports import keep_passports, passports_of
@@ -16,6 +14,8 @@ from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived, table_lines
+from cellrepro.spec import defaults
+from cellrepro.spec.sent_spec import refused_elsewhere
 from cellrepro.store.store import Store
 from cellrepro.store.whole_files import new_file, whole_file
 from cellrepro.words import amount

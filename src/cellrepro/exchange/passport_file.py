@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.exchange.bundle import Bundle
 from cellrepro.exchange.signed.envelope import SignatureCheck
 from cellrepro.exchange.signed.keys import AllowedSigner
 from cellrepro.exchange.verified import VerifiedReceipt, VerifiedRepeat
 from cellrepro.results import Result, Row
-from cellrepro.same.verdicts import Verdict
 from cellrepro.words import amount
 
 

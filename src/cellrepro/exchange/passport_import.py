@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.asked import defaults
-from cellrepro.asked.sent_spec import refuse_strange_variables
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import Bundle, read_bundle
 from cellrepro.exchange.kept_passports import keep_passports, kept_bundle
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.passport_check import contradictions
 from cellrepro.results import Result, Row, derived
+from cellrepro.spec import defaults
+from cellrepro.spec.sent_spec import refuse_strange_variables
 from cellrepro.store.store import Store
 from cellrepro.words import amount
 

@@ -6,8 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cellrepro.asked.sent_spec import refuse_strange_variables
-from cellrepro.asked.spec import Spec
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.given import Given
@@ -15,12 +13,14 @@ from cellrepro.exchange.image_folders import find_images, find_network
 from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.cellpose_versions import refuse_not_made
+from cellrepro.run.function_segmenter import plan_function
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
 from cellrepro.run.plan import Plan
-from cellrepro.run.plan_inputs import PlanInputs, refuse_unreadable_network
+from cellrepro.run.plan_sources import PlanInputs, refuse_unreadable_network
 from cellrepro.run.planning import plan_segmentation, plan_training
-from cellrepro.run.wrapped_function import plan_function
-from cellrepro.run.wrapped_program import plan_program
+from cellrepro.run.program_segmenter import plan_program
+from cellrepro.spec.sent_spec import refuse_strange_variables
+from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import is_on_another_computer
 from cellrepro.store.store import Store
 from cellrepro.words import joined, short_digest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.store.seal import SUMS
 from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, SPEC
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.exchange.passport import MACHINE, RUN_NAME, TIME, TIME_EXAMPLE, Passport
 from cellrepro.exchange.records import JsonRecord, as_json, read_record, why_not_read
@@ -21,7 +22,6 @@ from cellrepro.exchange.statement import (
     VerificationResult,
     Verifier,
 )
-from cellrepro.same.verdicts import Verdict
 
 PROPERTIES = {
     Verdict.IDENTICAL: "CELLREPRO_IDENTICAL",

@@ -9,10 +9,10 @@ from datetime import datetime, timezone
 
 from pydantic import JsonValue
 
-from cellrepro.asked.spec import Spec
-from cellrepro.bits.nested_values import flattened
-from cellrepro.changes.compare_repeats import compare_repeats
-from cellrepro.changes.comparison import Comparison
+from cellrepro.comparison.portable_promise import promised_alike
+from cellrepro.comparison.seed_spread import decide_between
+from cellrepro.comparison.verdicts import Verdict, combine
+from cellrepro.digests.nested_values import flattened
 from cellrepro.divergence.find import diverge
 from cellrepro.divergence.result import Divergence
 from cellrepro.errors import CellreproError
@@ -21,13 +21,13 @@ from cellrepro.exchange.passport import Passport, passport_of, utc_time
 from cellrepro.exchange.plan_again import Recorded, plan_again
 from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence, Receipt
 from cellrepro.exchange.records import JsonObject
+from cellrepro.explanation.compare_repeats import compare_repeats
+from cellrepro.explanation.comparison import Comparison
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
 from cellrepro.run.repeat_making import made_repeat
-from cellrepro.same.portable_promise import promised_alike
-from cellrepro.same.seed_spread import decide_between
-from cellrepro.same.verdicts import Verdict, combine
+from cellrepro.spec.spec import Spec
 from cellrepro.store.numeric_class import differing_probes
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import amount, some

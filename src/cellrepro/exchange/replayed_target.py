@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import read_bundle
 from cellrepro.exchange.given import WantedReplay
@@ -17,7 +18,6 @@ from cellrepro.exchange.replay import Replay, replay
 from cellrepro.exchange.signed.signer import Signer
 from cellrepro.exchange.target_check import Checking
 from cellrepro.exchange.verified import VerifiedRepeat
-from cellrepro.same.verdicts import Verdict
 from cellrepro.store.store import Store
 from cellrepro.words import amount, some
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cellrepro.asked import defaults
-from cellrepro.asked.spec import KEY_LENGTH
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.bundle import ENDING
 from cellrepro.exchange.folder_check import (
@@ -39,6 +37,8 @@ from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.images.folder import folder_digest
 from cellrepro.progress import progress
 from cellrepro.results import Result, Row
+from cellrepro.spec import defaults
+from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store import locks
 from cellrepro.store.manifest import ResultSummary
 from cellrepro.store.not_sent import NOTE_ENDING, RECEIVED, names_not_sent

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.exchange.folder_check import Look
 from cellrepro.exchange.problem import Mending, Move, Problem, PutAside, Remove, Restore, Write
 from cellrepro.store.locks import locked

@@ -6,12 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cellrepro.asked.sent_spec import (
-    refuse_strange_variables,
-    strange_variables,
-    variables_in_words,
-)
-from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import Bundle, bundle_of
 from cellrepro.exchange.folder_check import Look, check_images, check_repeat, check_spec
@@ -26,6 +20,12 @@ from cellrepro.exchange.signed.keys import AllowedSigner
 from cellrepro.exchange.store_check import check_store
 from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat
 from cellrepro.progress import progress
+from cellrepro.spec.sent_spec import (
+    refuse_strange_variables,
+    strange_variables,
+    variables_in_words,
+)
+from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.not_sent import names_not_sent
 from cellrepro.store.seal import SUMS

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from cellrepro.asked.spec import Spec, fields_of_another_task
+from cellrepro.spec.spec import Spec, fields_of_another_task
 from cellrepro.store.manifest import Manifest
 
 _NONE = "none"

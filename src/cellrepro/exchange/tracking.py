@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from cellrepro.asked import defaults
-from cellrepro.bits.digests import file_digest
+from cellrepro.comparison.verdicts import judge
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import ENDING, Bundle, bundle_text
 from cellrepro.exchange.kept_passports import passports_of
@@ -26,7 +26,7 @@ from cellrepro.exchange.tracked_record import tracked_record
 from cellrepro.extras import absent, needs
 from cellrepro.progress import Progress, print_note, progress
 from cellrepro.results import Result, Row, derived
-from cellrepro.same.verdicts import judge
+from cellrepro.spec import defaults
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 from cellrepro.terminal import Conditions, FileName
 from cellrepro.version import __version__

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.asked import defaults
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.bundle import ENDING, read_bundle
@@ -28,7 +28,7 @@ from cellrepro.exchange.target_check import (
 )
 from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat, worst_signature
 from cellrepro.results import Result, Row, derived
-from cellrepro.same.verdicts import Verdict
+from cellrepro.spec import defaults
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.words import amount, joined

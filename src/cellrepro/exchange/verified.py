@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.exchange.bundle import BundledReceipt
 from cellrepro.exchange.model_statement import AFTER_THE_FACT, ModelStatement
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.problem import Problem
 from cellrepro.exchange.signed.envelope import SignatureCheck, check_signature
 from cellrepro.exchange.signed.keys import AllowedSigner
-from cellrepro.same.verdicts import Verdict
 
 _WORST_FIRST = ("bad", "unknown", "unsigned", "good")
 

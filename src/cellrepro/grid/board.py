@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from cellrepro.bits.digests import value_digest
+from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRun
 from cellrepro.grid.job import Job

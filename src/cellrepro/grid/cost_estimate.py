@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cellrepro.asked.spec import Spec
 from cellrepro.grid.grid_runs import Estimate, GridRun, GridRuns
 from cellrepro.grid.points import Grid
 from cellrepro.run.plan import Plan
 from cellrepro.run.stored_costs import MOST_READ, most_similar
 from cellrepro.run.training_recorder import CHECKPOINTS
+from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Repeat
 
 

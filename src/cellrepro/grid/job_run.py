@@ -12,7 +12,7 @@ from cellrepro.grid.grid_runs import BadEnding, GridRun, JobStatus
 from cellrepro.grid.job import Job
 from cellrepro.grid.listener import JobProgress, Listener, ProgressReporter
 from cellrepro.grid.repeats import RepeatToMake, make_repeat
-from cellrepro.process.endings import RunError, as_refusal
+from cellrepro.process.process_ends import RunError, as_refusal
 
 Decision = Literal["stored by the driver", "stored", "make"]
 """What is to be done about one repeat."""

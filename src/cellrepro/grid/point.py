@@ -11,7 +11,7 @@ from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.grid.file import SETTING, VARIABLE, Scalar
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name
 from cellrepro.run.plan import Plan
-from cellrepro.run.plan_inputs import PlanInputs
+from cellrepro.run.plan_sources import PlanInputs
 from cellrepro.run.planning import plan_segmentation, plan_training
 
 Parameters = Mapping[str, Any]

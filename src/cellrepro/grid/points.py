@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cellrepro.asked import defaults
-from cellrepro.asked.spec import PARAMETERS
 from cellrepro.errors import BadInput, whole
 from cellrepro.grid.file import GridFile, Scalar, read_file, wrong_names
 from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters, packaged_folder
 from cellrepro.grid.point import Parameters, Point, plan_point
 from cellrepro.results import Result, Row
-from cellrepro.run.plan_inputs import PlanInputs
+from cellrepro.run.plan_sources import PlanInputs
+from cellrepro.spec import defaults
+from cellrepro.spec.spec import PARAMETERS
 from cellrepro.store.store import Store
 from cellrepro.words import amount
 

@@ -16,12 +16,12 @@ from cellrepro.grid.listener import ProgressReporter
 from cellrepro.grid.notebook_execution import execute
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Event
-from cellrepro.process.endings import LOST, RunError, as_refusal, reworded
 from cellrepro.process.grid_handover import (
     HANDOVER_FOLDER_VARIABLE,
     HANDOVER_REPEAT_VARIABLE,
     further_runs,
 )
+from cellrepro.process.process_ends import LOST, RunError, as_refusal, reworded
 from cellrepro.process.setup import only_gpu
 from cellrepro.progress import FILE_VARIABLE, LINES_VARIABLE
 from cellrepro.store.store import MANIFEST, NOTEBOOK, Repeat

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cellrepro.asked.spec import KEY_LENGTH
-from cellrepro.bits.digests import file_digest
 from cellrepro.determinism.profiles import ProfileReference
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.job import Job
 from cellrepro.grid.point import Point
 from cellrepro.grid.points import Grid
+from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, WEIGHTS, Repeat, Store
 from cellrepro.store.whole_files import inside

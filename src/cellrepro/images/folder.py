@@ -18,11 +18,11 @@ from typing import Literal
 import numpy as np
 from natsort import natsorted
 
-from cellrepro.bits.digests import array_digest
+from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
-from cellrepro.images.axes import FLAT, Axes
 from cellrepro.images.decoding import read_bytes, why_unreadable
 from cellrepro.images.file_endings import FORMATS, OTHER_ENDINGS
+from cellrepro.images.image_axes import FLAT, Axes
 from cellrepro.images.image_file import Checked, check_image, check_masks
 from cellrepro.results import Result, Row
 from cellrepro.words import amount, some

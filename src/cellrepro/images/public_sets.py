@@ -22,7 +22,7 @@ import numpy as np
 import tifffile
 from pydantic import BaseModel, ValidationError
 
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere, whole
 from cellrepro.images import synthetic_sets
 from cellrepro.images.decoding import read_bytes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.asked.training_fields import Hyperparameters
+from cellrepro.spec.training_fields import Hyperparameters
 
 if TYPE_CHECKING:
     import torch

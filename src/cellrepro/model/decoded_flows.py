@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.spec.segmentation_settings import Settings
 
 _STEPS = 200  # of the dynamics, where no diameter scales the image (4.2.1.1, models.py)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.bits.digests import array_digest, value_digest
 from cellrepro.determinism.generator_states import generators_kept
+from cellrepro.digests.digests import array_digest, value_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.cellpose_generation import generation_of

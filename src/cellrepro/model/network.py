@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.bits.digests import file_digest
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import check_seed
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.model.cellpose_generation import refuse_own_network
 from cellrepro.model.encoders import ENCODERS, CellposeNetwork, Encoder

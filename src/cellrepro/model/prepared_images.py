@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.asked.training_fields import Hyperparameters
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
+from cellrepro.spec.training_fields import Hyperparameters
 
 if TYPE_CHECKING:
     import torch

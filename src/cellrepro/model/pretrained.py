@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.bits.torch_files import is_saved_by_torch
+from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model.cellpose_generation import generation_of, installed_version
 from cellrepro.words import some

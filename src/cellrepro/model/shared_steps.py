@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from cellrepro.bits.digests import array_digest, value_digest
+from cellrepro.digests.digests import array_digest, value_digest
 from cellrepro.model.patching import replaced
 
 MOST_BYTES = 2**28

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cellrepro.bits.tensor_digests import tensor_digest
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.model.patching import replaced
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from cellrepro.asked.training_fields import Hyperparameters
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
@@ -35,6 +34,7 @@ from cellrepro.model.epoch_schedule import (
 )
 from cellrepro.model.gradient_sum import GradientSum
 from cellrepro.model.prepared_images import USUAL, CellposeImages, PreparedImages
+from cellrepro.spec.training_fields import Hyperparameters
 from cellrepro.store.checkpoints import LoopState
 
 if TYPE_CHECKING:

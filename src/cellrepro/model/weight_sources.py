@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.bits.digests import file_digest
-from cellrepro.bits.torch_files import is_saved_by_torch
+from cellrepro.digests.digests import file_digest
+from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput
 from cellrepro.store.manifest import is_on_another_computer
 from cellrepro.store.unchanged import digest_once

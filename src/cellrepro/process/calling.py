@@ -19,7 +19,6 @@ from typing import Any, BinaryIO
 
 from cellrepro.errors import CellreproError
 from cellrepro.process.child import Child, Event
-from cellrepro.process.endings import RunError, ended_with, leave_ending
 from cellrepro.process.exchange import (
     Answer,
     T,
@@ -29,6 +28,7 @@ from cellrepro.process.exchange import (
     read_answer,
     write_task,
 )
+from cellrepro.process.process_ends import RunError, ended_with, leave_ending
 from cellrepro.process.setup import Setup, interpreter_for
 from cellrepro.progress import Progress, progress
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from cellrepro.bits.digests import value_digest
+from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store.locks import locked
 from cellrepro.store.this_machine import distributions

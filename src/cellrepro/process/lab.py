@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.process.locked_environment import FolderTaken, LockedEnvironment, SetUpFailed
 from cellrepro.process.own_wheel import write_own_wheel

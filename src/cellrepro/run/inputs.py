@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
-from cellrepro.images.axes import FLAT, Axes
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
+from cellrepro.images.image_axes import FLAT, Axes
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import Epoch, Team, TrainingLoop
 from cellrepro.run.plan import CHANGED_SINCE, Request
+from cellrepro.spec.segmentation_settings import Settings
+from cellrepro.spec.spec import Spec
 
 if TYPE_CHECKING:
     from cellrepro.trace.watches import Watch

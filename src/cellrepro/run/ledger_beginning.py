@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.bits.digests import value_digest
-from cellrepro.bits.nested_values import flattened
-from cellrepro.bits.tensor_digests import tensor_digest
 from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
+from cellrepro.digests.digests import value_digest
+from cellrepro.digests.nested_values import flattened
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.libraries import has_library
 from cellrepro.process.machine_here import numeric_class
 from cellrepro.run.repeat_work import RepeatWork

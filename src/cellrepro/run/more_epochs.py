@@ -6,17 +6,17 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from cellrepro.asked.spec import Spec, make_spec
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
-from cellrepro.images.axes import FLAT
+from cellrepro.images.image_axes import FLAT
 from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.model.weight_sources import started_from
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request
-from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
+from cellrepro.run.plan_sources import FolderSummary, PlanInputs
 from cellrepro.run.stored_checkpoints import last_checkpoint
 from cellrepro.run.training_ledgers import growing_ledgers, with_spec
+from cellrepro.spec.spec import Spec, make_spec
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import differences
 from cellrepro.store.ledger import LEDGER, read_rows

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from typing_extensions import Self
 
-from cellrepro.asked import defaults
-from cellrepro.asked.choices import STORED_CHECKPOINTS, StoredCheckpoints
-from cellrepro.asked.field_marks import field_marks
-from cellrepro.asked.spec import LEAVE_OUT, Spec
-from cellrepro.asked.training_fields import (
+from cellrepro.errors import BadInput
+from cellrepro.spec import defaults
+from cellrepro.spec.choices import STORED_CHECKPOINTS, StoredCheckpoints
+from cellrepro.spec.field_marks import field_marks
+from cellrepro.spec.spec import LEAVE_OUT, Spec
+from cellrepro.spec.training_fields import (
     CheckedMode,
     Data,
     Ledger,
@@ -24,7 +25,6 @@ from cellrepro.asked.training_fields import (
     Version,
     WholeNumber,
 )
-from cellrepro.errors import BadInput
 from cellrepro.wrong_fields import wrong_fields
 
 

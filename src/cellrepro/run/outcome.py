@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cellrepro.comparison.verdicts import EqualRepeats, Judgement, Verdict
 from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
-from cellrepro.same.verdicts import EqualRepeats, Judgement, Verdict
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import amount, span

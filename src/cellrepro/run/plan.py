@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import file_digest
 from cellrepro.determinism.profiles import Profile
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.encoders import CellposeNetwork
@@ -19,6 +18,7 @@ from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import Setup
 from cellrepro.run.options import RecordingOptions
 from cellrepro.run.until_found import Goal
+from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import ModelRecord
 from cellrepro.store.store import Repeat, Store
 

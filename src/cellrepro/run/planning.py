@@ -8,12 +8,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from cellrepro.asked.field_marks import Task
-from cellrepro.asked.spec import Spec, make_spec
 from cellrepro.determinism import profiles
 from cellrepro.determinism.known_operations import base_name, entries
 from cellrepro.errors import BadInput
-from cellrepro.images.axes import FLAT
+from cellrepro.images.image_axes import FLAT
 from cellrepro.model.cellpose_generation import generation_of, refuse_training
 from cellrepro.model.encoders import (
     LEARNING_RATES,
@@ -32,8 +30,10 @@ from cellrepro.run.options import (
     WrapOptions,
 )
 from cellrepro.run.plan import Plan, Request
-from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
+from cellrepro.run.plan_sources import FolderSummary, PlanInputs
 from cellrepro.run.until_found import Goal
+from cellrepro.spec.field_marks import Task
+from cellrepro.spec.spec import Spec, make_spec
 from cellrepro.store.store import Store
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cellrepro.asked.spec import Spec
 from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child, in_this_process
@@ -27,6 +26,7 @@ from cellrepro.run.more_epochs import lay_out
 from cellrepro.run.options import RecordingOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.until_found import as_trained
+from cellrepro.spec.spec import Spec
 from cellrepro.store.checkpoints import folders
 from cellrepro.store.store import MANIFEST, Repeat
 

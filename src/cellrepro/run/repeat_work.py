@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.asked.spec import Spec
 from cellrepro.images.folder import ImageFolder
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.process.child import Child
 from cellrepro.run.plan import Request
 from cellrepro.run.training_recorder import TrainingRecorder
+from cellrepro.spec.spec import Spec
 
 if TYPE_CHECKING:
     import torch

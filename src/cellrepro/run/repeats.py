@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cellrepro.comparison.verdicts import judge
 from cellrepro.errors import BadInput, whole
 from cellrepro.progress import print_note
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
 from cellrepro.run.repeat_making import computes_here, made_repeat
 from cellrepro.run.stored_checkpoints import CHECKPOINTS
-from cellrepro.same.verdicts import judge
 from cellrepro.store.checkpoints import differences, folders
 from cellrepro.store.store import Repeat
 from cellrepro.words import amount

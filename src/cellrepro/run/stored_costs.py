@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
 from cellrepro.progress import minutes
 from cellrepro.run.plan import Plan
+from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import amount
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from cellrepro.asked import defaults
-from cellrepro.asked.choices import LedgerKind, StoredCheckpoints
-from cellrepro.determinism.choices import Mode
+from cellrepro.comparison.verdicts import judge
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.errors import BadInput
 from cellrepro.progress import print_note
 from cellrepro.run.masks_folder import refuse_masks, write_masks
@@ -20,7 +19,8 @@ from cellrepro.run.plan import Plan
 from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.run.repeats import carry_out
 from cellrepro.run.until_found import DRAWS_PER_EPOCH, FOUND, MOST_EPOCHS, Goal
-from cellrepro.same.verdicts import judge
+from cellrepro.spec import defaults
+from cellrepro.spec.choices import LedgerKind, StoredCheckpoints
 from cellrepro.stated import STATED
 from cellrepro.store.store import Repeat
 from cellrepro.terminal import (

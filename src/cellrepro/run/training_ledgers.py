@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cellrepro.asked.choices import LedgerKind
-from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import value_digest
+from cellrepro.digests.digests import value_digest
+from cellrepro.spec.choices import LedgerKind
+from cellrepro.spec.spec import Spec
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, LedgerRow, Pieces
 
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from cellrepro.asked.choices import LedgerKind
-from cellrepro.asked.spec import Spec
 from cellrepro.determinism import checkpoint_seeds, generator_states
 from cellrepro.errors import BadInput
 from cellrepro.model.encoders import CellposeNetwork
@@ -17,6 +15,8 @@ from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.run.options import RecordingOptions
 from cellrepro.run.stored_checkpoints import CHECKPOINTS
 from cellrepro.run.training_ledgers import growing_ledgers, with_spec
+from cellrepro.spec.choices import LedgerKind
+from cellrepro.spec.spec import Spec
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint, Origin
 from cellrepro.store.ledger import (

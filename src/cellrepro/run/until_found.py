@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cellrepro.asked.spec import Spec
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.progress import minutes
+from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import Look, TrainingRecord, UntilRecord
 
 MOST_EPOCHS = 150

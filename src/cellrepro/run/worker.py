@@ -10,7 +10,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from cellrepro.asked.spec import Spec
 from cellrepro.determinism import modes
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.process.child import Child
@@ -27,6 +26,7 @@ from cellrepro.run.worker_segmenting import (
     segment_images,
 )
 from cellrepro.run.worker_training import other_ranks, save_trained_weights, train_network
+from cellrepro.spec.spec import Spec
 from cellrepro.store.checkpoints import Origin
 from cellrepro.store.manifest import (
     DataRecord,

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import array_digest
-from cellrepro.bits.tensor_digests import tensor_digest
+from cellrepro.comparison.labels import canonical
+from cellrepro.comparison.mask_comparison import average_precision
+from cellrepro.digests.digests import array_digest
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.stages import Stages
 from cellrepro.run.inputs import segmented_part
 from cellrepro.run.repeat_work import RepeatWork
 from cellrepro.run.stored_checkpoints import give_weights_of
-from cellrepro.same.labels import canonical
-from cellrepro.same.metrics import average_precision
+from cellrepro.spec.spec import Spec
 from cellrepro.store.ledger import Ledger
 from cellrepro.store.manifest import MaskRecord, mean_score
 from cellrepro.store.store import STAGED_DATA

@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal
 
-from cellrepro.bits.tensor_digests import tensor_digest
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import Epoch, TrainingLoop
+from cellrepro.run.data_parallel import team_of
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.plan import INITIAL_WEIGHTS
-from cellrepro.run.rank_team import RankTeam
-from cellrepro.run.ranks import team_of
+from cellrepro.run.rank_exchange import RankTeam
 from cellrepro.run.repeat_work import RepeatWork
 from cellrepro.run.until_found import Seeker
 from cellrepro.run.worker_segmenting import scores_by_image

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from cellrepro.asked import defaults
-from cellrepro.determinism.choices import Mode
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.progress import print_note
+from cellrepro.run.function_segmenter import plan_function
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
+from cellrepro.run.program_segmenter import plan_program
 from cellrepro.run.repeats import carry_out
-from cellrepro.run.wrapped_function import plan_function
-from cellrepro.run.wrapped_program import plan_program
+from cellrepro.spec import defaults
 from cellrepro.stated import STATED
 from cellrepro.terminal import FileName, Quiet, Words
 from cellrepro.words import amount

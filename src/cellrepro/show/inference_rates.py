@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from cellrepro.same.names import Names, place_of
-from cellrepro.same.verdicts import Verdict, judge
+from cellrepro.comparison.run_names import Names, place_of
+from cellrepro.comparison.verdicts import Verdict, judge
 
 if TYPE_CHECKING:
     from cellrepro.store.store import Repeat, Run

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from cyclopts import Parameter
 
-from cellrepro.asked import defaults
 from cellrepro.grid.cost_estimate import with_estimates
 from cellrepro.grid.grid import planned, refuse_wrong_limits, run_grid
 from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRuns
@@ -24,6 +23,7 @@ from cellrepro.grid.points import read_grid
 from cellrepro.grid.status import GridStatus, JobRow, standing, standing_by_file
 from cellrepro.progress import minutes
 from cellrepro.results import Result
+from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.store.store import NOTEBOOK, Store
 from cellrepro.terminal import FileName, Overrides

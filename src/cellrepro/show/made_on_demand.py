@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.asked import defaults
-from cellrepro.asked.choices import LedgerKind
-from cellrepro.determinism.choices import Mode
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.images.public_sets import write_benchmark
 from cellrepro.model.encoders import SMALL
 from cellrepro.run.train import Outcome, segment, train
 from cellrepro.show.which_runs import best_network, trained_on
+from cellrepro.spec import defaults
+from cellrepro.spec.choices import LedgerKind
 from cellrepro.store.store import Run, Store
 
 _STEEP = 0.01

@@ -9,9 +9,9 @@ from enum import IntEnum
 from itertools import combinations
 from pathlib import Path
 
+from cellrepro.comparison.run_names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
-from cellrepro.same.names import Names, place_of
 from cellrepro.show.which_runs import with_objects
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import joined

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cellrepro.asked.spec import Spec
+from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
+from cellrepro.comparison.run_names import Names, place_of, sort_key
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.model.weight_sources import find_model
-from cellrepro.same.metrics import MaskComparison, compare_masks
-from cellrepro.same.names import Names, place_of, sort_key
+from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Repeat, Run, Store
 
 _QUESTION = ("task", "data_digest", "epochs", "batch_size", "learning_rate", "images_per_epoch")

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from cellrepro.bits.digests import array_digest
-from cellrepro.bits.nested_values import each_once
+from cellrepro.digests.digests import array_digest
+from cellrepro.digests.nested_values import each_once
 from cellrepro.errors import BadInput, NotPossibleHere, no_such_file, whole_number
 from cellrepro.store.whole_files import whole_file
 

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.bits.digests import file_digest
 from cellrepro.determinism import generator_states
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.store.numeric_class import differing_probes
 from cellrepro.store.unchanged import digest_once

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from cellrepro.asked.spec import KEY_LENGTH, Spec
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
+from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.equal_content import files_of_content, remember_files
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_files, seal_repeat

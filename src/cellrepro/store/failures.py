@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cellrepro.asked.spec import Spec
+from cellrepro.spec.spec import Spec
 from cellrepro.store.stored_run import NOTEBOOK
 from cellrepro.store.whole_files import (
     inside,

@@ -72,7 +72,7 @@ class LedgerRow:
     name: str
     """What it is: a variable, a file, an image, a generator, a group of layers."""
     digest: str
-    """See `cellrepro.bits.tensor_digests`; of files and plain values `cellrepro.bits.digests`."""
+    """Of `cellrepro.digests`, of a tensor or of files and plain values."""
     value: float | None = None
     """A number worth having beside the digest: the loss, a norm."""
     detail: str | None = None

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from cellrepro.asked.spec import Digest
-from cellrepro.bits.digests import value_digest
-from cellrepro.bits.site import Site
+from cellrepro.digests.digests import value_digest
+from cellrepro.digests.site import Site
+from cellrepro.spec.spec import Digest
 
 ENVIRONMENT_FIELDS = (
     "host",

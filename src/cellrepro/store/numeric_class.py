@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.bits.digests import array_digest, value_digest
+from cellrepro.digests.digests import array_digest, value_digest
 from cellrepro.libraries import has_library
 
 DTYPES = ("float32", "bfloat16")

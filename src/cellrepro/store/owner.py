@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from cellrepro.bits.digests import value_digest
+from cellrepro.digests.digests import value_digest
 
 
 @dataclass(frozen=True)

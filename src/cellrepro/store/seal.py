@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.store.manifest import stays_inside
 from cellrepro.store.whole_files import whole_file

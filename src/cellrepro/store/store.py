@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.errors import BadInput, Damaged, NotPossibleHere
+from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store import committing, failures, locks, unfinished, whole_files
 from cellrepro.store.committing import STAGED_DATA
 from cellrepro.store.failures import KeptFailure

@@ -12,9 +12,9 @@ from typing import TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import array_digest
+from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput, Damaged
+from cellrepro.spec.spec import Spec
 from cellrepro.store import whole_files
 from cellrepro.store.manifest import Manifest, ResultSummary
 from cellrepro.store.stored_spec import read_spec

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from cellrepro.asked.spec import Spec
+from cellrepro.spec.spec import Spec
 
 Model = TypeVar("Model", bound=BaseModel)
 

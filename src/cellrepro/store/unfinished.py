@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cellrepro.asked.spec import Spec
 from cellrepro.errors import BadInput
+from cellrepro.spec.spec import Spec
 from cellrepro.store.locks import locked
 from cellrepro.store.stored_run import SPEC
 from cellrepro.store.whole_files import (

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
-from cellrepro.bits.same import difference, same_bits
-from cellrepro.bits.site import Site
+from cellrepro.digests.same import difference, same_bits
+from cellrepro.digests.site import Site
 from cellrepro.errors import BadInput
 from cellrepro.results import Result
 from cellrepro.trace.observer import Call, Observer
@@ -26,11 +26,11 @@ class BatchDependent:
     """An operation whose result for one item depends on the batch."""
 
     op: str
-    """As in `cellrepro.bits.site.Site`."""
+    """As in `cellrepro.digests.site.Site`."""
     module: str | None
-    """As in `cellrepro.bits.site.Site`."""
+    """As in `cellrepro.digests.site.Site`."""
     source: str | None
-    """As in `cellrepro.bits.site.Site`."""
+    """As in `cellrepro.digests.site.Site`."""
     calls: int
     """Those in which an item, of the items looked at, had different bits than alone."""
     n_elements: int

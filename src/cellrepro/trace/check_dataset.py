@@ -15,10 +15,10 @@ import torch
 from natsort import natsorted
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from cellrepro.bits.tensor_digests import generator_digests, tensor_digest
 from cellrepro.determinism.data_order import loader_arguments
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import seed_everything
+from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
 from cellrepro.errors import BadInput, whole
 from cellrepro.results import Result
 from cellrepro.trace.check_repeatable import flat

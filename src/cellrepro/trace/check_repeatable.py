@@ -16,9 +16,9 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader
 
-from cellrepro.bits.same import difference, same_bits
-from cellrepro.bits.tensor_digests import generator_digests
 from cellrepro.determinism.generator_states import capture, restore
+from cellrepro.digests.same import difference, same_bits
+from cellrepro.digests.tensor_digests import generator_digests
 from cellrepro.errors import BadInput, whole
 from cellrepro.results import Result
 from cellrepro.trace.observer import Step, check_step

@@ -19,11 +19,11 @@ class NondeterministicOperation(Result):
     op: str
     """As dispatched, with its overload; of a warning that was not observed, its `alert`."""
     module: str | None
-    """As in `cellrepro.bits.site.Site`; the phase is none where it was not observed."""
+    """As in `cellrepro.digests.site.Site`; the phase is none where it was not observed."""
     source: str | None
-    """As in `cellrepro.bits.site.Site`; the phase is none where it was not observed."""
+    """As in `cellrepro.digests.site.Site`; the phase is none where it was not observed."""
     phase: str | None
-    """As in `cellrepro.bits.site.Site`; the phase is none where it was not observed."""
+    """As in `cellrepro.digests.site.Site`; the phase is none where it was not observed."""
     flips: int = 0
     """Replays with different bits; of unwritten memory, results that were computed from it."""
     replays: int = 0

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from cellrepro.asked import defaults
-from cellrepro.bits.same import difference, holds_bits, same_bits
-from cellrepro.bits.site import Site
 from cellrepro.determinism import known_operations, substitutes
+from cellrepro.digests.same import difference, holds_bits, same_bits
+from cellrepro.digests.site import Site
 from cellrepro.errors import whole
 from cellrepro.results import Result
+from cellrepro.spec import defaults
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call, Observer, Step, check_step
 from cellrepro.trace.replay_plan import (

@@ -14,8 +14,8 @@ import torch
 import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cellrepro.bits.same import in_one_stretch
-from cellrepro.bits.tensor_digests import memory_digest, tensor_digest
+from cellrepro.digests.same import in_one_stretch
+from cellrepro.digests.tensor_digests import memory_digest, tensor_digest
 from cellrepro.torch_internals import hidden_from_modes
 from cellrepro.trace.replay_plan import is_plain
 

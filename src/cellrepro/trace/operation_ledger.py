@@ -29,13 +29,13 @@ class OperationRow:
     index: int
     """The step, and the order within it, both from 0."""
     op: str
-    """As in `cellrepro.bits.site.Site`."""
+    """As in `cellrepro.digests.site.Site`."""
     module: str | None
-    """As in `cellrepro.bits.site.Site`."""
+    """As in `cellrepro.digests.site.Site`."""
     source: str | None
-    """As in `cellrepro.bits.site.Site`."""
+    """As in `cellrepro.digests.site.Site`."""
     phase: str
-    """As in `cellrepro.bits.site.Site`."""
+    """As in `cellrepro.digests.site.Site`."""
     inputs: str
     """Digest of all but devices: 32 hex digits, or 48 where something lay on a GPU."""
     outputs: str

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from cellrepro import torch_internals
-from cellrepro.bits.site import Site
+from cellrepro.digests.site import Site
 from cellrepro.errors import BadInput
 from cellrepro.trace.observer import Call, Observer, source_line
 from cellrepro.trace.replay_plan import plan_of
@@ -53,9 +53,9 @@ class Draw:
     source: str | None
     """``FILE:LINE in FUNCTION``, or ``between PLACE and PLACE`` if unseen."""
     module: str | None
-    """As in `cellrepro.bits.site.Site`; none if unseen."""
+    """As in `cellrepro.digests.site.Site`; none if unseen."""
     phase: str | None
-    """As in `cellrepro.bits.site.Site`; none if unseen."""
+    """As in `cellrepro.digests.site.Site`; none if unseen."""
 
 
 class DrawLog(Observer):

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from cellrepro.bits.digests import value_digest
-from cellrepro.bits.tensor_digests import generator_digests, tensor_digest, tensors_digest
+from cellrepro.digests.digests import value_digest
+from cellrepro.digests.tensor_digests import generator_digests, tensor_digest, tensors_digest
 from cellrepro.store.ledger import Ledger
 from cellrepro.torch_internals import modes_suspended_if_any
 

@@ -9,14 +9,14 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from cellrepro.asked.sent_spec import refuse_strange_variables
-from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.errors import BadInput
-from cellrepro.exchange.archive.names import CRATE, PASSPORTS, SUMS, Kind, place_of
+from cellrepro.exchange.archive.entry_names import CRATE, PASSPORTS, SUMS, Kind, place_of
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.bundle import Bundle, parse_bundle
 from cellrepro.exchange.passport import files_digest
 from cellrepro.exchange.strict_json import read_json
+from cellrepro.spec.sent_spec import refuse_strange_variables
+from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, read_seal
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.bits.digests import array_digest
+from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.images.decoding import decode_labels, read_bytes

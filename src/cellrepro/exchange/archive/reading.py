@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from cellrepro.errors import BadInput, Damaged, no_such_file
+from cellrepro.exchange.archive.entry_names import SUMS, place_of, refuse_twins
 from cellrepro.exchange.archive.form import (
     DIRECTORY_RECORD,
     DIRECTORY_SIGNATURE,
@@ -36,7 +37,6 @@ from cellrepro.exchange.archive.form import (
     tail,
     zip64_directory_place,
 )
-from cellrepro.exchange.archive.names import SUMS, place_of, refuse_twins
 from cellrepro.store.seal import read_seal
 
 _BLOCK = 2**20

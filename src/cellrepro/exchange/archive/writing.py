@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO
 
 from cellrepro.errors import BadInput, Damaged
+from cellrepro.exchange.archive.entry_names import SUMS, place_of, refuse_twins
 from cellrepro.exchange.archive.form import Entry, local_header, tail
-from cellrepro.exchange.archive.names import SUMS, place_of, refuse_twins
 from cellrepro.progress import Progress, progress
 from cellrepro.store.seal import seal_text
 from cellrepro.store.whole_files import whole_file

@@ -16,7 +16,7 @@ from typing import cast
 import yaml
 from pydantic import ValidationError
 
-from cellrepro.bits.digests import file_digest
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bioimageio.credits import CELLPOSE_PAPERS, Citation, Credits
 from cellrepro.exchange.bioimageio.input_tile import TILE_SIZE, InputTile, Scaling

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.asked.segmentation_settings import Normalize
 from cellrepro.errors import BadInput
+from cellrepro.spec.segmentation_settings import Normalize
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import joined, some
 

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from cellrepro.asked.spec import Digest
-from cellrepro.bits.digests import array_digest, file_digest
+from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.bioimageio.measuring import Circumstances, MeasuredOutput, PackagedTest
-from cellrepro.exchange.endings import MEASUREMENTS
+from cellrepro.exchange.file_endings import MEASUREMENTS
 from cellrepro.exchange.strict_json import read_json
+from cellrepro.spec.spec import Digest
 from cellrepro.store.manifest import MachineRecord
 from cellrepro.store.whole_files import whole_file
 from cellrepro.wrong_fields import wrong_fields

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.bits.digests import array_digest
+from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.determinism import profiles
+from cellrepro.digests.digests import array_digest
 from cellrepro.exchange.bioimageio.measuring import Circumstances, MeasuredOutput
 from cellrepro.exchange.bioimageio.tolerance import (
     SPECIFICATION_DEFAULT,
@@ -26,8 +27,7 @@ from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.results import derived
-from cellrepro.same.metrics import compare_masks
-from cellrepro.same.verdicts import Verdict, combine
+from cellrepro.spec.segmentation_settings import Settings
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
 from cellrepro.exchange.bioimageio.tolerance import HiddenObjects, Tolerance
-from cellrepro.same.verdicts import Verdict
 from cellrepro.words import amount, joined
 
 

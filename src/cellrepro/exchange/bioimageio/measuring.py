@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.determinism import profiles
-from cellrepro.determinism.choices import profile_names
+from cellrepro.determinism.mode_names import profile_names
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput, NotPossibleHere, whole
 from cellrepro.process.calling import in_child

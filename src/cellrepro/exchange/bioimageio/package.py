@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from cellrepro.asked import defaults
-from cellrepro.bits.digests import file_digest
+from cellrepro.comparison.verdicts import judge
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.form import Entry, local_header, tail
 from cellrepro.exchange.archive.writing import BLOCK
@@ -54,11 +54,11 @@ from cellrepro.exchange.bioimageio.packaged_weights import (
 from cellrepro.exchange.bioimageio.readme import ReadmeFacts, readme_text
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR, HiddenObjects, Tolerance
 from cellrepro.exchange.bundle import bundle_text
-from cellrepro.exchange.endings import MEASUREMENTS, PACKAGE
+from cellrepro.exchange.file_endings import MEASUREMENTS, PACKAGE
 from cellrepro.exchange.kept_passports import attestations_of
 from cellrepro.extras import absent, needs
 from cellrepro.results import Result, Row, derived, json_names, plain
-from cellrepro.same.verdicts import judge
+from cellrepro.spec import defaults
 from cellrepro.store.store import Repeat, Store
 from cellrepro.store.whole_files import new_file, whole_file
 from cellrepro.words import amount

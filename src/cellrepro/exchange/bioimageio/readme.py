@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from cellrepro.asked.segmentation_settings import AFTER_NETWORK
 from cellrepro.exchange.bioimageio.input_tile import InputTile, Scaling
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance
 from cellrepro.exchange.bioimageio.measured_words import (
@@ -19,6 +18,7 @@ from cellrepro.exchange.bioimageio.measured_words import (
     place_rows,
     tolerance_text,
 )
+from cellrepro.spec.segmentation_settings import AFTER_NETWORK
 from cellrepro.store.store import Repeat
 from cellrepro.words import amount
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cellrepro.same.object_changes import ObjectKind
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.show.figures import pixels
 
 STATIC = Path(__file__).with_name("static")

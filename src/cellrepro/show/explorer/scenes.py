@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypedDict
 
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.errors import BadInput
-from cellrepro.same.object_changes import ObjectKind
 from cellrepro.show.explorer.planes import PackedPlane
 from cellrepro.show.explorer.view import TRUTH, OpenView, View
 from cellrepro.words import grouped, ppm_text

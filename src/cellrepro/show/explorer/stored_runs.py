@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from cellrepro.comparison.run_names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
-from cellrepro.same.names import Names, place_of
 from cellrepro.show.explorer.view import View
 from cellrepro.show.explorer.widget import Explorer
 from cellrepro.store.manifest import MaskRecord

@@ -11,15 +11,15 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.bits.digests import array_digest
+from cellrepro.comparison.consensus import Agreement, agree
+from cellrepro.comparison.labels_as_compared import read_pair
+from cellrepro.comparison.mask_comparison import categories as category_map
+from cellrepro.comparison.object_changes import ObjectChange, ObjectKind, object_changes
+from cellrepro.comparison.planes import NumberedByPlane, numbered_by_plane, numbering
+from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
 from cellrepro.images.size_factor import factor_text
-from cellrepro.same.consensus import Agreement, agree
-from cellrepro.same.metrics import categories as category_map
-from cellrepro.same.object_changes import ObjectChange, ObjectKind, object_changes
-from cellrepro.same.planes import NumberedByPlane, numbered_by_plane, numbering
-from cellrepro.same.reading import read_pair
 from cellrepro.show.explorer.planes import NarrowImage, PackedPlane, packed_array, packed_json
 from cellrepro.show.figures.pixels import CATEGORIES, telling_plane
 

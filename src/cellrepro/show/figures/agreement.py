@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cellrepro.comparison.consensus import Agreement, Stability
+from cellrepro.comparison.labels import canonical
 from cellrepro.errors import BadInput, whole
-from cellrepro.same.consensus import Agreement, Stability
-from cellrepro.same.labels import canonical
 from cellrepro.show.figures import pixels, style
 from cellrepro.show.figures.pixels import COLOURS, enlarged, outlined, painted, panel_shape
 from cellrepro.show.figures.style import WIDTH, Picture

@@ -24,7 +24,7 @@ from cellrepro.words import amount, grouped
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cellrepro.same.ledger_diff import Difference, LedgerComparison
+    from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
     from cellrepro.trace.operation_ledger import OperationRow
 
 _BEFORE = STAGES[:4]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.comparison.mask_comparison import average_precision, categories, compare_masks
 from cellrepro.errors import BadInput
-from cellrepro.same.metrics import average_precision, categories, compare_masks
 from cellrepro.show.figures import style
 from cellrepro.show.figures.pixels import (
     COLOURS,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+    from cellrepro.comparison.mask_comparison import MaskComparison
     from cellrepro.images.folder import ImageFolder
-    from cellrepro.same.metrics import MaskComparison
     from cellrepro.store.store import Repeat, Store
 
 _MANY_PLACES = 12

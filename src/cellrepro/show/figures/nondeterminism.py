@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput
-from cellrepro.same.metrics import compare_masks
-from cellrepro.same.weights import compare_weights
 from cellrepro.show.figures import masks, style, weights
 from cellrepro.show.figures.letters import draw_letters
 from cellrepro.show.figures.style import GREY, SERIES, Picture
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cellrepro.audits.cost import Cost, CostRow
     from cellrepro.audits.effect import Effect
     from cellrepro.audits.training import TrainingAudit
-    from cellrepro.same.metrics import MaskComparison
+    from cellrepro.comparison.mask_comparison import MaskComparison
     from cellrepro.store.store import Repeat, Store
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cellrepro.comparison.mask_comparison import categories as category_map
 from cellrepro.errors import BadInput
-from cellrepro.same.metrics import categories as category_map
 
 CATEGORIES = ("background", "agree", "only_a", "only_b", "other_object")
 """What each value of a categories map means, in order: 0, 1, 2, 3, 4."""

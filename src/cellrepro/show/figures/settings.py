@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.asked import defaults
-from cellrepro.asked.setting_in_words import setting_in_words
-from cellrepro.changes.sensitivity import sensitivity_of
-from cellrepro.changes.sensitivity_result import Sensitivity
-from cellrepro.determinism.choices import Mode
+from cellrepro.comparison.object_changes import ObjectKind
+from cellrepro.determinism.mode_names import Mode
+from cellrepro.explanation.sensitivity import sensitivity_of
+from cellrepro.explanation.sensitivity_result import Sensitivity
 from cellrepro.run.options import SegmentationOptions
-from cellrepro.same.object_changes import ObjectKind
 from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
+from cellrepro.spec import defaults
+from cellrepro.spec.setting_in_words import setting_in_words
 from cellrepro.store.whole_files import refuse_existing, whole_file
 from cellrepro.terminal import EvalSettings, FileName, Overrides, Quiet
 from cellrepro.words import amount, share_text, some
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from cellrepro.changes.sensitivity_result import Example, Variant
+    from cellrepro.explanation.sensitivity_result import Example, Variant
 
 _MOST_BARS = 14
 

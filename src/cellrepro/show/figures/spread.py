@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.comparison.seed_spread import Axis, Distribution, Spread
+from cellrepro.comparison.within_spread import FEWEST_SEEDS
 from cellrepro.errors import BadInput
-from cellrepro.same.seed_spread import Axis, Distribution, Spread
-from cellrepro.same.within_spread import FEWEST_SEEDS
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.words import amount, share_text, span

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
-from cellrepro.same.verdicts import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

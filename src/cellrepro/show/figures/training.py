@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cellrepro.comparison.run_names import Names, place_of
 from cellrepro.errors import BadInput
-from cellrepro.same.names import Names, place_of
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, MARKERS, SERIES, Picture
 from cellrepro.words import amount, span

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cellrepro.comparison.weight_comparison import WeightsComparison
+from cellrepro.comparison.weight_distributions import DifferenceDistributions, distributions
+from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance
 from cellrepro.errors import BadInput
-from cellrepro.same.weight_distributions import DifferenceDistributions, distributions
-from cellrepro.same.weight_similarity import Similarity, layers_by_distance
-from cellrepro.same.weights import WeightsComparison
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, SERIES, Picture
 from cellrepro.words import amount, grouped, share_text
@@ -19,7 +19,7 @@ from cellrepro.words import amount, grouped, share_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cellrepro.same.weight_similarity import LayerDistances
+    from cellrepro.comparison.weight_similarity import LayerDistances
 
 _NAME_LETTERS = 40
 """Of a network, in a legend or a title."""

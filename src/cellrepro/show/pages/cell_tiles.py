@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from cellrepro.same.metrics import MaskComparison
-from cellrepro.same.object_changes import ObjectChange, ObjectKind
+from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.pixels import DIMMED, SIGNS, background_of, enlarged, with_outlines
 from cellrepro.show.report.page import Panel, panel
 from cellrepro.words import grouped, joined, place_text

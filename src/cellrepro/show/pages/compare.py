@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.asked import defaults
-from cellrepro.changes import compare as changes_compare
-from cellrepro.changes.comparison import Comparison
-from cellrepro.changes.named import MaskReaders, image_name, kind_of, masks_of, named_as
-from cellrepro.changes.recorded_settings import SettingOfBoth
 from cellrepro.errors import BadInput
+from cellrepro.explanation import compare as changes_compare
+from cellrepro.explanation.comparison import Comparison
+from cellrepro.explanation.named import MaskReaders, image_name, kind_of, masks_of, named_as
+from cellrepro.explanation.recorded_settings import SettingOfBoth
 from cellrepro.images.size_factor import factor_text
+from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Repeat, Store
 from cellrepro.terminal import FileName

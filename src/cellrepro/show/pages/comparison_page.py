@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cellrepro.changes.recorded_settings import (
+from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
+from cellrepro.explanation.recorded_settings import (
     NOT_OF_CELLS,
     NOT_RECORDED,
     SettingOfBoth,
     tell_settings,
 )
-from cellrepro.changes.setting_words import difference_text, setting_meaning, setting_text
-from cellrepro.same.metrics import MaskComparison
-from cellrepro.same.object_changes import ObjectChange, ObjectKind
+from cellrepro.explanation.setting_words import difference_text, setting_meaning, setting_text
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.figures.pixels import SIGNS

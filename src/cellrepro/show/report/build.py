@@ -16,10 +16,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cellrepro.asked import defaults
+from cellrepro.comparison.five_steps import GRID, Step, protocol
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
-from cellrepro.same.five_steps import GRID, Step, protocol
 from cellrepro.show.figures.pixels import SIGNS
 from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
 from cellrepro.show.report import (
@@ -43,6 +42,7 @@ from cellrepro.show.report.summary import (
     run_documents,
     summarise,
 )
+from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store, StoreOrFolder
 from cellrepro.store.whole_files import refuse_existing, write_whole

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cellrepro.same.metrics import MaskComparison, categories, compare_masks
-from cellrepro.same.object_changes import ObjectChange, ObjectKind
+from cellrepro.comparison.mask_comparison import MaskComparison, categories, compare_masks
+from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.pixels import (
     COLOURS,
     SIGNS,

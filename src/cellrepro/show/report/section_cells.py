@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cellrepro.same.axes import AXES
-from cellrepro.same.metrics import MaskComparison
-from cellrepro.same.object_changes import ObjectKind
-from cellrepro.same.pairs import Pair
-from cellrepro.same.seed_spread import Axis
-from cellrepro.same.verdicts import Verdict
+from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.comparison.object_changes import ObjectKind
+from cellrepro.comparison.repeat_pairs import Pair
+from cellrepro.comparison.seed_spread import Axis
+from cellrepro.comparison.spread_axes import AXES
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.figures.training import scores_of_runs
 from cellrepro.show.report.mask_pictures import CHANGES, compared_masks
 from cellrepro.show.report.page import Figure, Table, figure, table, table_file

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cellrepro.same.names import place_of
+from cellrepro.comparison.run_names import place_of
 from cellrepro.show.figures.training import rates_by_size
 from cellrepro.show.inference_rates import inference_rates
 from cellrepro.show.report.page import Cell, Figure, Table, TableFile, figure, table, table_file

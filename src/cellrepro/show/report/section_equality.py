@@ -9,13 +9,13 @@ from functools import cached_property
 from itertools import count, product
 from string import ascii_uppercase
 
-from cellrepro.asked.spec import PARAMETERS
-from cellrepro.bits.digests import value_digest
-from cellrepro.same.names import sort_key, value_in_words
-from cellrepro.same.portable_promise import promised_alike
-from cellrepro.same.verdicts import Verdict
+from cellrepro.comparison.portable_promise import promised_alike
+from cellrepro.comparison.run_names import sort_key, value_in_words
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.digests.digests import value_digest
 from cellrepro.show.report.page import TableFile, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, JudgedSpec
+from cellrepro.spec.spec import PARAMETERS
 from cellrepro.store.store import Repeat
 from cellrepro.words import amount
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import Bundle, BundledReceipt
@@ -12,7 +13,6 @@ from cellrepro.exchange.kept_passports import kept_bundle, names_of_kept
 from cellrepro.exchange.receipt import FirstDivergence, Receipt
 from cellrepro.exchange.signed.envelope import check_signature
 from cellrepro.exchange.signed.keys import AllowedSigner, read_allowed_signers
-from cellrepro.same.verdicts import Verdict
 from cellrepro.show.report.page import Cell, Table, table
 from cellrepro.store.store import Store
 from cellrepro.words import some

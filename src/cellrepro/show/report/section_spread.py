@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 
-from cellrepro.bits.digests import value_digest
-from cellrepro.same.consensus import Agreement, Stability, agree
-from cellrepro.same.seed_spread import Axis, Spread
-from cellrepro.same.verdicts import Verdict, combine
+from cellrepro.comparison.consensus import Agreement, Stability, agree
+from cellrepro.comparison.seed_spread import Axis, Spread
+from cellrepro.comparison.verdicts import Verdict, combine
+from cellrepro.digests.digests import value_digest
 from cellrepro.show.figures.agreement import agreement_map, least_stable
 from cellrepro.show.figures.spread import spread_axis, spread_rows
 from cellrepro.show.report.page import Figure, figure, table_file, which

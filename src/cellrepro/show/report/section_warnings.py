@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cellrepro.same.names import sort_key
-from cellrepro.same.verdicts import Verdict, combine
+from cellrepro.comparison.run_names import sort_key
+from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.show.report.page import which
 from cellrepro.show.report.summary import Chapter
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.same.names import place_of
-from cellrepro.same.weight_distributions import WeightStatistics, difference_distributions
-from cellrepro.same.weight_similarity import Similarity, layers_by_distance, similarity
-from cellrepro.same.weights import WeightsComparison, compare_weights
+from cellrepro.comparison.run_names import place_of
+from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
+from cellrepro.comparison.weight_distributions import WeightStatistics, difference_distributions
+from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance, similarity
 from cellrepro.show.figures import training, weights
 from cellrepro.show.report.page import Cell, Figure, Table, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality

@@ -13,12 +13,12 @@ from typing import TypedDict
 
 from pydantic import ValidationError
 
-from cellrepro.asked.spec import PARAMETERS, Spec
+from cellrepro.comparison.run_names import Names, place_of, value_in_words
+from cellrepro.comparison.seed_spread import Axis, Spread, measure_spread
+from cellrepro.comparison.spread_axes import AXES, OBSERVING
+from cellrepro.comparison.verdicts import Judgement, Verdict, judge
 from cellrepro.errors import BadInput, Damaged
-from cellrepro.same.axes import AXES, OBSERVING
-from cellrepro.same.names import Names, place_of, value_in_words
-from cellrepro.same.seed_spread import Axis, Spread, measure_spread
-from cellrepro.same.verdicts import Judgement, Verdict, judge
+from cellrepro.spec.spec import PARAMETERS, Spec
 from cellrepro.store.failures import KeptFailure
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import Repeat, Run, Store

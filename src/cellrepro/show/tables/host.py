@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cellrepro.determinism import modes, profiles
-from cellrepro.determinism.choices import MODES, profile_names
+from cellrepro.determinism.mode_names import MODES, profile_names
 from cellrepro.errors import NotPossibleHere
 from cellrepro.show.tables.frames import frame
 from cellrepro.store import this_machine

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cellrepro.same.object_changes import ObjectChange, ObjectKind
+from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.tables.frames import frame
 from cellrepro.words import amount, place_text, ppm_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cellrepro.same.consensus import Agreement
-    from cellrepro.same.metrics import MaskComparison
+    from cellrepro.comparison.consensus import Agreement
+    from cellrepro.comparison.mask_comparison import MaskComparison
 
 _MOST_TELLING = ("split", "merged", "lost", "gained", "moved")
 """Few and worth a look come first: a cut cell says more than one that moved by a pixel."""

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.same.names import Names, place_of
+from cellrepro.comparison.run_names import Names, place_of
 from cellrepro.show.tables.frames import frame
 from cellrepro.words import grouped, span
 

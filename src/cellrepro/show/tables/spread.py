@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.same.seed_spread import Axis, Spread
+from cellrepro.comparison.seed_spread import Axis, Spread
 from cellrepro.show.tables.frames import frame
 from cellrepro.words import share_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cellrepro.same.five_steps import Step
+    from cellrepro.comparison.five_steps import Step
 
 _EQUAL = "every pair has the same outlines: no seeds are needed to judge that"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from cellrepro.same.weight_distributions import weight_statistics
+from cellrepro.comparison.weight_distributions import weight_statistics
 from cellrepro.show.tables.frames import frame, readable
 from cellrepro.words import grouped, share_text
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pandas.io.formats.style import Styler
 
-    from cellrepro.same.weights import WeightsComparison
+    from cellrepro.comparison.weight_comparison import WeightsComparison
 
 _MEANINGS = {
     "parameters that differ": "in at least one bit",

@@ -1,0 +1,168 @@
+"""What lies in a file of tensors: a network, and beside it what a training goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cellrepro.comparison.generator_pairs import GeneratorState, generators_in
+from cellrepro.comparison.pickle_reading import Refused
+from cellrepro.comparison.torch_names import Namespace, StoredArray
+from cellrepro.comparison.weight_tensors import Network, Tensor
+
+StatePart = Literal["optimizer", "scheduler", "step", "seed", "tensors", "values"]
+"""What lies beside a network: settings and tensors of the optimizer; those of what changes its
+learning rate; epochs and steps; seeds; tensors and plain values of anything else."""
+
+PARTS: tuple[StatePart, ...] = ("optimizer", "scheduler", "step", "seed", "tensors", "values")
+"""In the order in which they are told."""
+
+_MOST_VALUES = 2**20
+_DEEPEST = 32
+_COUNTED = ("epoch", "step", "iter", "iteration", "batch")
+"""How names of numbers end that say how far a training is."""
+_SETTINGS = ("origin", "spec", "args", "config", "cfg", "hparams", "hyper_parameters", "options")
+"""Keys under which stands what was asked for, as how many epochs."""
+
+
+@dataclass(frozen=True)
+class FileContent:
+    """What lies in a file of tensors. Nothing of a tensor was read yet."""
+
+    network: Network = field(default_factory=dict)
+    """Empty where the file holds none, or several."""
+    under: str = ""
+    """The key that the network is under; empty where it is the whole file."""
+    why_no_network: str = ""
+    """Why none was found."""
+    tensors: Mapping[StatePart, Network] = field(default_factory=dict)
+    """Beside the network, by their names in the part."""
+    values: Mapping[StatePart, Mapping[str, object]] = field(default_factory=dict)
+    """Plain values, likewise: numbers, texts, None, and tuples of them."""
+    generators: Mapping[str, GeneratorState] = field(default_factory=dict)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it holds something beside a network."""
+        return bool(self.tensors or self.values or self.generators)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What it holds beside a network, in words of `StatePart` and ``generators``."""
+        generators = ("generators",) if self.generators else ()
+        found = (part for part in PARTS if part in self.tensors or part in self.values)
+        return (*found, *generators)
+
+
+@dataclass
+class _Sorted:
+    """Values of a checkpoint, sorted into parts as they come."""
+
+    tensors: dict[StatePart, dict[str, Tensor]] = field(default_factory=dict)
+    values: dict[StatePart, dict[str, object]] = field(default_factory=dict)
+    generators: dict[str, GeneratorState] = field(default_factory=dict)
+
+
+def content_beside(content: object, *, network: Network, under: str, why: str = "") -> FileContent:
+    """Sort what a file holds."""
+    found = _Sorted()
+    if under or not network:
+        for path, value in _leaves(_usual_names(content), (), without=under):
+            _sort(path, value, found)
+    return FileContent(network, under, why, found.tensors, found.values, found.generators)
+
+
+def is_optimizer(content: object) -> bool:
+    """Whether this is the state of an optimizer, as PyTorch has it."""
+    return isinstance(content, dict) and content.keys() >= {"state", "param_groups"}
+
+
+def _usual_names(content: object) -> object:
+    """The same with the key of its only optimizer and scheduler as most call them."""
+    if is_optimizer(content):
+        return {"optimizer": content}
+    if not isinstance(content, dict):
+        return content
+    optimizers = [key for key, part in content.items() if is_optimizer(part)]
+    schedulers = [key for key in content if "sched" in str(key).lower()]
+    usual = {key: f"optimizer {key}" for key in optimizers if "optim" not in str(key).lower()}
+    if len(optimizers) == 1:
+        usual = {optimizers[0]: "optimizer"}
+    if len(schedulers) == 1:
+        usual[schedulers[0]] = "scheduler"
+    return {usual.get(key, key): part for key, part in content.items()}
+
+
+def _sort(path: tuple[str, ...], value: object, into: _Sorted) -> None:
+    """Put a value to the others of its part, under a name that does not repeat the part."""
+    if isinstance(value, GeneratorState):
+        into.generators[".".join(path)] = value
+        return
+    part = _part_of(path, value)
+    shorter = path[1:] if path[:1] == (part,) and len(path) > 1 else path
+    name = ".".join(shorter)
+    if isinstance(value, Tensor):
+        into.tensors.setdefault(part, {})[name] = value
+    else:
+        into.values.setdefault(part, {})[name] = value
+
+
+def _part_of(path: tuple[str, ...], value: object) -> StatePart:
+    first = path[0].lower() if path else ""
+    if "optim" in first:
+        return "optimizer"
+    if "sched" in first:
+        return "scheduler"
+    last = path[-1].lower() if path else ""
+    if isinstance(value, Tensor):
+        return "tensors"
+    if "seed" in last:
+        return "seed"
+    is_counted = first not in _SETTINGS and not isinstance(value, str | tuple)
+    if is_counted and last.removesuffix("s").endswith(_COUNTED):
+        return "step"
+    return "values"
+
+
+def _leaves(
+    value: object, path: tuple[str, ...], *, without: str
+) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Every tensor, generator and plain value with the keys that lead to it.
+
+    A stack of its own, so that depth is bounded; a list can hold another one twice, and so on, so
+    that their number is, too.
+    """
+    waiting = [(path, value)]
+    n = 0
+    while waiting:
+        path, value = waiting.pop()
+        n += 1
+        if n > _MOST_VALUES or len(path) > _DEEPEST:
+            raise Refused("its values are nested deeper, or more, than those of a training")
+        if ".".join(path) == without and path:
+            continue
+        if isinstance(value, StoredArray):
+            value = value.content
+        if isinstance(value, Namespace):
+            value = value.attributes
+        generators = list(generators_in(".".join(path), value))
+        if generators:
+            yield from (((name,), state) for name, state in generators)
+        elif isinstance(value, dict):
+            inner = [((*path, str(key)), part) for key, part in value.items()]
+            waiting += reversed(inner)
+        elif isinstance(value, list | tuple) and not all(map(_is_plain, value)):
+            waiting += reversed([((*path, str(i)), part) for i, part in enumerate(value)])
+        elif isinstance(value, list | tuple):
+            yield path, tuple(value)
+        elif isinstance(value, set):
+            yield path, tuple(sorted(value, key=repr))
+        elif isinstance(value, Tensor) or _is_plain(value):
+            yield path, value
+        else:  # PyTorch's names of types, for example
+            yield path, str(value)
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | complex | str | bytes)

@@ -1,0 +1,242 @@
+"""The five-step experiment: what a store says to each step, or what to run for an answer.
+
+``grids/protocol.yaml`` makes the runs. Each step looks at the pairs of runs that it is about, so
+any store will do: what it lacks is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cellrepro.comparison.repeat_pairs import Pair
+from cellrepro.comparison.run_names import place_of
+from cellrepro.comparison.seed_spread import Axis, Spread
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.comparison.within_spread import FEWEST_SEEDS
+from cellrepro.words import amount, ppm_text, share_text, span
+
+GRID = "grids/protocol.yaml"
+"""The grid file that carries out the steps, as far as one device can answer them."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the protocol, with its answer or what is missing for one."""
+
+    number: int
+    """From 1."""
+    question: str
+    """In one sentence."""
+    compared: str
+    """Which pairs of runs answer it."""
+    n_pairs: int
+    """How many were compared; pairs in which no cells were found are left out."""
+    n_runs: int
+    """How many were compared; pairs in which no cells were found are left out."""
+    n_images: int
+    """How many were compared; pairs in which no cells were found are left out."""
+    answer: str
+    """One sentence or several; where nothing was compared, why."""
+    todo: str
+    """What to run for an answer; empty where there is one."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether nothing more has to be run."""
+        return not self.todo
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What a step asks, before anything was compared."""
+
+    number: int
+    text: str
+    compared: str
+    runs_needed: str
+
+    def step(self, axes: Sequence[Axis], answer: str, *, enough: bool = True) -> Step:
+        """Answer it with the evidence of some axes, or say what to run."""
+        pairs = [pair for axis in axes for pair in axis.pairs]
+        evidence = [pair for axis in axes for pair in axis.evidence]
+        runs = {repeat.name for pair in evidence for repeat in (pair.a, pair.b)}
+        images = {image for pair in evidence for image in pair.images}
+        runs_needed = self.runs_needed
+        if pairs and not evidence:
+            answer = f"No cells were found in {amount(len(pairs), 'pair')}, which proves nothing."
+            runs_needed += ", trained longer or from a network that finds cells"
+        elif not evidence:
+            answer = "Nothing was compared."
+        todo = f"Run {runs_needed}; `cellrepro grid {GRID}` runs what one device can answer."
+        return Step(
+            number=self.number,
+            question=self.text,
+            compared=self.compared,
+            n_pairs=len(evidence),
+            n_runs=len(runs),
+            n_images=len(images),
+            answer=answer,
+            todo="" if evidence and enough else todo,
+        )
+
+
+def protocol(spread: Spread) -> tuple[Step, ...]:
+    """Answer the five steps from compared runs.
+
+    All five; a step without evidence says what to run.
+    """
+    repeats = spread.axis("repeats")
+    is_plain = repeats is not None and any(pair.a.spec.mode == "off" for pair in repeats.pairs)
+    fixed = "nothing fixed, as plain Cellpose" if is_plain else "only the seed fixed"
+    return (
+        _repeats_step(
+            spread,
+            number=1,
+            text=f"Does the same spec give the same result with {fixed}?",
+            mode="off" if is_plain else "fast",
+        ),
+        _repeats_step(
+            spread,
+            number=2,
+            text="Does it when every operation is deterministic?",
+            mode="strict",
+        ),
+        _settings_step(
+            spread,
+            _Question(
+                number=3,
+                text="Does determinism give different cells, on the same device?",
+                compared="modes on one device",
+                runs_needed="one spec in modes fast and strict",
+            ),
+            axis_names=("mode",),
+        ),
+        _settings_step(
+            spread,
+            _Question(
+                number=4,
+                text="Does a different device or machine give different cells?",
+                compared="devices and machines",
+                runs_needed="one spec on two devices (profiles cuda, mps), or on two machines",
+            ),
+            axis_names=("device", "machine"),
+        ),
+        _seeds_step(spread),
+    )
+
+
+def _is_identical(pair: Pair) -> bool:
+    """Whether masks, and weights if any were trained, have the same bits."""
+    return pair.verdict == Verdict.IDENTICAL and pair.weights_equal is not False
+
+
+def _repeats_step(spread: Spread, *, number: int, text: str, mode: str) -> Step:
+    """Steps 1 and 2: repeats of one spec in one mode."""
+    question = _Question(
+        number=number,
+        text=text,
+        compared=f"repeats of one spec in mode {mode}",
+        runs_needed=f"one spec in mode {mode}, two or more repeats",
+    )
+    repeats = spread.axis("repeats") or Axis("repeats", [])
+    axis = Axis("repeats", [pair for pair in repeats.pairs if pair.a.spec.mode_in_words == mode])
+    n_pairs = len(axis.evidence)
+    n_identical = sum(_is_identical(pair) for pair in axis.evidence)
+    changed = share_text(axis.distribution().mean)
+    if n_identical == n_pairs:
+        answer = f"Yes: {amount(n_pairs, 'pair')}, bit-identical."
+    elif n_pairs == 1:
+        answer = f"No: 1 pair, not bit-identical; {changed} of the cells changed."
+    else:
+        answer = (
+            f"No: {n_identical or 'none'} of {amount(n_pairs, 'pair')} bit-identical; "
+            f"{changed} of the cells changed on average."
+        )
+    return question.step([axis], answer)
+
+
+def _settings_step(spread: Spread, question: _Question, *, axis_names: Sequence[str]) -> Step:
+    """Steps 3 and 4: some axes, each with a sentence of its own."""
+    axes = [axis for axis in spread.axes if axis.name in axis_names]
+    sentences = [_sentence_beside_seeds(spread, axis) for axis in axes if axis.evidence]
+    return question.step(axes, " ".join(sentences))
+
+
+def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
+    """What an axis changed, and whether seeds change more."""
+    changed = axis.distribution().mean
+    ppm = axis.distribution("ppm").mean
+    n_pairs = len(axis.evidence)
+    pairs = amount(n_pairs, "pair")
+    if not changed and not ppm:
+        effect = f"nothing ({pairs})"
+    else:
+        effect = f"{share_text(changed)} of the cells and {ppm_text(ppm)} of the pixels"
+        if n_pairs > 1:
+            effect += f" on average ({len(axis.differing)} of {pairs} differ)"
+        else:
+            effect += f" ({pairs})"
+    within = spread.decide(axis.name).within
+    beside_seeds = "less than seeds do" if within else "not shown to be less than seeds do"
+    return f"{'Yes' if changed else 'No'}: {axis.doing} changed {effect}; {beside_seeds}."
+
+
+def _seeds_step(spread: Spread) -> Step:
+    """Step 5: seeds, and every other axis beside them."""
+    question = _Question(
+        number=5,
+        text="How much of that does a different seed do?",
+        compared="seeds, all else equal",
+        runs_needed=f"one spec with {FEWEST_SEEDS} seeds or more in mode strict",
+    )
+    seeds = spread.seeds or Axis("seed", [])
+    enough = spread.n_seeds >= FEWEST_SEEDS
+    clauses = [
+        _change_by_seeds(seeds),
+        *_other_axes(spread),
+        *_repeatability_of_seeds(spread, seeds),
+    ]
+    if not enough:
+        clauses.append(f"only {spread.n_seeds} seeds: not enough to say")
+    return question.step([seeds], f"{'; '.join(clauses)}.", enough=enough)
+
+
+def _change_by_seeds(seeds: Axis) -> str:
+    """How many cells a different seed changes, with the interval of this share."""
+    distribution = seeds.distribution()
+    clause = f"Changing the seed changes {share_text(distribution.mean)} of the cells"
+    interval = distribution.interval
+    if interval is None:
+        return clause
+    bounds = span(share_text(interval.low), share_text(interval.high))
+    return f"{clause} ({bounds}, 95 % interval over {interval.over})"
+
+
+def _other_axes(spread: Spread) -> Iterator[str]:
+    """Which axes change less than seeds do, and of which that is not shown."""
+    axes = [axis for axis in spread.axes if axis.name != "seed" and axis.evidence]
+    within = [axis.title for axis in axes if spread.decide(axis.name).within]
+    not_within = [axis.title for axis in axes if not spread.decide(axis.name).within]
+    yield f"less than that: {', '.join(within) or 'nothing'}"
+    yield f"not shown to be less: {', '.join(not_within) or 'nothing'}"
+
+
+def _repeatability_of_seeds(spread: Spread, seeds: Axis) -> Iterator[str]:
+    """Of the runs that differ by their seed, whether each gives its own result again; by mode."""
+    repeats = spread.axis("repeats")
+    if repeats is None:
+        return
+    differing = {place_of(repeat) for pair in seeds.differing for repeat in (pair.a, pair.b)}
+    identical_by_mode: dict[str, dict[str, bool]] = {}
+    for pair in repeats.evidence:
+        place = place_of(pair.a)
+        if place in differing:
+            identical = identical_by_mode.setdefault(pair.a.spec.mode_in_words, {})
+            identical[place] = identical.get(place, True) and _is_identical(pair)
+    for mode, identical in identical_by_mode.items():
+        joint = "but" if all(identical.values()) else "and not"
+        yield (
+            f"different {joint} reproducible in mode {mode} ({sum(identical.values())} of "
+            f"{amount(len(identical), 'run')} bit-identical when repeated)"
+        )

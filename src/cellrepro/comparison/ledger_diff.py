@@ -1,0 +1,157 @@
+"""Two ledgers side by side: the first thing that went in alike and came out otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cellrepro.digests.tensor_digests import comparable
+from cellrepro.store.ledger import BEFORE, STAGES, LedgerRow
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One entry in which two ledgers differ."""
+
+    step: int | None
+    """None before the first step and after the last."""
+    epoch: int | None
+    """Of the step; None likewise."""
+    stage: str
+    """One of `STAGES`."""
+    name: str
+    """Of the entry."""
+    a: LedgerRow | None
+    """The entry of the first ledger; None where only the other has it."""
+    b: LedgerRow | None
+    """The entry of the second ledger; likewise."""
+
+    def said(self) -> str:
+        """What each side holds, as short as possible."""
+        return f"{self.name}: {_said(self.a)} in A, {_said(self.b)} in B"
+
+
+def _said(entry: LedgerRow | None) -> str:
+    if entry is None:
+        return "missing"
+    if entry.detail is not None:
+        return entry.detail if len(entry.detail) <= 60 else entry.detail[:57] + "…"
+    if entry.value is not None:
+        return f"{entry.value:.9g} ({entry.digest[:8]})"
+    return entry.digest[:8]
+
+
+@dataclass(frozen=True)
+class LedgerComparison:
+    """What two ledgers have in common and in what they differ."""
+
+    differences: tuple[Difference, ...]
+    """In the order in which the runs passed them."""
+    compared: Counter[str]
+    """By stage, the entries that both have in digests of one kind."""
+    not_comparable: Counter[str]
+    """By stage, the entries that one has of a processor and the other of a GPU."""
+    n_steps: tuple[int, int]
+    """Steps of a and of b."""
+
+    @property
+    def first(self) -> Difference | None:
+        """Of all differences."""
+        return next(iter(self.differences), None)
+
+    @property
+    def first_computed(self) -> Difference | None:
+        """The first difference in what a step computed."""
+        return next((each for each in self.differences if each.step is not None), None)
+
+    def of_stage(self, stage: str) -> list[Difference]:
+        """All differences of one stage."""
+        return [each for each in self.differences if each.stage == stage]
+
+
+def compare_ledgers(
+    a: Sequence[LedgerRow],
+    b: Sequence[LedgerRow],
+    *,
+    stages: Sequence[str] = STAGES,
+    ignored: Callable[[LedgerRow], bool] = lambda entry: False,
+) -> LedgerComparison:
+    """Compare two ledgers row by row.
+
+    Without the steps that only one side made: the spec says that.
+    """
+    n_steps_a = _n_steps(a)
+    n_steps_b = _n_steps(b)
+    rows_a = _by_position(a, n_steps_a, ignored)
+    rows_b = _by_position(b, n_steps_b, ignored)
+    rank = {position: i for i, position in enumerate(rows_a | rows_b)}  # what only b has, last
+
+    def in_order(position: _Position) -> tuple[float, int, int]:
+        # Before the first step and after the last by stage, in a step as it was made.
+        by_stage = 0 if position.in_step else stages.index(position.stage)
+        return position.step, by_stage, rank[position]
+
+    differences = []
+    compared: Counter[str] = Counter()
+    not_comparable: Counter[str] = Counter()
+    both_steps = min(n_steps_a, n_steps_b)
+    for position in sorted(rank, key=in_order):
+        row_a = rows_a.get(position)
+        row_b = rows_b.get(position)
+        if row_a and row_b:
+            if not comparable(row_a.digest, row_b.digest):
+                not_comparable[position.stage] += 1
+                continue
+            compared[position.stage] += 1
+            if row_a.digest == row_b.digest:
+                continue
+        elif position.in_step and position.step >= both_steps:
+            continue
+        differences.append(_difference(position, row_a, row_b))
+    return LedgerComparison(
+        tuple(differences), compared, not_comparable, n_steps=(n_steps_a, n_steps_b)
+    )
+
+
+class _Position(NamedTuple):
+    """Where an entry stands in a ledger."""
+
+    step: float
+    """`BEFORE` the first step; infinite after the last."""
+    stage: str
+    """As in the entry."""
+    name: str
+    """As in the entry."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether it belongs to a step."""
+        return BEFORE < self.step < math.inf
+
+
+def _by_position(
+    rows: Sequence[LedgerRow], n_steps: int, ignored: Callable[[LedgerRow], bool]
+) -> dict[_Position, LedgerRow]:
+    """The rows that count, by position."""
+    by_position = {}
+    for row in rows:
+        if not ignored(row):
+            step = row.step if row.step < n_steps else math.inf
+            by_position[_Position(step, row.stage, row.name)] = row
+    return by_position
+
+
+def _difference(position: _Position, a: LedgerRow | None, b: LedgerRow | None) -> Difference:
+    """The record of two entries that differ, or of one that only one side has."""
+    row = a or b
+    step = row.step if row and position.in_step else None
+    epoch = row.epoch if row and position.in_step else None
+    return Difference(step, epoch, position.stage, position.name, a, b)
+
+
+def _n_steps(entries: Sequence[LedgerRow]) -> int:
+    """Steps made: only a step has a loss."""
+    return 1 + max((entry.step for entry in entries if entry.stage == "loss"), default=BEFORE)

@@ -1,0 +1,303 @@
+"""What was done to the numbers of a label image when it was saved: wrapped, cut, scaled, inverted.
+
+Programs for pictures treat numbers as brightness: they save 8 bits of them, stretch or invert them,
+or add 32768. The outlines are then all there, and the numbers name no object any more.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.comparison.object_matching import Integers, runs
+from cellrepro.comparison.planes import numbered_by_plane, numbering
+from cellrepro.images.label_image import doubt, pieces_that_touch
+from cellrepro.words import amount, share_text, some
+
+_Labels = NDArray[np.integer]
+
+_LIMITS = {255: "8 bit", 65535: "16 bit", 127: "signed 8 bit", 32767: "signed 16 bit"}
+"""The largest number that a pixel of so many bits holds."""
+_UNSIGNED = (255, 65535)  # at which numbers begin anew at 0; with a sign they become negative
+NO_BACKGROUND = "no pixel is 0, so none is background"
+FEW_NUMBERS = 16
+"""As many as a foreground map or a map of classes has."""
+_LEAST_SHARE = 0.9  # of the numbers of one side that follow a rule; others are real changes
+_LEAST_NUMBERS = 3  # that follow it
+_LEAST_SCALED = 8  # numbers from which on a factor is no chance
+_LEAST_OF_LARGEST = 0.25  # of a piece that is no fragment, of the largest with its number
+_MOST_OF_IMAGE = 0.5  # share of an image, and
+_MOST_OF_BORDER = 0.8  # of its border, that a single object hardly covers
+
+
+@dataclass(frozen=True)
+class NumberChange:
+    """How the numbers of one label image follow from those of another of the same objects."""
+
+    kind: Literal["modulo", "stopped", "cut off", "shifted", "inverted", "exchanged", "scaled"]
+    """``modulo``, ``stopped``, ``cut off``, ``shifted``, ``inverted``, ``exchanged`` or
+    ``scaled``."""
+    by: float
+    """The modulus, the largest number, the number that was added, the one from which the others
+    were subtracted, or the factor."""
+    lost: tuple[int, ...] = ()
+    """Numbers of the first image that became background by it."""
+
+    def text(self, a: str, b: str) -> str:
+        """Say how the numbers of ``b`` follow from those of ``a``, and what to do."""
+        bits = _LIMITS.get(int(self.by - (self.kind == "modulo")), "fewer bits")
+        enough = "32 bits" if self.by >= 32767 else "16 or 32 bits"
+        again = f"; save {b} again, with {enough} and unchanged numbers"
+        if self.lost:
+            cells = "cell" if len(self.lost) == 1 else "cells"
+            again = f", and {cells} {some([*map(str, self.lost)])} of {a} became background{again}"
+        match self.kind:
+            case "modulo":
+                return f"{b} = {a} modulo {self.by:g}: the numbers were saved with {bits}{again}"
+            case "stopped":
+                return f"the numbers of {b} stop at {self.by:g}, where {a} has larger ones{again}"
+            case "cut off":
+                return f"{b} has no number above {self.by:g}, where {a} has larger ones{again}"
+            case "shifted":
+                imagej = ", as ImageJ does with signed 16 bit" if self.by == 32768 else ""
+                return (
+                    f"{b} = {a} + {self.by:g}: no pixel of {b} is background, since {self.by:g} "
+                    f"was added to all{imagej}; subtract it from {b}"
+                )
+            case "inverted":
+                return (
+                    f"{b} = {self.by:g} - {a}: {b} is inverted, as by an inverting LUT; invert it"
+                )
+            case "exchanged":
+                return (
+                    f"{b} is {self.by:g} where {a} has background, and 0 where {a} has cells: "
+                    f"it is inverted, as by an inverting LUT; invert {b}"
+                )
+            case "scaled":
+                return f"{b} = {a} times {self.by:.4g}, rounded, as if they were brightness{again}"
+
+
+@dataclass(frozen=True)
+class _Partners:
+    """For the background and every number of one image the number that most of its pixels have."""
+
+    background: int
+    """In the place of most of the background; 0 where there is none."""
+    numbers: Integers
+    """The numbers, and what stands in their place."""
+    values: Integers
+    """The numbers, and what stands in their place."""
+
+    def follow(self, expected: Integers) -> bool:
+        """Whether nearly all numbers have these in their place."""
+        n = int(np.count_nonzero(self.values == expected))
+        return n >= _LEAST_NUMBERS and n >= _LEAST_SHARE * len(self.numbers)
+
+
+def number_change(
+    a: _Labels, b: _Labels, *, n_shared_a: int, n_shared_b: int
+) -> NumberChange | None:
+    """Find the rule by which the numbers of one label image became those of another.
+
+    None where no rule explains nine of ten numbers, also where they are equal.
+    """
+    partners = _partners(a, b)
+    if not len(partners.numbers):
+        return None
+    if not partners.background and np.array_equal(partners.numbers, partners.values):
+        return None
+    rules = (
+        _wrapped(partners, n_bits=8 * b.dtype.itemsize),
+        _cut(partners, largest=int(b.max(initial=0)), n_shared=n_shared_b),
+        _moved(partners),
+        _scaled(partners, n_shared_a=n_shared_a, n_shared_b=n_shared_b),
+    )
+    return next(itertools.chain(*rules), None)
+
+
+def _partners(a: _Labels, b: _Labels) -> _Partners:
+    blocks = [(block.labels_a, block.labels_b, block.lengths) for block in runs(a, b)]
+    if not blocks:
+        nothing = np.zeros(0, np.int64)
+        return _Partners(0, nothing, nothing)
+    of_a, of_b, lengths = (
+        np.concatenate(column).astype(np.int64) for column in zip(*blocks, strict=True)
+    )
+    order = np.lexsort((of_b, of_a))
+    of_a = of_a[order]
+    of_b = of_b[order]
+    is_new = np.append(True, (of_a[1:] != of_a[:-1]) | (of_b[1:] != of_b[:-1]))
+    n_pixels = np.add.reduceat(lengths[order], np.flatnonzero(is_new))
+    of_a = of_a[is_new]
+    of_b = of_b[is_new]
+    most_last = np.lexsort((n_pixels, of_a))
+    is_last = np.append(of_a[most_last][1:] != of_a[most_last][:-1], True)
+    numbers = of_a[most_last][is_last]
+    values = of_b[most_last][is_last]
+    has_background = numbers[0] == 0
+    background = int(values[0]) if has_background else 0
+    return _Partners(background, numbers[int(has_background) :], values[int(has_background) :])
+
+
+def _wrapped(partners: _Partners, *, n_bits: int) -> Iterator[NumberChange]:
+    numbers = partners.numbers
+    for limit in _UNSIGNED:
+        expected = numbers % (limit + 1)
+        follows = (numbers > limit) & (partners.values == expected)
+        lost = numbers[follows & (expected == 0)]
+        n_follow = int(np.count_nonzero(follows))
+        if partners.background or 2 * n_follow <= np.count_nonzero(numbers > limit):
+            continue
+        # Cells that are gone, and nothing else, were perhaps not found.
+        only_lost = len(lost) == n_follow and limit >> n_bits != 0
+        if n_follow and not only_lost and partners.follow(expected):
+            yield NumberChange("modulo", limit + 1, tuple(lost.tolist()))
+
+
+def _cut(partners: _Partners, *, largest: int, n_shared: int) -> Iterator[NumberChange]:
+    numbers = partners.numbers
+    stopped = (numbers > largest) & (partners.values == largest)
+    # Without either, cells with the last numbers may have been joined, or all of a foreground.
+    is_usual = largest in _UNSIGNED or (n_shared > 0 and largest > FEW_NUMBERS)
+    if is_usual and stopped.any() and partners.follow(np.minimum(numbers, largest)):
+        yield NumberChange("stopped", largest)
+    for limit in _UNSIGNED:
+        is_above = numbers > limit
+        is_gone = is_above & (partners.values == 0)
+        n_gone = int(np.count_nonzero(is_gone))
+        if n_gone < _LEAST_NUMBERS or n_gone < np.count_nonzero(is_above):
+            continue
+        if partners.follow(np.where(is_above, 0, numbers)) and not is_above.all():
+            yield NumberChange("cut off", limit, tuple(numbers[is_gone].tolist()))
+
+
+def _moved(partners: _Partners) -> Iterator[NumberChange]:
+    added = partners.background
+    if not added:
+        return
+    if partners.follow(partners.numbers + added):
+        yield NumberChange("shifted", added)
+    elif partners.follow(added - partners.numbers):
+        yield NumberChange("inverted", added)
+    elif np.mean(partners.values == 0) >= _LEAST_SHARE:
+        yield NumberChange("exchanged", added)
+
+
+def _scaled(partners: _Partners, *, n_shared_a: int, n_shared_b: int) -> Iterator[NumberChange]:
+    numbers = partners.numbers
+    if partners.background or len(np.unique(partners.values)) < _LEAST_SCALED:
+        return
+    # The median is not moved by cells that changed; values that are 0 may be lost.
+    is_there = partners.values > 0
+    if not is_there.any():
+        return
+    upper = numbers >= np.median(numbers[is_there])
+    factor = float(np.median(partners.values[is_there & upper] / numbers[is_there & upper]))
+    is_near = np.abs(partners.values - factor * numbers) <= 1
+    grows = factor >= 1.5 and not n_shared_a
+    shrinks = factor < 1 and n_shared_b > 0
+    if (grows or shrinks) and np.mean(is_near) >= _LEAST_SHARE:
+        lost = numbers[~is_there & (factor * numbers < 1)]
+        yield NumberChange("scaled", factor, tuple(lost.tolist()))
+
+
+# -- one label image by itself -----------------------------------------------------------------
+
+
+def number_remarks(image: _Labels) -> Iterator[str]:
+    """Say what the numbers of a label image show of how it was made and saved.
+
+    A clause each, without the name of the file.
+    """
+    remarks = [*background_remarks(image)]
+    yield from remarks
+    doubtful = doubt(image)
+    if numbering(image) == "anew":
+        n_objects = amount(int(numbered_by_plane(image).image.max()), "object")
+        yield (
+            f"its numbers begin anew in each plane, so every plane counts by itself: {n_objects} "
+            f"in {amount(len(image), 'plane')}"
+        )
+    elif doubtful is not None and n_numbers(image) <= FEW_NUMBERS:
+        yield from () if remarks else (f"it has {doubtful}",)
+    else:
+        yield from piece_remarks(image)
+
+
+def n_numbers(image: _Labels) -> int:
+    """Count the numbers of a label image; 0 is none."""
+    return int(np.count_nonzero(np.unique(image)))
+
+
+def may_be_cut(image: _Labels) -> bool:
+    """Whether the largest number is the largest that a file of 8 or 16 bits holds."""
+    return int(image.max(initial=0)) in _LIMITS
+
+
+def piece_remarks(image: _Labels) -> Iterator[str]:
+    """Say of a label image which numbers are in several pieces, and whether they were cut."""
+    pieces = pieces_that_touch(image)
+    areas = np.bincount(pieces.ravel())[1:]
+    if not len(areas):
+        return
+    value_of_piece = np.zeros(len(areas) + 1, np.int64)
+    value_of_piece[pieces.ravel()] = image.ravel()
+    values, index = np.unique(value_of_piece[1:], return_inverse=True)
+    largest = np.zeros(len(values), np.int64)
+    np.maximum.at(largest, index, areas)
+    n_pieces = np.bincount(index[areas >= _LEAST_OF_LARGEST * largest[index]])
+    several = values[n_pieces > 1]
+    if not len(several):
+        return
+    limit = int(values[-1])
+    is_cut = limit in _LIMITS
+    if is_cut and several.tolist() == [limit]:
+        yield (
+            f"its numbers stop at {limit}, the largest of {_LIMITS[limit]}: that one number is in "
+            f"{amount(int(n_pieces[-1]), 'piece')} that do not touch, and counts as one object; "
+            "save the masks again, with 16 or 32 bits"
+        )
+        return
+    why = (
+        f"; the largest is {limit}, the largest of {_LIMITS[limit]}, so larger ones were probably "
+        "cut or began anew at 0 when it was saved; save the masks again, with 16 or 32 bits"
+        if is_cut
+        else ""
+    )
+    verb = "is" if len(several) == 1 else "are"
+    yield (
+        f"{len(several)} of its {amount(len(values), 'number')} {verb} in several pieces that do "
+        f"not touch, and each counts as one object{why}"
+    )
+
+
+def background_remarks(image: _Labels) -> Iterator[str]:
+    """Say of a label image that nothing in it is background, or what looks like background."""
+    if not image.size:
+        return
+    sides = (image[..., 0, :], image[..., -1, :], image[..., :, 0], image[..., :, -1])
+    border = np.concatenate([side.ravel() for side in sides])
+    values, counts = np.unique(border, return_counts=True)
+    value = int(values[np.argmax(counts)])
+    is_around = value > 0 and counts.max() >= _MOST_OF_BORDER * len(border)
+    smallest = int(image.min())
+    share = float(np.mean(image == value)) if is_around else 0.0
+    covers = f"number {value} covers {share_text(share)} of it and most of its border"
+    if smallest > 0:
+        why = ""
+        if is_around and value == smallest:
+            imagej = ", as ImageJ does with signed 16 bit" if value == 32768 else ""
+            why = f"; {covers}: it was probably added to all{imagej}, so subtract it"
+        elif is_around and value == image.max():
+            why = f"; {covers}: it is probably inverted, as by an inverting LUT, so invert it"
+        yield f"{NO_BACKGROUND}{why}"
+    elif share > _MOST_OF_IMAGE:
+        yield (
+            f"{covers}: this is probably the background of an inverted image (an inverting LUT), "
+            "so invert it"
+        )

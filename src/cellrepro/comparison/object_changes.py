@@ -1,0 +1,314 @@
+"""What became of every object between two label images: kept, moved, lost, gained, split, merged.
+
+docs/comparison.md defines the words. Splits and merges that share an object are settled first, for
+the one with more shared pixels; then counterparts are assigned, with the largest total overlap.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.comparison.object_matching import Overlap, partners
+from cellrepro.enums import StrEnum
+from cellrepro.results import derived
+
+LEAST_IOU = 0.1
+"""IoU of an object and its counterpart; below, two that merely touch would count as moved."""
+KEPT_IOU = 0.5
+"""IoU with its counterpart at which an object can count as kept."""
+KEPT_WITHIN = 1.0
+"""Pixels; an object whose centroid is farther from that of its counterpart counts as moved."""
+
+_LEAST_INSIDE = 0.5
+"""Share of a part's pixels that lie in the whole."""
+_LEAST_PIECE = 0.1
+"""Share of the whole that a part covers."""
+_LEAST_COVERED = 0.5
+"""Share of the whole that all its parts cover together."""
+
+_Positions = NDArray[np.int64]
+"""Objects of one side, as positions in the arrays of an `Overlap`."""
+
+
+class ObjectKind(StrEnum):
+    """What became of an object; each member equals its word."""
+
+    KEPT = "kept"
+    MOVED = "moved"
+    LOST = "lost"
+    GAINED = "gained"
+    SPLIT = "split"
+    MERGED = "merged"
+
+    @property
+    def in_words(self) -> str:
+        """The word for people: what counts as moved mostly overlaps less, and did not move."""
+        return "shifted or reshaped" if self is ObjectKind.MOVED else str(self)
+
+
+class ObjectChange(NamedTuple):
+    """What became of one object, or of the objects that one split into or was merged from."""
+
+    kind: ObjectKind
+    """What became of it."""
+    labels_a: tuple[int, ...]
+    """Several for the parts of a split or merge; empty where the side has no such object."""
+    labels_b: tuple[int, ...]
+    """Several for the parts of a split or merge; empty where the side has no such object."""
+    iou: float
+    """Intersection over union, of all parts together; 0 for lost and gained."""
+    position: tuple[float, ...]
+    """Centroid in a, of gained ones in b; pixels, (y, x) or (z, y, x)."""
+    position_b: tuple[float, ...] | None
+    """Centroid in b; None for lost ones."""
+    area_a: int
+    """Pixels, of all parts together."""
+    area_b: int
+    """Pixels, of all parts together."""
+    displacement: float
+    """Pixels between the two centroids; NaN for lost and gained."""
+    cut_between: tuple[tuple[int, int], ...] = ()
+    """Of a split or merge in a stack: planes (z, z + 1) where one part ends and the next begins, as
+    where planes were stitched on one side only."""
+
+    @derived
+    def renumbered(self) -> bool:
+        """Whether one object has different numbers on the two sides."""
+        return self.kind in (ObjectKind.KEPT, ObjectKind.MOVED) and self.labels_a != self.labels_b
+
+    def of_image(self, image: str) -> dict[str, object]:
+        """Give its fields as JSON has them, with the image in which the object lies."""
+        return {"image": image, **self._asdict(), "renumbered": self.renumbered}
+
+    @property
+    def cuts(self) -> str:
+        """The planes between which it is cut, from 1, as text: "planes 4 | 5"; empty if none."""
+        return ", ".join(f"planes {z + 1} | {after + 1}" for z, after in self.cut_between)
+
+
+def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
+    """Find out what became of every object.
+
+    In raster order of first appearance, in a if a has the object. Each object is in exactly one
+    change.
+    """
+    cut_changes = _splits_and_merges(table)
+    free_a = np.ones(table.n_a, bool)
+    free_b = np.ones(table.n_b, bool)
+    for change in cut_changes:
+        free_a[change.objects_a] = False
+        free_b[change.objects_b] = False
+    may_be_paired = free_a[table.rows] & free_b[table.columns] & (table.iou >= LEAST_IOU)
+    pairs = partners(table, may_be_paired)
+    free_a[table.rows[pairs]] = False
+    free_b[table.columns[pairs]] = False
+    changes = [
+        *(change.placed(table) for change in (*cut_changes, *_lost_and_gained(free_a, free_b))),
+        *_counterparts(table, pairs),
+    ]
+    # Nothing but position settles the order. A gained object can begin at the pixel of another's
+    # first one; then what a has comes first.
+    changes.sort(key=lambda each: (each.first_pixel, each.change.kind == ObjectKind.GAINED))
+    return tuple(each.change for each in changes)
+
+
+class _PlacedChange(NamedTuple):
+    """A change, and the position of its first pixel in the flat image."""
+
+    first_pixel: int
+    change: ObjectChange
+
+
+@dataclass(frozen=True, eq=False)
+class _UnpairedObjects:
+    """One object without a counterpart, or one and the parts that it split into or came of."""
+
+    kind: ObjectKind
+    """What became of them."""
+    objects_a: _Positions
+    """Objects of a, as positions in an `Overlap`."""
+    objects_b: _Positions
+    """Objects of b, likewise."""
+    n_shared: int
+    """Pixels that both sides share."""
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """What settles which of several goes first: shared pixels, then number of objects."""
+        return self.n_shared, len(self.objects_a) + len(self.objects_b)
+
+    @cached_property
+    def objects(self) -> set[tuple[str, int]]:
+        """Side and position of every object."""
+        of_a = {("a", position) for position in self.objects_a.tolist()}
+        of_b = {("b", position) for position in self.objects_b.tolist()}
+        return of_a | of_b
+
+    def placed(self, table: Overlap) -> _PlacedChange:
+        """Describe it, with its areas and centroids."""
+        first_a = table.first_a[self.objects_a]
+        first_b = table.first_b[self.objects_b]
+        areas_a = table.areas_a[self.objects_a]
+        areas_b = table.areas_b[self.objects_b]
+        area_a = int(areas_a.sum())
+        area_b = int(areas_b.sum())
+        centroid_a = _joint_centroid(table.centroids_a[self.objects_a], areas_a)
+        centroid_b = _joint_centroid(table.centroids_b[self.objects_b], areas_b)
+        on_both_sides = area_a > 0 and area_b > 0
+        cuts_a = _cuts(table.planes_a[self.objects_a])
+        cuts_b = _cuts(table.planes_b[self.objects_b])
+        change = ObjectChange(
+            kind=self.kind,
+            labels_a=tuple(table.labels_a[self.objects_a].tolist()),
+            labels_b=tuple(table.labels_b[self.objects_b].tolist()),
+            iou=self.n_shared / (area_a + area_b - self.n_shared),
+            position=centroid_a if area_a else centroid_b,
+            position_b=centroid_b if area_b else None,
+            area_a=area_a,
+            area_b=area_b,
+            displacement=math.dist(centroid_a, centroid_b) if on_both_sides else math.nan,
+            cut_between=cuts_a + cuts_b,
+        )
+        return _PlacedChange(int(first_a.min() if area_a else first_b.min()), change)
+
+
+def _joint_centroid(centroids: NDArray[np.float64], areas: _Positions) -> tuple[float, ...]:
+    """The centroid of some objects together; the origin of none."""
+    return tuple((areas @ centroids / max(1, int(areas.sum()))).tolist())
+
+
+def _cuts(planes: _Positions) -> tuple[tuple[int, int], ...]:
+    """Between which planes one part ends and another begins; none for a single part."""
+    ends = np.intersect1d(planes[:, 1], planes[:, 0] - 1).tolist()
+    return tuple((z, z + 1) for z in ends)
+
+
+def _lost_and_gained(
+    free_a: NDArray[np.bool_], free_b: NDArray[np.bool_]
+) -> Iterator[_UnpairedObjects]:
+    none = np.zeros(0, np.int64)
+    for position in np.argwhere(free_a):
+        yield _UnpairedObjects(ObjectKind.LOST, objects_a=position, objects_b=none, n_shared=0)
+    for position in np.argwhere(free_b):
+        yield _UnpairedObjects(ObjectKind.GAINED, objects_a=none, objects_b=position, n_shared=0)
+
+
+# -- splits and merges -------------------------------------------------------------------------
+
+
+def _splits_and_merges(table: Overlap) -> list[_UnpairedObjects]:
+    """Splits and merges that share no object, those with more shared pixels first."""
+    of_a = _Side(table.rows, table.areas_a)
+    of_b = _Side(table.columns, table.areas_b)
+    candidates = [
+        _UnpairedObjects(ObjectKind.SPLIT, cut.whole, cut.parts, cut.n_covered)
+        for cut in _wholes_with_parts(table.pixels, wholes=of_a, parts=of_b)
+    ]
+    candidates += [
+        _UnpairedObjects(ObjectKind.MERGED, cut.parts, cut.whole, cut.n_covered)
+        for cut in _wholes_with_parts(table.pixels, wholes=of_b, parts=of_a)
+    ]
+    candidates.sort(key=lambda candidate: candidate.weight, reverse=True)
+    taken: set[tuple[str, int]] = set()
+    chosen = []
+    for _, of_one_weight in itertools.groupby(candidates, key=lambda candidate: candidate.weight):
+        free = [candidate for candidate in of_one_weight if not candidate.objects & taken]
+        claims = Counter(part for candidate in free for part in candidate.objects)
+        # Of two with one weight nothing says which it was, and swapping a and b must not decide it.
+        unrivalled = [each for each in free if all(claims[part] == 1 for part in each.objects)]
+        chosen += unrivalled
+        taken.update(part for each in unrivalled for part in each.objects)
+    return chosen
+
+
+class _Side(NamedTuple):
+    """One side of the overlapping pairs."""
+
+    objects: _Positions
+    """The object of each pair."""
+    areas: NDArray[np.int64]
+    """Pixels of every object of this side."""
+
+
+class _CutObject(NamedTuple):
+    """An object of one side whose pixels several objects of the other side share."""
+
+    whole: _Positions
+    """The object."""
+    parts: _Positions
+    """The objects of the other side."""
+    n_covered: int
+    """Pixels of the whole that the parts cover."""
+
+
+def _wholes_with_parts(
+    pixels: NDArray[np.int64], *, wholes: _Side, parts: _Side
+) -> Iterator[_CutObject]:
+    """Every object of one side that at least two objects of the other side share."""
+    # Divided, not multiplied: 0.1 * 70 is more than 7, and 7 / 70 is 0.1.
+    is_inside = pixels / parts.areas[parts.objects] >= _LEAST_INSIDE
+    is_piece = pixels / wholes.areas[wholes.objects] >= _LEAST_PIECE
+    pairs = np.flatnonzero(is_inside & is_piece)
+    n_wholes = len(wholes.areas)
+    n_parts = np.bincount(wholes.objects[pairs], minlength=n_wholes)
+    n_covered = np.bincount(wholes.objects[pairs], pixels[pairs], minlength=n_wholes)
+    is_cut = (n_parts >= 2) & (n_covered >= _LEAST_COVERED * wholes.areas)
+    by_whole = pairs[np.argsort(wholes.objects[pairs], kind="stable")]
+    pairs_of_each = np.split(by_whole, np.cumsum(n_parts)[:-1])
+    for whole in np.flatnonzero(is_cut):
+        yield _CutObject(
+            whole=np.array([whole]),
+            parts=np.sort(parts.objects[pairs_of_each[whole]]),
+            n_covered=int(n_covered[whole]),
+        )
+
+
+# -- counterparts ------------------------------------------------------------------------------
+
+
+def _counterparts(table: Overlap, pairs: NDArray[np.intp]) -> Iterator[_PlacedChange]:
+    """The kept and moved objects: every pair of an object and its counterpart."""
+    rows = table.rows[pairs]
+    columns = table.columns[pairs]
+    iou = table.iou[pairs]
+    centroids_a = table.centroids_a[rows]
+    centroids_b = table.centroids_b[columns]
+    displacement = np.sqrt(((centroids_a - centroids_b) ** 2).sum(1))
+    # A centroid is rounded: one pixel further must not look like less than one pixel.
+    is_kept = (iou >= KEPT_IOU) & (displacement < KEPT_WITHIN * (1 - 1e-9))
+    # As lists, which are read one by one much faster than arrays.
+    rows_of_pairs = zip(
+        table.first_a[rows].tolist(),
+        is_kept.tolist(),
+        table.labels_a[rows].tolist(),
+        table.labels_b[columns].tolist(),
+        iou.tolist(),
+        centroids_a.tolist(),
+        centroids_b.tolist(),
+        table.areas_a[rows].tolist(),
+        table.areas_b[columns].tolist(),
+        displacement.tolist(),
+        strict=True,
+    )
+    for first, kept, label_a, label_b, overlap, at_a, at_b, area_a, area_b, apart in rows_of_pairs:
+        change = ObjectChange(
+            kind=ObjectKind.KEPT if kept else ObjectKind.MOVED,
+            labels_a=(label_a,),
+            labels_b=(label_b,),
+            iou=overlap,
+            position=tuple(at_a),
+            position_b=tuple(at_b),
+            area_a=area_a,
+            area_b=area_b,
+            displacement=apart,
+        )
+        yield _PlacedChange(first, change)

@@ -1,0 +1,347 @@
+"""Which objects of two label images overlap, and which of them are each other's counterpart.
+
+Both are read as *runs*, stretches of one row in which neither label changes, in blocks of rows:
+beyond the two arrays, memory grows with the number of objects and of overlapping pairs only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.comparison.planes import renumbered
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+BLOCK = 2**21
+"""Pixels that are read at a time."""
+_LARGEST_TABLE = 2**22
+"""Labels up to here, or up to the number of pixels, index tables; larger ones are renumbered."""
+
+Integers = NDArray[np.int64]
+
+
+class Runs(NamedTuple):
+    """The runs of some whole rows of two label images, in raster order; R runs."""
+
+    labels_a: NDArray[np.integer]
+    """The label of each run in the first image."""
+    labels_b: NDArray[np.integer]
+    """The label of each run in the second image."""
+    starts: Integers
+    """Position of the first pixel in the flat image."""
+    lengths: Integers
+    """Pixels; no run crosses the end of a row."""
+
+
+def runs(a: NDArray[np.integer], b: NDArray[np.integer]) -> Iterator[Runs]:
+    """Read the runs of two label images, a block of rows at a time."""
+    if not a.size:
+        return
+    n_plane = a[0].size
+    step = max(1, BLOCK // n_plane)
+    for first in range(0, len(a), step):
+        flat_a = np.ascontiguousarray(a[first : first + step]).ravel()
+        flat_b = np.ascontiguousarray(b[first : first + step]).ravel()
+        begins = np.ones(len(flat_a), bool)
+        np.not_equal(flat_a[1:], flat_a[:-1], out=begins[1:])
+        begins[1:] |= flat_b[1:] != flat_b[:-1]
+        begins[:: a.shape[-1]] = True
+        starts = np.flatnonzero(begins)
+        lengths = np.diff(starts, append=len(flat_a))
+        yield Runs(flat_a[starts], flat_b[starts], starts + first * n_plane, lengths)
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """Which objects of two label images overlap, and by how much; only pairs that do.
+
+    The A objects of a and B of b count from 0 in raster order of first appearance, so that nothing
+    computed from this depends on their labels. The P pairs are sorted by (row, column).
+    """
+
+    labels_a: Integers
+    """Labels of the objects of a, as given."""
+    labels_b: Integers
+    """Labels of the objects of b, as given."""
+    areas_a: Integers
+    """Pixels of each object of a."""
+    areas_b: Integers
+    """Pixels of each object of b."""
+    centroids_a: NDArray[np.float64]
+    """Pixels, in the order of the axes; D of them."""
+    centroids_b: NDArray[np.float64]
+    """The same of b."""
+    first_a: Integers
+    """Position of an object's first pixel in the flat image."""
+    first_b: Integers
+    """The same of b."""
+    planes_a: Integers
+    """First and last plane of a stack; zeros of a flat image."""
+    planes_b: Integers
+    """The same of b."""
+    rows: Integers
+    """The object of a in each pair, from 0."""
+    columns: Integers
+    """The object of b in each pair, from 0."""
+    pixels: Integers
+    """Pixels that the two share, at least 1."""
+    iou: NDArray[np.float64]
+    """Intersection over union of the two."""
+    n_background: int
+    """Pixels that are background in both."""
+    equal_labels: bool
+    """Whether a and b have the same label in every pixel."""
+
+    @property
+    def n_a(self) -> int:
+        """Objects of a."""
+        return len(self.labels_a)
+
+    @property
+    def n_b(self) -> int:
+        """Objects of b."""
+        return len(self.labels_b)
+
+
+def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
+    """Make the sparse contingency table of two label images, and measure their objects."""
+    side_a = _Side(a)
+    side_b = _Side(b)
+    pairs = _pairs_of_labels(side_a, side_b)
+    objects_a = side_a.in_raster_order()
+    objects_b = side_b.in_raster_order()
+    share_pixels = (pairs.label_a > 0) & (pairs.label_b > 0)
+    rows = _rank(objects_a, side_a.n)[pairs.label_a[share_pixels]]
+    columns = _rank(objects_b, side_b.n)[pairs.label_b[share_pixels]]
+    order = np.lexsort((columns, rows))
+    rows = rows[order]
+    columns = columns[order]
+    shared = pairs.pixels[share_pixels][order]
+    areas_a = side_a.n_pixels[objects_a]
+    areas_b = side_b.n_pixels[objects_b]
+    is_background = (pairs.label_a == 0) & (pairs.label_b == 0)
+    return Overlap(
+        labels_a=side_a.labels(objects_a),
+        labels_b=side_b.labels(objects_b),
+        areas_a=areas_a,
+        areas_b=areas_b,
+        centroids_a=(side_a.moments[:, objects_a] / areas_a).T,
+        centroids_b=(side_b.moments[:, objects_b] / areas_b).T,
+        first_a=side_a.first[objects_a],
+        first_b=side_b.first[objects_b],
+        planes_a=side_a.planes(objects_a),
+        planes_b=side_b.planes(objects_b),
+        rows=rows,
+        columns=columns,
+        pixels=shared,
+        iou=shared / (areas_a[rows] + areas_b[columns] - shared),
+        n_background=int(pairs.pixels[is_background].sum()),
+        equal_labels=bool(np.array_equal(a, b)),
+    )
+
+
+class _Side:
+    """Sums over the pixels of every object of one image; its labels index tables."""
+
+    def __init__(self, image: NDArray[np.integer]):
+        self.image = image
+        # The labels as given, by the small ones that stand for them.
+        self._original_labels: Integers | None = None
+        if image.max(initial=0) > max(_LARGEST_TABLE, image.size):
+            self.image, numbers = renumbered(image)
+            self._original_labels = np.zeros(max(numbers.values()) + 1, np.int64)
+            self._original_labels[list(numbers.values())] = list(numbers)
+        self.n = int(self.image.max(initial=0)) + 1
+        self.n_pixels = np.zeros(self.n, np.int64)
+        self.moments = np.zeros((image.ndim, self.n))
+        self.first = np.full(self.n, np.iinfo(np.int64).max)
+        self.last = np.zeros(self.n, np.int64)  # the first pixel of its last run
+
+    def labels(self, objects: Integers) -> Integers:
+        """The labels of some objects, as given."""
+        return objects if self._original_labels is None else self._original_labels[objects]
+
+    def add(self, objects: Integers, block: Runs, moments: list[NDArray[np.float64]]) -> None:
+        """Add a block of runs to the sums."""
+        # Sums of whole numbers below 2**53 are exact in float64, which `bincount` adds in.
+        self.n_pixels += np.bincount(objects, block.lengths, self.n).astype(np.int64)
+        for total, moment in zip(self.moments, moments, strict=True):
+            total += np.bincount(objects, moment, self.n)
+        # Of equal indices the last assignment stays, so running backwards keeps the first run.
+        first = np.full(self.n, np.iinfo(np.int64).max)
+        first[objects[::-1]] = block.starts[::-1]
+        np.minimum(self.first, first, out=self.first)
+        self.last[objects] = block.starts
+
+    def planes(self, objects: Integers) -> Integers:
+        """The first and the last plane of each, (A, 2)."""
+        n_plane = math.prod(self.image.shape[-2:])
+        return np.stack([self.first[objects], self.last[objects]], axis=1) // n_plane
+
+    def in_raster_order(self) -> Integers:
+        """The objects that are there, by first appearance."""
+        present = np.flatnonzero(self.n_pixels[1:]) + 1
+        return present[np.argsort(self.first[present])]
+
+
+def _rank(positions: Integers, n: int) -> Integers:
+    rank = np.zeros(n, np.int64)
+    rank[positions] = np.arange(len(positions))
+    return rank
+
+
+def _moments(block: Runs, shape: tuple[int, ...]) -> list[NDArray[np.float64]]:
+    """Sum of the coordinate along each axis over the pixels of each run."""
+    lengths = block.lengths.astype(np.float64)
+    row, column = np.divmod(block.starts, shape[-1])
+    along_row = lengths * (column + (block.lengths - 1) / 2)
+    if len(shape) == 2:
+        return [lengths * row, along_row]
+    plane, row = np.divmod(row, shape[1])
+    return [lengths * plane, lengths * row, along_row]
+
+
+class _LabelPairs(NamedTuple):
+    """Pairs of a label of a and one of b, 0 among them, and the pixels that have both."""
+
+    label_a: Integers
+    """Of each pair."""
+    label_b: Integers
+    """Of each pair."""
+    pixels: Integers
+    """Of each pair."""
+
+    def summed(self, shape: tuple[int, int]) -> _LabelPairs:
+        """Each different pair once; labels are smaller than ``shape``."""
+        from scipy.sparse import coo_array
+
+        table = coo_array((self.pixels, (self.label_a, self.label_b)), shape=shape).tocsr()
+        label_a = np.repeat(np.arange(shape[0]), np.diff(table.indptr))
+        return _LabelPairs(label_a, table.indices.astype(np.int64), table.data)
+
+
+def _pairs_of_labels(side_a: _Side, side_b: _Side) -> _LabelPairs:
+    """Every pair of labels, once; on the way the objects of both sides are measured."""
+    shape = (side_a.n, side_b.n)
+    of_blocks: list[_LabelPairs] = []
+    for block in runs(side_a.image, side_b.image):
+        label_a = block.labels_a.astype(np.int64)
+        label_b = block.labels_b.astype(np.int64)
+        of_blocks.append(_LabelPairs(label_a, label_b, block.lengths).summed(shape))
+        moments = _moments(block, side_a.image.shape)
+        side_a.add(label_a, block, moments)
+        side_b.add(label_b, block, moments)
+    joined = _LabelPairs(*np.concatenate([np.zeros((3, 0), np.int64), *of_blocks], axis=1))
+    return joined.summed(shape) if len(of_blocks) > 1 else joined
+
+
+# -- pairing objects: positions in the list of overlapping pairs -----------------------------
+
+
+def matches(table: Overlap, threshold: float) -> NDArray[np.intp]:
+    """Match objects one to one, as many as possible."""
+    eligible = np.flatnonzero(table.iou >= threshold)
+    if threshold > 0.5:
+        return eligible  # as said below
+    rows = table.rows[eligible]
+    columns = table.columns[eligible]
+    if threshold == 0.5:
+        # No assignment is needed. Say object i overlaps j and k with IoU >= 1/2 each. Then
+        # |i & j| >= |i | j| / 2 >= |i| / 2, and so does |i & k|. As j and k are disjoint, both
+        # are |i| / 2 exactly, hence |i | j| = |i|: j and k are the two halves of i, inside it,
+        # and overlap nothing else. So above 1/2 every eligible pair is on its own, and at 1/2
+        # the only ties are an object and its two exact halves, of which one can match.
+        return eligible[_first_of_each(rows) & _first_of_each(columns)]
+    if not len(eligible):
+        return eligible
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    graph = _graph(np.ones(len(eligible)), rows, columns, shape=(table.n_a, table.n_b))
+    column_of_row = maximum_bipartite_matching(graph, perm_type="column")
+    return eligible[column_of_row[rows] == columns]
+
+
+def _graph(
+    weights: NDArray[np.float64], rows: Integers, columns: Integers, *, shape: tuple[int, int]
+) -> csr_array:
+    """A bipartite graph with indices of 32 bits: scipy's matchings take no others up to 1.14."""
+    from scipy.sparse import csr_array
+
+    edges = rows.astype(np.int32), columns.astype(np.int32)
+    return csr_array((weights, edges), shape=shape)
+
+
+def _first_of_each(values: Integers) -> NDArray[np.bool_]:
+    first = np.zeros(len(values), bool)
+    first[np.unique(values, return_index=True)[1]] = True
+    return first
+
+
+def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[np.intp]:
+    """Pair objects one to one so that their total overlap is largest."""
+    allowed = np.ones(len(table.iou), bool) if among is None else among
+    # A pair (i, j) with IoU > 1/2 is in every such assignment: if i went with k and j with l
+    # instead, then |i & k| + |l & j| <= |i| - |i & j| + |j| - |i & j| < |i & j|, because
+    # IoU > 1/2 means |i| + |j| < 3 |i & j|; so pairing i with j overlaps more.
+    certain = (table.iou > 0.5) & allowed
+    free_row = np.ones(table.n_a, bool)
+    free_column = np.ones(table.n_b, bool)
+    free_row[table.rows[certain]] = False
+    free_column[table.columns[certain]] = False
+    still_open = np.flatnonzero(allowed & free_row[table.rows] & free_column[table.columns])
+    chosen = _heaviest_assignment(
+        table.rows[still_open], table.columns[still_open], _weights(table, still_open)
+    )
+    return np.sort(np.concatenate([np.flatnonzero(certain), still_open[chosen]]))
+
+
+def _weights(table: Overlap, pairs: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Shared pixels; near centroids, then the order of appearance, settle equal assignments."""
+    rows = table.rows[pairs]
+    columns = table.columns[pairs]
+    apart = np.sqrt(((table.centroids_a[rows] - table.centroids_b[columns]) ** 2).sum(1))
+    n = max(table.n_a, table.n_b, 1)
+    crossing = ((rows - columns) / n) ** 2
+    late = (rows + columns) / (2 * n)
+    preferred = 1 / (1 + apart) - 0.1 * crossing - 0.01 * late + 0.11  # above 0, at most 1.11
+    most = max(1, min(len(np.unique(rows)), len(np.unique(columns))))
+    return table.pixels[pairs] + preferred / (2 * most)
+
+
+def _heaviest_assignment(
+    rows: Integers, columns: Integers, weights: NDArray[np.float64]
+) -> NDArray[np.intp]:
+    """Positions of the pairs of a heaviest one-to-one assignment on a sparse graph."""
+    if not len(rows):
+        return np.zeros(0, np.intp)
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+    # linear_sum_assignment (scipy 1.17) wants a dense table, and scipy's sparse solver only knows
+    # assignments in which every row has a partner. So every row and column gets a stand-in of
+    # weight 0, and the stand-ins of an overlapping pair may pair with each other: what is left
+    # over takes its stand-in, and the stand-ins of a chosen pair take each other. Adding 1 to
+    # every weight changes no ranking, as all such assignments have the same number of pairs; it
+    # is needed because the solver takes 0 as "no edge".
+    row_ids, row = np.unique(rows, return_inverse=True)
+    column_ids, column = np.unique(columns, return_inverse=True)
+    n_rows = len(row_ids)
+    n_columns = len(column_ids)
+    all_rows = np.arange(n_rows)
+    all_columns = np.arange(n_columns)
+    edges_from = np.concatenate([row, all_rows, n_rows + all_columns, n_rows + column])
+    edges_to = np.concatenate([column, n_columns + all_rows, all_columns, n_columns + row])
+    edge_weights = np.ones(len(edges_from))
+    edge_weights[: len(weights)] += weights
+    n = n_rows + n_columns
+    graph = _graph(edge_weights, edges_from, edges_to, shape=(n, n))
+    chosen_rows, chosen_columns = min_weight_full_bipartite_matching(graph, maximize=True)
+    column_of_row = np.empty(n, np.int64)
+    column_of_row[chosen_rows] = chosen_columns
+    return np.flatnonzero(column_of_row[row] == column)

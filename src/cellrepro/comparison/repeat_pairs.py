@@ -1,0 +1,145 @@
+"""Two stored repeats that differ along one axis only, and what adds up over many such pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.comparison.image_differences import ImageDifference
+from cellrepro.comparison.mask_totals import kinds_over, verdict_over
+from cellrepro.comparison.spread_axes import DRAWN
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.store.manifest import Manifest
+from cellrepro.store.store import Repeat
+
+MEASURES = ("changed", "ppm", "ap", "ap50")
+"""Share of cells without a counterpart; differing pixels per million; 1 - AP, mean over IoU 0.5
+to 0.95; 1 - AP at 0.5."""
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two repeats that differ along one axis only."""
+
+    axis: str
+    """Its name."""
+    context: str
+    """In which context the two differ, where this varies."""
+    name_a: str
+    """What a has on the axis, as it is shown."""
+    name_b: str
+    """What b has on the axis."""
+    a: Repeat
+    """The first repeat."""
+    b: Repeat
+    """The second repeat."""
+    units: tuple[str, str]
+    """What a and b are on the axis, as the bootstrap draws it."""
+    surroundings: str = ""
+    """Equal for pairs that are alike in all but the axis."""
+    settings: str = ""
+    """Equal for pairs that are alike in all but the axis and `DRAWN`."""
+    setting: str = ""
+    """What of these settings varies among the runs, in words."""
+    images: Mapping[str, ImageDifference] = field(default_factory=dict)
+    """What differs on each image, once they were compared."""
+
+    @property
+    def contrast(self) -> tuple:
+        """The same for pairs that differ from each other in draws only."""
+        is_draw = self.axis in (*DRAWN, "repeats")
+        return (self.settings, () if is_draw else tuple(sorted(self.units)))
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Of the masks; images without any object do not count beside others."""
+        return verdict_over(self.images.values())
+
+    @property
+    def n_images(self) -> int:
+        """That both sides segmented."""
+        return len(self.images)
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """Objects kept, moved, lost, gained, split and merged over all images."""
+        return kinds_over(self.images.values())
+
+    def mean(self, measure: str) -> float:
+        """One of `MEASURES` over all images; NaN over nothing."""
+        return mean_of([self], measure, list(self.images))
+
+    @property
+    def changed(self) -> float:
+        """Share of the cells of both sides without a counterpart at IoU 0.5; NaN over none."""
+        return self.mean("changed")
+
+    @property
+    def ppm(self) -> float:
+        """Differing pixels per million over all images; 0 over nothing."""
+        return self.mean("ppm") if self.images else 0.0
+
+    @cached_property
+    def vacuous(self) -> bool:
+        """Whether it proves nothing: neither side found an object, or nothing was trained."""
+        if self.verdict == Verdict.VACUOUS:
+            return True
+        trained = [side.weights for side in self._manifests if side.weights is not None]
+        return bool(trained) and not any(weights.n_changed for weights in trained)
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether only one side found any object."""
+        return not self.vacuous and not all(side.n_objects for side in self._manifests)
+
+    @property
+    def weights_equal(self) -> bool | None:
+        """Whether both ended in the same weights; None where none were trained."""
+        weights_a, weights_b = (side.weights for side in self._manifests)
+        if weights_a is None or weights_b is None:
+            return None
+        return weights_a.digest == weights_b.digest
+
+    @property
+    def _manifests(self) -> tuple[Manifest, Manifest]:
+        return self.a.manifest, self.b.manifest
+
+
+# -- over many pairs -------------------------------------------------------------------------
+
+
+def parts_of(pairs: Sequence[Pair], measure: str, images: Sequence[str]) -> tuple[Values, Values]:
+    """What a measure of P pairs over I images is made of."""
+    nothing = (0.0, 0.0)
+    parts = [
+        [pair.images[image].part(measure) if image in pair.images else nothing for image in images]
+        for pair in pairs
+    ]
+    fractions = np.array(parts, np.float64).reshape(len(pairs), len(images), 2)
+    return fractions[..., 0], fractions[..., 1]
+
+
+def images_of(pairs: Iterable[Pair]) -> list[str]:
+    """Every image of some pairs, once."""
+    return list(dict.fromkeys(image for pair in pairs for image in pair.images))
+
+
+def units_of(pairs: Iterable[Pair]) -> list[str]:
+    """The different values on the axis: of pairs of seeds, the seeds."""
+    return sorted({unit for pair in pairs for unit in pair.units})
+
+
+def mean_of(pairs: Sequence[Pair], measure: str, images: Sequence[str]) -> float:
+    """The mean over pairs of a measure over images; NaN over nothing. As for `parts_of`."""
+    if not pairs or not images:
+        return math.nan
+    numerators, denominators = parts_of(pairs, measure, images)
+    with np.errstate(invalid="ignore"):
+        return float(np.mean(numerators.sum(1) / denominators.sum(1)))

@@ -1,0 +1,424 @@
+"""How far results lie apart, by what made them differ, and when that is less than seeds do.
+
+Intervals are percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13) at 95 % of the
+mean over an axis's pairs. Images are drawn with replacement, the same ones for all pairs, and from
+three on also the runs where these are draws from many (seeds, data seeds, repeats), else the
+surroundings (the pigeonhole bootstrap; Owen, Ann. Appl. Stat. 1, 2007).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from cellrepro.comparison.image_differences import MaskPairs
+from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.comparison.pair_choice import Sample, choose
+from cellrepro.comparison.repeat_pairs import MEASURES, Pair, Values, images_of, parts_of, units_of
+from cellrepro.comparison.run_names import Names, place_of
+from cellrepro.comparison.spread_axes import AXES, DRAWN, OBSERVING, RANKS_DIFFER
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.comparison.within_spread import (
+    CONFIDENCE,
+    FEWEST_IMAGES,
+    FEWEST_SEEDS,
+    Decision,
+    decide,
+    draws,
+    resampled_means,
+)
+from cellrepro.errors import BadInput
+from cellrepro.results import Result, Row
+from cellrepro.spec.spec import PARAMETERS
+from cellrepro.store.store import Repeat, Run
+from cellrepro.words import amount, share_text, span
+
+
+class _AxisWords(NamedTuple):
+    """What differs along an axis, and what is done along it."""
+
+    title: str
+    doing: str
+
+
+_WORDS = {
+    "repeats": _AxisWords("repeats of one spec", "repeating the same spec"),
+    "threads": _AxisWords("threads and instruction sets", "changing threads or instruction set"),
+    "profile": _AxisWords(
+        "profiles that differ in several settings",
+        "changing several settings of the profile at once",
+    ),
+    "version": _AxisWords("versions of libraries", "changing a library's version"),
+    "ranks": _AxisWords("numbers of ranks", "changing the number of ranks"),
+    "cellpose": _AxisWords("versions of Cellpose", "changing the version of Cellpose"),
+    "epochs": _AxisWords("numbers of epochs", "changing the epochs"),
+    "images_per_epoch": _AxisWords("images per epoch", "changing the images per epoch"),
+}
+"""Of the axes whose words do not follow from their names."""
+MOST_PAIRS = 150
+"""Of runs that are compared along one axis."""
+MOST_PIXELS = 2e8
+"""That are compared along one axis: some 20 seconds."""
+
+
+class Interval(NamedTuple):
+    """Where the mean of an axis lies, from 95 % of the resamples."""
+
+    low: float
+    """Lower end."""
+    high: float
+    """Upper end."""
+    over: str
+    """What was resampled."""
+
+
+class Distribution(NamedTuple):
+    """One of `MEASURES` along one axis."""
+
+    values: Values
+    """Of each pair that is evidence, over all its images."""
+    mean: float
+    """Mean over the pairs; NaN over none."""
+    interval: Interval | None
+    """None from fewer than three images that show an object."""
+
+
+def _words_of(axis: str) -> _AxisWords:
+    if axis in _WORDS:
+        return _WORDS[axis]
+    if axis.startswith("settings."):  # by Cellpose's own name
+        setting = axis.removeprefix("settings.")
+        return _AxisWords(f"values of {setting}", f"changing {setting}")
+    words = axis.replace("_", " ")
+    return _AxisWords(f"{words}s", f"changing the {words}")
+
+
+class Axis:
+    """All pairs of repeats that differ along one axis only."""
+
+    def __init__(self, name: str, pairs: list[Pair], n_left_out: int = 0):
+        self.name = name
+        self.pairs = pairs
+        self.n_left_out = n_left_out
+        words = _words_of(name)
+        self.title = words.title
+        self.doing = words.doing
+        self.note = RANKS_DIFFER if name == "ranks" else ""
+        self.told = [pair for pair in pairs if not pair.vacuous]
+        self.differing = [pair for pair in self.told if pair.verdict == Verdict.DIFFERENT]
+        self.largest_ppm = max((pair.ppm for pair in self.told), default=0.0)
+        # A seed with which nothing was found would make the spread of seeds large, and everything
+        # else small beside it.
+        self.evidence = [p for p in self.told if not (name in DRAWN and p.one_sided)]
+        self.equal = bool(self.evidence) and not self.differing
+        self.n_images = len(images_of(self.evidence))
+        self.n_values = len(units_of(self.evidence))
+
+    def distribution(self, measure: str = "changed") -> Distribution:
+        """Get one measure over the pairs that are evidence.
+
+        With its interval, where there are enough images.
+        """
+        if measure not in MEASURES:
+            raise BadInput(f"measure is {measure!r}; expected one of {', '.join(MEASURES)}")
+        values = np.array([pair.mean(measure) for pair in self.evidence])
+        mean = float(values.mean()) if len(values) else math.nan
+        return Distribution(values, mean, self._interval(measure))
+
+    def _interval(self, measure: str) -> Interval | None:
+        pairs = self.evidence
+        images = images_of(pairs)
+        _, cells = parts_of(pairs, "changed", images)
+        n_cells = cells.sum(axis=0)
+        if np.count_nonzero(n_cells) < FEWEST_IMAGES:
+            return None
+        in_one_surrounding = len({pair.surroundings for pair in pairs}) == 1
+        if self.name in DRAWN:
+            drawn_things = self.title
+        elif self.name == "repeats" and in_one_surrounding:
+            drawn_things = "repeats"
+        else:
+            drawn_things = "surroundings"
+        by_surroundings = drawn_things == "surroundings"
+        units = [(pair.surroundings,) if by_surroundings else pair.units for pair in pairs]
+        weights = None
+        over = "images"
+        if len({name for unit in units for name in unit}) >= FEWEST_SEEDS:
+            weights = _pair_counts(units)
+            over = f"images and {drawn_things}"
+        means = resampled_means(pairs, measure, images, weights)
+        low, high = np.nanquantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        return Interval(float(low), float(high), over)
+
+
+def _pair_counts(units: Sequence[tuple[str, ...]]) -> Values:
+    """How often each of P pairs counts in each of B resamples of their units, shape (B, P)."""
+    names = sorted({name for unit in units for name in unit})
+    drawn = draws(len(names), 1)
+    columns = [[names.index(name) for name in unit] for unit in units]
+    return np.stack([drawn[:, column].prod(axis=1) for column in columns], 1)
+
+
+def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[list[Pair]]:
+    groups: dict[Hashable, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        groups[key(pair)].append(pair)
+    return list(groups.values())
+
+
+def measure_spread(
+    runs: Iterable[Run],
+    *,
+    axes: Sequence[str] = AXES,
+    names: Names | None = None,
+) -> Spread:
+    """Compare stored runs along every axis; where there are many pairs, some of them.
+
+    Every surrounding and every run in it then has its turn equally often; where there are too many
+    surroundings for that, some of them are drawn, the same along every axis as far as can be. Which
+    are taken follows from what was asked for, not from what came of it.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        Of one task over the same images, from one store or several.
+    axes : sequence of str
+        Some of `AXES`, or other fields of a spec.
+    names : Names, optional
+        Under which the runs are shown; by default of these alone.
+
+    Returns
+    -------
+    Spread
+        Axes along which no two runs are a pair are left out.
+
+    Raises
+    ------
+    BadInput
+        If the runs have several tasks or data sets, or an axis is none.
+    """
+    samples = [Sample(repeat) for run in runs for repeat in run.repeats]
+    specs = [sample.repeat.spec for sample in samples]
+    kinds = {(spec.task, spec.data_digest) for spec in specs}
+    if len(kinds) > 1:
+        raise BadInput(
+            f"the runs are of {len(kinds)} kinds, as they have another task or different images; "
+            "expected one task and one data set, whose masks can be compared"
+        )
+    fields = set(PARAMETERS) - {OBSERVING}
+    unknown = sorted(set(axes) - set(AXES) - fields)
+    if unknown:
+        raise BadInput(f"{', '.join(unknown)} is no axis; expected some of {', '.join(AXES)}")
+    names = names or Names(sample.repeat for sample in samples)
+    masks = MaskPairs()
+    measured = []
+    for name in axes:
+        chosen, n_pairs = choose(samples, name, MOST_PAIRS, names)
+        pairs = _compared(masks, chosen)
+        if pairs:
+            measured.append(Axis(name, pairs, n_pairs - len(pairs)))
+    return Spread(measured)
+
+
+def _compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
+    """Those of the chosen pairs that there is time for, with what differs between their masks."""
+    enough = masks.n_compared + MOST_PIXELS
+    compared = []
+    for pair in chosen:
+        if masks.n_compared >= enough:  # equal ones come free, but they alone would be a choice
+            break
+        compared.append(replace(pair, images=masks.differences(pair.a, pair.b)))
+    return compared
+
+
+class Spread(Result):
+    """How far results lie apart along every axis; axes without a pair are left out."""
+
+    def __init__(self, axes: Sequence[Axis]):
+        self.axes = tuple(axes)
+        self.seeds = self.axis("seed")
+        pairs = self.seeds.evidence if self.seeds else []
+        self._seed_groups = _grouped(pairs, lambda pair: pair.surroundings)
+        self.n_seeds = max((len(units_of(group)) for group in self._seed_groups), default=0)
+        """The most that were compared in one surrounding and found something."""
+
+    def axis(self, name: str) -> Axis | None:
+        """One axis, or none if nothing was compared along it."""
+        return next((axis for axis in self.axes if axis.name == name), None)
+
+    def decide(self, name: str) -> Decision:
+        """Decide whether what an axis does is less than what seeds do, by its worst contrast."""
+        if name not in self._decisions:
+            raise BadInput(
+                f"{name!r} is no axis to be compared with seeds; expected one of "
+                f"{', '.join(self._decisions) or 'none'}"
+            )
+        return self._decisions[name]
+
+    @cached_property
+    def _decisions(self) -> dict[str, Decision]:
+        return {axis.name: self._decided(axis) for axis in self.axes if axis.name != "seed"}
+
+    def _decided(self, axis: Axis) -> Decision:
+        pairs = axis.evidence
+        contrasts = _grouped(pairs, lambda pair: pair.contrast)
+        differing = [c for c in contrasts if any(p.verdict == Verdict.DIFFERENT for p in c)]
+        if not differing:
+            return self.beside_seeds(pairs, pairs)
+        decided = [
+            replace(self.beside_seeds(group, pairs), contrast=_contrast(group[0], contrasts))
+            for group in differing
+        ]
+        worst = max(decided, key=_objection)
+        suffix = f" ({worst.contrast})" if worst.contrast else ""
+        return replace(worst, reason=worst.reason + suffix)
+
+    def beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> Decision:
+        """Decide on pairs that differ in draws only, beside the least favourable baseline.
+
+        Beside the seeds of either side; where neither has enough, of all runs on the axis.
+        """
+        of_sides = self._seeds_of(pairs)
+        of_axis = self._seeds_of(axis)
+        groups = _with_enough_seeds(of_sides) or _with_enough_seeds(of_axis) or of_axis[:1]
+        baselines = _grouped(itertools.chain.from_iterable(groups), lambda pair: pair.settings)
+        decisions = [decide(pairs, seeds) for seeds in baselines or [[]]]
+        return max(decisions, key=_objection)
+
+    def _seeds_of(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+        """The pairs of seeds in the surroundings of which some pairs have a side."""
+        return [group for group in self._seed_groups if _places(group) & _places(pairs)]
+
+    def rows(self) -> Sequence[Row]:
+        """A row for every axis."""
+        return [
+            {
+                "axis": axis.name,
+                "pairs": len(axis.pairs),
+                "differ": len(axis.differing),
+                "images": axis.n_images,
+                "cells changed": share_text(axis.distribution().mean),
+            }
+            for axis in self.axes
+        ]
+
+    def sentence(self) -> str:
+        """What each axis does to the cells, beside what seeds do."""
+        clauses = [
+            _clause(axis, self.decide(axis.name)) for axis in self.axes if axis.name != "seed"
+        ]
+        text = "; ".join([*clauses, _seed_clause(self)])
+        return text[:1].upper() + text[1:] + "."
+
+
+def _with_enough_seeds(groups: Sequence[list[Pair]]) -> list[list[Pair]]:
+    return [group for group in groups if len(units_of(group)) >= FEWEST_SEEDS]
+
+
+def _places(pairs: Sequence[Pair]) -> set[str]:
+    return {place_of(repeat) for pair in pairs for repeat in (pair.a, pair.b)}
+
+
+def _objection(decision: Decision) -> tuple[bool, bool, float]:
+    """How much a decision speaks against within-spread; a ratio says more than no answer."""
+    largest = max(decision.changed_ratio, decision.ppm_ratio)
+    known = not math.isnan(largest)
+    size = largest if known else decision.changed[0]
+    return (not decision.within, known, 0.0 if math.isnan(size) else size)
+
+
+def _contrast(pair: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
+    """What tells a pair's contrast from the others, as in "between cpu and cuda, for strict"."""
+    if len(contrasts) == 1:
+        return ""
+    values = {group[0].contrast[1] for group in contrasts}
+    words = []
+    if len(values) > 1:
+        words.append(f"between {pair.name_a} and {pair.name_b}")
+    if pair.setting:
+        words.append(f"for {pair.setting}")
+    return ", ".join(words)
+
+
+def _clause(axis: Axis, decision: Decision) -> str:
+    if not axis.evidence:
+        return f"{axis.doing} cannot be judged, as no cells were found"
+    over = f"{amount(len(axis.evidence), 'pair')}, {amount(axis.n_images, 'image')}"
+    if decision.contrast and not math.isnan(decision.changed[0]) and axis.differing:
+        over += f"; {share_text(decision.changed[0])} {decision.contrast}"
+    less = ", less than seeds do" if decision.within else ""
+    return (
+        f"{axis.doing} changed {share_text(axis.distribution().mean)} of the cells ({over}){less}"
+    )
+
+
+def _seed_clause(spread: Spread) -> str:
+    seeds = spread.seeds
+    if seeds is None or not seeds.evidence:
+        return "what seeds do is not known, as no two of them were compared or found cells"
+    text = (
+        f"{seeds.doing} changed {share_text(seeds.distribution().mean)} "
+        f"({amount(len(seeds.evidence), 'pair')} of {seeds.n_values} seeds, "
+        f"{amount(seeds.n_images, 'image')})"
+    )
+    if spread.n_seeds < FEWEST_SEEDS:
+        text += f"; only {spread.n_seeds} seeds: not enough to say what is less than that"
+    return text
+
+
+# -- two repeats -----------------------------------------------------------------------------
+
+
+def decide_between(
+    a: Repeat,
+    b: Repeat,
+    runs: Iterable[Run],
+    *,
+    results: Mapping[str, MaskComparison] | None = None,
+) -> Decision:
+    """Decide whether two stored repeats differ by less than seeds do.
+
+    Never within, if a and b differ in the seed.
+    """
+    masks = MaskPairs()
+    pair = Pair(
+        axis="",
+        context="",
+        name_a="a",
+        name_b="b",
+        a=a,
+        b=b,
+        units=("", ""),
+        images=masks.differences(a, b, results),
+    )
+    alike = {Sample(side).facts_without("seed") for side in (a, b)}
+    specs = [side.spec.model_copy(update={"seed": None}) for side in (a, b)]
+    family = [
+        sample
+        for run in runs
+        if run.spec.model_copy(update={"seed": None}) in specs  # before any manifest is read
+        for sample in map(Sample, run.repeats)
+        if sample.facts_without("seed") in alike
+    ]
+    names = Names(sample.repeat for sample in family)
+    chosen, _ = choose(family, "seed", MOST_PAIRS, names)
+    seeds = Axis("seed", _compared(masks, chosen))
+    if a.spec.seed == b.spec.seed:
+        return Spread([seeds]).beside_seeds([pair], [pair])
+    decision = decide([pair], seeds.evidence)
+    if not seeds.evidence or pair.vacuous:
+        return replace(decision, within=False)
+    shares = [of_seeds.changed for of_seeds in seeds.evidence]
+    text = (
+        f"the seeds differ: {share_text(pair.changed)} of the cells changed; "
+        f"{amount(len(shares), 'pair')} of {seeds.n_values} seeds changed "
+        f"{span(share_text(min(shares)), share_text(max(shares)))}"
+    )
+    return Decision(False, text, changed=decision.changed)

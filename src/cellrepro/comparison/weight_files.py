@@ -1,0 +1,281 @@
+"""Two files of weights byte by byte: their sizes, and where and why their bytes differ."""
+
+from __future__ import annotations
+
+import pickletools
+import re
+import tempfile
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.comparison.weight_comparison import compare_weights
+from cellrepro.digests.digests import file_digest
+from cellrepro.digests.torch_files import PICKLE, ZIP
+from cellrepro.results import derived
+from cellrepro.store import checkpoints
+from cellrepro.words import amount
+
+_Bytes = NDArray[np.uint8]
+_PIECE = 2**22  # bytes of each file in memory at a time
+_TENSORS = "tensors"
+_NAMES = "entry names"
+_PADDING = "padding"
+_DIRECTORY = "zip directory"
+_REASONS = {
+    _PADDING: "every tensor begins at a multiple of 64 bytes, whatever stands before it",
+    _DIRECTORY: "where the entries are, their sizes and checksums",
+    ".data/serialization_id": "a checksum of the other entries",
+    "header": "names, types, shapes, their order, or metadata",
+    "content": "PyTorch's format before 1.6, whose bytes are not told apart",
+}
+_DEVICE = re.compile(r"cpu|meta|(cuda|mps|xpu|hpu)(:\d+)?")
+
+
+@dataclass(frozen=True)
+class DifferingPart:
+    """A part of two files that differs, with all pieces that belong to it."""
+
+    part: str
+    """Its name: ``data.pkl``, ``entry names``."""
+    n_a: int
+    """Bytes of the first file that differ; where a piece has two lengths, all of it."""
+    n_b: int
+    """The same of the second file."""
+    why: str
+    """Why these bytes differ, in words."""
+
+
+@dataclass(frozen=True)
+class FileComparison:
+    """Two files as bytes."""
+
+    sizes: tuple[int, int]
+    """Bytes of the two files."""
+    differing: tuple[DifferingPart, ...]
+    """The parts that differ; empty for files that are equal byte for byte."""
+
+    @derived
+    def equal(self) -> bool:
+        """Whether every byte is equal."""
+        return not self.differing
+
+    def sentences(self) -> Iterator[str]:
+        """The sizes, and a line for every part that differs."""
+        equal = "equal" if self.equal else "not equal"
+        yield f"{_both_sizes(*self.sizes)}, {equal} byte for byte"
+        for differing in self.differing:
+            sizes = _both_sizes(differing.n_a, differing.n_b)
+            yield f"{differing.part} ({sizes}): {differing.why}"
+
+
+def _both_sizes(a: int, b: int) -> str:
+    """Of equal ones only one."""
+    return " and ".join(dict.fromkeys((amount(a, "byte"), amount(b, "byte"))))
+
+
+def compare_files(
+    path_a: str | Path,
+    path_b: str | Path,
+    *,
+    same_parameters: bool,
+    checkpoints: bool = False,
+) -> FileComparison:
+    """Find out where the bytes of two files of weights differ, and why.
+
+    The files are mapped, not loaded.
+    """
+    file_a = _file_of_tensors(Path(path_a))
+    file_b = _file_of_tensors(Path(path_b))
+    a = _parts_of(file_a)
+    b = _parts_of(file_b)
+    sizes = (file_a.stat().st_size, file_b.stat().st_size)
+    if a.keys() & b.keys() <= {_TENSORS}:
+        return FileComparison(sizes, (DifferingPart("all", *sizes, "files of two formats"),))
+    differing = []
+    for part in sorted(a | b, key=[*_REASONS].__contains__):  # the others cause these
+        pieces = list(zip_longest(a.get(part, []), b.get(part, []), fillvalue=np.zeros(0, "u1")))
+        n_a, n_b = np.sum([_n_differing(*sides) for sides in pieces], 0).tolist()
+        if not (n_a or n_b):
+            continue
+        if part == _TENSORS:
+            reason = _why_tensors_differ(same_parameters, checkpoints)
+        else:
+            reason = _why(part, *pieces[0])
+        differing.append(DifferingPart(part, n_a, n_b, reason))
+    return FileComparison(sizes, tuple(differing))
+
+
+def _file_of_tensors(path: Path) -> Path:
+    """The file itself, or that of the tensors in a checkpoint of the lab."""
+    return path / checkpoints.STATE if path.is_dir() else path
+
+
+def _why_tensors_differ(same_parameters: bool, checkpoints: bool) -> str:
+    reason = "parameters in a different order" if same_parameters else "parameters differ"
+    if checkpoints:
+        reason += ", or what lies beside the network, an optimizer's tensors for example"
+    return reason
+
+
+def _n_differing(a: _Bytes, b: _Bytes) -> tuple[int, int]:
+    if len(a) != len(b):
+        return len(a), len(b)
+    pieces = (slice(start, start + _PIECE) for start in range(0, len(a), _PIECE))
+    n = sum(int(np.count_nonzero(a[piece] != b[piece])) for piece in pieces)
+    return n, n
+
+
+class _Cutter:
+    """Cuts the content of a file into pieces, from its beginning on."""
+
+    def __init__(self, content: _Bytes):
+        self.pieces = defaultdict[str, list[_Bytes]](list)
+        self.position = 0
+        self._content = content
+
+    def cut(self, part: str, n: int) -> None:
+        """Take the next n bytes as a piece of a part."""
+        self.pieces[part].append(self._content[self.position : self.position + n])
+        self.position += n
+
+    def cut_up_to(self, part: str, stop: int) -> None:
+        """Take the bytes before a position as a piece of a part."""
+        self.cut(part, stop - self.position)
+
+    def cut_rest(self, part: str) -> None:
+        """Take all bytes that are left."""
+        self.cut_up_to(part, len(self._content))
+
+    def numbers(self, start: int, stop: int) -> list[int]:
+        """Read some of the next bytes as 16-bit numbers; nothing is cut."""
+        numbers = self._content[self.position + start : self.position + stop].view("<u2")
+        return numbers.tolist()
+
+
+def _parts_of(path: Path) -> dict[str, list[_Bytes]]:
+    """Every byte of a file once: the pieces of each part, in their order."""
+    content = np.memmap(path, np.uint8, "r")
+    cutter = _Cutter(content)
+    beginning = content[: len(PICKLE)].tobytes()
+    if beginning == PICKLE:
+        cutter.cut_rest("content")
+    elif beginning.startswith(ZIP):
+        _cut_archive(cutter, path)
+    else:  # safetensors
+        cutter.cut("header", 8 + int.from_bytes(beginning, "little"))
+        cutter.cut_rest(_TENSORS)
+    return cutter.pieces
+
+
+def _cut_archive(cutter: _Cutter, path: Path) -> None:
+    """Cut an archive of `torch.save`, which is a ZIP file.
+
+    The offsets are those of PKWARE's APPNOTE 6.3.10, sections 4.3.7 and 4.3.12.
+    """
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        directory = archive.start_dir
+    for entry in sorted(entries, key=lambda entry: entry.header_offset):
+        cutter.cut_up_to(_DIRECTORY, entry.header_offset)  # what follows the entry before
+        n_name, n_padding = cutter.numbers(26, 30)
+        cutter.cut(_DIRECTORY, 30)
+        cutter.cut(_NAMES, n_name)
+        cutter.cut(_PADDING, n_padding)
+        name = entry.filename.partition("/")[2]
+        is_tensor = re.fullmatch(r"data/\d+", name) is not None
+        cutter.cut(_TENSORS if is_tensor else name, entry.compress_size)
+    cutter.cut_up_to(_DIRECTORY, directory)
+    for _ in entries:
+        n_name, n_extra, n_comment = cutter.numbers(28, 34)
+        cutter.cut(_DIRECTORY, 46)
+        cutter.cut(_NAMES, n_name)
+        cutter.cut(_DIRECTORY, n_extra + n_comment)
+    cutter.cut_rest(_DIRECTORY)
+
+
+def _why(part: str, a: _Bytes, b: _Bytes) -> str:
+    """Why a part differs that holds no tensors, from the first of its pieces in both files."""
+    if part in _REASONS:
+        return _REASONS[part]
+    bytes_a = a.tobytes()
+    bytes_b = b.tobytes()
+    if part == _NAMES:
+        archives = (repr(name.decode().partition("/")[0]) for name in (bytes_a, bytes_b))
+        return f"torch.save puts the name of its file first, {' and '.join(archives)}"
+    if part == "data.pkl":
+        return _why_pickles_differ(_words_in(bytes_a), _words_in(bytes_b))
+    return f"{bytes_a.decode(errors='replace')!r} and {bytes_b.decode(errors='replace')!r}"
+
+
+def _words_in(pickle: bytes) -> list[str]:
+    """The texts in a pickle, which are enough; nothing is unpickled."""
+    return [word for _, word, _ in pickletools.genops(pickle) if isinstance(word, str)]
+
+
+def _why_pickles_differ(words_a: Sequence[str], words_b: Sequence[str]) -> str:
+    """Why two pickles of networks differ: devices, order, names or types of their tensors."""
+    reasons = []
+    devices_a = _devices_among(words_a)
+    devices_b = _devices_among(words_b)
+    if devices_a != devices_b:
+        reasons.append(f"tensors lay on {devices_a} and on {devices_b}")
+    names_a = [word for word in words_a if not _DEVICE.fullmatch(word)]
+    names_b = [word for word in words_b if not _DEVICE.fullmatch(word)]
+    if names_a != names_b:
+        only_order = sorted(names_a) == sorted(names_b)
+        reasons.append(
+            "tensors in a different order" if only_order else "different names or types of tensors"
+        )
+    return "; ".join(reasons) or "different shapes, or laid out otherwise in memory"
+
+
+def _devices_among(words: Sequence[str]) -> str:
+    return ", ".join(sorted({word for word in words if _DEVICE.fullmatch(word)}))
+
+
+class SavedFile(NamedTuple):
+    """A file in which a network was saved again."""
+
+    name: str
+    """Of the file."""
+    digest: str
+    """SHA-256 of its bytes."""
+    same_parameters: bool
+    """Whether every bit of the network came back."""
+    comparison: FileComparison
+    """With the first file of its format."""
+
+
+def saved_in_several_ways(weights: Path) -> Iterator[SavedFile]:
+    """Save a stored network again: under several names, in two orders, from a GPU if there is
+    one."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    network = load_file(weights)
+    tensors_by_file = {
+        "monday.pth": network,
+        "tuesday.pth": network,
+        "in_order.safetensors": network,
+        "reversed.safetensors": dict(reversed(network.items())),
+    }
+    if torch.cuda.is_available():
+        tensors_by_file["from_gpu.pth"] = {name: tensor.cuda() for name, tensor in network.items()}
+    first_of_format: dict[str, Path] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, tensors in tensors_by_file.items():
+            path = Path(scratch, name)
+            save = torch.save if path.suffix == ".pth" else save_file
+            save(tensors, path)
+            same = compare_weights(weights, path).equal
+            first = first_of_format.setdefault(path.suffix, path)
+            comparison = compare_files(first, path, same_parameters=same)
+            yield SavedFile(name, file_digest(path), same, comparison)

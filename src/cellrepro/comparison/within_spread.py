@@ -1,0 +1,202 @@
+"""The rule of ``within-spread``: whether a difference is *shown* to be less than what seeds do.
+
+docs/spread.md has the rule and its reasons. With d the mean share of cells changed over the pairs
+in question, s that over the pairs of seeds and L = log(d / s), L + t * sqrt(V) < 0 is asked for. V
+adds up: *images*, the variance of L over resampled images, the same for d and s (at least
+1/n_d + 1/n_s with the numbers of changed cells, as a count has); *seeds*, the delete-one-seed
+jackknife (Efron and Stein 1981) of s, relative to s; and *the pair itself*: n/2 times the former
+for n seeds, which is exact where seeds act additively, or more if the pairs in question scatter
+more. t is Student's with Satterthwaite's degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from cellrepro.comparison.repeat_pairs import Pair, Values, mean_of, parts_of, units_of
+from cellrepro.results import Result
+from cellrepro.words import amount, share_text
+
+FEWEST_SEEDS = 3
+FEWEST_IMAGES = 3
+CONFIDENCE = 0.95
+_N_RESAMPLES = 2000
+_RANDOM_SEED = 20261101
+_FURTHEST = 700.0  # exp of more overflows
+
+
+@dataclass(frozen=True, repr=False)
+class Decision(Result):
+    """Whether a difference is less than what seeds do, and on what that was decided."""
+
+    within: bool
+    """Whether it is less; never without three seeds, three images, and a spread to be within."""
+    reason: str
+    """The decision with its numbers, or why there is none."""
+    n_seeds: int = 0
+    """Seeds that were compared."""
+    n_seed_pairs: int = 0
+    """Pairs of them."""
+    n_images: int = 0
+    """Images that every pair has, and that show an object."""
+    changed: tuple[float, float] = (math.nan, math.nan)
+    """Share of cells without a counterpart: of the pairs in question, and of those of seeds."""
+    ppm: tuple[float, float] = (math.nan, math.nan)
+    """Differing pixels per million, likewise."""
+    changed_ratio: float = math.nan
+    """Upper end of the one-sided 95 % interval of the ratio of the two shares; NaN without a
+    decision by the rule."""
+    ppm_ratio: float = math.nan
+    """The same of the two ppm."""
+    contrast: str = ""
+    """Of several the least favourable one, as in "between cpu and cuda"."""
+
+    def sentence(self) -> str:
+        """Say what was decided, with its numbers, or why nothing was."""
+        return self.reason
+
+
+def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
+    """Decide whether pairs differ by less than seeds do."""
+    pairs = [pair for pair in pairs if not pair.vacuous]
+    seeds = [pair for pair in seeds if not pair.vacuous and not pair.one_sided]
+    if not pairs:
+        return Decision(False, "no cells were found, so there is nothing to compare")
+    images = _images_of_all([*pairs, *seeds])
+    known = Decision(
+        within=False,
+        reason="",
+        n_seeds=len(units_of(seeds)),
+        n_seed_pairs=len(seeds),
+        n_images=len(images),
+        changed=(mean_of(pairs, "changed", images), mean_of(seeds, "changed", images)),
+        ppm=(mean_of(pairs, "ppm", images), mean_of(seeds, "ppm", images)),
+    )
+    refusal = _refusal(known, seeds)
+    if refusal:
+        return replace(known, reason=f"{refusal}: not enough to say whether this is less")
+    cells = _largest_ratio(pairs, seeds, "changed", images)
+    pixels = _largest_ratio(pairs, seeds, "ppm", images)
+    within = cells < 1 and pixels < 1
+    reason = (
+        f"{share_text(known.changed[0])} of the cells changed, between seeds "
+        f"{share_text(known.changed[1])} ({amount(known.n_seed_pairs, 'pair')} of "
+        f"{known.n_seeds} seeds, {amount(known.n_images, 'image')}); "
+        f"{'' if within else 'not shown to be less than seeds do: '}"
+        f"up to {_times(cells)} times as many cells as between seeds, and {_times(pixels)} times "
+        "as many pixels (95 % confidence)"
+    )
+    return replace(known, within=within, reason=reason, changed_ratio=cells, ppm_ratio=pixels)
+
+
+def _images_of_all(pairs: Sequence[Pair]) -> list[str]:
+    """The images that every pair has, and on which at least one has an object."""
+    compared = [pair.images for pair in pairs]
+    common = [name for name in compared[0] if all(name in images for images in compared)]
+    return [name for name in common if any(images[name].n_objects for images in compared)]
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2g}" if ratio < 100 else "over 100"
+
+
+def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:
+    """Why nothing can be said beside these pairs of seeds; empty where something can."""
+    if known.n_seeds < FEWEST_SEEDS:
+        return f"only {known.n_seeds} seeds" if known.n_seeds else "no other seed"
+    if known.n_images < FEWEST_IMAGES:
+        return f"only {amount(known.n_images, 'image')} with cells"
+    if not known.changed[1] or not known.ppm[1]:
+        return f"{known.n_seeds} seeds gave the same cells"
+    if len(seeds) in Counter(unit for pair in seeds for unit in pair.units).values():
+        return "every pair of seeds holds the same seed"
+    return ""
+
+
+def _largest_ratio(
+    pairs: Sequence[Pair], seeds: Sequence[Pair], measure: str, images: Sequence[str]
+) -> float:
+    """Upper end of the one-sided interval of d / s, in the letters of the top of this file."""
+    from scipy import stats
+
+    d = mean_of(pairs, measure, images)
+    s = mean_of(seeds, measure, images)
+    parts_d, wholes_d = parts_of(pairs, measure, images)
+    parts_s, wholes_s = parts_of(seeds, measure, images)
+    # Half a cell, or half a pixel, more on each side: no logarithm of 0.
+    unit = 1.0 if measure == "changed" else 1e6
+    half_d = 0.5 * unit / wholes_d.sum()
+    half_s = 0.5 * unit / wholes_s.sum()
+    ratio = float((d + half_d) / (s + half_s))
+
+    # V of the images.
+    drawn_d = resampled_means(pairs, measure, images, None)
+    drawn_s = resampled_means(seeds, measure, images, None)
+    known = np.isfinite(drawn_d) & np.isfinite(drawn_s)
+    logs = np.log((drawn_d[known] + half_d) / (drawn_s[known] + half_s))
+    n_images = len(images)
+    of_images = float(np.var(logs)) * n_images / (n_images - 1)
+    if measure == "changed":
+        of_images = max(of_images, 1 / (parts_d.sum() + 0.5) + 1 / (parts_s.sum() + 0.5))
+
+    # V of the seeds, and of the pair itself.
+    shares_of_seeds = parts_s.sum(1) / wholes_s.sum(1)
+    of_seeds, n_seeds = _jackknife(shares_of_seeds, [pair.units for pair in seeds])
+    of_pairs = _relative_variance_of_mean(parts_d.sum(1) / wholes_d.sum(1), d)
+    of_runs = of_seeds + max(of_seeds * n_seeds / 2, of_pairs)
+
+    variance = of_images + of_runs
+    if not variance:
+        return ratio
+    freedom = variance**2 / (of_images**2 / (n_images - 1) + of_runs**2 / (n_seeds - 1))
+    furthest = float(stats.t.ppf(CONFIDENCE, freedom)) * math.sqrt(variance)
+    return ratio * math.exp(min(furthest, _FURTHEST))
+
+
+def _relative_variance_of_mean(shares: Values, mean: float) -> float:
+    """How much the shares of the pairs scatter; 0 of a single one, or where nothing changed."""
+    if len(shares) < 2 or not mean:
+        return 0.0
+    return float(np.var(shares, ddof=1)) / len(shares) / mean**2
+
+
+def _jackknife(values: Values, units: Sequence[tuple[str, str]]) -> tuple[float, int]:
+    """Relative variance of the mean over pairs of seeds when one seed at a time is left out."""
+    names = sorted({name for unit in units for name in unit})
+    means = [values[[name not in unit for unit in units]].mean() / values.mean() for name in names]
+    n = len(names)
+    return (n - 1) / n * float(((np.array(means) - np.mean(means)) ** 2).sum()), n
+
+
+# -- resampling ------------------------------------------------------------------------------
+
+
+def resampled_means(
+    pairs: Sequence[Pair], measure: str, images: Sequence[str], weights: Values | None
+) -> Values:
+    """The mean over pairs of a measure in each resample of the images.
+
+    NaN where nothing was drawn.
+    """
+    numerators, denominators = parts_of(pairs, measure, images)
+    drawn = draws(len(images), 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = (drawn @ numerators.T) / (drawn @ denominators.T)
+        counted = np.isfinite(means) * (1.0 if weights is None else weights)
+        return (np.nan_to_num(means, posinf=0) * counted).sum(1) / counted.sum(1)
+
+
+@cache
+def draws(n: int, stream: int) -> Values:
+    """How often each of n things is drawn in each resample, shape (B, n).
+
+    The same for equal n and stream in every process; other streams are independent.
+    """
+    generator = np.random.default_rng([_RANDOM_SEED, stream])
+    return generator.multinomial(n, np.full(n, 1 / n), size=_N_RESAMPLES).astype(np.float64)

@@ -1,0 +1,210 @@
+"""A baseline saved: the masks of a run or of files, with limits that later results are held to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cellrepro.comparison.labels import canonical
+from cellrepro.comparison.seed_spread import Pair, measure_spread
+from cellrepro.comparison.spread_axes import AXES
+from cellrepro.errors import BadInput
+from cellrepro.explanation.baseline import limits_text
+from cellrepro.explanation.named import kind_of, masks_of
+from cellrepro.results import Result, Row, json_text
+from cellrepro.spec import defaults
+from cellrepro.store import baseline_file
+from cellrepro.store.store import Repeat, Store
+from cellrepro.store.whole_files import refuse_existing
+from cellrepro.terminal import FileName
+from cellrepro.words import amount, joined
+
+# ``reproducibility_tolerance`` of model descriptions 0.5, as bioimageio.spec 0.5.14.3 takes it.
+_MOST_FOR_BIOIMAGE_IO = 30_000  # pixels per million
+_OF_LABELS = {"relative_tolerance": 0.0, "absolute_tolerance": 0.0}  # the same or not
+
+JsonRecord = dict[str, Any]
+"""What a baseline records, as JSON."""
+
+
+@dataclass(frozen=True, repr=False)
+class SavedBaseline(Result):
+    """A new baseline.
+
+    ``saved[NAME]`` is a field of its record.
+    """
+
+    file: Path
+    """Where it was written."""
+    record: JsonRecord
+    """As JSON: ``from``, ``limits``, ``images``, ``reproducibility_tolerance``; of a run also its
+    ``spec``, ``weights`` and ``versions``; of proposed limits ``proposed_from``."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.record[name]
+
+    def sentence(self) -> str:
+        """Say where it is, how many cells it holds, and within which limits."""
+        images = self.record["images"]
+        n_cells = sum(image["n_objects"] for image in images.values())
+        held = f"{amount(n_cells, 'cell')} in {amount(len(images), 'image')}"
+        limits = [f"{name} {value:g}" for name, value in self.record["limits"].items()]
+        return f"{self.file} holds {held} of {self.record['from']}; limits: {joined(limits)}"
+
+    def rows(self) -> list[Row]:
+        """Give each image with its cells."""
+        images = self.record["images"]
+        return [{"image": name, "cells": image["n_objects"]} for name, image in images.items()]
+
+    def lines(self) -> list[str]:
+        """Say what it holds, within which limits, and what a model description says of these."""
+        import yaml
+
+        images = self.record["images"].values()
+        tolerance = self.record["reproducibility_tolerance"]
+        n_cells = amount(sum(image["n_objects"] for image in images), "cell")
+        held = f"{n_cells} in {amount(len(images), 'image')}"
+        limits = limits_text(self.record["limits"]) or "none"
+        config = {"config": {"bioimageio": {"reproducibility_tolerance": tolerance}}}
+        form = yaml.safe_dump(config, sort_keys=False).splitlines()
+        return [
+            f"{self.file}: {held} of {self.record['from']}",
+            f"  limits: {limits} ({self.record.get('proposed_from', 'none proposed')})",
+            "for a model description of bioimage.io:",
+            *(form if tolerance else ["  none is that wide"]),
+        ]
+
+    def as_json(self) -> str:
+        """Give ``file`` and the fields of the record as JSON."""
+        return json_text({"file": self.file, **self.record})
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """Limits that every pair of a run along an axis keeps, and which pairs these are."""
+
+    limits: Mapping[str, float]
+    proposed_from: str
+
+
+def save_baseline(
+    run: str,
+    file: FileName,
+    *,
+    propose: str | None = None,
+    store: FileName = defaults.STORE,
+) -> SavedBaseline:
+    """Write the masks of a run, a mask file or a folder to a baseline.
+
+    Parameters
+    ----------
+    run : str
+        ``KEY`` or ``KEY/REPEAT`` of the store, or the path of a mask file or a folder of them.
+    file : str or Path
+        The baseline; nothing may be there.
+    propose : str, optional
+        An axis of the stored spread, such as ``repeats``, ``seed`` or ``machine``: the limits are
+        then what its pairs with this run differ by at most. Without it they are zero.
+    store : str or Path
+        Folder of finished runs.
+
+    Returns
+    -------
+    SavedBaseline
+        The new file and its record. Its ``str`` counts the cells and says the limits.
+
+    Raises
+    ------
+    BadInput
+        If the file exists, the masks hold no cell, or nothing is stored to propose limits from.
+
+    Examples
+    --------
+    Save masks as the result that later ones must match
+
+    ``cellrepro baseline save masks nuclei.baseline``
+    """
+    path = Path(file)
+    refuse_existing(path)
+    opened_store = Store(store)
+    masks = {name: canonical(read()) for name, read in masks_of(run, opened_store).items()}
+    if not any(labels.any() for labels in masks.values()):
+        raise BadInput(f"{run} holds no cells, so every result without any would pass; none saved")
+    repeat = opened_store.find(run) if kind_of(Path(run)) == "run" else None
+    record: JsonRecord = {"from": Path(run).name} if repeat is None else _origin(repeat)
+    limits: Mapping[str, float] = {"max_ppm": 0.0}
+    if propose is not None:
+        if repeat is None:
+            raise BadInput(f"--propose needs a run of the store and its like, not {run}")
+        proposal = _propose(repeat, propose, opened_store)
+        limits = proposal.limits
+        record["proposed_from"] = proposal.proposed_from
+    record["limits"] = limits
+    record["reproducibility_tolerance"] = _tolerances(limits["max_ppm"])
+    return SavedBaseline(path, baseline_file.write(path, record, masks).record)
+
+
+def _origin(repeat: Repeat) -> JsonRecord:
+    """What a baseline records of the run whose masks it holds."""
+    weights = repeat.manifest.weights
+    return {
+        "from": repeat.name,
+        "spec": repeat.spec.model_dump(mode="json"),
+        "weights": None if weights is None else weights.digest,
+        "versions": repeat.manifest.versions,
+    }
+
+
+def _tolerances(max_ppm: float) -> list[dict[str, float]]:
+    """What a model description of bioimage.io says of it; nothing where it allows no such limit."""
+    ppm = math.ceil(max_ppm)
+    if ppm > _MOST_FOR_BIOIMAGE_IO:
+        return []
+    return [{**_OF_LABELS, "mismatched_elements_per_million": ppm}]
+
+
+def _propose(repeat: Repeat, axis: str, store: Store) -> _Proposal:
+    """The limits that every pair of a repeat along an axis keeps, and which pairs these are."""
+    if axis not in AXES:
+        raise BadInput(f"--propose is {axis!r}; expected one of {', '.join(AXES)}")
+    pairs = _pairs_along(axis, repeat, store)
+    if not pairs:
+        raise BadInput(
+            f"the store {store.root} holds nothing that differs from {repeat.name} in {axis} only "
+            "and found cells; run it, or leave --propose out"
+        )
+    images = [image for pair in pairs for image in pair.images.values()]
+    limits = {
+        "max_ppm": max(1e6 * (image.n_differing / image.n_pixels) for image in images),
+        "max_changed": max(pair.changed for pair in pairs),
+        "max_lost": max(_most_lost(pair, repeat.spec.key) for pair in pairs),
+    }
+    return _Proposal(limits, f"{amount(len(pairs), 'pair')} along {axis}")
+
+
+def _pairs_along(axis: str, repeat: Repeat, store: Store) -> list[Pair]:
+    """Pairs of the run of a repeat with whatever is stored of the same images."""
+    run = store.find_run(repeat.spec.key)
+    pairs: dict[tuple[str, str], Pair] = {}
+    for candidate in store.readable_runs(data_digest=run.spec.data_digest):
+        if candidate.spec.task != run.spec.task:
+            continue
+        two_runs = {run.key: run, candidate.key: candidate}  # one, where both are the same
+        spread = measure_spread(two_runs.values(), axes=[axis]).axis(axis)
+        for pair in spread.evidence if spread else ():
+            if run.key in (pair.a.spec.key, pair.b.spec.key):
+                pairs[pair.a.name, pair.b.name] = pair
+    return list(pairs.values())
+
+
+def _most_lost(pair: Pair, key: str) -> int:
+    """The most cells that a side of this run lost in a pair."""
+    n_lost = []
+    if pair.a.spec.key == key:
+        n_lost.append(pair.kinds["lost"])
+    if pair.b.spec.key == key:
+        n_lost.append(pair.kinds["gained"])
+    return max(n_lost)

@@ -1,0 +1,258 @@
+"""One call of Cellpose in the words of its generation: for its command line, and for Python.
+
+Options and arguments were read in ``cellpose/cli.py``, ``__main__.py`` and ``models.py`` of 2.3.2,
+3.1.1.2, 4.0.9 and 4.2.1.1. A capital word (``DIAMETER``) stands where no file records a value that
+decides.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+
+from cellrepro.explanation.recorded_settings import Generation
+from cellrepro.model.cellpose_generation import generation_of
+
+IMAGE = "IMAGE"
+NETWORK = "MODEL"
+"""These stand for an image, and for a network, that nobody recorded."""
+
+_Words = list[str]
+_Writer = Callable[[object], "list[str] | None"]
+"""Gives a value as a parser takes it; None for one that the option cannot say."""
+
+_NORMALIZE = "normalize."
+_LISTS_OF_SMOOTHING = (4, 1)  # the first version whose --flow3D_smooth takes three numbers
+_NAMES_OF_2 = frozenset(
+    {"cyto", "cyto2", "nuclei", "tissuenet", "livecell", "general", "CP", "CPx"}
+    | {"TN1", "TN2", "TN3", "LC1", "LC2", "LC3", "LC4"}
+)
+_ESTIMATING = frozenset({"cyto", "cyto2", "cyto3", "nuclei"})
+_PLAIN = re.compile(r"[\w@%+=:,./\\-]+")
+_NEGATIVE = re.compile(r"-(\d+|\d*\.\d+)")  # what argparse takes for a number, not for an option
+_NOT_OF_2 = frozenset({"niter", "bsize", "max_size_fraction", "flow3D_smooth"})
+"""Settings that ``eval`` of Cellpose 2 does not have."""
+
+
+@dataclass(frozen=True)
+class CellposeCall:
+    """One call of Cellpose."""
+
+    generation: Generation
+    version: str | None
+    """None where the generation alone is known."""
+    network: str
+    """A name, a path, or `NETWORK`."""
+    settings: Mapping[str, object]
+    """Those to be said, by name."""
+    image: str = IMAGE
+    """Its path."""
+    expression: str = "image"
+    """The image in Python."""
+    channels: tuple[object, object] | None = None
+    """Of Cellpose 2 and 3: the channel to segment and that of nuclei; None for a usual call."""
+    restoration: str | None = None
+    """The network of Cellpose 3 that restores the image."""
+    uses_gpu: bool = False
+    precision: str | None = None
+    """None where Cellpose takes its own, or nobody recorded it."""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the network is one of Cellpose's own, which ``model_type`` takes."""
+        if self.generation == "4":
+            return False
+        names = _NAMES_OF_2 if self.generation == "2" else generation_of("3.0").names
+        return self.network in names
+
+    @property
+    def estimates_diameter(self) -> bool:
+        """Whether the command line estimates the diameter, which the call in Python does not."""
+        without = self.settings.get("diameter", 0) is None and self.restoration is None
+        return without and self.generation != "4" and self.network in _ESTIMATING
+
+    def shell(self) -> str:
+        """Cellpose's command line; what it cannot say is left out."""
+        words = ["python", "-m", "cellpose", *_option("image_path", self.image)]
+        words += _option("pretrained_model", self.network)
+        if self.restoration is not None and self.generation == "3":
+            words += _option("restore_type", self.restoration)
+        if self.uses_gpu:
+            words.append("--use_gpu")
+        if self.channels is not None and self.generation != "4":
+            of_cells, of_nuclei = self.channels
+            words += _option("chan", str(of_cells)) + _option("chan2", str(of_nuclei))
+        for name in self.settings:
+            words += self._words(name) or []
+        return shell_line(words)
+
+    def unsaid(self) -> list[str]:
+        """The settings that the command line cannot say."""
+        names = [name for name in self.settings if self._words(name) is None]
+        if self.precision == "float32" and generation_of(self.version).has_precision:
+            names.append("float32")
+        return names
+
+    def _words(self, name: str) -> _Words | None:
+        value = self.settings[name]
+        if isinstance(value, str) and value.isupper():
+            return _option(name, value)
+        writer = _writers(self.generation, self.version).get(name)
+        return None if writer is None else writer(value)
+
+    def python(self) -> str:
+        """The call in Python, of a module of ``cellpose``."""
+        module = "models.CellposeModel"
+        named = "model_type" if self.is_named else "pretrained_model"
+        of_model = [f"{named}={_in_python(self.network)}"]
+        if self.restoration is not None and self.generation == "3":
+            module = "denoise.CellposeDenoiseModel"
+            of_model.append(f"restore_type={self.restoration!r}")
+        if self.uses_gpu:
+            of_model.append("gpu=True")
+        if self.precision is not None and self.generation == "4":
+            of_model.append(f"use_bfloat16={self.precision == 'bfloat16'}")
+        of_eval = [self.expression]
+        if self.channels is not None and self.generation != "4":
+            of_eval.append(f"channels=[{', '.join(map(str, self.channels))}]")
+        of_eval += self._arguments()
+        return f"{module}({', '.join(of_model)}).eval({', '.join(of_eval)})"
+
+    def _arguments(self) -> list[str]:
+        arguments = []
+        normalize: dict[str, object] = {}
+        for name, value in self.settings.items():
+            field = name.removeprefix(_NORMALIZE)
+            if field == name and not (self.generation == "2" and name in _NOT_OF_2):
+                arguments.append(f"{name}={_in_python(value)}")
+            elif self.generation != "2":
+                normalize["sharpen_radius" if field == "sharpen" else field] = value
+            elif field in ("normalize", "invert"):  # of eval itself, which has no other field yet
+                arguments.append(f"{field}={value!r}")
+        if normalize:
+            arguments.append(f"normalize={normalize!r}")
+        return arguments
+
+
+def _in_python(value: object) -> str:
+    """A value as Python reads it; a word in capitals stands for one, and Cellpose takes lists."""
+    if isinstance(value, str) and value.isupper():
+        return value
+    return repr(list(value) if isinstance(value, tuple) else value)
+
+
+# -- options of the command line -------------------------------------------------------------
+
+
+def _option(name: str, *values: str) -> _Words:
+    """An option with its values, so that none of them is taken for an option itself."""
+    (first, *rest) = values
+    if first.startswith("-") and not _NEGATIVE.fullmatch(first):
+        return [f"--{name}={first}", *rest]
+    return [f"--{name}", *values]
+
+
+def _number(value: object, *, is_whole: bool) -> str | None:
+    """A number as argparse reads it; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < inf:
+        return None
+    if not is_whole:
+        return str(value)
+    return str(int(value)) if value == int(value) else None
+
+
+def _number_option(option: str, *, is_whole: bool = False, none: str | None = None) -> _Writer:
+    """Say one number; for none what stands for it, where an empty text leaves the option out."""
+
+    def words(value: object) -> _Words | None:
+        text = none if value is None else _number(value, is_whole=is_whole)
+        if text is None:
+            return None
+        return _option(option, text) if text else []
+
+    return words
+
+
+def _several(value: object, *, option: str, n: int) -> _Words | None:
+    """The words for some numbers."""
+    if not isinstance(value, list | tuple) or len(value) != n:
+        return None
+    texts = [_number(each, is_whole=False) for each in value]
+    return _option(option, *map(str, texts)) if None not in texts else None
+
+
+def _smoothing(value: object) -> _Words | None:
+    """One number of pixels, or one for each of Z, Y and X."""
+    words = _number_option("flow3D_smooth")(value)
+    return _several(value, option="flow3D_smooth", n=3) if words is None else words
+
+
+def _percentiles(value: object) -> _Words | None:
+    """The two, or nothing for the usual ones."""
+    return [] if value is None else _several(value, option="norm_percentile", n=2)
+
+
+def _flag(value: object, *, flag: str, when: bool) -> _Words | None:
+    """A flag for one of two values, nothing for the other."""
+    if not isinstance(value, bool):
+        return None
+    return [flag] if value is when else []
+
+
+def _writers(generation: Generation, version: str | None) -> Mapping[str, _Writer]:
+    """How each setting is said that the command line of a generation can say."""
+    # No threshold is 0; no diameter is 0 before Cellpose 4, where none is usual.
+    writers: dict[str, _Writer] = {
+        "diameter": _number_option("diameter", none="" if generation == "4" else "0"),
+        "flow_threshold": _number_option("flow_threshold", none="0"),
+        "cellprob_threshold": _number_option("cellprob_threshold"),
+        "min_size": _number_option("min_size", is_whole=True),
+        "batch_size": _number_option("batch_size", is_whole=True),
+        "stitch_threshold": _number_option("stitch_threshold"),
+        "anisotropy": _number_option("anisotropy", none=""),
+        "channel_axis": _number_option("channel_axis", is_whole=True, none=""),
+        "z_axis": _number_option("z_axis", is_whole=True, none=""),
+        "augment": partial(_flag, flag="--augment", when=True),
+        "do_3D": partial(_flag, flag="--do_3D", when=True),
+        "resample": partial(_flag, flag="--no_resample", when=False),
+        "normalize.normalize": partial(_flag, flag="--no_norm", when=False),
+    }
+    if generation != "4":
+        writers["normalize.invert"] = partial(_flag, flag="--invert", when=True)
+    if generation == "2":
+        return writers
+    writers |= {
+        "niter": _number_option("niter", is_whole=True, none=""),
+        "flow3D_smooth": _number_option("flow3D_smooth"),
+        "normalize.percentile": _percentiles,
+    }
+    if generation == "4":
+        writers["bsize"] = _number_option("bsize", is_whole=True, none="")
+    if version is not None and _numbers_of(version) >= _LISTS_OF_SMOOTHING:
+        writers["flow3D_smooth"] = _smoothing
+    return writers
+
+
+def _numbers_of(version: str) -> tuple[int, ...]:
+    """Major and minor number of a version."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """Words as a line for a shell."""
+    return " ".join(map(quoted, words))
+
+
+def quoted(word: str) -> str:
+    """Give a word as every shell reads it, Windows' own among them; others in quotes of POSIX.
+
+    >>> quoted("a_masks.tif"), quoted("my cells.tif")
+    ('a_masks.tif', '"my cells.tif"')
+    """
+    if _PLAIN.fullmatch(word):
+        return word
+    return shlex.quote(word) if re.search(r'["$`!]', word) else f'"{word}"'

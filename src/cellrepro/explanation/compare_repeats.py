@@ -1,0 +1,234 @@
+"""Two stored repeats compared: settings, environment, weights and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from cellrepro.comparison.mask_totals import verdict_over
+from cellrepro.comparison.portable_promise import promised_alike
+from cellrepro.comparison.seed_spread import decide_between
+from cellrepro.comparison.spread_axes import RANKS_DIFFER
+from cellrepro.comparison.verdicts import Verdict, combine
+from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
+from cellrepro.digests.nested_values import flattened
+from cellrepro.explanation.comparison import (
+    ComparedMasks,
+    Comparison,
+    Differs,
+    TwoValues,
+    compare_by_image,
+    masks_differ,
+    not_finite_notes,
+    stitching_notes,
+)
+from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest
+from cellrepro.store.numeric_class import differing_probes
+from cellrepro.store.store import Repeat, Store
+from cellrepro.words import some
+
+_MACHINE_FIELDS = {"label", "identity", "device", "driver", "cuda", "cudnn"}
+"""What of the machine in a manifest a repeat depends on, and no other field says."""
+
+_NOT_APPLICABLE = ""  # of a training's field, where a repeat only segmented
+
+
+def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comparison:
+    """Compare two stored repeats: settings, environment, weights and masks.
+
+    Parameters
+    ----------
+    a, b : Repeat
+        As `cellrepro.Store` gives them.
+    store : Store, optional
+        Its other runs show what seeds do; without it nothing is ``within-spread``.
+
+    Returns
+    -------
+    Comparison
+        The verdict, in what the two differ, and their masks image by image.
+
+    Raises
+    ------
+    BadInput
+        If the two have no image in common, or stored masks or weights cannot be compared.
+    """
+    compared = _masks_compared(a, b)
+    masks = compared.by_image
+    environment = _differing(_environment(a.manifest), _environment(b.manifest))
+    spec = _differing_spec(a, b)
+    weights = None
+    if a.weights is not None and b.weights is not None:
+        weights = compare_weights(a.weights, b.weights)
+    verdict = combine([verdict_over(masks.values()), *_verdict_on_weights(a, b, weights)])
+    spread_notes: list[str] = []
+    if verdict == Verdict.DIFFERENT and store is not None and _same_images(a, b):
+        spread = decide_between(
+            a, b, store.readable_runs(data_digest=a.spec.data_digest), results=masks
+        )
+        if spread.within:
+            verdict = Verdict.WITHIN_SPREAD
+        spread_notes.append(f"beside seeds: {spread.sentence()}")
+    comparison = Comparison(
+        verdict=verdict,
+        differs=(),
+        masks=masks,
+        weights=weights,
+        environment=environment,
+        spec=spec,
+        ap50=TwoValues(a.manifest.ap50, b.manifest.ap50),
+        ap50_train=TwoValues(a.manifest.ap50_train, b.manifest.ap50_train),
+    )
+    return replace(
+        comparison,
+        differs=tuple(_differing_parts(comparison, a, b)),
+        notes=(*compared.notes, *_notes(comparison, spread_notes, a, b)),
+    )
+
+
+def _differing_parts(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[Differs]:
+    """In what two repeats differ, in the order of a run."""
+    if comparison.environment:
+        yield "environment"
+    if comparison.spec:
+        yield "spec"
+    if not _same_data(a, b):
+        yield "data"
+    if a.manifest.model.initial_weights != b.manifest.model.initial_weights:
+        yield "weights-init"
+    if comparison.weights is not None and not comparison.weights.equal:
+        yield "weights"
+    if masks_differ(verdict_over(comparison.masks.values())):
+        yield "masks"
+    if a.manifest.ap50 != b.manifest.ap50:
+        yield "truth"
+
+
+def compare_masks_of(a: Repeat, b: Repeat) -> Comparison:
+    """Compare the masks of two repeats alone, over the images that both segmented."""
+    masks = _masks_compared(a, b).by_image
+    return Comparison(verdict_over(masks.values()), differs=(), masks=masks)
+
+
+def _masks_compared(a: Repeat, b: Repeat) -> ComparedMasks:
+    readers_a = {name: partial(a.masks, name) for name in a.manifest.masks}
+    readers_b = {name: partial(b.masks, name) for name in b.manifest.masks}
+    return compare_by_image(readers_a, readers_b, who=f"{a.name} and {b.name}")
+
+
+def _same_data(a: Repeat, b: Repeat) -> bool:
+    return a.manifest.data.digest == b.manifest.data.digest
+
+
+def _same_images(a: Repeat, b: Repeat) -> bool:
+    return _same_data(a, b) and a.manifest.masks.keys() == b.manifest.masks.keys()
+
+
+def _verdict_on_weights(a: Repeat, b: Repeat, weights: WeightsComparison | None) -> list[Verdict]:
+    """None without weights; equal ones that no training changed prove nothing."""
+    if weights is None:
+        return []
+    untrained = any(
+        stored is not None and not stored.n_changed
+        for stored in (a.manifest.weights, b.manifest.weights)
+    )
+    return [Verdict.VACUOUS if weights.equal and untrained else weights.verdict]
+
+
+# -- settings and environment ----------------------------------------------------------------
+
+
+def _differing_spec(a: Repeat, b: Repeat) -> dict[str, TwoValues]:
+    """Fields in which two specs differ; where one only segmented, a training's say nothing."""
+    parameters_a = a.spec.parameters()
+    parameters_b = b.spec.parameters()
+    return {
+        name: values
+        for name, values in _differing(_spec_by_name(a), _spec_by_name(b)).items()
+        if _NOT_APPLICABLE not in (parameters_a.get(name), parameters_b.get(name))
+    }
+
+
+def _spec_by_name(repeat: Repeat) -> dict[str, Any]:
+    """A spec with each setting of a segmentation by its name, in the place of all together."""
+    fields = {**repeat.spec.model_dump(mode="json"), "settings": None}
+    if repeat.spec.task == "segment":
+        for name, value in repeat.spec.settings.by_name().items():
+            fields[f"settings.{name}"] = value
+    return fields
+
+
+def _environment(manifest: Manifest) -> dict[str, Any]:
+    """What a repeat depends on beside its spec, by ``FIELD`` or ``FIELD.NAME``."""
+    fields = manifest.model_dump(include={*ENVIRONMENT_FIELDS} - {"numeric_class"})
+    fields["machine"] = manifest.machine.model_dump(include=_MACHINE_FIELDS)
+    fields["numeric_class"] = (manifest.numeric_class or {}).get("name")
+    return dict(flattened(fields))
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, TwoValues]:
+    names = dict.fromkeys([*a, *b])
+    return {
+        name: TwoValues(a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)
+    }
+
+
+# -- notes -----------------------------------------------------------------------------------
+
+
+def _notes(
+    comparison: Comparison, spread_notes: Sequence[str], a: Repeat, b: Repeat
+) -> Iterator[str]:
+    """What the numbers alone do not say of two repeats."""
+    if "numeric_class" in comparison.environment:
+        yield _probe_note(a.manifest, b.manifest)
+    yield from _portable_notes(comparison, a, b)
+    yield from spread_notes
+    yield from _precision_notes(a, b)
+    are_portable = a.spec.mode == b.spec.mode == "portable"
+    if "ranks" in comparison.spec and not are_portable:
+        yield RANKS_DIFFER
+    yield from stitching_notes(comparison.masks)
+    yield from a.manifest.switches_that_moved
+    yield from b.manifest.switches_that_moved
+    yield from _vacuous_notes(a.manifest, b.manifest)
+    yield from not_finite_notes(comparison.weights)
+
+
+def _probe_note(a: Manifest, b: Manifest) -> str:
+    """In which probes two numeric classes compute different bits."""
+    probes = differing_probes(
+        (a.numeric_class or {}).get("probes", {}), (b.numeric_class or {}).get("probes", {})
+    )
+    return f"the machines compute different bits in {len(probes)} probes: {some(probes)}"
+
+
+def _portable_notes(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[str]:
+    """Whether two runs keep what mode ``portable`` promises, where it promises something."""
+    if not promised_alike(a.spec, b.spec):
+        return
+    if comparison.verdict != Verdict.DIFFERENT:
+        says_something = comparison.verdict != Verdict.VACUOUS
+        if says_something and "numeric_class" in comparison.environment:
+            yield "mode portable: the same bits, as promised, though the machines compute otherwise"
+        return
+    yield (
+        "mode portable promises the same bits here, and they differ: run `cellrepro doctor "
+        f"--portable` on both machines, and `cellrepro diverge {a.name} {b.name}`, which names the "
+        "first operation that differs; please report what they say"
+    )
+
+
+def _precision_notes(a: Repeat, b: Repeat) -> list[str]:
+    dtype_a = a.spec.profile_settings.get("dtype", "float32")
+    dtype_b = b.spec.profile_settings.get("dtype", "float32")
+    if dtype_a == dtype_b:
+        return []
+    return [f"precision: {a.name} computed in {dtype_a}, {b.name} computed in {dtype_b}"]
+
+
+def _vacuous_notes(a: Manifest, b: Manifest) -> list[str]:
+    """Why equal results of these prove nothing, each reason once."""
+    return [f"vacuous: {reason}" for reason in dict.fromkeys(a.vacuous + b.vacuous)]

@@ -1,0 +1,130 @@
+"""Where a result shows a part of an image: its place, found by masks, and what it leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.signal import fftconvolve
+
+from cellrepro.errors import BadInput
+from cellrepro.explanation.conditions import CROP, Crop
+from cellrepro.explanation.sides import Side
+
+_LEAST_ALIKE = 0.3  # Dice coefficient of what is cell in both, where a crop lies
+_ALIKE_AT_ANOTHER_SIZE = 0.6  # the same of masks brought to one size
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where one side shows a part of the image and the other the whole of it."""
+
+    of: Literal["a", "b"]
+    """The side that shows a part."""
+    rows: tuple[int, int]
+    """Pixels of the whole, the second left out."""
+    columns: tuple[int, int]
+    """Pixels of the whole, the second left out."""
+    share: float
+    """Of the image's pixels."""
+    n_cells: int
+    """Of the side that shows the whole."""
+    n_outside: int
+    """Of these wholly outside of the part."""
+    n_cut: int
+    """Of these cut by the border of the part."""
+
+
+class _Match(NamedTuple):
+    """Where masks lie in those of the whole image, and how alike the two are there (Dice)."""
+
+    crop: Crop
+    dice: float
+
+
+def placed(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
+    """Give a side with the place of its crop among what is known, if it shows a part of the
+    image."""
+    if side.masks.shape == shape:
+        return side
+    sizes = f"{side.name} has masks of shape {side.masks.shape}, and the image has {shape}"
+    fits = all(n <= n_of_image for n, n_of_image in zip(side.masks.shape, shape, strict=True))
+    if other.masks.shape != shape:
+        raise BadInput(f"{sizes}; expected masks of this image, or of a part of it")
+    match = _place_in(side.masks, other.masks) if fits else None
+    dice_resized = _dice_at_one_size(side.masks, other.masks)
+    dice_of_part = 0.0 if match is None else match.dice
+    if dice_resized > max(dice_of_part, _ALIKE_AT_ANOTHER_SIZE):
+        times = shape[0] / side.masks.shape[0]
+        raise BadInput(
+            f"{sizes}; they are the masks of the whole image at a different size, {times:.3g} "
+            f"times as small (Dice {dice_resized:.2f} with {other.name}): bring them to the size "
+            "of the image by nearest neighbour, or give the image that they were made from"
+        )
+    if match is None:
+        raise BadInput(f"{sizes}; expected masks of this image, or of a part of it")
+    if not side.masks.any():
+        raise BadInput(f"{sizes}, and they hold no cell by which to find their place in the image")
+    if match.dice < _LEAST_ALIKE:
+        raise BadInput(f"{sizes}, and no part of {other.name} is like it; give the image of both")
+    return replace(side, known={**side.known, CROP: match.crop})
+
+
+def in_common(side: Side, other: Side) -> np.ndarray:
+    """Give the masks of a side where both show the image, (Y, X)."""
+    if CROP not in other.known:
+        return side.masks
+    (top, bottom), (left, right) = other.known[CROP]
+    return np.ascontiguousarray(side.masks[top:bottom, left:right])
+
+
+def part_shown(a: Side, b: Side) -> Part | None:
+    """Say where one side shows a part of the other, and what that leaves out."""
+    if CROP in a.known:
+        return _part("a", a.known[CROP], whole=b)
+    if CROP in b.known:
+        return _part("b", b.known[CROP], whole=a)
+    return None
+
+
+def _part(letter: Literal["a", "b"], crop: Crop, *, whole: Side) -> Part:
+    (top, bottom), (left, right) = crop
+    inside = whole.masks[top:bottom, left:right]
+    around = whole.masks.copy()
+    around[top:bottom, left:right] = 0
+    labels_inside = np.unique(inside[inside > 0])
+    labels_around = np.unique(around[around > 0])
+    return Part(
+        of=letter,
+        rows=(top, bottom),
+        columns=(left, right),
+        share=inside.size / whole.masks.size,
+        n_cells=whole.n_cells,
+        n_outside=whole.n_cells - len(labels_inside),
+        n_cut=len(np.intersect1d(labels_inside, labels_around)),
+    )
+
+
+def _place_in(part: np.ndarray, whole: np.ndarray) -> _Match:
+    """The place in a whole, (Y, X), where a part is most alike."""
+    cell_part = (part > 0).astype(np.float64)
+    cell_whole = (whole > 0).astype(np.float64)
+    n_in_both = fftconvolve(cell_whole, cell_part[::-1, ::-1], mode="valid")
+    n_in_whole = fftconvolve(cell_whole, np.ones_like(cell_part), mode="valid")
+    dice = 2 * n_in_both / np.maximum(n_in_whole + cell_part.sum(), 1)
+    top, left = (int(index) for index in np.unravel_index(int(dice.argmax()), dice.shape))
+    height, width = part.shape
+    crop = ((top, top + height), (left, left + width))
+    return _Match(crop, float(dice[top, left]))
+
+
+def _dice_at_one_size(masks: np.ndarray, other: np.ndarray) -> float:
+    """How alike two results are (Dice) when one is brought to the other's size."""
+    rows = np.arange(other.shape[0]) * masks.shape[0] // other.shape[0]
+    columns = np.arange(other.shape[1]) * masks.shape[1] // other.shape[1]
+    is_cell = masks[np.ix_(rows, columns)] > 0
+    is_other_cell = other > 0
+    n_in_both = int(np.count_nonzero(is_cell & is_other_cell))
+    n_in_either = int(np.count_nonzero(is_cell)) + int(np.count_nonzero(is_other_cell))
+    return 2 * n_in_both / max(1, n_in_either)

@@ -1,0 +1,162 @@
+"""What a user names: a run, a mask file, a folder of them, a baseline, weights; and its masks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from cellrepro.errors import BadInput, no_such_file
+from cellrepro.explanation.file_kinds import recognised
+from cellrepro.images.folder import is_litter, is_newer
+from cellrepro.images.image_file import read_labels
+from cellrepro.images.seg_file import SEG_ENDING
+from cellrepro.store import baseline_file, checkpoints
+from cellrepro.store.store import Store
+from cellrepro.words import joined
+
+MASK_ENDINGS = (".tif", ".tiff", ".png", ".npy")
+_WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files have none
+_SUFFIXES = ("_cp_masks", "_masks", "_mask", "_seg")
+"""What follows the name of an image in that of its masks: as Cellpose's command line writes them,
+as it reads them (and as `cellrepro segment --masks-into` does), as other programs do, as its GUI
+does. Longest first."""
+_OME = ".ome"  # of NAME_masks.ome.tif
+
+MaskReaders = Mapping[str, Callable[[], np.ndarray]]
+"""Label images by image; each is read when it is needed."""
+
+Kind = Literal["folder", "masks", "baseline", "weights", "run"]
+"""What a user may name."""
+
+NAMED_AS: Mapping[Kind, str] = {
+    "folder": "a folder",
+    "masks": "a mask file",
+    "baseline": "a baseline",
+    "weights": "a weights file",
+    "run": "a run",
+}
+
+
+def kind_of(path: Path) -> Kind:
+    """Say what a path is, by what lies there or else by its ending; ``run`` for what is no path."""
+    if path.is_dir():
+        return "weights" if checkpoints.is_one(path) else "folder"
+    if path.suffix.lower() in MASK_ENDINGS:
+        return "masks"
+    if path.is_file() and baseline_file.is_one(path):
+        return "baseline"
+    other = recognised(path)
+    if other is not None:
+        raise BadInput(f"{path} is {other.name}; {other.next_step}")
+    return "weights" if path.exists() or path.suffix.lower() in _WEIGHTS else "run"
+
+
+def file_or_run(reference: str | Path, *, name: str) -> Path:
+    """Check that something names a file or a run, and that a file is there."""
+    if not isinstance(reference, str | os.PathLike):
+        raise BadInput(
+            f"{name} is of the type {type(reference).__name__}; expected the path of a file, or "
+            "KEY/REPEAT of a stored run. Arrays are compared by cellrepro.compare_masks(a, b), and "
+            "shown by cellrepro.explore(image, a, b)"
+        )
+    path = Path(reference)
+    if kind_of(path) != "run" and not path.exists():
+        raise no_such_file(reference)
+    return path
+
+
+def named_as(path: Path) -> str:
+    """Say what a path is, in words: "a mask file", "a folder"."""
+    kind = kind_of(path)
+    ending = path.suffix.lower()
+    if kind == "weights" and ending and ending not in _WEIGHTS:
+        return f"a file with the ending {ending}"
+    return NAMED_AS[kind]
+
+
+def masks_of(reference: str, store: Store) -> MaskReaders:
+    """Find the masks of a run, a mask file, a folder or a baseline, by the name of their image."""
+    path = Path(reference)
+    kind = kind_of(path)
+    if kind == "run":
+        repeat = store.find(reference)
+        return {name: partial(repeat.masks, name) for name in repeat.manifest.masks}
+    if kind == "baseline":
+        baseline = baseline_file.read(path)
+        return {name: partial(baseline.masks, name) for name in baseline.record["images"]}
+    if kind == "weights":
+        raise BadInput(f"{reference} is no mask file, folder of masks, baseline or run")
+    if kind == "folder":
+        return readers(mask_files(path))
+    return readers({image_name(path.stem): path})
+
+
+def readers(files: Mapping[str, Path]) -> MaskReaders:
+    """Give the readers of some mask files, by the same names."""
+    return {name: partial(read_labels, file) for name, file in files.items()}
+
+
+def image_name(stem: str) -> str:
+    """Give the name of the image whose masks a file holds.
+
+    It is the one rule by which files, folders, baselines and runs find what belongs together.
+    """
+    stem = stem.removesuffix(_OME) or stem
+    ending = next((suffix for suffix in _SUFFIXES if stem.endswith(suffix)), "")
+    return stem.removesuffix(ending) or stem
+
+
+def mask_files(folder: Path) -> dict[str, Path]:
+    """Find the masks in a folder, one file for each image.
+
+    Where files are named as masks (``NAME_masks``, ``NAME_cp_masks``, ``NAME_seg``) these alone
+    count, since the others are the images; and ``NAME_seg.npy`` counts for an image that has no
+    other masks, since the GUI writes it beside them.
+
+    By `image_name`, in the order of the files' names.
+    """
+    visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
+    files = [path for path in visible if path.suffix.lower() in MASK_ENDINGS]
+    named_as_masks = [
+        path for path in files if image_name(path.stem) != path.stem.removesuffix(_OME)
+    ]
+    by_image: dict[str, list[Path]] = {}
+    for path in named_as_masks or files:
+        by_image.setdefault(image_name(path.stem), []).append(path)
+    return {name: _only_one(name, paths) for name, paths in by_image.items()}
+
+
+def newer_seg_notes(path: Path) -> Iterator[str]:
+    """Say which masks of a folder were taken though a ``_seg.npy`` beside them is newer.
+
+    A sentence each, without the name of the side.
+    """
+    if kind_of(path) != "folder":
+        return
+    for name, file in mask_files(path).items():
+        seg = file.with_name(f"{name}{SEG_ENDING}")
+        if is_newer(seg, file):
+            yield (
+                f"{file.name} was compared, and {seg.name} was changed after it; if cells were "
+                f"edited there, save the masks anew in the Cellpose GUI, or compare {seg.name} "
+                "itself"
+            )
+
+
+def _only_one(name: str, paths: Sequence[Path]) -> Path:
+    """The file that holds the masks of an image, of those that are named after it."""
+    label_images = [path for path in paths if not path.name.endswith(SEG_ENDING)]
+    candidates = label_images or paths
+    if len(candidates) > 1:
+        names = joined([path.name for path in candidates])
+        raise BadInput(
+            f"{candidates[0].parent} holds {names}, which are all masks of the image {name}; "
+            "expected one file for each image: move the others into a folder of their own, or give "
+            "the file itself"
+        )
+    return candidates[0]

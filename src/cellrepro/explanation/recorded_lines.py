@@ -1,0 +1,173 @@
+"""What two results record of how they were made, in lines of words: a table, and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from cellrepro.explanation.cellpose_call import quoted
+from cellrepro.explanation.setting_words import setting_meaning
+from cellrepro.words import short_digest, some
+
+if TYPE_CHECKING:
+    from cellrepro.explanation.commands import Commands
+    from cellrepro.explanation.explain import Explanation
+    from cellrepro.explanation.recorded_settings import RecordedSettings, SettingOfBoth
+
+_MOST_UNKNOWN = 8
+_MOST_ALIKE = 8
+_FIRST_ALIKE = ("model", "model_digest", "cellpose", "diameter", "precision", "device", "channels")
+_WIDEST = 40  # characters of a value
+_NOT_RECORDED = "not recorded"
+
+
+def recorded_lines(explanation: Explanation) -> Iterator[str]:
+    """Say what each side records, what differs first, and how Cellpose is called with it."""
+    if explanation.not_replayed:
+        yield explanation.not_replayed
+    recorded = [setting for setting in explanation.settings if setting.is_recorded]
+    alike = [each for each in recorded if each.is_recorded_of_both and not each.differs]
+    yield from _table([each for each in recorded if each not in alike])
+    yield from _meaning_lines(recorded)
+    yield from _generation_lines(explanation)
+    if alike:
+        values = [f"{each.name} {_shown(each.a)}" for each in sorted(alike, key=_interest)]
+        yield f"the same in both: {some(values, _MOST_ALIKE)}"
+    unknown = [setting.name for setting in explanation.settings if not setting.is_recorded]
+    if recorded and unknown:
+        yield f"recorded of neither: {some(unknown, _MOST_UNKNOWN)}"
+    of_both = [
+        remark for remark in explanation.a.record.remarks if remark in explanation.b.record.remarks
+    ]
+    yield from (f"note: {remark}" for remark in of_both)
+    for letter, side in (("A", explanation.a), ("B", explanation.b)):
+        for remark in side.record.remarks:
+            if remark not in of_both:
+                yield f"note on {letter}: {remark}"
+        yield from _command_lines(letter, side.record, explanation.commands[letter.lower()])
+    if explanation.by_hand.explains_all:
+        yield "but for what was done by hand, the two are the same in every pixel"
+    elif explanation.differs:
+        yield from _ways_on(explanation)
+
+
+def value_lines(record: RecordedSettings) -> Iterator[str]:
+    """Say what files record of one result, a line for each value."""
+    sources = {entry.source for entry in record.values.values()}
+    if record.written_by:
+        yield f"  written by: {record.written_by}"
+    for name, entry in record.values.items():
+        value = "none" if entry.value is None else entry.value
+        source = f" ({entry.source})" if len(sources) > 1 else ""
+        yield f"  {name}: {value}{source}"
+    yield from (f"  note: {remark}" for remark in record.remarks)
+
+
+def _generation_lines(explanation: Explanation) -> Iterator[str]:
+    """Say that the two are of Cellpose 4 and of one before it, which share no network."""
+    a, b = (side.record.generation for side in (explanation.a, explanation.b))
+    if a is not None and b is not None and (a == "4") != (b == "4"):
+        yield (
+            f"A is of Cellpose {a} and B of Cellpose {b}: a network of one does not load in the "
+            "other, so they were made with different networks"
+        )
+
+
+def _meaning_lines(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
+    """Say of the settings that differ what they do."""
+    for setting in settings:
+        meaning = setting_meaning(setting.name)
+        if meaning and setting.differs:
+            yield f"  {setting.name}: {meaning}"
+
+
+def _interest(setting: SettingOfBoth) -> int:
+    """Place among the settings that are the same: what decides most comes first."""
+    names = list(_FIRST_ALIKE)
+    return names.index(setting.name) if setting.name in names else len(names)
+
+
+def _ways_on(explanation: Explanation) -> Iterator[str]:
+    """Say what the files cannot tell, and how to find it out."""
+    silent = [
+        letter
+        for letter, side in (("A", explanation.a), ("B", explanation.b))
+        if not side.record.tells_settings
+    ]
+    if len(silent) == 2:
+        yield "neither file records its settings, so the files cannot say why the two differ"
+    elif silent:
+        yield f"{silent[0]} records no settings, so the files cannot say which of them differ"
+    if explanation.result is not None:
+        a, b = quoted(explanation.a.name), quoted(explanation.b.name)
+        records = (explanation.a.record, explanation.b.record)
+        is_known = all("model" in record.values for record in records)
+        model = "" if is_known else " --model MODEL"
+        yield "which setting changes cells, and how many (Cellpose segments the image again):"
+        yield f"    cellrepro explain {a} {b} --image IMAGE{model}"
+    if silent:
+        yield "to have the settings of a script recorded next time (cellrepro.record is one file):"
+        yield "    from cellrepro.record import recorded"
+        yield "    model = recorded(model)"
+
+
+def _table(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
+    rows = [("", "", "A", "B")]
+    rows += [
+        (_how(setting), setting.name, _shown(setting.a), _shown(setting.b)) for setting in settings
+    ]
+    if len(rows) == 1:
+        return
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
+        yield "  ".join([*cells, row[-1]]).rstrip()
+
+
+def _how(setting: SettingOfBoth) -> str:
+    if setting.differs:
+        return "differs"
+    return "only A" if _shown(setting.b) == _NOT_RECORDED else "only B"
+
+
+def _shown(value: object) -> str:
+    """A value in a table, in words; "?" stands for what no file records."""
+    if isinstance(value, str) and value == "?":
+        return _NOT_RECORDED
+    text = "none" if value is None else short_digest(str(value))
+    return text if len(text) <= _WIDEST else f"...{text[3 - _WIDEST :]}"
+
+
+def _command_lines(
+    letter: str, record: RecordedSettings, commands: Commands | None
+) -> Iterator[str]:
+    yield f"{letter} as recorded, on the command line and in Python:"
+    yield from command_lines(record, commands)
+
+
+def command_lines(record: RecordedSettings | None, commands: Commands | None) -> Iterator[str]:
+    """Say how Cellpose is called with what is recorded, or why nobody can say it."""
+    if commands is None:
+        is_known = record is not None and bool(record.known)
+        if record is not None and "runstring" in record.values:
+            yield "    Omnipose's own call, as its file has it; no command of Cellpose makes it:"
+            yield from (f"    {line}" for line in str(record.value("runstring")).splitlines())
+            return
+        why = "nothing is recorded of how it was made"
+        if record is not None and "training" in record.values:
+            yield "    no command: it records a training, and no masks"
+            return
+        if is_known:
+            why = "its files do not say which generation of Cellpose it was"
+        yield f"    no command: {why}"
+        return
+    shell, *notes = commands.shell.split("   # ")
+    if shell:
+        yield f"    {shell}"
+    if commands.python:
+        module = commands.python.partition(".")[0]
+        yield f"    from cellpose import {module}"
+        yield f"    {commands.python}"
+    if commands.lab:
+        yield f"    {commands.lab}"
+    yield from (f"    # {note}" for note in notes)

@@ -1,0 +1,105 @@
+"""The network that made a result: found by what its files record, else Cellpose's own."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path, PureWindowsPath
+from typing import NamedTuple
+
+from cellrepro.errors import BadInput
+from cellrepro.explanation.conditions import MODEL
+from cellrepro.explanation.recorded_settings import (
+    MODEL_DIGEST,
+    MODEL_PATH,
+    NOT_RECORDED,
+    RecordedSettings,
+)
+from cellrepro.model.cellpose_generation import generation_of
+from cellrepro.model.encoders import PRETRAINED
+from cellrepro.model.weight_sources import ModelSource, cellpose_folder, find_model
+from cellrepro.store.store import Store
+from cellrepro.words import some
+
+_MOST_AT_HAND = 6
+_NO_NETWORK = ("size_", ".txt", ".part")  # what else lies in Cellpose's folder
+
+
+class FoundNetwork(NamedTuple):
+    """A network, and what a reader has to know of how it was found."""
+
+    source: ModelSource | None
+    """None where it is not on this machine, or nobody recorded it."""
+    remark: str = ""
+    """Empty where there is nothing to say."""
+
+
+def recorded_network(record: RecordedSettings, store: Store) -> FoundNetwork:
+    """Find the network that files record: where it was, or of the same name in Cellpose's folder.
+
+    None for a file that has changed since.
+    """
+    recorded = record.value(MODEL_PATH)
+    if recorded == NOT_RECORDED:
+        recorded = record.value(MODEL)
+    if not isinstance(recorded, str) or recorded in (NOT_RECORDED, ""):
+        return FoundNetwork(None)
+    name = PureWindowsPath(recorded).name  # the last part of a path of any system
+    in_folder = str(cellpose_folder() / name)
+    digest = record.value(MODEL_DIGEST)
+    remark = f"its network {recorded} is not on this machine; give it with --model"
+    for candidate in (recorded, in_folder, *({name} & {*generation_of().names})):
+        source = _source_of(candidate, store)
+        if source is None:
+            continue
+        if digest in (NOT_RECORDED, source.digest):
+            taken = f"its network was {recorded}, and {candidate} is taken for it"
+            return FoundNetwork(source, "" if candidate == recorded else taken)
+        if source.digest is not None:
+            remark = (
+                f"{candidate} is not the network that made it, whose file had the digest {digest}: "
+                "it was replaced since; give the earlier file with --model"
+            )
+    return FoundNetwork(None, remark)
+
+
+def _source_of(candidate: str, store: Store) -> ModelSource | None:
+    """What a reference means here; None for nothing."""
+    if Path(candidate).is_file():
+        return find_model(candidate, store)
+    with suppress(BadInput):
+        return find_model(candidate, store)
+    return None
+
+
+def usual_network(version: str | None, *, is_provided: bool) -> FoundNetwork:
+    """Give the network that a version of Cellpose takes by itself, for a result that records
+    none."""
+    installed = metadata.version("cellpose")
+    version = version or installed
+    at_hand = _networks_at_hand()
+    listed = some(at_hand, _MOST_AT_HAND) or "none"
+    generation = generation_of(version)
+    is_loaded = is_provided or generation.networks == generation_of().networks
+    if not is_loaded:
+        raise BadInput(
+            f"neither side says which network made it. Cellpose {version} did, and the Cellpose "
+            f"{installed} that is here does not load its networks: give --model with one for "
+            f"Cellpose {installed} (in {cellpose_folder()}: {listed})"
+        )
+    name = generation.default_network
+    download = "" if name in at_hand else ", and is downloaded first"
+    return FoundNetwork(
+        ModelSource(name, PRETRAINED),
+        f"neither side says which network made it, and no --model was given: {name} is taken, as "
+        f"Cellpose {version} does by itself{download} (in {cellpose_folder()}: {listed})",
+    )
+
+
+def _networks_at_hand() -> list[str]:
+    """The names of the files in Cellpose's own folder."""
+    folder = cellpose_folder()
+    if not folder.is_dir():
+        return []
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    return [name for name in names if not any(word in name for word in _NO_NETWORK)]

@@ -1,0 +1,238 @@
+"""What files record of how one result was made: values by name, each with the file it stands in.
+
+Every kind of file has a reader that gives such a record: `seg_record` (``_seg.npy``),
+`settings_file` and `script_record` (``NAME_masks.json`` of the lab, and of a script),
+`tiff_record` (tags), `run_record` (a run of a store) and `run_log` (Cellpose's own log).
+`record_reading` finds which of them to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, Condition
+from cellrepro.model import cellpose_generation
+from cellrepro.results import Result, Row
+from cellrepro.spec.segmentation_settings import NAMES
+from cellrepro.words import amount
+
+CHANNELS_CHOSEN = "channels"
+"""Of Cellpose 2 and 3: the channel to segment and that of nuclei, 0 for grey and for none."""
+DEVICE = "device"
+DRAWN = "n_drawn_by_hand"
+REMOVED = "n_removed_by_hand"
+FILENAME = "filename"
+IMAGE_DIGEST = "image.digest"
+"""SHA-256 of the pixels that ``eval`` received: two that differ were given different pixels."""
+IMAGE_DTYPE = "image.dtype"
+IMAGE_SHAPE = "image.shape"
+MODEL_DIGEST = "model_digest"
+MODEL_PATH = "model_path"
+RESTORE = "restore"
+TRAINING = "training"
+"""What a log says of a training that made no masks."""
+RUNSTRING = "runstring"
+"""The call in Python that Omnipose's GUI writes into its files."""
+SOFTWARE = "software"
+WRITTEN = "written"
+
+NOT_RECORDED = "?"
+"""Stands in a table, and in JSON, for a value that no file records."""
+
+NOT_OF_CELLS = frozenset({FILENAME, MODEL_PATH, SOFTWARE, WRITTEN, "run"})
+"""Names that are recorded, differ between nearly any two results, and change no cell."""
+
+_NO_SETTINGS = NOT_OF_CELLS | {DRAWN, REMOVED, "description"}
+
+Generation = Literal["2", "3", "4"]
+"""Of Cellpose; ``2`` stands for the versions before it, too, which write the same files."""
+
+
+@dataclass(frozen=True)
+class RecordedValue:
+    """A value that a file records."""
+
+    value: object
+    """None is a value, too: that setting of Cellpose was none."""
+    source: str
+    """Name of the file, or of the run."""
+
+
+@dataclass(frozen=True, repr=False)
+class RecordedSettings(Result):
+    """What files record of how one result was made."""
+
+    values: Mapping[str, RecordedValue] = field(default_factory=dict)
+    """By name: settings of ``eval`` under Cellpose's own names (``diameter``,
+    ``normalize.sharpen``), ``model``, ``precision``, ``cellpose`` (the version), ``device``, and
+    whatever else a file tells. What is not in it is not recorded."""
+    generation: Generation | None = None
+    """Of the Cellpose that wrote the files; None where they do not tell."""
+    written_by: str = ""
+    """What wrote them, in words; empty where they do not tell."""
+    remarks: tuple[str, ...] = ()
+    """What a reader has to know beyond the values, one sentence each."""
+
+    @property
+    def known(self) -> Condition:
+        """Values that can be tried again with different values: settings and precision."""
+        return {name: entry.value for name, entry in self.values.items() if _can_vary(name)}
+
+    @property
+    def beyond(self) -> dict[str, object]:
+        """Values that are recorded and are no setting: version, device, restoration, edits."""
+        return {name: entry.value for name, entry in self.values.items() if not _can_vary(name)}
+
+    @property
+    def tells_settings(self) -> bool:
+        """Whether a value is recorded that can change cells, beyond names, times and edits."""
+        return tell_settings(self.values)
+
+    def value(self, name: str) -> object:
+        """Give a recorded value, and `NOT_RECORDED` for a name that no file has."""
+        entry = self.values.get(name)
+        return NOT_RECORDED if entry is None else entry.value
+
+    def source(self, name: str) -> str:
+        """Name the file that records a value; empty where none does."""
+        entry = self.values.get(name)
+        return "" if entry is None else entry.source
+
+    def sentence(self) -> str:
+        """Say how many values are recorded, and by what."""
+        if not self.values:
+            return "nothing is recorded of how it was made"
+        files = ", ".join(dict.fromkeys(entry.source for entry in self.values.values()))
+        written_by = f", written by {self.written_by}" if self.written_by else ""
+        return f"{amount(len(self.values), 'value')} recorded in {files}{written_by}"
+
+    def rows(self) -> list[Row]:
+        """Give every value with the file that records it."""
+        return [
+            {"setting": name, "value": entry.value, "recorded in": entry.source}
+            for name, entry in self.values.items()
+        ]
+
+    def with_more_of(self, other: RecordedSettings) -> RecordedSettings:
+        """Add what another file records of the same result."""
+        contradictions = tuple(
+            f"{name} is {mine.value} in {mine.source}, and {theirs.value} in {theirs.source}: the "
+            "first is taken"
+            for name, mine in self.values.items()
+            for theirs in [other.values.get(name)]
+            if theirs is not None and theirs.value != mine.value and name not in NOT_OF_CELLS
+        )
+        if self.generation and other.generation and self.generation != other.generation:
+            contradictions += (
+                f"one file is of Cellpose {self.generation}, the other of Cellpose "
+                f"{other.generation}: they are hardly of one run",
+            )
+        return replace(
+            self,
+            values={**other.values, **self.values},
+            generation=self.generation or other.generation,
+            written_by=self.written_by or other.written_by,
+            remarks=(*self.remarks, *other.remarks, *contradictions),
+        )
+
+
+@dataclass(frozen=True)
+class SettingOfBoth:
+    """A setting, or something else that is recorded, as each of two results has it."""
+
+    name: str
+    """Cellpose's own name of it, or ``model``, ``precision``."""
+    a: object
+    """Its value in A; ``?`` where no file records it."""
+    b: object
+    """Its value in B."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether both record it, and not alike."""
+        return self.is_recorded_of_both and bool(self.a != self.b)
+
+    @property
+    def may_change_cells(self) -> bool:
+        """Whether it is more than a name, a path or a time."""
+        return self.name not in NOT_OF_CELLS
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether at least one of the two records it."""
+        return not (_is_missing(self.a) and _is_missing(self.b))
+
+    @property
+    def is_recorded_of_both(self) -> bool:
+        """Whether both record it."""
+        return not (_is_missing(self.a) or _is_missing(self.b))
+
+
+def tell_settings(names: Iterable[str]) -> bool:
+    """Whether one of some recorded values can change cells, beyond names, times and edits.
+
+    >>> tell_settings(["software", "filename"]), tell_settings(["software", "diameter"])
+    (False, True)
+    """
+    return any(name not in _NO_SETTINGS for name in names)
+
+
+def of_file(source: str, values: Mapping[str, object]) -> dict[str, RecordedValue]:
+    """Give plain values as those of one file.
+
+    >>> of_file("a_seg.npy", {"diameter": 30.0})
+    {'diameter': RecordedValue(value=30.0, source='a_seg.npy')}
+    """
+    return {name: RecordedValue(value, source) for name, value in values.items()}
+
+
+def side_by_side(a: Mapping[str, object], b: Mapping[str, object]) -> tuple[SettingOfBoth, ...]:
+    """Put what two results record beside each other, what differs first.
+
+    Every setting of Cellpose, and what else at least one of them records: first what both record
+    differently, then what one of them does not record, then what is the same, then what neither
+    records.
+
+    >>> table = side_by_side({"diameter": 42.4, "niter": None}, {"diameter": 30.0})
+    >>> table[:2]  # doctest: +NORMALIZE_WHITESPACE
+    (SettingOfBoth(name='diameter', a=42.4, b=30.0), SettingOfBoth(name='niter', a=None, b='?'))
+    """
+    names = dict.fromkeys([MODEL, *NAMES, PRECISION, VERSION, *a, *b])
+    if MODEL not in a and MODEL not in b:
+        del names[MODEL]
+    table = [
+        SettingOfBoth(name, a.get(name, NOT_RECORDED), b.get(name, NOT_RECORDED)) for name in names
+    ]
+    return tuple(sorted(table, key=_urgency))
+
+
+def generation_of(version: object) -> Generation | None:
+    """Say of which generation a version of Cellpose is; None for text that is none.
+
+    >>> generation_of("3.1.1.2"), generation_of("4.0.9"), generation_of("1.0.2")
+    ('3', '4', '2')
+    """
+    first = str(version).partition(".")[0]
+    by_number: dict[str, Generation] = {"0": "2", "1": "2", "2": "2", "3": "3", "4": "4"}
+    return by_number.get(first)
+
+
+def _can_vary(name: str) -> bool:
+    if name == CHANNELS_CHOSEN:
+        return cellpose_generation.generation_of().chooses_channels
+    return name in NAMES or name == PRECISION
+
+
+def _is_missing(value: object) -> bool:
+    return isinstance(value, str) and value == NOT_RECORDED
+
+
+def _urgency(setting: SettingOfBoth) -> int:
+    """Place in the table; what differs and changes no cell comes after what may."""
+    if not setting.is_recorded:
+        return 4
+    if setting.differs:
+        return 0 if setting.may_change_cells else 1
+    return 3 if setting.is_recorded_of_both else 2

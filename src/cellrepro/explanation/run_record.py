@@ -1,0 +1,68 @@
+"""What a run of a store records of how its masks were made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from cellrepro.explanation.cellpose_call import IMAGE, shell_line
+from cellrepro.explanation.commands import Commands, LabSetup, commands_for, words_for_repeat
+from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
+from cellrepro.explanation.recorded_settings import (
+    DEVICE,
+    RecordedSettings,
+    generation_of,
+    of_file,
+)
+from cellrepro.model.weight_sources import ModelSource
+from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import WEIGHTS
+
+
+def run_record(repeat: Repeat) -> RecordedSettings:
+    """Give what a stored repeat records: every setting, its network, precision and versions."""
+    manifest = repeat.manifest
+    spec = repeat.spec
+    version = manifest.versions.get("cellpose")
+    values: dict[str, object] = {
+        **spec.settings.by_name(),
+        MODEL: spec.model if manifest.weights is None else repeat.name,
+        PRECISION: spec.profile_settings.get("dtype"),
+        "machine": repeat.machine,
+    }
+    device = spec.profile_settings.get(DEVICE)
+    if device is not None:
+        values[DEVICE] = device
+    if version is not None:
+        values[VERSION] = version
+    return RecordedSettings(
+        of_file(repeat.name, values),
+        generation=generation_of(version),
+        written_by="cellrepro",
+    )
+
+
+def run_commands(repeat: Repeat, *, image: str | None = None) -> Commands:
+    """Write the commands that make the masks of a stored repeat again.
+
+    Those of Cellpose are empty for a network that it does not load, and for a program of the user's
+    own. This lab's computes the repeat again.
+    """
+    folder = repeat.folder.resolve()
+    lab = shell_line(["cellrepro", "verify", *words_for_repeat(folder), "--replay"])
+    spec = repeat.spec
+    if spec.task == "wrap":
+        return Commands(shell="", python="", lab=lab)
+    manifest = repeat.manifest
+    condition = {
+        **spec.settings.not_default(),
+        MODEL: spec.model,
+        PRECISION: spec.profile_settings.get("dtype", "float32"),
+        VERSION: manifest.versions.get("cellpose"),
+    }
+    weights = folder / WEIGHTS if manifest.weights is not None else manifest.model.path
+    source = ModelSource(
+        spec.model, manifest.model.architecture, None if weights is None else Path(weights)
+    )
+    commands = commands_for(image or IMAGE, condition, {spec.model: source}, LabSetup())
+    return replace(commands, lab=lab)

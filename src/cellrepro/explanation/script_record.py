@@ -1,0 +1,190 @@
+"""What `cellrepro.record` wrote of a script's own call of ``eval``, found beside its masks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PureWindowsPath
+from typing import cast
+
+from cellrepro.errors import BadInput
+from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
+from cellrepro.explanation.recorded_settings import (
+    CHANNELS_CHOSEN,
+    DEVICE,
+    MODEL_DIGEST,
+    MODEL_PATH,
+    RESTORE,
+    WRITTEN,
+    Generation,
+    RecordedSettings,
+    generation_of,
+    of_file,
+)
+from cellrepro.images.integer_images import Integers
+from cellrepro.record import FORMAT, masks_digest
+from cellrepro.spec.segmentation_settings import NAMES
+from cellrepro.store.whole_files import regular_bytes
+
+Fields = Mapping[str, object]
+"""A table of the JSON."""
+
+_NEITHER_SETTING_NOR_CAUSE = frozenset(
+    {"normalize", "invert", "rescale", "progress", "compute_masks", "model_loaded", "loop_run"}
+)
+"""Arguments that stand elsewhere in a record, or change no mask."""
+_MOST_BYTES = 2**26
+_ANOTHER_FORMAT = FORMAT.rpartition(" ")[0]
+
+
+def script_record(path: Path, masks: Integers) -> RecordedSettings | None:
+    """Give what a script recorded of the call that made some masks.
+
+    Of the file of the same name with the ending ``.json``; else of any ``*_masks.json`` in the
+    folder that tells of exactly these labels; None where there is none.
+    """
+    digest = masks_digest(masks)
+    beside = path.with_suffix(".json")
+    named = _read(beside) if beside.is_file() else None
+    if named is not None:
+        return _settings(beside, named, is_of_these_masks=_masks_of(named) == digest)
+    for candidate in sorted(path.parent.glob("*_masks.json")):
+        found = _read(candidate)
+        if found is not None and _masks_of(found) == digest:
+            return _settings(candidate, found, is_of_these_masks=True)
+    return None
+
+
+def _read(path: Path) -> Fields | None:
+    """A record; None for a file of a different kind."""
+    try:
+        found = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
+    except (ValueError, OSError, RecursionError):
+        return None
+    kind = found.get("format") if isinstance(found, dict) else None
+    if not isinstance(kind, str) or not kind.startswith(_ANOTHER_FORMAT):
+        return None
+    if kind != FORMAT:
+        raise BadInput(
+            f"{path} is a {kind!r}; this cellrepro reads {FORMAT!r}: install the one that wrote it"
+        )
+    return cast(Fields, found)
+
+
+def _table(record: Fields, name: str) -> Fields:
+    """One of the tables of a record; empty where it is null."""
+    return cast(Fields, record.get(name) or {})
+
+
+def _masks_of(record: Fields) -> object:
+    return _table(record, "masks").get("digest")
+
+
+def _settings(path: Path, record: Fields, *, is_of_these_masks: bool) -> RecordedSettings:
+    try:
+        versions = _table(record, "versions")
+        generation = generation_of(versions.get(VERSION))
+        values = {
+            **_of_eval(record, generation),
+            **_networks(record),
+            **_circumstances(record),
+        }
+        remarks = tuple(_remarks(path, record, is_of_these_masks=is_of_these_masks))
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise BadInput(
+            f"{path}: {error!r} in a record of a script; expected the fields that cellrepro.record "
+            "writes: run the script again, or remove the file"
+        ) from error
+    return RecordedSettings(
+        of_file(path.name, values),
+        generation=generation,
+        written_by="a script, through cellrepro.record",
+        remarks=remarks,
+    )
+
+
+def _of_eval(record: Fields, generation: Generation | None) -> dict[str, object]:
+    """Settings under their own names, and what else the call said."""
+    arguments = _table(record, "arguments")
+    passed = _table(arguments, "passed")
+    in_force = {**_table(arguments, "defaults"), **passed}
+    values: dict[str, object] = {}
+    for name, value in in_force.items():
+        if name in NAMES:
+            values[name] = _hashable(value)
+        elif name in passed and name not in _NEITHER_SETTING_NOR_CAUSE and value is not None:
+            values[name] = value
+    for name in ("diameter", "niter"):
+        if name in values:
+            values[name] = values[name] or None  # Cellpose's other word for it is 0
+    if generation in ("2", "3"):
+        values["diameter"] = record["diameter_used"]
+        values[CHANNELS_CHOSEN] = in_force.get(CHANNELS_CHOSEN) or [0, 0]
+    else:
+        values.pop(CHANNELS_CHOSEN, None)  # Cellpose 4 ignores it
+    return {**values, **_normalization(record, in_force)}
+
+
+def _normalization(record: Fields, in_force: Fields) -> dict[str, object]:
+    fields = record["normalize"]
+    if not isinstance(fields, Mapping):  # Cellpose 2 has two arguments of eval
+        fields = {name: in_force.get(name) for name in ("normalize", "invert")}
+    named = {
+        f"normalize.{'sharpen' if name == 'sharpen_radius' else name}": _hashable(value)
+        for name, value in fields.items()
+    }
+    return {name: value for name, value in named.items() if name in NAMES}
+
+
+def _hashable(value: object) -> object:
+    """JSON has lists where settings have tuples."""
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+def _networks(record: Fields) -> dict[str, object]:
+    """The network that segments, and that of restoration."""
+    values: dict[str, object] = {}
+    for network in cast("list[Fields]", record["networks"]):
+        files = cast("list[Fields]", network["files"])
+        path = str(files[0]["path"]) if files else ""
+        name = PureWindowsPath(path).name  # the last part of a path of any system
+        if network["role"] == "restoration":
+            values[RESTORE] = name
+        elif network["role"] == "segmentation":
+            values["weights_in_memory"] = network["digest"]
+            if files:
+                values |= {MODEL: name, MODEL_PATH: path, MODEL_DIGEST: files[0]["digest"]}
+    return values
+
+
+def _circumstances(record: Fields) -> dict[str, object]:
+    """The pixels, the device and the versions."""
+    image = _table(record, "image")
+    device = _table(record, "device")
+    of_image = {f"image.{name}": image[name] for name in ("digest", "dtype", "shape", "axes")}
+    of_torch = {f"torch.{name}": value for name, value in _table(record, "torch").items()}
+    return {
+        PRECISION: record["precision"],
+        DEVICE: device["name"],
+        "hardware": device["hardware"],
+        **of_image,
+        **_table(record, "versions"),
+        **of_torch,
+        WRITTEN: record["recorded_at"],
+    }
+
+
+def _remarks(path: Path, record: Fields, *, is_of_these_masks: bool) -> Iterator[str]:
+    if not is_of_these_masks:
+        yield (
+            f"{path.name} tells of different masks than those next to it: they were changed after "
+            "eval, or a different call made them"
+        )
+    if _table(record, "image")["changed_by_eval"]:
+        yield (
+            "eval changed the pixels of the array that it was given: a second call with the same "
+            "array receives different pixels (pass a copy)"
+        )
+    device = _table(record, "device")
+    if device["cuda_available"] and device["name"] == "cpu":
+        yield "PyTorch could have used a GPU, and the model computed on the processor"

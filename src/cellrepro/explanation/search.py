@@ -1,0 +1,428 @@
+"""The search for the condition under which a result was made, where only some of it is known."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from cellrepro.comparison.object_matching import overlap
+from cellrepro.enums import StrEnum
+from cellrepro.errors import BadInput, CellreproError
+from cellrepro.explanation.conditions import CROP, Condition, Crop, changed_names, without
+from cellrepro.explanation.image_readings import applies
+from cellrepro.explanation.search_values import (
+    COARSE,
+    FEW,
+    NUMBERS,
+    PAIRS,
+    STEPS,
+    TRIED,
+    around,
+    multiples,
+    neighbours,
+)
+from cellrepro.explanation.trials import Gap, Trial, Trials, is_elsewhere, n_differing, nearest
+from cellrepro.results import derived
+
+MOST_CHANGES = 3
+"""Beside what is recorded; more than these explain nothing to anybody."""
+
+_MOST_ROUNDS = 4  # in which each change is set anew beside the others
+_LESS = 0.8  # of the differing pixels that one more change must leave at most
+_STARTS = 2  # pairs of values around which the search goes on
+_SHIFTS = (-1, 1, -2, 2, -3, 3)  # pixels by which a crop may lie elsewhere than its masks say
+_AS_GOOD_AS_EQUAL = 1e-3  # of the pixels of cells: what rounding on a different device changes
+_IN_PART = 0.5  # of a result's cells made again pixel for pixel: different settings make none
+
+
+class Reproduced(StrEnum):
+    """Whether the conditions of a result were found; each member equals its word."""
+
+    MADE = "made"
+    """It was made again."""
+    IN_PART = "in part"
+    """At least half of its cells were, pixel for pixel."""
+    NOT_FOUND = "not found"
+    VACUOUS = "vacuous"
+    """It has no cell: any condition that finds nothing makes it."""
+
+
+NetworkDoubt = Literal["", "probably another", "not searched"]
+
+NETWORK_NOTE = "the network is probably a different one"
+"""With this begins the note that says so, as soon as it is known."""
+
+_DECIDING = frozenset({"diameter", "flow_threshold", "cellprob_threshold", "normalize.percentile"})
+"""Where these are recorded, what is left to search changes a part of the cells at most, but for how
+the image was read."""
+
+
+@dataclass(frozen=True)
+class ValueTried:
+    """A name of a condition, with a value that was tried."""
+
+    name: str
+    """The setting."""
+    value: Any
+    """With which no cell was found."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The condition that comes closest to a result, and what it leaves."""
+
+    nearest: Condition
+    """The settings that come nearest to it."""
+    start: Condition = field(repr=False)
+    """What is recorded; the rest was searched."""
+    gap: Gap = field(repr=False)
+    """Between the result and what the condition makes."""
+    of_cells: int
+    """Cells of both the side and what was made."""
+    n_target: int = field(repr=False)
+    """Cells of the result."""
+    exact: int
+    """Cells of the side that were made again pixel for pixel."""
+    n_pixels: int = field(repr=False)
+    """Of the result's cells."""
+    tried: int
+    """Conditions that were tried."""
+    stopped: bool = False
+    """Whether time was up, or the user ended the search, before everything was tried."""
+    empty_with: tuple[ValueTried, ...] = ()
+    """Changes with which no cell is found."""
+    network_doubt: NetworkDoubt = ""
+    """``probably another``: all settings that decide are recorded, and do not make it; ``not
+    searched``, as that is so of the other side. Else empty."""
+
+    @derived
+    def found(self) -> Reproduced:
+        """Whether this is how the side was made: ``vacuous`` where it has no cell, so that any
+        condition that finds nothing makes it."""
+        if self.empty_with or (not self.n_target and self.gap.n_differing):
+            return Reproduced.VACUOUS
+        n_as_good_as_none = _AS_GOOD_AS_EQUAL * self.n_pixels
+        if not self.gap.n_unmatched and self.gap.n_differing <= n_as_good_as_none:
+            return Reproduced.MADE
+        if self.exact >= _IN_PART * self.n_target:
+            return Reproduced.IN_PART
+        return Reproduced.NOT_FOUND
+
+    @derived
+    def cells_left(self) -> int:
+        """Cells without a counterpart, of both the side and what was made."""
+        return self.gap.n_unmatched
+
+    @derived
+    def pixels_left(self) -> int:
+        """Pixels that still differ."""
+        return self.gap.n_differing
+
+    @property
+    def came_to_something(self) -> bool:
+        """Whether the result, or a good part of it, was made again."""
+        return self.found in (Reproduced.MADE, Reproduced.IN_PART)
+
+    @property
+    def believed(self) -> Condition:
+        """The condition as far as it may be called a cause."""
+        return self.nearest if self.came_to_something else self.start
+
+
+class Search:
+    """Looks for the condition that comes closest to one result.
+
+    What is unknown is first as ``near``; then one change after the other is added, each the best
+    of all that are tried, as long as it explains a good part of what is left. Where one change does
+    not make the result, some are searched together, too: the best diameter beside the usual
+    threshold may be far from the one beside the right threshold.
+    """
+
+    def __init__(
+        self,
+        trials: Trials,
+        target: np.ndarray,
+        *,
+        known: Condition,
+        minutes: float = math.inf,
+        is_ended: Callable[[], bool] | None = None,
+        is_network_certain: bool = False,
+    ) -> None:
+        self._trials = trials
+        self._target = target
+        self._known = known
+        self._near: Condition = {}
+        self._minutes = minutes
+        self._is_ended = is_ended or _never
+        self._is_network_certain = is_network_certain
+        self._stop_at = math.inf
+        self._stopped = False
+        self._n_tried_before = trials.n_tried
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that decides is recorded, but for the network."""
+        return self._known.keys() >= _DECIDING and not self._is_network_certain
+
+    def doubts_network(self) -> bool:
+        """Whether all that decides is recorded, and does not make the result."""
+        if not self.is_settled or not self._target.any():
+            return False
+        start = self._start()
+        return not self._as_fit(start, start).came_to_something
+
+    def fit(self, *, near: Condition) -> Fit:
+        """Search, and give what comes closest."""
+        self._near = near
+        self._n_tried_before = self._trials.n_tried
+        self._stop_at = time.monotonic() + 60 * self._minutes
+        self._stopped = False
+        start = self._start()
+        if not self._target.any():
+            return self._as_fit(start, start, empty_with=self._emptying(start))
+        best = start if start.exact else self._with_one_more(start)
+        if self.doubts_network() and not self._as_fit(best, start).came_to_something:
+            return self._as_fit(best, start, network_doubt="probably another")
+        if not best.exact:
+            best = self._with_more(best, start)
+        return self._as_fit(best, start)
+
+    def start_alone(self, *, near: Condition) -> Fit:
+        """Give what is recorded, or near, without a search."""
+        self._near = near
+        self._n_tried_before = self._trials.n_tried
+        start = self._start()
+        fit = self._as_fit(start, start)
+        return fit if fit.came_to_something else replace(fit, network_doubt="not searched")
+
+    def first_round(self) -> list[Condition]:
+        """Give the changes that are tried first, one by one; later rounds go on from the best."""
+        return list(self._untried())
+
+    # -- the search, from the outside in
+
+    def _start(self) -> Trial:
+        """What is recorded, beside what is near or beside what is usual."""
+        start = self._best([{**self._near, **self._known}, self._known])
+        if CROP in self._known and not start.exact:
+            return self._with_crop_moved(start)
+        return start
+
+    def _with_more(self, best: Trial, start: Trial) -> Trial:
+        """With the changes that follow a first one, or a first pair that was searched together."""
+        beginnings = [best]
+        for pair in PAIRS:
+            if self._is_over():
+                break
+            is_searched = not self._known.keys() & {*pair} and not is_elsewhere(self._known)
+            if is_searched and not beginnings[-1].exact:
+                beginnings.append(self._with_pair(pair, start))
+        for beginning in sorted(beginnings, key=n_differing):
+            best = nearest([best, self._with_further_changes(beginning, start)])
+            if best.exact:
+                break
+        return best
+
+    def _with_further_changes(self, best: Trial, start: Trial) -> Trial:
+        """With one change after the other, as long as each explains a good part of what is left."""
+        while not best.exact and not self._is_over():
+            if len(changed_names(start.condition, best.condition)) >= MOST_CHANGES:
+                break
+            with_more = self._with_one_more(best)
+            if with_more.condition == best.condition:
+                break
+            best = with_more
+        return best
+
+    def _with_one_more(self, best: Trial) -> Trial:
+        """With the one change that leaves least of all that are tried; as it was, if none helps."""
+        changes = list(self._untried())
+        if not changes:
+            return best
+        with_change = self._best([{**best.condition, **change} for change in changes])
+        with_change = self._polished(with_change)
+        if CROP in self._known and not with_change.exact:
+            with_change = self._with_crop_moved(with_change)
+        n_to_reach = _LESS * best.gap.n_differing
+        return best if with_change.gap.n_differing > n_to_reach else with_change
+
+    def _with_pair(self, pair: tuple[str, str], start: Trial) -> Trial:
+        """With the best values of two settings that hide each other.
+
+        Every value of one is seen beside the value of the other that suits it best, first on a
+        coarse grid, then around the best of it.
+        """
+        first, second = pair
+        coarse: list[Trial] = []
+        for value in COARSE[first]:
+            if coarse and self._is_over():
+                break
+            coarse.append(self._best_pair(start, {first: value}, second, FEW[second]))
+        coarse.sort(key=n_differing)
+        polished = [self._polished(coarse[0])]
+        for beginning in coarse[:_STARTS]:
+            if polished[-1].exact or self._is_over():
+                break
+            polished.append(self._polished(self._refined_pair(pair, beginning, start)))
+        return nearest(polished)
+
+    def _refined_pair(self, pair: tuple[str, str], best: Trial, start: Trial) -> Trial:
+        """With finer and finer values of the first, each beside those of the second around it."""
+        first, second = pair
+        low, high = neighbours(first, best.condition[first])
+        for step in STEPS[first]:
+            values = around(NUMBERS[second], best.condition[second])
+            finer = [best]
+            for value in multiples(low, high, step):
+                if self._is_over():
+                    break
+                finer.append(self._best_pair(start, {first: value}, second, values))
+            best = nearest(finer)
+            low = best.condition[first] - step
+            high = best.condition[first] + step
+        return best
+
+    def _best_pair(
+        self, start: Trial, change: Condition, second: str, values: Iterable[float]
+    ) -> Trial:
+        """With one change, beside the value of a second setting that suits it best."""
+        return self._best([{**start.condition, **change, second: value} for value in values])
+
+    def _with_crop_moved(self, best: Trial) -> Trial:
+        """With a crop moved by a few pixels: its masks show only about where it lies."""
+        for axis in (0, 1, 0):
+            crops = [_shifted(best.condition[CROP], axis, by) for by in _SHIFTS]
+            within = [crop for crop in crops if self._is_within(crop)]
+            best = self._best_with_values(best, CROP, within)
+        return best
+
+    def _is_within(self, crop: Crop) -> bool:
+        sizes = self._trials.image.shape[:2]
+        return all(low >= 0 and high <= size for (low, high), size in zip(crop, sizes, strict=True))
+
+    def _polished(self, best: Trial) -> Trial:
+        """Each change at its best value beside the others, and without those that do nothing."""
+        for _ in range(_MOST_ROUNDS):
+            before = best
+            searched = [name for name in best.condition if name not in self._known]
+            for name in searched:
+                if self._is_over():
+                    break
+                best = self._best_with_values(best, name, TRIED.get(name, ()))
+                best = self._refined(best, name)
+                best = self._best([without(best.condition, name), best.condition])
+            if best.exact or best.gap.n_differing >= before.gap.n_differing:
+                break
+        return best
+
+    def _refined(self, best: Trial, name: str) -> Trial:
+        """With a number between those that were tried, around the one that was best."""
+        if name not in NUMBERS or not isinstance(best.condition.get(name), int | float):
+            return best
+        low, high = neighbours(name, best.condition[name])
+        for step in STEPS[name]:
+            if best.exact or self._is_over():
+                break
+            best = self._best_with_values(best, name, multiples(low, high, step))
+            low = max(low, best.condition[name] - step)
+            high = min(high, best.condition[name] + step)
+        return best
+
+    def _best_with_values(self, best: Trial, name: str, values: Iterable[object]) -> Trial:
+        """With that of some values of a name which leaves least; as it was, if none helps."""
+        changed = [{**best.condition, name: value} for value in values]
+        return self._best([best.condition, *changed])
+
+    # -- what it is made of
+
+    def _best(self, conditions: Iterable[Condition]) -> Trial:
+        """The nearest of some conditions, as far as time allows; at least one is tried."""
+        trials: list[Trial] = []
+        refusal: CellreproError = BadInput("no condition was given")
+        for condition in conditions:
+            if trials and self._is_over():
+                break
+            try:
+                trials.append(Trial(self._trials.gap(condition, self._target), condition))
+            except CellreproError as error:  # Cellpose may ignore one of these beside the others
+                refusal = error
+            if trials and trials[-1].exact:
+                break
+        if not trials:
+            raise refusal
+        return nearest(trials)
+
+    def _is_over(self) -> bool:
+        """Whether time is up, or the user has ended the search; either is noted."""
+        if time.monotonic() > self._stop_at or self._is_ended():
+            self._stopped = True
+        return self._stopped
+
+    def _untried(self) -> Iterator[Condition]:
+        """Every change of what nobody recorded."""
+        if is_elsewhere(self._known):
+            return  # each would take a process of its own
+        for name, values in TRIED.items():
+            if name in self._known:
+                continue
+            for value in values:
+                if applies(name, value, self._trials.image):
+                    yield {name: value}
+
+    def _emptying(self, start: Trial) -> tuple[ValueTried, ...]:
+        """The changes beside a start with which nothing is found; none where it is so already."""
+        if start.exact:
+            return ()
+        emptying: list[ValueTried] = []
+        for change in self._untried():
+            if self._is_over():
+                break
+            gap = self._trials.gap_if_possible({**start.condition, **change}, self._target)
+            if gap == Gap(0, 0):
+                emptying += [ValueTried(name, value) for name, value in change.items()]
+        return tuple(emptying)
+
+    def _as_fit(
+        self,
+        best: Trial,
+        start: Trial,
+        *,
+        empty_with: tuple[ValueTried, ...] = (),
+        network_doubt: NetworkDoubt = "",
+    ) -> Fit:
+        table = overlap(self._trials.masks(best.condition), self._target)
+        is_whole_a = table.pixels == table.areas_a[table.rows]
+        is_whole_b = table.pixels == table.areas_b[table.columns]
+        recorded = dict(start.condition)
+        if CROP in best.condition:
+            recorded[CROP] = best.condition[CROP]
+        return Fit(
+            nearest=best.condition,
+            start=recorded,
+            gap=best.gap,
+            of_cells=table.n_a + table.n_b,
+            n_target=table.n_b,
+            exact=int(np.count_nonzero(is_whole_a & is_whole_b)),
+            n_pixels=int(np.count_nonzero(self._target)),
+            tried=self._trials.n_tried - self._n_tried_before,
+            stopped=self._stopped,
+            empty_with=empty_with,
+            network_doubt=network_doubt,
+        )
+
+
+def _shifted(crop: Crop, axis: int, by: int) -> Crop:
+    """A crop that lies some pixels further along an axis, 0 for rows and 1 for columns."""
+    rows, columns = crop
+    if axis == 0:
+        return (rows[0] + by, rows[1] + by), columns
+    return rows, (columns[0] + by, columns[1] + by)
+
+
+def _never() -> bool:
+    return False

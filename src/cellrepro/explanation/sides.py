@@ -1,0 +1,282 @@
+"""One of two results of an image: its masks, and what is recorded of how they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from cellrepro.errors import BadInput, CellreproError
+from cellrepro.explanation.conditions import (
+    CHANNELS,
+    DEPTH,
+    MODEL,
+    VERSION,
+    Condition,
+)
+from cellrepro.explanation.hand_edits import HandEdit, hand_edits
+from cellrepro.explanation.image_readings import as_read, readings
+from cellrepro.explanation.received_pixels import received_pixels
+from cellrepro.explanation.record_reading import label_image_record, seg_file_record
+from cellrepro.explanation.recorded_network import recorded_network, usual_network
+from cellrepro.explanation.recorded_settings import Generation, RecordedSettings, generation_of
+from cellrepro.explanation.run_log import USUAL_NAME, log_record
+from cellrepro.explanation.run_record import run_record
+from cellrepro.explanation.trials import n_cells_in
+from cellrepro.images.image_file import read_labels
+from cellrepro.images.seg_file import SEG_ENDING, read_seg
+from cellrepro.model.weight_sources import ModelSource, find_model, started_from
+from cellrepro.process.cellpose_versions import is_installed, python_of
+from cellrepro.results import derived
+from cellrepro.store.store import Repeat, Store
+from cellrepro.words import amount
+
+SideKind = Literal["stored run", "_seg.npy", "label image", "label image with its record"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two results of an image."""
+
+    name: str
+    """The path of the file, or ``KEY/MACHINE/REPEAT`` of a run."""
+    kind: SideKind
+    """Stored run, _seg.npy, label image with or without its record."""
+    masks: np.ndarray = field(repr=False)
+    """0 is background."""
+    known: Condition = field(repr=False)
+    """By name; what is not in it nobody recorded."""
+    recorded: Mapping[str, Any]
+    """What is recorded and cannot be varied: restoration, changes by hand, the machine, and the
+    version of Cellpose as long as that is not provided."""
+    model: ModelSource | None = field(default=None, repr=False)
+    """The network that made it, where that is recorded."""
+    pixels_read: np.ndarray | None = field(default=None, repr=False)
+    """The image as a stored run read it."""
+    record: RecordedSettings = field(default_factory=RecordedSettings, repr=False)
+    """Both of these, each value with the file that records it."""
+    edits: tuple[HandEdit, ...] = field(default=(), repr=False)
+    """Cells that were drawn or removed by hand."""
+    run: Repeat | None = field(default=None, repr=False)
+    """The stored run that it is of."""
+
+    @derived
+    def written_by(self) -> str:
+        """What wrote its files; empty where they do not tell."""
+        return self.record.written_by
+
+    @derived
+    def generation(self) -> Generation | None:
+        """Of that Cellpose: ``2`` (or older), ``3`` or ``4``."""
+        return self.record.generation
+
+    @derived
+    def sources(self) -> dict[str, str]:
+        """The file that records a value, by the value's name."""
+        return {name: entry.source for name, entry in self.record.values.items()}
+
+    @derived
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader has to know beyond the values, one sentence each."""
+        return self.record.remarks
+
+    @property
+    def n_cells(self) -> int:
+        """How many cells it has."""
+        return n_cells_in(self.masks)
+
+    def with_reading_of(self, image: np.ndarray) -> Side:
+        """Add how a run or a script read this image, (Y, X) or (Y, X, C), to what is known."""
+        if self.pixels_read is not None:
+            return replace(self, known={**self.known, **_reading(self.pixels_read, image)})
+        received = received_pixels(self.record, image)
+        return replace(self, known={**self.known, **received.reading}).with_remark(received.remark)
+
+    def with_recorded_network(self, store: Store) -> Side:
+        """Add the network that its files record, where that is to be found."""
+        if self.model is not None:
+            return self
+        network = recorded_network(self.record, store)
+        return replace(self, model=network.source).with_remark(network.remark)
+
+    def with_remark(self, remark: str) -> Side:
+        """Add a sentence for the reader; an empty one adds nothing."""
+        if not remark:
+            return self
+        record = replace(self.record, remarks=(*self.record.remarks, remark))
+        return replace(self, record=record)
+
+    @property
+    def version(self) -> str | None:
+        """Of the Cellpose that made it; of one whose generation alone is known, its first."""
+        version = self.known.get(VERSION) or self.recorded.get(VERSION)
+        if version is not None:
+            return str(version)
+        generation = self.record.generation
+        if generation in (None, generation_of(metadata.version("cellpose"))):
+            return None
+        return f"{generation}.0"
+
+    def with_log(self, log: str | Path | None) -> Side:
+        """Add what Cellpose's log of the same run records; its own files count first."""
+        if log is None:
+            return self._with_log_mentioned()
+        record = self.record.with_more_of(log_record(Path(log)))
+        return replace(self, known=record.known, recorded=record.beyond, record=record)
+
+    def _with_log_mentioned(self) -> Side:
+        """Say that a log lies beside it, which may be of any run."""
+        beside = Path(self.name).with_name(USUAL_NAME)
+        if self.kind == "stored run" or not beside.is_file():
+            return self
+        remark = (
+            f"{beside} is not used, as nothing says that it is of this run; --log-a or --log-b "
+            "takes it for A or B"
+        )
+        return self.with_remark(remark)
+
+    def with_cellpose_provided(self) -> Side:
+        """Install the Cellpose that made it, if that is not here; its version is then known.
+
+        Each version gets an environment of its own. Where it cannot be had, the version stays a
+        record that cannot be varied.
+        """
+        version = self.recorded.get(VERSION)
+        if version is None:
+            return self
+        try:
+            if not is_installed(version):
+                python_of(version)
+        except CellreproError:
+            return self
+        recorded = {name: value for name, value in self.recorded.items() if name != VERSION}
+        return replace(self, known={**self.known, VERSION: version}, recorded=recorded)
+
+    def condition(self, sources: Mapping[str, ModelSource]) -> Condition:
+        """What is known, with its network where that is one of several."""
+        if self.model is None or self.model.label not in sources:
+            return self.known
+        return {**self.known, MODEL: self.model.label}
+
+
+def read_side(
+    reference: str, *, image: str | None, store: Store, with_network: bool = True
+) -> Side:
+    """Read one of two results of an image, as far as it says how it was made."""
+    path = Path(reference)
+    if path.is_dir():
+        raise BadInput(
+            f"{reference} is a folder; expected one file with masks, as two results of one image "
+            "are explained: give a file of each folder. `cellrepro compare` compares whole folders"
+        )
+    if not path.exists():
+        return _of_run(reference, image, store, with_network=with_network)
+    if reference.endswith(SEG_ENDING):
+        return _of_seg(path)
+    return _of_label_image(path)
+
+
+def networks(sides: Sequence[Side], model: str | None, store: Store) -> dict[str, ModelSource]:
+    """Find the networks with which two sides are made again.
+
+    By label; the first is the usual one.
+    """
+    if model is not None:
+        source = find_model(model, store)
+        return {source.label: source}
+    of_sides = [side.model for side in sides if side.model is not None]
+    by_digest = {source.digest or source.label: source for source in of_sides}
+    if not by_digest:
+        found = [(side.name, recorded_network(side.record, store)) for side in sides]
+        remarks = "; ".join(f"{name}: {network.remark}" for name, network in found)
+        raise BadInput(f"no network is here with which the two can be made again. {remarks}")
+    return {source.label: source for source in by_digest.values()}
+
+
+def with_usual_networks(a: Side, b: Side) -> tuple[Side, Side, str]:
+    """Give two sides the network of Cellpose itself, where neither records one."""
+    if any(MODEL in side.recorded or side.model is not None for side in (a, b)):
+        return a, b, ""
+    both_recorded = a.version is not None and b.version is not None
+    completed = []
+    remarks = []
+    for side, other in ((a, b), (b, a)):
+        decisive = side if both_recorded or side.version is not None else other
+        found = usual_network(decisive.version, is_provided=VERSION in decisive.known)
+        completed.append(replace(side, model=found.source))
+        remarks.append(found.remark)
+    return completed[0], completed[1], "; ".join(dict.fromkeys(remarks))
+
+
+def _of_label_image(path: Path) -> Side:
+    masks = read_labels(path)
+    record = label_image_record(path, masks)
+    has_settings = bool(record.known)
+    kind: SideKind = "label image with its record" if has_settings else "label image"
+    return _side(str(path), kind, masks, record)
+
+
+def _of_seg(path: Path) -> Side:
+    """A file of the GUI, with what that records; the rest nobody knows."""
+    seg = read_seg(path)
+    side = _side(str(path), "_seg.npy", seg.masks, seg_file_record(path, seg))
+    return replace(side, edits=hand_edits(seg))
+
+
+def _of_run(reference: str, image: str | None, store: Store, *, with_network: bool) -> Side:
+    repeat = store.find(reference)
+    manifest = repeat.manifest
+    name = image
+    if name is None and len(manifest.masks) == 1:
+        name = next(iter(manifest.masks))
+    if name not in manifest.masks:
+        asked = "" if name is None else f" no image {name!r};"
+        raise BadInput(
+            f"{repeat.name} has{asked} {amount(len(manifest.masks), 'image')}; expected --image "
+            f"with the file of one of {', '.join(manifest.masks)}"
+        )
+    side = _side(repeat.name, "stored run", repeat.masks(name), run_record(repeat))
+    side = replace(side, run=repeat)
+    if not with_network:
+        return side
+    trained = manifest.weights is not None
+    return replace(
+        side,
+        model=find_model(repeat.name, store) if trained else started_from(repeat, store),
+        pixels_read=store.image(repeat.spec.images_digest, name),
+    )
+
+
+def _side(
+    name: str,
+    kind: SideKind,
+    masks: np.ndarray,
+    record: RecordedSettings,
+    *,
+    model: ModelSource | None = None,
+) -> Side:
+    return Side(
+        name,
+        kind,
+        masks,
+        known=record.known,
+        recorded=record.beyond,
+        model=model,
+        record=record,
+    )
+
+
+def _reading(pixels_read: np.ndarray | None, image: np.ndarray) -> Condition:
+    """How a run read the image, where that is known."""
+    if pixels_read is None or pixels_read.shape[:2] != image.shape[:2]:
+        return {}  # of a crop its masks show where it lies
+    unchanged: Condition = {DEPTH: None, CHANNELS: None}
+    for reading in ({}, *readings(image)):
+        pixels = as_read(image, reading)
+        if pixels.dtype == pixels_read.dtype and np.array_equal(pixels, pixels_read):
+            return {**unchanged, **reading}
+    return {}

@@ -1,0 +1,78 @@
+"""The straight cuts in a file of masks, whatever made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cellrepro.comparison.labels import canonical
+from cellrepro.comparison.straight_borders import StraightBorder, straight_borders
+from cellrepro.images.image_file import read_labels
+from cellrepro.results import Result
+from cellrepro.words import amount
+
+
+@dataclass(frozen=True)
+class CutImage:
+    """The straight cuts of a label image."""
+
+    name: str
+    """The file."""
+    cuts: tuple[StraightBorder, ...]
+    """Those first at which most cells end."""
+
+
+@dataclass(frozen=True, repr=False)
+class Cuts(Result):
+    """The straight cuts of label images."""
+
+    images: tuple[CutImage, ...]
+    """One for each label image."""
+    vacuous: bool
+    """Whether the label image holds no object."""
+    is_stack: bool = field(default=False, repr=False)
+    """Whether it has planes, between which cells may be cut as well."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether there is a cut, or no cell that could be cut."""
+        return self.vacuous or any(image.cuts for image in self.images)
+
+    def sentence(self) -> str:
+        """Name each straight cut of each label image."""
+        return "\n".join(line for image in self.images for line in self._lines_of(image))
+
+    def _lines_of(self, image: CutImage) -> Iterator[str]:
+        if image.cuts:
+            yield f"{image.name}:"
+            yield from cut_lines(image.cuts)
+        elif self.vacuous:
+            yield f"{image.name}: vacuous: it holds no object, so none could be cut"
+        else:
+            along = "row, column or plane" if self.is_stack else "row or column"
+            yield f"{image.name}: no {along} at which more cells end straight than elsewhere"
+
+
+def straight_cuts(masks: str | Path) -> Cuts:
+    """Find the straight cuts in a label image."""
+    labels = read_labels(masks)
+    image = CutImage(str(masks), straight_borders(labels))
+    n_objects = int(canonical(labels).max(initial=0))
+    return Cuts((image,), vacuous=not n_objects, is_stack=labels.ndim == 3)
+
+
+def place_of(cut: StraightBorder) -> str:
+    """Say where a cut is; planes count from 1, as in viewers."""
+    if cut.axis == "z":
+        return f"between planes {cut.at} and {cut.at + 1}"
+    return f"at {cut.axis} {cut.at}"
+
+
+def cut_lines(cuts: Iterable[StraightBorder]) -> Iterator[str]:
+    """Say where each cut is, a line each."""
+    for cut in cuts:
+        yield (
+            f"    straight cut {place_of(cut)}: {amount(cut.n_objects, 'straight end')} along "
+            f"{amount(cut.length, 'pixel')} (chance {cut.chance:.2g})"
+        )

@@ -1,0 +1,129 @@
+"""One training on several devices: data parallel ranks, of which the worker itself is the first.
+
+Each rank is a process of its own, with the same network, and goes through the same order of images.
+What they exchange in each step is in `cellrepro.run.rank_exchange`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cellrepro.determinism import seeds
+from cellrepro.errors import NotPossibleHere
+from cellrepro.process.calling import Children, in_child
+from cellrepro.process.child import Child, Event
+from cellrepro.run.inputs import read_images, training_loop
+from cellrepro.run.plan import Request
+from cellrepro.run.rank_exchange import RankTeam, in_touch
+
+if TYPE_CHECKING:
+    import torch
+
+_SECONDS_BETWEEN_LOOKS = 0.2
+
+
+@contextmanager
+def team_of(child: Child, request: Request, device: torch.device) -> Iterator[RankTeam]:
+    """Start the other ranks of a training, each a process of its own, and lead them."""
+    n_ranks = request.spec.ranks
+    _refuse_too_few(device, n_ranks)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        ThreadPoolExecutor(n_ranks - 1) as threads,  # each only waits for its process
+        _ended_with_the_block() as children,
+    ):
+        meeting = Path(scratch, "meeting")
+        followers = _Followers(request, device, meeting)
+        futures = followers.started(threads, children)
+        followers.wait_until_ready(child, futures)
+        with in_touch(meeting, 0, n_ranks, device, futures) as groups:
+            yield RankTeam(0, n_ranks, groups, others=futures)
+
+
+class _Followers:
+    """The ranks of a training but the first, as the first one sees them."""
+
+    def __init__(self, request: Request, device: torch.device, meeting: Path) -> None:
+        self._request = request
+        self._device = device
+        self._meeting = meeting
+        self._ready: set[int] = set()
+
+    def started(self, threads: ThreadPoolExecutor, children: Children) -> dict[int, Future[None]]:
+        """Start them, each in a process for which a thread waits; their ends by number."""
+        return {
+            rank: threads.submit(
+                in_child,
+                partial(follow, request=self._request, rank=rank, meeting=self._meeting),
+                self._request.setup_on(_device_of(rank, self._device)),
+                label=f"rank {rank}",
+                on_event=partial(self._on_event, rank=rank),
+                children=children,
+            )
+            for rank in range(1, self._request.spec.ranks)
+        }
+
+    def _on_event(self, event: Event, *, rank: int) -> None:
+        if event.kind == "ready":
+            self._ready.add(rank)
+
+    def wait_until_ready(self, child: Child, futures: Mapping[int, Future[None]]) -> None:
+        """Wait until each has its images and its network."""
+        while not futures.keys() <= self._ready:
+            for future in futures.values():
+                if future.done():
+                    future.result()  # raises why it ended
+            child.phase("the other ranks begin")
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def follow(child: Child, *, request: Request, rank: int, meeting: Path) -> None:
+    """Carry out the part of a rank that is not the first: it trains alike, and stores nothing."""
+    spec = request.spec
+    with child.opened(request.model) as (network, device), child.loosened():
+        folder = read_images(request)
+        if spec.seed is not None:
+            seeds.seed_everything(seeds.rank_seed(spec.seed, rank, spec.ranks), quiet=True)
+        child.tell("ready", f"rank {rank}")
+        with in_touch(meeting, rank, spec.ranks, device) as groups:
+            team = RankTeam(rank, spec.ranks, groups)
+            loop = training_loop(spec, network, folder, team=team)
+            team.begin(
+                network,
+                loop,
+                seeded=spec.seed is not None,
+                is_portable=spec.mode == "portable",
+            )
+            while not loop.finished:
+                loop.step()
+
+
+def _refuse_too_few(device: torch.device, n_ranks: int) -> None:
+    import torch
+
+    if device.type == "cuda" and torch.cuda.device_count() < n_ranks:
+        raise NotPossibleHere(
+            f"ranks is {n_ranks}, and PyTorch finds {torch.cuda.device_count()} GPUs: each rank "
+            "needs one of its own"
+        )
+
+
+def _device_of(rank: int, first: torch.device) -> str:
+    return f"cuda:{rank}" if first.type == "cuda" else first.type
+
+
+@contextmanager
+def _ended_with_the_block() -> Iterator[Children]:
+    """The other ranks of one training, none of which is at work after the block."""
+    children = Children()
+    try:
+        yield children
+    finally:
+        children.end()

@@ -1,0 +1,136 @@
+"""What plans are made from: folders of images, networks and profiles, each read once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import fastremap
+
+from cellrepro.comparison.weight_reading import open_file
+from cellrepro.determinism import profiles
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import ImageFolder, read_folder
+from cellrepro.images.image_axes import Axes
+from cellrepro.model.cellpose_generation import generation_of, refuse_own_network
+from cellrepro.model.encoders import ENCODERS, PRETRAINED
+from cellrepro.model.weight_sources import ModelSource, find_model
+from cellrepro.process.cellpose_versions import is_installed
+from cellrepro.run.inputs import segmented_part
+from cellrepro.store.store import Store
+
+
+@dataclass(frozen=True)
+class ImageSize:
+    """How large an image is."""
+
+    shape: tuple[int, ...]
+    """(Y, X) or (Y, X, C); of a stack the number of planes comes first."""
+    stack: bool
+    """Whether it has planes."""
+
+
+@dataclass(frozen=True)
+class FolderSummary:
+    """What a plan needs to know of a folder of images; no pixels, so that many fit into memory."""
+
+    digest: str
+    """Of all its files."""
+    warnings: tuple[str, ...]
+    """What of it deserves a look."""
+    n_labels: Mapping[str, int]
+    """Different numbers in the masks of each training image, the background among them where there
+    is one, by the image's name; 0 where there are no masks."""
+    n_test: int
+    """Test images."""
+    segmented: Mapping[str, ImageSize]
+    """The images that are segmented, by name."""
+
+    @property
+    def n_segmented(self) -> int:
+        """How many images are segmented."""
+        return len(self.segmented)
+
+    @classmethod
+    def of(cls, folder: ImageFolder) -> FolderSummary:
+        """That of a folder that was read."""
+        n_labels = {
+            image.name: 0 if image.masks is None else fastremap.unique(image.masks).size
+            for image in folder.train
+        }
+        return cls(
+            digest=folder.digest,
+            warnings=folder.warnings,
+            n_labels=n_labels,
+            n_test=len(folder.test),
+            segmented={
+                image.name: ImageSize(image.image.shape, image.stack)
+                for image in segmented_part(folder)
+            },
+        )
+
+    def trainable(self, least: int) -> list[str]:
+        """The names of the training images that Cellpose trains on."""
+        return [name for name, n_labels in self.n_labels.items() if n_labels - 1 >= least]
+
+
+class PlanInputs:
+    """Folders, networks and profiles as they were when they were first asked for.
+
+    It lasts for one reading of a grid and no longer: a thousand specs over the same images then
+    decode them once. Whoever carries a spec out reads them again, and refuses others than the
+    spec's.
+    """
+
+    def __init__(self) -> None:
+        self._folders: dict[tuple[Path, bool, Axes], FolderSummary] = {}
+        self._models: dict[tuple[str, Path, str | None], ModelSource] = {}
+        self._profiles: dict[str, profiles.Profile] = {}
+
+    def folder(self, data: str | Path, *, to_train: bool, axes: Axes) -> FolderSummary:
+        """Of a folder of images, which was read and checked whole."""
+        key = (Path(data).resolve(), to_train, axes)
+        if key not in self._folders:
+            self._folders[key] = FolderSummary.of(read_folder(data, to_train=to_train, axes=axes))
+        return self._folders[key]
+
+    def model(self, reference: str, store: str | Path, version: str | None) -> ModelSource:
+        """What a model reference means; a different version of Cellpose has names of its own."""
+        key = (reference, Path(store).resolve(), version)
+        if key not in self._models:
+            self._models[key] = _model(reference, Store(store), version)
+        return self._models[key]
+
+    def profile(self, name: str | Path) -> profiles.Profile:
+        """A profile of the package, or of a file."""
+        key = str(name)
+        if key not in self._profiles:
+            self._profiles[key] = profiles.load(name)
+        return self._profiles[key]
+
+
+def _model(reference: str, store: Store, version: str | None) -> ModelSource:
+    if version is not None and reference in generation_of(version).names:
+        return ModelSource(reference, PRETRAINED)
+    try:
+        source = find_model(reference, store)
+    except BadInput:
+        is_name = Path(reference).name == reference
+        if is_installed(version) or not is_name:
+            raise
+        return ModelSource(reference, PRETRAINED)
+    if source.architecture in ENCODERS:
+        refuse_own_network(source.architecture, version)
+    else:
+        refuse_unreadable_network(source)
+    return source
+
+
+def refuse_unreadable_network(source: ModelSource) -> None:
+    """Take a weights file apart before PyTorch's loader meets it.
+
+    Below PyTorch 2.10 that is not safe with a file that was made to do harm (CVE-2026-24747).
+    """
+    if source.path is not None:
+        open_file(source.path)

@@ -1,0 +1,361 @@
+"""What the ranks of one training exchange: how they meet, their gradients, where they stand.
+
+Of each batch every rank takes its share, augments it and drops layers with generators of its own;
+the gradients of all are summed in the order of the ranks. So a number of ranks repeats itself bit
+for bit, and another one does not: the sums are taken in a different order, and each rank draws for
+itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from cellrepro.determinism import generator_states
+from cellrepro.digests.tensor_digests import tensors_digest
+from cellrepro.errors import CellreproError
+from cellrepro.model.encoders import CellposeNetwork
+from cellrepro.model.gradient_sum import GradientSum
+from cellrepro.model.training_loop import TrainingLoop
+from cellrepro.process.process_ends import RunError, reworded
+from cellrepro.store import checkpoints
+
+if TYPE_CHECKING:
+    import torch
+
+SECONDS_VARIABLE = "CELLREPRO_RANK_SECONDS"
+"""How long the first rank waits for another one to end its part of a step; else `_SECONDS`."""
+
+_SECONDS = 1800.0
+_FOR_EVER = timedelta(days=20)  # a rank that dies is noticed at once
+_SECONDS_BETWEEN_LOOKS = 0.2
+_BUCKET = 8_000_000  # parameters whose gradients are exchanged at once: 32 MB a rank
+
+T = TypeVar("T")
+
+
+# -- the meeting ----------------------------------------------------------------------------
+
+
+class Groups(NamedTuple):
+    """The process groups of the ranks; PyTorch may give a number in the place of a group."""
+
+    words: Any
+    """Of gloo: for Python values."""
+    gradients: Any
+    """The same, or of NCCL between GPUs."""
+
+
+@contextmanager
+def in_touch(
+    meeting: Path,
+    rank: int,
+    n_ranks: int,
+    device: torch.device,
+    others: Mapping[int, Future[None]] | None = None,
+) -> Iterator[Groups]:
+    """Put the ranks in touch with each other for one block."""
+    import torch.distributed as dist
+
+    def meet() -> Groups:
+        # By the file itself: its address would be written otherwise on Windows.
+        store = dist.FileStore(str(meeting), n_ranks)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=n_ranks)
+        words = dist.new_group(backend="gloo", timeout=_FOR_EVER)
+        if device.type != "cuda":
+            return Groups(words, words)
+        return Groups(words, dist.new_group(backend="nccl", timeout=_FOR_EVER))
+
+    loopback = loopback_interface(sys.platform)
+    was_set = "GLOO_SOCKET_IFNAME" in os.environ
+    if loopback is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    try:
+        groups = _met(meet, others or {})
+        try:
+            yield groups
+        finally:
+            dist.destroy_process_group()
+    finally:
+        if not was_set:
+            os.environ.pop("GLOO_SOCKET_IFNAME", None)
+
+
+def loopback_interface(system: str) -> str | None:
+    """The network interface of a machine with itself, by ``sys.platform``.
+
+    >>> loopback_interface("linux"), loopback_interface("darwin"), loopback_interface("win32")
+    ('lo', 'lo0', None)
+    """
+    if system == "win32":  # named in the system's language; PyTorch takes the host's own
+        return None
+    return "lo0" if system == "darwin" else "lo"
+
+
+def _met(meet: Callable[[], Groups], others: Mapping[int, Future[None]]) -> Groups:
+    """What the meeting of all ranks gives; an error as soon as one of the others has ended.
+
+    PyTorch would wait half an hour for it, and cannot be interrupted: the thread that waits is
+    left to itself, and ends with this process.
+    """
+    meeting: Future[Groups] = Future()
+
+    def wait_for_all() -> None:
+        try:
+            meeting.set_result(meet())
+        except BaseException as error:
+            meeting.set_exception(error)
+
+    threading.Thread(target=wait_for_all, daemon=True).start()
+    while True:
+        with suppress(TimeoutError):
+            return meeting.result(timeout=_SECONDS_BETWEEN_LOOKS)
+        for rank, future in others.items():
+            if future.done():
+                future.result()  # raises why it ended before it began
+                raise RunError("failed", f"rank {rank} ended before the ranks had met")
+
+
+# -- the exchange --------------------------------------------------------------------------
+
+
+class _Share(NamedTuple):
+    """What a rank tells the others of its part of a batch."""
+
+    loss: float
+    n_images: int
+    has_gradient: list[bool]
+    """Of each parameter."""
+
+
+class _Standing(NamedTuple):
+    """Where a rank stands after an epoch."""
+
+    weights: str
+    """Digest."""
+    generators: dict[str, Any]
+    """As `generator_states.capture` gives them."""
+
+
+@dataclass
+class RankTeam:
+    """What a training asks of its ranks; see `cellrepro.model.training_loop.Team`."""
+
+    rank: int
+    """Which of them this process is, and of how many."""
+    n_ranks: int
+    """Which of them this process is, and of how many."""
+    groups: Groups
+    """In which they exchange things."""
+    others: dict[int, Future[None]] = field(default_factory=dict)
+    """The first rank's: the other ranks, by number."""
+    generators: list[dict[str, Any]] = field(default_factory=list)
+    """Where the generators of each rank stood after the last epoch."""
+
+    def begin(
+        self,
+        network: CellposeNetwork,
+        loop: TrainingLoop,
+        *,
+        seeded: bool,
+        is_portable: bool = False,
+        checkpoint: Path | None = None,
+    ) -> None:
+        """Bring this rank to where the first rank stands."""
+        checkpoint_of_first = self._exchanged(checkpoint)[0]
+        if checkpoint_of_first is None:
+            if not seeded:
+                self._copy_from_first(network)
+        elif self.rank > 0:
+            plain = checkpoints.read_plain(checkpoint_of_first)
+            state = plain.training_state()
+            network.load_state_dict(state.network)
+            loop.restore(state.loop)
+            if not is_portable:
+                generator_states.restore(plain.loop["ranks"][self.rank])
+        if is_portable:
+            self._take_generators_of_first()
+        self.compare(network)
+
+    def compare(self, network: CellposeNetwork) -> None:
+        """Compare the weights of all ranks, and store where their generators stand."""
+        own = _Standing(tensors_digest(network.state_dict()), generator_states.capture())
+        standings = self._exchanged(own)
+        first = standings[0].weights
+        deviating = [str(rank) for rank, other in enumerate(standings) if other.weights != first]
+        if deviating:
+            raise RunError(
+                "failed",
+                f"rank {', '.join(deviating)} has different weights than rank 0, though all were "
+                "given the same gradients: its device or memory is faulty, or something trained "
+                "beside the loop; nothing of this repeat is kept",
+            )
+        self.generators = [standing.generators for standing in standings]
+
+    def share(self, network: CellposeNetwork, loss: float, n_images: int) -> tuple[float, int]:
+        """Give every rank the gradients of the whole batch.
+
+        They are weighted by images and summed in the order of the ranks, in float32.
+        """
+        parameters = list(network.parameters())
+        has_gradient = [parameter.grad is not None for parameter in parameters]
+        shares = self._exchanged(_Share(loss, n_images, has_gradient))
+        n_all = sum(share.n_images for share in shares)
+        trained = [
+            parameter
+            for i, parameter in enumerate(parameters)
+            if any(share.has_gradient[i] for share in shares)
+        ]
+        weights = [share.n_images / n_all for share in shares]
+        for bucket in _buckets(range(len(trained)), trained):
+            self._average_gradients([trained[index] for index in bucket], weights)
+        return sum(share.loss * share.n_images for share in shares) / n_all, n_all
+
+    def add(self, gradients: GradientSum, loss: float | None) -> list[float]:
+        """Add the gradients that each rank has of one image, in the order of the ranks.
+
+        The losses of all ranks that had an image, in their order.
+        """
+        own = gradients.taken()
+        has_gradient = [gradient is not None for gradient in own]
+        n_images = 0 if loss is None else 1
+        shares = self._exchanged(_Share(loss or 0.0, n_images, has_gradient))
+        indices = [
+            index for index in range(len(own)) if any(share.has_gradient[index] for share in shares)
+        ]
+        for bucket in _buckets(indices, gradients.parameters):
+            self._add_bucket(gradients, own, bucket, shares)
+        return [share.loss for share in shares if share.n_images]
+
+    def _add_bucket(
+        self,
+        gradients: GradientSum,
+        own: list[torch.Tensor | None],
+        bucket: list[int],
+        shares: list[_Share],
+    ) -> None:
+        """Add what all ranks have of some parameters."""
+        parameters = [gradients.parameters[index] for index in bucket]
+        of_ranks = self._gathered(parameters, [own[index] for index in bucket])
+        for share, of_rank in zip(shares, of_ranks, strict=True):
+            pieces = [
+                piece.view_as(parameter) if share.has_gradient[index] else None
+                for index, parameter, piece in zip(
+                    bucket,
+                    parameters,
+                    of_rank.split([parameter.numel() for parameter in parameters]),
+                    strict=True,
+                )
+            ]
+            gradients.add(pieces, which=bucket)
+
+    def _gathered(
+        self, parameters: list[torch.nn.Parameter], gradients: list[torch.Tensor | None]
+    ) -> list[torch.Tensor]:
+        """Gradients of some parameters in all ranks, each a row of numbers; zeros for none."""
+        import torch
+        import torch.distributed as dist
+
+        of_this_rank = torch.cat(
+            [
+                (torch.zeros_like(parameter) if gradient is None else gradient).flatten()
+                for parameter, gradient in zip(parameters, gradients, strict=True)
+            ]
+        )
+        of_all_ranks = [torch.empty_like(of_this_rank) for _ in range(self.n_ranks)]
+        with self._naming_the_lost():
+            dist.all_gather(of_all_ranks, of_this_rank, group=self.groups.gradients)
+        return of_all_ranks
+
+    def _average_gradients(
+        self, parameters: list[torch.nn.Parameter], weights: list[float]
+    ) -> None:
+        """Give some parameters the weighted mean of their gradients in all ranks."""
+        import torch
+
+        of_all_ranks = self._gathered(parameters, [parameter.grad for parameter in parameters])
+        mean = torch.zeros_like(of_all_ranks[0])
+        for of_rank, weight in zip(of_all_ranks, weights, strict=True):
+            mean += of_rank * weight
+        pieces = mean.split([parameter.numel() for parameter in parameters])
+        for parameter, piece in zip(parameters, pieces, strict=True):
+            parameter.grad = piece.view_as(parameter)
+
+    def _exchanged(self, own: T) -> list[T]:
+        """What each rank gives, in their order; the first waits only so long for the others."""
+        import torch.distributed as dist
+
+        limit = _FOR_EVER if self.rank else timedelta(seconds=_seconds_to_wait())
+        values: list[Any] = [None] * self.n_ranks  # as PyTorch fills it
+        with self._naming_the_lost():
+            dist.monitored_barrier(self.groups.words, timeout=limit, wait_all_ranks=self.rank == 0)
+            dist.all_gather_object(values, own, group=self.groups.words)
+        return values
+
+    def _take_generators_of_first(self) -> None:
+        """Put the generators of Python, NumPy and the processor where those of rank 0 stand."""
+        states = generator_states.GeneratorStates.read()
+        of_first = self._exchanged(states)[0]
+        replace(of_first, cuda=states.cuda, mps=states.mps).write()
+
+    def _copy_from_first(self, network: CellposeNetwork) -> None:
+        import torch.distributed as dist
+
+        for tensor in network.state_dict().values():
+            with self._naming_the_lost():
+                dist.broadcast(tensor, 0, group=self.groups.gradients)
+
+    @contextmanager
+    def _naming_the_lost(self) -> Iterator[None]:
+        """Say of an exchange that failed which rank it was."""
+        try:
+            yield
+        except RuntimeError as error:
+            with suppress(TimeoutError):  # who has died is about to be known
+                next(as_completed(self.others.values(), timeout=3), None)
+            for rank, future in self.others.items():
+                reason = future.exception() if future.done() else None
+                if reason is None:
+                    continue
+                sentence = f"rank {rank} ended the training: {reason}"
+                if isinstance(reason, CellreproError):
+                    raise reworded(reason, sentence) from error
+                raise RunError("failed", sentence) from error
+            late = re.search(r"Ranks? ([\d, ]+) failed to pass", str(error))
+            lost = f"a rank was lost: {error}"
+            if late is not None:
+                lost = f"rank {late[1].strip()} did not answer"
+            raise RunError(
+                "failed",
+                f"{lost}; where a step takes longer than {_seconds_to_wait():g} seconds, set "
+                f"{SECONDS_VARIABLE} to more",
+            ) from error
+
+
+def _seconds_to_wait() -> float:
+    """How long the first rank waits for the others."""
+    return float(os.environ.get(SECONDS_VARIABLE, _SECONDS))
+
+
+def _buckets(indices: Iterable[int], parameters: list[torch.nn.Parameter]) -> Iterator[list[int]]:
+    """Indices of parameters in their order, about `_BUCKET` numbers at a time."""
+    bucket: list[int] = []
+    n_numbers = 0
+    for index in indices:
+        bucket.append(index)
+        n_numbers += parameters[index].numel()
+        if n_numbers >= _BUCKET:
+            yield bucket
+            bucket = []
+            n_numbers = 0
+    if bucket:
+        yield bucket

@@ -1,0 +1,117 @@
+"""What a spec that was made elsewhere may ask of this machine: numbers, and nothing that runs.
+
+A profile sets environment variables of the process that computes, and there are variables that
+have a process run commands, load libraries or read files. Whoever writes a profile for himself may
+set all of them; a spec that was sent, imported or copied may not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from cellrepro.determinism.profiles import NUMERIC_VARIABLES, ProfileReference
+from cellrepro.errors import BadInput
+from cellrepro.spec.spec import Spec
+from cellrepro.words import short, some
+
+_MOST_THREADS = 1024
+"""As of a profile's ``threads``."""
+_MOST_NAMED = 8
+
+
+def _is_word(value: str) -> bool:
+    """Whether it is what libraries of numbers take: no path, no command, no huge number."""
+    words = re.fullmatch(r"[A-Za-z0-9_.,:;+{}()= -]{0,200}", value)
+    return words is not None and re.search(r"[0-9]{7}", value) is None
+
+
+def _is_number_of_threads(value: str) -> bool:
+    numbers = value.split(",")
+    return all(re.fullmatch(r"[0-9]{1,4}", n) and int(n) <= _MOST_THREADS for n in numbers)
+
+
+def _is_seed(value: str) -> bool:
+    return re.fullmatch(r"random|[0-9]{1,10}", value) is not None
+
+
+_PLAUSIBLE: Mapping[str, Callable[[str], bool]] = {
+    **dict.fromkeys(NUMERIC_VARIABLES, _is_word),
+    **dict.fromkeys(
+        (
+            "CUDA_LAUNCH_BLOCKING",
+            "GOMP_SPINCOUNT",
+            "KMP_AFFINITY",
+            "KMP_BLOCKTIME",
+            "KMP_DETERMINISTIC_REDUCTION",
+            "OMP_PLACES",
+            "OMP_PROC_BIND",
+            "OMP_SCHEDULE",
+            "OMP_WAIT_POLICY",
+            "TORCH_BLAS_PREFER_CUBLASLT",
+        ),
+        _is_word,
+    ),
+    **dict.fromkeys(
+        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+        _is_number_of_threads,
+    ),
+    **dict.fromkeys(("PYTHONHASHSEED", "TCNN_SEED"), _is_seed),
+}
+"""Which values a variable may have: those of threads, kernels, instruction sets and seeds."""
+
+
+def strange_variables(spec: Spec) -> list[str]:
+    """The variables of a spec that only its reader may set, as ``NAME=VALUE``.
+
+    One that the reader has set to the same value already is none of them.
+
+    Empty where all of them are of threads, kernels and instruction sets.
+    """
+    here = [f"{name}={value}" for name, value in os.environ.items()]
+    return [text for text in _not_of_numbers(spec) if text not in here]
+
+
+def refused_elsewhere(spec: Spec) -> Iterator[str]:
+    """Say of a run that is handed on that nobody else will take it."""
+    variables = _not_of_numbers(spec)
+    if variables:
+        yield (
+            f"the profile of run {spec.key} sets {variables_in_words(variables)}: it is refused "
+            "where these are not set to the same values, since they can run commands there"
+        )
+
+
+def _not_of_numbers(spec: Spec) -> list[str]:
+    """``NAME=VALUE`` of each variable of a spec whose name or value is none of `_PLAUSIBLE`."""
+    environment = spec.profile_settings.get("environment", {})
+    if not isinstance(environment, dict):
+        return [f"environment={environment!r}"]
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    variables += ProfileReference.parse(spec.profile).variables
+    strange = []
+    for variable in dict.fromkeys(variables):
+        name, _, value = variable.partition("=")
+        is_plausible = _PLAUSIBLE.get(name)
+        if is_plausible is None or not is_plausible(value):
+            strange.append(variable)
+    return strange
+
+
+def variables_in_words(variables: Sequence[str]) -> str:
+    """The first of some variables, each cut where it is long."""
+    return some([short(variable, 60) for variable in variables], _MOST_NAMED)
+
+
+def refuse_strange_variables(spec: Spec, *, whose: str) -> None:
+    """Refuse a spec that was made elsewhere and would have its process started with anything
+    else."""
+    strange = strange_variables(spec)
+    if strange:
+        raise BadInput(
+            f"the profile of {whose} sets {variables_in_words(strange)}, and a run that comes from "
+            "elsewhere may set variables of threads, kernels and instruction sets alone "
+            "(OMP_NUM_THREADS, MKL_CBWR …): others can run commands here. Ask its sender for a run "
+            "without them; if the run is your own, set the same values in your shell first"
+        )

@@ -1,0 +1,262 @@
+"""What was asked for, and the key that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from cellrepro.determinism.field_defaults import added_later
+from cellrepro.determinism.modes import check_switches
+from cellrepro.determinism.profiles import device_kind
+from cellrepro.digests.digests import value_digest
+from cellrepro.errors import BadInput
+from cellrepro.spec.field_marks import InSpec, Task, field_marks
+from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
+from cellrepro.spec.setting_in_words import setting_in_words
+from cellrepro.spec.training_fields import (
+    Epochs,
+    LearningRate,
+    Ledger,
+    Named,
+    TrainingFields,
+    Version,
+)
+from cellrepro.words import short
+from cellrepro.wrong_fields import wrong_fields
+
+KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
+
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+LEAVE_OUT = {
+    "settings": "a training segments with Cellpose's own settings, so that trainings can be "
+    "compared: leave it out, and give it to segment with the trained network as model, KEY/REPEAT",
+    "cellpose": "the lab trains with the version that is installed, whose loop its own is held to: "
+    "leave it out",
+}
+"""What to do about an option of another task in a training, where there is more to be said."""
+
+
+class Spec(TrainingFields):
+    """What was asked for, completely: the same spec gives the same key on every machine.
+
+    Data, weights and profiles count by their content, a device by its kind; what they are called,
+    where things lie, and which of several GPUs it was, is not part of it.
+    """
+
+    task: Annotated[Task, InSpec(first=True)] = "train"
+    """What the run does; ``wrap`` is a different program that segments."""
+    data: Annotated[str, InSpec(first=True)]
+    """Name of the folder, for people; `data_digest` says what is in it."""
+    data_digest: Annotated[Digest, InSpec(first=True)]
+    """SHA-256 over the images and masks of the folder."""
+    model: Named
+    """The network from which it starts; with a digest only a name for people."""
+    model_digest: Annotated[Digest | None, InSpec(first=True)] = None
+    """SHA-256 of the weights file; none where the weights follow from the seed."""
+    epochs: Epochs = Field(default=0, ge=0)
+    """Of a training."""
+    learning_rate: Annotated[LearningRate, InSpec(first=True, task="train", chosen=True)] = 0.0
+    """The highest of the schedule."""
+    profile: Named
+    """Name of the profile."""
+    profile_settings: Annotated[dict[str, Any], InSpec(first=True)]
+    """All fields of the profile."""
+    ledger: Ledger = "off"
+    """What is written down of every step."""
+    cellpose: Annotated[Version | None, InSpec(task="segment", chosen=True)] = None
+    """The version that segments, where it was asked for; else the one that is installed."""
+    optimizer: Literal["AdamW"] = "AdamW"
+    """Of a training."""
+    schedule: Literal["train_seg"] = "train_seg"
+    """Of the learning rate: that of `cellpose.train.train_seg`."""
+    settings: Annotated[Settings, InSpec(task="segment")] = Settings()
+    """Of a segmentation: arguments of ``eval`` that are not the default."""
+    program: Annotated[tuple[str, ...] | None, InSpec(task="wrap")] = None
+    """What is wrapped: the command as given, or a function."""
+    key_from: Literal["names", "contents"] = "names"
+    """Whether names of folder and profile are part of the key, as in the first versions."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_seed(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        has_none = given.get("seed") is None and given.get("mode") not in ("off", False)
+        return given | {"seed": 0} if has_none else given
+
+    @model_validator(mode="after")
+    def _mode_suits_profile(self) -> Spec:
+        precision = self.profile_settings.get("dtype", "float32")
+        if self.mode == "portable" and precision != "float32":
+            raise ValueError(
+                f"mode portable was asked for with a profile in {precision}, in which the order of "
+                "additions cannot be made not to matter: half of the digits would be lost; use a "
+                "profile in float32 (cpu, cuda), or mode strict"
+            )
+        check_switches(self.mode, self.profile_settings.get("switches", {}))
+        return self
+
+    @field_validator("profile_settings")
+    @classmethod
+    def _kind_of_device(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return value if "device" not in value else value | {"device": device_kind(value["device"])}
+
+    @property
+    def mode_in_words(self) -> str:
+        """The mode in words: ``strict``, or ``strict, index_put loose``."""
+        return self.mode if self.loose is None else f"{self.mode}, {self.loose} loose"
+
+    def parameters(self) -> dict[str, Any]:
+        """Give the `PARAMETERS` with their values.
+
+        "" stands for a setting where this is no segmentation, and for what every spec has and only
+        a training needs where it is none. The batch size is that of the task; of a wrapped
+        segmenter "".
+        """
+        values = {name: getattr(self, name) for name in PARAMETERS if name not in SETTINGS}
+        values |= dict.fromkeys(SETTINGS, "")
+        if self.task == "train":
+            return values
+        values |= dict.fromkeys((*_FIRST_OF_TRAINING, "batch_size"), "")
+        if self.task == "segment":
+            for name, value in self.settings.by_name().items():
+                values[name if name == "batch_size" else f"settings.{name}"] = value
+        return values
+
+    def shown_parameters(self) -> list[str]:
+        """Name the `PARAMETERS` worth showing."""
+        hidden = added_later(self, _FIRST)
+        changed_settings = self.settings.not_default()
+        hidden |= {
+            name for name in SETTINGS if name.removeprefix("settings.") not in changed_settings
+        }
+        if self.task != "train":
+            hidden |= {*_FIRST_OF_TRAINING}
+        if self.task == "wrap":
+            hidden |= {"batch_size", *SETTINGS}
+        return [name for name in PARAMETERS if name not in hidden]
+
+    @property
+    def label(self) -> str:
+        """For people: ``train nuclei, tiny, seed 0, cpu, strict``."""
+        values = self.parameters()
+        unsaid = self._not_in_label()
+        return ", ".join(
+            [
+                f"{self.task} {short(self.data)}, {short(self.model)}",
+                setting_in_words("seed", self.seed),
+                short(self.profile),
+                self.mode_in_words,
+                *(
+                    setting_in_words(name, values[name])
+                    for name in self.shown_parameters()
+                    if name not in unsaid
+                ),
+            ]
+        )
+
+    def _not_in_label(self) -> set[str]:
+        """The first parameters, but for those of them that are other than usual."""
+        unsaid = {*_FIRST}
+        unsaid -= self.settings.not_default().keys() & {"batch_size"}
+        if self.task == "train":  # the other first fields have no one default
+            for name in ("data_seed", "batch_size"):
+                if getattr(self, name) != Spec.model_fields[name].default:
+                    unsaid.remove(name)
+        return unsaid
+
+    @property
+    def images_digest(self) -> str:
+        """What the images were as arrays: of their files, and of the axes if these were named.
+
+        One file is another array where another of its axes is taken for the channels.
+        """
+        axes = [self.settings.channel_axis, self.settings.z_axis]
+        if axes == [None, None]:
+            return self.data_digest
+        return value_digest([self.data_digest, *axes])
+
+    @property
+    def key(self) -> str:
+        """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
+        named_by_digest = {"model"} if self.model_digest is not None else set()
+        left_out = named_by_digest | added_later(self, _FIRST)
+        asked_for = self.model_dump(mode="json", exclude=left_out)
+        if self.key_from == "contents":
+            del asked_for["data"], asked_for["profile"]
+            asked_for["profile_settings"].pop("name", None)
+        return value_digest(asked_for)[:KEY_LENGTH]
+
+    @property
+    def as_in_first_versions(self) -> Spec:
+        """The same, under the key that the first versions gave it."""
+        return self.model_copy(update={"key_from": "names"})
+
+
+# -- what the fields say of themselves ------------------------------------------------------
+
+_MARKS = field_marks(Spec)
+_FIRST = frozenset(name for name, mark in _MARKS.items() if mark.first)
+_FIRST_OF_TRAINING = tuple(
+    name for name, mark in _MARKS.items() if mark.first and mark.task == "train"
+)
+SETTINGS = tuple(f"settings.{name}" for name in (*NAMES, CHANNELS) if name != "batch_size")
+"""Of a segmentation, as a grid names them; its batch size is ``batch_size``."""
+
+
+def _chosen(*, first: bool) -> Iterator[str]:
+    return (name for name, mark in _MARKS.items() if mark.chosen and mark.first == first)
+
+
+PARAMETERS = (*_chosen(first=True), *_chosen(first=False), *SETTINGS)
+"""What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
+
+
+def fields_of_another_task(task: Task) -> dict[str, Task]:
+    """The fields of a spec that do nothing in a task, each with the one in which it does."""
+    return {name: mark.task for name, mark in _MARKS.items() if mark.task not in (None, task)}
+
+
+# -- a new spec ----------------------------------------------------------------------------
+
+
+def make_spec(**fields: Any) -> Spec:
+    """A spec for something to be done, which is checked more strictly than one that was stored."""
+    try:
+        spec = Spec(**{"key_from": "contents"} | fields)
+    except ValidationError as error:
+        raise BadInput(wrong_fields(error, known=Spec.model_fields)) from error
+    problems = _of_another_task(spec)
+    if problems:
+        raise BadInput("; ".join(problems))
+    return spec
+
+
+def _of_another_task(spec: Spec) -> list[str]:
+    """A sentence for each field that has a value and does nothing in the task of a spec."""
+    problems = []
+    for name, task in fields_of_another_task(spec.task).items():
+        value = getattr(spec, name)
+        if value == Spec.model_fields[name].get_default(call_default_factory=True):
+            continue
+        if isinstance(value, Settings):
+            value = value.not_default()
+        advice = "leave it out"
+        if spec.task == "train":
+            advice = LEAVE_OUT.get(name, advice)
+        problems.append(
+            f"{name} is {value!r}, an option of {task} that does nothing in {spec.task}: {advice}"
+        )
+    usual_batch = Spec.model_fields["batch_size"].default
+    if spec.task != "train" and spec.batch_size != usual_batch:
+        advice = "give settings.batch_size" if spec.task == "segment" else "leave it out"
+        problems.append(
+            f"batch_size is {spec.batch_size}, images a step of train, and does nothing in "
+            f"{spec.task}: {advice}"
+        )
+    return problems

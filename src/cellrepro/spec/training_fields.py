@@ -1,0 +1,185 @@
+"""What a training is asked for and its key holds: names, bounds and usual values, said once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
+
+from cellrepro.determinism.mode_names import Mode
+from cellrepro.determinism.modes import check_mode
+from cellrepro.determinism.seeds import check_seed
+from cellrepro.spec import defaults
+from cellrepro.spec.choices import LedgerKind
+from cellrepro.spec.field_marks import InSpec
+
+_ALWAYS = InSpec(first=True, chosen=True)
+_ALWAYS_OF_TRAINING = InSpec(first=True, task="train", chosen=True)
+_OF_TRAINING = InSpec(task="train", chosen=True)
+
+_TAKEN_AND_IGNORED: dict[str, tuple[tuple[object, ...], str]] = {
+    "normalize": (
+        (True, False),
+        "Cellpose 4.2.1.1 takes a dict of fields in training and ignores every one of them "
+        "(_reshape_norm in train.py): give true or false",
+    ),
+    "SGD": ((False,), "Cellpose 4 takes SGD and ignores it: it always trains with AdamW"),
+    "bsize": ((defaults.CROP_SIZE,), "Cellpose trains this network on crops of 256 pixels only"),
+    "class_weights": ((None,), "the network has one class, so that Cellpose ignores its weights"),
+}
+"""Arguments of ``train_seg`` of which only some values do something, and why."""
+
+_Chance = Annotated[float, Field(ge=0)]
+
+
+class Hyperparameters(BaseModel):
+    """Arguments of ``cellpose.train.train_seg`` (4.2.1.1), with its names and defaults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weight_decay: Annotated[float, _OF_TRAINING] = Field(
+        default=defaults.WEIGHT_DECAY, ge=0, allow_inf_nan=False
+    )
+    """Of the optimizer."""
+    min_train_masks: Annotated[int, _OF_TRAINING] = Field(default=defaults.MIN_TRAIN_MASKS, ge=0)
+    """Training images with fewer cells are left out."""
+    rescale: Annotated[bool, _OF_TRAINING] = False
+    """Whether images are resized so that their cells have Cellpose's usual size."""
+    scale_range: Annotated[float, _OF_TRAINING] = Field(default=defaults.SCALE_RANGE, ge=0, le=2)
+    """Images are resized at random: 0.5 is 0.75 to 1.25 times."""
+    normalize: Annotated[bool, _OF_TRAINING] = True
+    """Whether intensities are scaled; false takes them as they are stored."""
+    train_probs: Annotated[tuple[tuple[str, _Chance], ...] | None, _OF_TRAINING] = None
+    """How often an image is drawn, by its name; none for 1 each."""
+    nimg_test_per_epoch: Annotated[int | None, _OF_TRAINING] = Field(default=None, ge=1)
+    """Test images that are drawn for the test loss; none for all."""
+    augmentation: Annotated[bool, _OF_TRAINING] = True
+    """The lab's own: without it every image is shown as it is."""
+    SGD: Annotated[bool, _OF_TRAINING] = False
+    """Always false: Cellpose 4 trains with AdamW."""
+    bsize: Annotated[int, _OF_TRAINING] = defaults.CROP_SIZE
+    """Always 256: side of the crops, pixels."""
+    class_weights: Annotated[tuple[float, ...] | None, _OF_TRAINING] = None
+    """Always none: the network has one class."""
+
+    @field_validator("train_probs", mode="before")
+    @classmethod
+    def _by_name(cls, value: object) -> object:
+        return tuple(sorted(value.items())) if isinstance(value, dict) else value
+
+    @field_validator("augmentation")
+    @classmethod
+    def _nothing_to_augment(cls, value: bool, info: ValidationInfo) -> bool:
+        if not value and (
+            info.data.get("rescale") or info.data.get("scale_range") != defaults.SCALE_RANGE
+        ):
+            raise ValueError("rescale and scale_range are part of it: leave them out")
+        return value
+
+    @field_validator(*_TAKEN_AND_IGNORED, mode="before")
+    @classmethod
+    def _counts(cls, value: object, info: ValidationInfo) -> object:
+        usual, reason = _TAKEN_AND_IGNORED[str(info.field_name)]
+        if value not in usual:
+            raise ValueError(reason)
+        return value
+
+
+# -- beside the arguments of `train_seg` ---------------------------------------------------
+
+
+def _mode(value: str | bool) -> Mode:
+    return "off" if value is False else check_mode(str(value))  # as YAML reads ``off``
+
+
+def _data_seed(value: int | str) -> int | str:
+    return value if isinstance(value, str) else check_seed(value, name="data_seed")
+
+
+def _no_yes_or_no(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("expected a whole number, not yes or no")
+    return value
+
+
+def _text(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+Data = Annotated[str | Path, InSpec(first=True)]
+Named = Annotated[str, BeforeValidator(_text), _ALWAYS]
+"""A network or a profile, by its name or its file."""
+WholeNumber = Annotated[int, BeforeValidator(_no_yes_or_no)]
+Seed = Annotated[Annotated[int, AfterValidator(check_seed)] | None, _ALWAYS]
+Epochs = Annotated[WholeNumber, Field(le=100_000), _ALWAYS_OF_TRAINING]
+LearningRate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+CheckedMode = Annotated[Mode, BeforeValidator(_mode), _ALWAYS]
+Ledger = Annotated[LedgerKind, _ALWAYS]
+Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)+\w*$")]
+
+
+class TrainingFields(Hyperparameters):
+    """What a training is asked for and its key holds, but for the content of files."""
+
+    data: Data
+    """Folder in Cellpose's convention: ``train/`` and ``test/`` with ``NAME.tif`` and
+    ``NAME_masks.tif``; without the two it is all training."""
+    model: Named = defaults.MODEL
+    """An encoder's name, a Cellpose model name, a weights file, or ``KEY/REPEAT``."""
+    seed: Seed = None
+    """Of every generator of random numbers; by default 0, and none in mode ``off``."""
+    data_seed: Annotated[
+        int | Literal["cellpose"], AfterValidator(_data_seed), _ALWAYS_OF_TRAINING
+    ] = defaults.DATA_SEED
+    """Of image order and augmentation; ``cellpose`` for Cellpose's own fixed order."""
+    epochs: Epochs = Field(default=defaults.EPOCHS, ge=1)
+    """How often all images are shown."""
+    batch_size: Annotated[int, _ALWAYS] = Field(default=defaults.BATCH_SIZE, ge=1, le=4096)
+    """Crops in each step of a training."""
+    learning_rate: Annotated[LearningRate | None, _ALWAYS_OF_TRAINING] = None
+    """The highest of the schedule; by default what suits the network."""
+    images_per_epoch: Annotated[int | None, _ALWAYS_OF_TRAINING] = Field(default=None, ge=1)
+    """Images that are shown in an epoch; none for every image once. Who asks for none with a small
+    network gets 48 or more."""
+    profile: Named = defaults.PROFILE
+    """The numeric environment: a name, or a ``.yaml`` file."""
+    mode: CheckedMode = defaults.MODE
+    """How much is fixed."""
+    ledger: Ledger = defaults.LEDGER
+    """What is written down of every step."""
+    loose: str | None = None
+    """The one operation that is left as PyTorch has it in mode ``strict``."""
+    ranks: Annotated[int, _OF_TRAINING] = Field(default=defaults.RANKS, ge=1, le=1024)
+    """Processes that share each batch of a training."""
+    continued_from: Annotated[str | None, _OF_TRAINING] = None
+    """``KEY/REPEAT`` of the finished training to go on from; in a spec only where the schedule is a
+    different one."""
+
+    @field_validator("mode")
+    @classmethod
+    def _nothing_seeded(cls, mode: Mode, info: ValidationInfo) -> Mode:
+        seeds = {name: info.data.get(name) for name in ("seed", "data_seed")}
+        given = [f"{name} {seed}" for name, seed in seeds.items() if seed not in (None, "cellpose")]
+        if mode == "off" and given:
+            raise ValueError(
+                f"mode off seeds nothing, and {' and '.join(given)} is given: leave it out (null "
+                "in a grid), or use mode fast, which seeds and fixes nothing else"
+            )
+        return mode
+
+    @field_validator("loose")
+    @classmethod
+    def _loose_in_strict(cls, value: str | None, info: ValidationInfo) -> str | None:
+        mode = info.data.get("mode")
+        if value is not None and mode != "strict":
+            raise ValueError(f"loose names an operation: expected mode 'strict', not {mode!r}")
+        return value

@@ -1,0 +1,110 @@
+"""Each setting varied by itself: the cells it changes, and the passes of the network it takes."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from cellrepro.comparison.mask_comparison import average_precision, compare_masks
+from cellrepro.explanation.sensitivity_result import Sensitivity, Variant
+from cellrepro.images.folder import read_folder
+from cellrepro.model.inference import evaluator
+from conftest import options
+from small_training import tiny
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+
+
+def test_every_variant_is_what_eval_gives(small_store, invoke, tmp_path):
+    """The reference: Cellpose's eval once for each, without any sharing."""
+    vary = {
+        "flow_threshold": [0.4, 0.1, 0.10],
+        "cellprob_threshold": [1.0],
+        "max_size_fraction": [1.0],
+        "diameter": [20, 20.0],
+    }
+    asked = [item for n, values in vary.items() for item in ("--vary", f"{n}={values}")]
+    given = options(model=small_store.weights, figures=tmp_path / "figures")
+    answer = invoke("sensitivity", small_store.data, *asked, *given, "--json")
+    assert answer.code == 0, answer.err
+    found = {(one["name"], one["value"]): one for one in answer.json["settings"]}
+    images = read_folder(small_store.data).test
+    evaluate = evaluator(tiny(path=small_store.weights))
+    assert answer.json["network_passes"] == 2 * len(images)  # the usual one, and of the diameter
+    assert found.keys() == {
+        ("flow_threshold", 0.1),
+        ("cellprob_threshold", 1),
+        ("max_size_fraction", 1),
+        ("diameter", 20),
+    }
+    for (name, value), one in found.items():
+        sides = [[evaluate(i.image, **kw).masks for i in images] for kw in ({}, {name: value})]
+        pairs = [compare_masks(a, b) for a, b in zip(*sides, strict=True)]
+        n_cells = sum(pair.n_objects_a + pair.n_objects_b for pair in pairs)
+        assert (one["n_changed"], one["n_cells"]) == (sum(p.n_unmatched for p in pairs), n_cells)
+        assert one["changed"] == pytest.approx(one["n_changed"] / n_cells)
+        low, high = one["interval"]  # of one image: over cells
+        assert (one["interval_over"], low <= one["changed"] <= high) == ("cells", True)
+        for kind in ("kept", "moved", "lost", "gained", "split", "merged"):
+            assert one[kind] == sum(pair.kinds[kind] for pair in pairs)
+        scores = [average_precision(i.masks, m)[0] for i, m in zip(images, sides[1], strict=True)]
+        assert one["ap50"] == pytest.approx(np.mean(scores))
+    ranked = [one["changed"] for one in answer.json["settings"]]
+    assert ranked == sorted(ranked, reverse=True)
+    idle = found["max_size_fraction", 1]
+    assert (idle["changed"], idle["ppm"]) == (0, 0)
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {
+        "flow_threshold.png",
+        "cellprob_threshold.png",
+        "diameter.png",
+    }
+
+
+def test_what_became_of_the_cells_is_counted_twice_alike():
+    """Under its own key and among the kinds; asdict of a Counter would count the counts."""
+    variant = Variant(
+        name="flow_threshold",
+        value=0.1,
+        changed=0.25,
+        n_changed=1,
+        n_cells=4,
+        interval=(0.1, 0.5),
+        interval_over="cells",
+        kinds=Counter(kept=3, lost=1),
+        n_objects=3,
+        ppm=10.0,
+        ap50=None,
+        image="a",
+    )
+    sensitivity = Sensitivity(
+        model="tiny",
+        base={},
+        settings=(variant,),
+        images=1,
+        objects=4,
+        ap50=None,
+        network_passes=1,
+        examples={},
+    )
+    (setting,) = json.loads(sensitivity.as_json())["settings"]
+    assert setting["kinds"] == {"kept": 3, "lost": 1}
+    assert (setting["kept"], setting["lost"]) == (3, 1)
+    (line,) = sensitivity.lines()[1:]
+    assert line == "  1 of 4 (25 %; 10 % to 50 %)  flow_threshold 0.1: 3 kept, 1 lost"
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [
+        ("diametr=[20]", "diametr: no such setting; do you mean diameter?"),
+        ("diameter=20", "vary.diameter is 20; expected a list of values"),
+        ("augment=[maybe]", "augment is 'maybe'"),
+        ("rescale=[2]", "overwrites it by 30 / diameter"),
+    ],
+)
+def test_what_cannot_be_varied_is_refused(small_store, invoke, no_child, vary, message):
+    given = options(model=small_store.weights, vary=vary)
+    answer = invoke("sensitivity", small_store.data, *given)
+    assert (answer.code, answer.out) == (2, "")
+    assert message in answer.err

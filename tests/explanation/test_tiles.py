@@ -1,0 +1,229 @@
+"""Cells that depend on where tiles lie, and straight cuts: planted ones are found, others not."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from scipy import ndimage
+
+from cellrepro.comparison.straight_borders import StraightBorder, seam, straight_borders
+from cellrepro.explanation.straight_cuts import CutImage, Cuts
+from cellrepro.explanation.tile_dependence import TileDependence
+from cellrepro.explanation.tile_lines import tile_lines
+from cellrepro.explanation.tiles import follow
+from cellrepro.images.image_file import read_masks
+from cellrepro.images.nuclei_drawing import nuclei
+from cellrepro.model.inference import evaluator
+from cellrepro.spec.segmentation_settings import Settings
+from conftest import options
+from small_training import tiny
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+@pytest.fixture(scope="module")
+def pictured():
+    """An image of many nuclei, and their masks."""
+    made = nuclei(0, shape=(400, 400))
+    return made.image, made.masks
+
+
+def cut(masks, at, axis=0):
+    """Every cell across a row in two."""
+    turned = np.moveaxis(masks.astype(np.int64), axis, 0).copy()
+    turned[at:] += np.where(turned[at:] > 0, 10_000, 0)
+    return np.moveaxis(turned, 0, axis)
+
+
+@pytest.mark.parametrize(("axis", "at"), [("y", 150), ("x", 233)])
+def test_a_planted_cut_is_found_where_it_is_and_no_other(pictured, axis, at):
+    _, masks = pictured
+    assert straight_borders(masks) == ()
+    planted = cut(masks, at, "yx".index(axis))
+    (found,) = straight_borders(planted)
+    assert (found.axis, found.at) == (axis, at)
+    assert found.n_objects > 2
+    assert seam(planted, [(axis, at)]).stands_out
+    assert not seam(planted, [(axis, at - 30), (axis, at + 30)]).stands_out
+    assert not seam(masks, [(axis, at)]).stands_out
+    stack = np.stack([0 * planted, planted])
+    assert [(one.axis, one.at) for one in straight_borders(stack)] == [(axis, at)]
+
+
+def balls(generator, shape=(16, 90, 90), n=40):
+    """Round cells of a stack, the later ones over the earlier."""
+    stack = np.zeros(shape, np.int64)
+    axes = np.indices(shape)
+    for number in range(1, n + 1):
+        centre = generator.uniform(0, shape)
+        stack[sum((a - c) ** 2 for a, c in zip(axes, centre, strict=True)) < 30] = number
+    return stack
+
+
+def test_a_stack_that_was_cut_between_planes():
+    stack = balls(np.random.default_rng(0))
+    assert straight_borders(stack) == ()
+    planted = stack.copy()
+    planted[7:] += 100 * (planted[7:] > 0)
+    (found,) = straight_borders(planted)
+    assert (found.axis, found.at, found.n_objects > 5) == ("z", 7, True)
+    (_, line) = Cuts((CutImage("a.tif", (found,)),), vacuous=False, is_stack=True).lines()
+    assert "straight cut between planes 7 and 8" in line  # as viewers count them
+
+
+def test_cuts_name_the_line_at_which_cells_end():
+    cut = StraightBorder(axis="y", at=7, length=30, n_objects=3, chance=0.001)
+    cuts = Cuts((CutImage("masks.tif", (cut,)),), vacuous=False)
+    (image,) = json.loads(cuts.as_json())["images"]
+    assert (image["name"], image["cuts"][0]["at"]) == ("masks.tif", 7)
+    assert cuts.lines()[1].startswith("    straight cut at y 7: 3 straight ends along 30 pixels")
+    nothing = Cuts((CutImage("masks.tif", ()),), vacuous=True)
+    assert (nothing.exit_code, "vacuous" in nothing.sentence()) == (1, True)
+
+
+def test_cells_that_are_rectangles_are_not_cut_at_every_line():
+    wall = np.zeros((200, 200), np.int64)
+    for number, (row, column) in enumerate(np.ndindex(10, 8), 1):
+        wall[20 * row + 1 : 20 * row + 20, 25 * column + 1 : 25 * column + 25] = number
+    assert straight_borders(wall) == ()
+
+
+def test_masks_drawn_by_people_have_no_cuts():
+    files = sorted(SHARED.rglob("*_masks*"))
+    if not files:
+        pytest.skip("the shared images are not there")
+    found = {file.name: straight_borders(read_masks(file)) for file in files}
+    assert {name: cuts for name, cuts in found.items() if cuts} == {}
+
+
+# -- tiles -----------------------------------------------------------------------------------
+
+
+def by_threshold(image, *, normalize=None, **_):
+    """A segmenter that sees each pixel alone; intensities scaled as it is told, or by the image."""
+    low, high = normalize["lowhigh"][0] if normalize else np.percentile(image, (1, 99))
+    return ndimage.label((image - low) / (high - low) > 0.5)[0].astype(np.uint32)
+
+
+def that_finds_nothing(image, **_):
+    return np.zeros(image.shape, np.uint32)
+
+
+def by_tiles(image, **given):
+    """The same, with cells cut where the image's tiles end."""
+    masks = by_threshold(image, **given)
+    return cut(masks, min(210, len(masks) - 10))
+
+
+def bright_corner(shape):
+    image = np.full(shape, 10.0)
+    for y, x in np.ndindex(6, 6):
+        image[60 * y + 20 : 60 * y + 40, 60 * x + 20 : 60 * x + 40] = 100
+    image[:60, :60] = 4000
+    return image
+
+
+def test_what_is_to_blame():
+    flat, bright = np.where(bright_corner((400, 400)) > 50, 100.0, 10.0), bright_corner((400, 400))
+    clean = follow(by_threshold, "clean", flat, Settings())
+    assert (clean.n_cells, clean.n_dependent, clean.n_by_normalisation) == (36, 0, 0)
+    tiled = follow(by_tiles, "tiled", flat, Settings())
+    assert tiled.n_dependent > 3
+    assert tiled.n_by_normalisation == 0
+    scaled = follow(by_threshold, "scaled", bright, Settings())
+    assert (scaled.n_dependent, scaled.n_gained) == (0, 0)
+    assert scaled.n_by_normalisation > 10
+
+
+def by_tiles_with_one_more(image, *, tile_overlap=0.1, **options):
+    """The same, and wherever tiles lie elsewhere one cell more, at one place of the image."""
+    masks = by_threshold(image, **options)
+    n_rows, n_columns = (400 - n for n in masks.shape)
+    if (n_rows, n_columns) != (0, 0) or tile_overlap > 0.1:
+        masks[200 - n_rows : 215 - n_rows, 165 - n_columns : 180 - n_columns] = 999
+    return masks
+
+
+def test_a_cell_that_several_variants_gain_counts_once():
+    flat = np.where(bright_corner((400, 400)) > 50, 100.0, 10.0)
+    flat[190:225, 155:190] = 10
+    image = follow(by_tiles_with_one_more, "gained", flat, Settings())
+    assert (image.n_dependent, image.n_gained, image.n_by_normalisation) == (0, 1, 0)
+
+
+def test_a_cell_at_the_edge_of_the_whole_image_counts():
+    """Only a crop cuts cells off."""
+
+    def without_the_first(image, *, tile_overlap=0.1, **options):
+        masks = by_threshold(image, **options)
+        if tile_overlap > 0.1:
+            masks[:10, :10] = 0
+        return masks
+
+    flat = np.full((400, 400), 10.0)
+    flat[:10, :10] = 100
+    for y, x in np.ndindex(5, 5):
+        flat[60 * y + 100 : 60 * y + 120, 60 * x + 100 : 60 * x + 120] = 100
+    image = follow(without_the_first, "edge", flat, Settings())
+    assert (image.n_cells, image.n_dependent, image.n_gained) == (26, 1, 0)
+
+
+def test_without_cells_nothing_is_shown(invoke, tmp_path):
+    dark = follow(that_finds_nothing, "dark", np.zeros((400, 400)), Settings())
+    found = TileDependence((dark,), ("cropped",))
+    assert (found.cause, found.vacuous) == ("none", True)
+    assert "vacuous: no cell was found in any image" in found.as_text()
+    tifffile.imwrite(tmp_path / "none.tif", np.zeros((64, 64), np.uint16))
+    answer = invoke("tiles", "--masks", tmp_path / "none.tif")
+    assert (answer.code, "vacuous: it holds no object" in answer.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"tile_overlap": 0.3}, {"augment": True}, {"diameter": 20.0}, {"diameter": 45.0}],
+    ids=str,
+)
+def test_tiles_lie_where_cellpose_lays_them(small_store, monkeypatch, settings):
+    from cellpose import transforms
+
+    seen, make = [], transforms.make_tiles
+
+    def watched(image, **given):
+        made = make(image, **given)
+        seen.append((made[1], made[2]))
+        return made
+
+    monkeypatch.setattr(transforms, "make_tiles", watched)
+    asked, image = Settings(**settings), np.random.default_rng(0).random((300, 420))
+    evaluator(tiny(path=small_store.weights))(image, **asked.arguments(), compute_masks=False)
+    ((rows, columns),) = seen
+    scale = 30 / settings.get("diameter", 30)
+    expected = set()
+    for axis, ranges, n in (("y", rows, 300), ("x", columns, 420)):
+        pad = transforms.get_pad_yx(int(300 * scale), int(420 * scale), min_size=(256, 256))
+        before = pad[0] if axis == "y" else pad[2]
+        places = {round((int(edge) - before) / scale) for pair in ranges for edge in pair}
+        expected |= {(axis, place) for place in places if 0 < place < n}
+    assert set(tile_lines(image.shape, asked)) == expected
+
+
+def test_through_the_command_line(small_store, pictured, invoke, tmp_path):
+    answer = invoke("tiles", small_store.data, *options(model=small_store.weights), "--json")
+    found = answer.json
+    assert found["cause"] in ("tiling", "normalisation", "none")
+    assert answer.code == int(found["cause"] != "none" or any(i["cuts"] for i in found["images"]))
+    for image in found["images"]:
+        assert 0 <= image["n_dependent"] <= image["n_cells"]
+        assert len(image["dependent"]) == image["n_dependent"]
+    tifffile.imwrite(tmp_path / "cut.tif", cut(pictured[1], 150).astype(np.int32))
+    (one,) = invoke("tiles", *options(masks=tmp_path / "cut.tif"), "--json").json["images"]
+    assert [(cut_["axis"], cut_["at"]) for cut_ in one["cuts"]] == [("y", 150)]
+    for wrong in ((), (small_store.data, *options(masks=tmp_path / "cut.tif"))):
+        assert invoke("tiles", *wrong).code == 2
+    given = ("--set", "normalize.sharpen=3", *options(model=small_store.weights))
+    refused = invoke("tiles", small_store.data, *given)
+    assert (refused.code, "varies the normalisation itself" in refused.err) == (2, True)
