@@ -40,7 +40,7 @@ def copied(code: Path, copy: Path) -> None:
 
 
 def first_failure(code: Path, fault: Fault) -> str:
-    """What the tests that it names say of a copy of the code with the fault in it; empty: nothing."""
+    """What its tests say of a copy of the code with the fault in it; empty where they pass."""
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, "copy", "code")
         copied(code, copy)
