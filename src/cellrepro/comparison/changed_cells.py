@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
-from cellrepro.results import Row
 from cellrepro.words import place_text
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
+    from cellrepro.results import Row
 
 
 class ChangedCell(NamedTuple):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.store.store import Repeat
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cellrepro.store.store import Repeat
 
 _MOST_PIXELS_KEPT = 2**26
 """Of label images in memory; many pairs need the same ones."""

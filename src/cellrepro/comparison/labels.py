@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from cellrepro.comparison.planes import numbered_by_plane, numbering, renumbered
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
 from cellrepro.images.size_factor import factor_text
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 
 def label_images(

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellrepro.comparison.object_matching import Integers, Overlap, overlap
 from cellrepro.comparison.planes import Numbering, numbered_by_plane, numbering
 from cellrepro.images.label_image import pieces_that_touch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _LEAST_IOU = 0.5  # of a piece and the object of the other side whose outline it is
 _LEAST_INSIDE = 0.5  # of an object in the number of the other side that may name it and others

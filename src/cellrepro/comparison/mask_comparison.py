@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from cellrepro.comparison.changed_cells import cell_rows, not_kept
 from cellrepro.comparison.labels import label_images
@@ -19,7 +18,6 @@ from cellrepro.comparison.labels_as_compared import ReadPair, read_pair
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.object_changes import ObjectChange, object_changes
 from cellrepro.comparison.object_matching import matches, overlap, partners, runs
-from cellrepro.comparison.planes import Numbering
 from cellrepro.comparison.published_scores import (
     Scores,
     adapted_rand_error,
@@ -34,6 +32,11 @@ from cellrepro.comparison.published_scores import (
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row, derived, json_names
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from cellrepro.comparison.planes import Numbering
 
 # Written out: arange(0.5, 1, 0.05) holds 0.6000000000000001, which an IoU of 3/5 fails.
 THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)

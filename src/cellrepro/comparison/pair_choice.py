@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.run_names import (
@@ -32,7 +32,9 @@ from cellrepro.comparison.spread_axes import (
     rule_of,
 )
 from cellrepro.digests.digests import value_digest
-from cellrepro.store.store import Repeat
+
+if TYPE_CHECKING:
+    from cellrepro.store.store import Repeat
 
 _DEPTH = 5
 """Pairs in one surrounding that show five values of an axis, each twice."""

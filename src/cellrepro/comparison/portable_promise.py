@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cellrepro.spec.spec import Spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cellrepro.spec.spec import Spec
 
 _CHANGES_NO_BIT = ("profile", "profile_settings", "ranks")
 """Fields of a spec that change no bit in mode ``portable``; the batch size of a segmentation is one

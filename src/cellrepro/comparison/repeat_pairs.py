@@ -6,16 +6,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.comparison.image_differences import ImageDifference
 from cellrepro.comparison.mask_totals import kinds_over, verdict_over
 from cellrepro.comparison.spread_axes import DRAWN
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.store.manifest import Manifest
-from cellrepro.store.store import Repeat
+
+if TYPE_CHECKING:
+    from cellrepro.comparison.image_differences import ImageDifference
+    from cellrepro.store.manifest import Manifest
+    from cellrepro.store.store import Repeat
 
 MEASURES = ("changed", "ppm", "ap", "ap50")
 """Share of cells without a counterpart; differing pixels per million; 1 - AP, mean over IoU 0.5

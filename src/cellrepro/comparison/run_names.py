@@ -14,14 +14,16 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism.mode_names import MODES
 from cellrepro.digests.digests import value_digest
 from cellrepro.spec.setting_in_words import setting_in_words
 from cellrepro.spec.spec import PARAMETERS, Spec
-from cellrepro.store.manifest import MachineRecord
-from cellrepro.store.store import Repeat
+
+if TYPE_CHECKING:
+    from cellrepro.store.manifest import MachineRecord
+    from cellrepro.store.store import Repeat
 
 START = "starting network"
 """What a run is called that others were trained from."""

@@ -14,12 +14,11 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cellrepro.comparison.image_differences import MaskPairs
-from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.pair_choice import Sample, choose
 from cellrepro.comparison.repeat_pairs import MEASURES, Pair, Values, images_of, parts_of, units_of
 from cellrepro.comparison.run_names import Names, place_of
@@ -37,8 +36,11 @@ from cellrepro.comparison.within_spread import (
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.spec.spec import PARAMETERS
-from cellrepro.store.store import Repeat, Run
 from cellrepro.words import amount, share_text, span
+
+if TYPE_CHECKING:
+    from cellrepro.comparison.mask_comparison import MaskComparison
+    from cellrepro.store.store import Repeat, Run
 
 
 class _AxisWords(NamedTuple):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cellrepro.enums import StrEnum
 from cellrepro.results import Result
-from cellrepro.store.manifest import ResultSummary
 from cellrepro.words import amount
+
+if TYPE_CHECKING:
+    from cellrepro.store.manifest import ResultSummary
 
 
 class Verdict(StrEnum):

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellrepro.comparison.name_prefixes import prefixes_of_wrappers, without_prefix
 from cellrepro.comparison.rounded_copies import Copy, copy_of, type_name
@@ -33,6 +32,8 @@ from cellrepro.results import Result, Row, derived
 from cellrepro.words import amount
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from cellrepro.comparison.weight_files import FileComparison
 
 _PIECE = 2**15  # parameters of each file in memory at a time, with some ten float64 values each

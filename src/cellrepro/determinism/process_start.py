@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.determinism.modes import environment
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput
 from cellrepro.words import with_variables
+
+if TYPE_CHECKING:
+    from cellrepro.determinism.mode_names import Mode
 
 
 def startup_variables(seed: int | None, *, mode: Mode = "fast") -> dict[str, str]:

@@ -13,9 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from typing import TYPE_CHECKING
 
-from cellrepro.explanation.recorded_settings import Generation
 from cellrepro.model.cellpose_generation import generation_of
+
+if TYPE_CHECKING:
+    from cellrepro.explanation.recorded_settings import Generation
 
 IMAGE = "IMAGE"
 NETWORK = "MODEL"

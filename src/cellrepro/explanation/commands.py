@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.explanation.cellpose_call import CellposeCall, shell_line
 from cellrepro.explanation.conditions import CHANNELS, CROP, DEPTH, MODEL, PRECISION, VERSION
 from cellrepro.explanation.recorded_settings import generation_of
@@ -19,6 +18,9 @@ from cellrepro.spec import defaults
 from cellrepro.spec.segmentation_settings import CHANNELS as CHOSEN
 from cellrepro.spec.segmentation_settings import NAMES, Settings
 from cellrepro.store.stored_run import WEIGHTS
+
+if TYPE_CHECKING:
+    from cellrepro.determinism.mode_names import Mode
 
 _LOADED_BY_CELLPOSE = (PRETRAINED, "vit-l")
 _HALF = "bfloat16"

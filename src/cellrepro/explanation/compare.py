@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cellrepro.comparison.file_content import FileContent
 from cellrepro.comparison.mask_totals import verdict_over
 from cellrepro.comparison.state_comparison import StateComparison, compare_states
 from cellrepro.comparison.verdicts import Verdict, combine
@@ -37,10 +37,13 @@ from cellrepro.explanation.named import (
 from cellrepro.explanation.recorded_settings import side_by_side
 from cellrepro.explanation.sides import read_side
 from cellrepro.images.image_file import read_labels
-from cellrepro.images.integer_images import Integers
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
 from cellrepro.words import joined
+
+if TYPE_CHECKING:
+    from cellrepro.comparison.file_content import FileContent
+    from cellrepro.images.integer_images import Integers
 
 
 def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE) -> Comparison:

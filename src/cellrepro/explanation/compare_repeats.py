@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cellrepro.comparison.mask_totals import verdict_over
 from cellrepro.comparison.portable_promise import promised_alike
@@ -26,8 +26,10 @@ from cellrepro.explanation.comparison import (
 )
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest
 from cellrepro.store.numeric_class import differing_probes
-from cellrepro.store.store import Repeat, Store
 from cellrepro.words import some
+
+if TYPE_CHECKING:
+    from cellrepro.store.store import Repeat, Store
 
 _MACHINE_FIELDS = {"label", "identity", "device", "driver", "cuda", "cudnn"}
 """What of the machine in a manifest a repeat depends on, and no other field says."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from cellrepro.comparison.changed_cells import cell_rows, cells_of, not_kept
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
@@ -21,18 +19,22 @@ from cellrepro.comparison.number_changes import (
     number_change,
     piece_remarks,
 )
-from cellrepro.comparison.state_comparison import StateComparison
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.comparison.weight_comparison import WeightsComparison
-from cellrepro.comparison.weight_files import FileComparison
 from cellrepro.comparison.weight_tensors import layers_of
 from cellrepro.errors import BadInput
-from cellrepro.explanation.named import MaskReaders
 from cellrepro.explanation.recorded_settings import NOT_OF_CELLS, SettingOfBoth
 from cellrepro.images.label_image import doubt
 from cellrepro.images.size_factor import factor_text
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.words import amount, joined, short_digest, some
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cellrepro.comparison.state_comparison import StateComparison
+    from cellrepro.comparison.weight_comparison import WeightsComparison
+    from cellrepro.comparison.weight_files import FileComparison
+    from cellrepro.explanation.named import MaskReaders
 
 _MOST_NAMES = 4  # of tensors
 

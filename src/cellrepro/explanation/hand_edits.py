@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellrepro.comparison.mask_comparison import compare_masks
-from cellrepro.images.integer_images import Integers
-from cellrepro.images.seg_file import SegFile
 from cellrepro.words import amount, some
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cellrepro.images.integer_images import Integers
+    from cellrepro.images.seg_file import SegFile
 
 EditKind = Literal["drawn", "removed"]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from cellrepro.images.folder import is_litter, is_newer
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SEG_ENDING
 from cellrepro.store import baseline_file, checkpoints
-from cellrepro.store.store import Store
 from cellrepro.words import joined
+
+if TYPE_CHECKING:
+    from cellrepro.store.store import Store
 
 MASK_ENDINGS = (".tif", ".tiff", ".png", ".npy")
 _WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files have none

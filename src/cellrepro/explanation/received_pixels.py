@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from cellrepro.explanation.recorded_settings import (
     NOT_RECORDED,
     RecordedSettings,
 )
-from cellrepro.images.integer_images import Integers
+
+if TYPE_CHECKING:
+    from cellrepro.images.integer_images import Integers
 
 
 class ReceivedPixels(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +13,11 @@ from cellrepro.explanation.script_record import script_record
 from cellrepro.explanation.seg_record import seg_record
 from cellrepro.explanation.settings_file import sidecar_record
 from cellrepro.explanation.tiff_record import tiff_record
-from cellrepro.images.integer_images import Integers
 from cellrepro.images.seg_file import SEG_ENDING, SegFile, read_seg
 from cellrepro.run.masks_folder import sidecar_of
+
+if TYPE_CHECKING:
+    from cellrepro.images.integer_images import Integers
 
 
 def label_image_record(path: Path, masks: Integers) -> RecordedSettings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path, PureWindowsPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cellrepro.errors import BadInput
 from cellrepro.explanation.conditions import MODEL
@@ -18,8 +18,10 @@ from cellrepro.explanation.recorded_settings import (
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import PRETRAINED
 from cellrepro.model.weight_sources import ModelSource, cellpose_folder, find_model
-from cellrepro.store.store import Store
 from cellrepro.words import some
+
+if TYPE_CHECKING:
+    from cellrepro.store.store import Store
 
 _MOST_AT_HAND = 6
 _NO_NETWORK = ("size_", ".txt", ".part")  # what else lies in Cellpose's folder

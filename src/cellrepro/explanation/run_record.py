@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cellrepro.explanation.cellpose_call import IMAGE, shell_line
 from cellrepro.explanation.commands import Commands, LabSetup, commands_for, words_for_repeat
@@ -15,8 +16,10 @@ from cellrepro.explanation.recorded_settings import (
     of_file,
 )
 from cellrepro.model.weight_sources import ModelSource
-from cellrepro.store.store import Repeat
 from cellrepro.store.stored_run import WEIGHTS
+
+if TYPE_CHECKING:
+    from cellrepro.store.store import Repeat
 
 
 def run_record(repeat: Repeat) -> RecordedSettings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PureWindowsPath
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from cellrepro.errors import BadInput
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
@@ -21,10 +21,12 @@ from cellrepro.explanation.recorded_settings import (
     generation_of,
     of_file,
 )
-from cellrepro.images.integer_images import Integers
 from cellrepro.record import FORMAT, masks_digest
 from cellrepro.spec.segmentation_settings import NAMES
 from cellrepro.store.whole_files import regular_bytes
+
+if TYPE_CHECKING:
+    from cellrepro.images.integer_images import Integers
 
 Fields = Mapping[str, object]
 """A table of the JSON."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,10 +34,12 @@ from cellrepro.explanation.recorded_settings import (
     RecordedSettings,
     of_file,
 )
-from cellrepro.images.seg_file import SegFile
 from cellrepro.images.seg_pickle import N_COLORS
 from cellrepro.spec.segmentation_settings import NAMES
 from cellrepro.words import amount, joined
+
+if TYPE_CHECKING:
+    from cellrepro.images.seg_file import SegFile
 
 _OF_THE_GUI = ("flow_threshold", "cellprob_threshold", "niter", "min_size")
 _ZERO_IS_NONE = ("diameter", "niter")  # Cellpose's other word for it

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -32,8 +32,10 @@ from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
 from cellrepro.results import derived
-from cellrepro.store.store import Repeat, Store
 from cellrepro.words import amount
+
+if TYPE_CHECKING:
+    from cellrepro.store.store import Repeat, Store
 
 SideKind = Literal["stored run", "_seg.npy", "label image", "label image with its record"]
 

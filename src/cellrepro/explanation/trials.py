@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from cellrepro.errors import CellreproError
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, Condition
 from cellrepro.explanation.image_readings import as_read
 from cellrepro.model.shared_steps import RecentResults
-from cellrepro.model.window import Window
 from cellrepro.process.cellpose_versions import is_installed
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
+
+if TYPE_CHECKING:
+    from cellrepro.model.window import Window
 
 
 class Gap(NamedTuple):

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import tifffile
-from numpy.typing import NDArray
 
 from cellrepro.errors import NotPossibleHere
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from PIL.Image import Image
 
 _WITHOUT_IMAGECODECS = (

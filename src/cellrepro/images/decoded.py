@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import psutil
 import tifffile
 
 from cellrepro.errors import BadInput, NotPossibleHere
+
+if TYPE_CHECKING:
+    import numpy as np
 
 ALWAYS_ALLOWED = 64 * 2**20
 """Bytes of pixels that a file of any size may promise."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.images.decoded import Decoded
+
+if TYPE_CHECKING:
+    from cellrepro.images.decoded import Decoded
 
 _MOST_CHANNELS = 3  # Cellpose 4 reads three
 

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.images.integer_images import Integers
 from cellrepro.model.patching import replaced
 
 if TYPE_CHECKING:
     import torch
+
+    from cellrepro.images.integer_images import Integers
 
 Edges = Sequence[Sequence[int]]
 """Of each tile its first pixel along an axis, and the one after its last."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput
-from cellrepro.store.store import Repeat
 from cellrepro.store.whole_files import refuse_existing, whole_file, write_whole
+
+if TYPE_CHECKING:
+    from cellrepro.store.store import Repeat
 
 
 def sidecar_of(masks: Path) -> Path:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cellrepro.digests.digests import file_digest
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.equal_content import files_of_content, remember_files
-from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_files, seal_repeat
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
 from cellrepro.store.whole_files import (
@@ -21,6 +20,9 @@ from cellrepro.store.whole_files import (
     replace_by_link,
     write_whole,
 )
+
+if TYPE_CHECKING:
+    from cellrepro.store.manifest import Manifest
 
 STAGED_DATA = "data"
 """Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""

@@ -7,9 +7,8 @@ import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cellrepro.spec.spec import Spec
 from cellrepro.store.stored_run import NOTEBOOK
 from cellrepro.store.whole_files import (
     inside,
@@ -18,6 +17,9 @@ from cellrepro.store.whole_files import (
     remove_if_possible,
     write_whole,
 )
+
+if TYPE_CHECKING:
+    from cellrepro.spec.spec import Spec
 
 _RECORD = "failure.json"
 _MOST_BYTES = 2**24

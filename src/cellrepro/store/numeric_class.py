@@ -6,13 +6,15 @@ What makes a difference is the profile: threads, instruction sets, oneDNN, TF32;
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellrepro.digests.digests import array_digest, value_digest
 from cellrepro.libraries import has_library
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 DTYPES = ("float32", "bfloat16")
 """In both of them every probe runs: Cellpose trains in the first and segments in the second."""

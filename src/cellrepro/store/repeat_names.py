@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cellrepro.errors import BadInput
 from cellrepro.store import this_machine
-from cellrepro.store.stored_run import Repeat, Run
+
+if TYPE_CHECKING:
+    from cellrepro.store.stored_run import Repeat, Run
 
 _MACHINE_AND_INDEX = re.compile(r"(?P<machine>[^/]*[^/\d][^/]*)?/?(?P<index>\d+)?")
 

@@ -30,13 +30,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cellrepro.errors import BadInput, Damaged, NotPossibleHere
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store import committing, failures, locks, unfinished, whole_files
 from cellrepro.store.committing import STAGED_DATA
-from cellrepro.store.failures import KeptFailure
 from cellrepro.store.repeat_names import Reference, repeats_of_one_machine
 from cellrepro.store.seal import SUMS
 from cellrepro.store.stored_run import (
@@ -52,6 +49,11 @@ from cellrepro.store.stored_spec import read_spec
 from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import digest_once, sealed_digests
 from cellrepro.words import some, visible
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cellrepro.store.failures import KeptFailure
 
 __all__ = ["MANIFEST", "NOTEBOOK", "SPEC", "STAGED_DATA", "WEIGHTS", "Repeat", "Run", "Store"]
 

@@ -7,10 +7,9 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput
-from cellrepro.spec.spec import Spec
 from cellrepro.store.locks import locked
 from cellrepro.store.stored_run import SPEC
 from cellrepro.store.whole_files import (
@@ -20,6 +19,9 @@ from cellrepro.store.whole_files import (
     remove_if_possible,
     write_whole,
 )
+
+if TYPE_CHECKING:
+    from cellrepro.spec.spec import Spec
 
 _MOST_BYTES = 2**24
 
