@@ -20,7 +20,6 @@ from cellrepro.comparison.number_changes import (
     piece_remarks,
 )
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.comparison.weight_tensors import layers_of
 from cellrepro.errors import BadInput
 from cellrepro.explanation.recorded_settings import NOT_OF_CELLS, SettingOfBoth
 from cellrepro.images.label_image import doubt
@@ -205,6 +204,8 @@ def _value(value: object) -> str:
 
 def _weights_lines(weights: WeightsComparison) -> Iterator[str]:
     """Say how far two networks lie apart, and which tensors only one of the two has."""
+    from cellrepro.comparison.weight_tensors import layers_of
+
     yield f"  weights: {weights.sentence()}"
     layers = layers_of(tensor.name for tensor in weights.per_tensor)
     if layers:

@@ -27,8 +27,9 @@ from cellrepro.explanation.recorded_lines import command_lines, value_lines
 from cellrepro.explanation.recorded_settings import RecordedSettings
 from cellrepro.explanation.run_log import is_run_log, log_record
 from cellrepro.explanation.run_record import run_commands, run_record
+from cellrepro.images.file_endings import SEG_ENDING
 from cellrepro.images.image_file import read_labels
-from cellrepro.images.seg_file import SEG_ENDING, read_seg
+from cellrepro.images.seg_file import read_seg
 from cellrepro.libraries import has_library
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.known_weights import (

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.explanation.file_kinds import recognised
-from cellrepro.images.folder import is_litter, is_newer
+from cellrepro.images.file_endings import SEG_ENDING
 from cellrepro.images.image_file import read_labels
-from cellrepro.images.seg_file import SEG_ENDING
-from cellrepro.store import baseline_file, checkpoints
 from cellrepro.words import joined
 
 if TYPE_CHECKING:
@@ -47,9 +44,14 @@ NAMED_AS: Mapping[Kind, str] = {
 def kind_of(path: Path) -> Kind:
     """Say what a path is, by what lies there or else by its ending; ``run`` for what is no path."""
     if path.is_dir():
+        from cellrepro.store import checkpoints
+
         return "weights" if checkpoints.is_one(path) else "folder"
     if path.suffix.lower() in MASK_ENDINGS:
         return "masks"
+    from cellrepro.explanation.file_kinds import recognised
+    from cellrepro.store import baseline_file
+
     if path.is_file() and baseline_file.is_one(path):
         return "baseline"
     other = recognised(path)
@@ -89,6 +91,8 @@ def masks_of(reference: str, store: Store) -> MaskReaders:
         repeat = store.find(reference)
         return {name: partial(repeat.masks, name) for name in repeat.manifest.masks}
     if kind == "baseline":
+        from cellrepro.store import baseline_file
+
         baseline = baseline_file.read(path)
         return {name: partial(baseline.masks, name) for name in baseline.record["images"]}
     if kind == "weights":
@@ -122,6 +126,8 @@ def mask_files(folder: Path) -> dict[str, Path]:
 
     By `image_name`, in the order of the files' names.
     """
+    from cellrepro.images.folder import is_litter
+
     visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
     files = [path for path in visible if path.suffix.lower() in MASK_ENDINGS]
     named_as_masks = [
@@ -140,6 +146,8 @@ def newer_seg_notes(path: Path) -> Iterator[str]:
     """
     if kind_of(path) != "folder":
         return
+    from cellrepro.images.folder import is_newer
+
     for name, file in mask_files(path).items():
         seg = file.with_name(f"{name}{SEG_ENDING}")
         if is_newer(seg, file):

@@ -15,7 +15,6 @@ from typing import Literal
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, Condition
 from cellrepro.model import cellpose_generation
 from cellrepro.results import Result, Row
-from cellrepro.spec.segmentation_settings import NAMES
 from cellrepro.words import amount
 
 CHANNELS_CHOSEN = "channels"
@@ -74,6 +73,11 @@ class RecordedSettings(Result):
     """What wrote them, in words; empty where they do not tell."""
     remarks: tuple[str, ...] = ()
     """What a reader has to know beyond the values, one sentence each."""
+
+    @property
+    def plain(self) -> dict[str, object]:
+        """All values, by name."""
+        return {name: entry.value for name, entry in self.values.items()}
 
     @property
     def known(self) -> Condition:
@@ -199,9 +203,26 @@ def side_by_side(a: Mapping[str, object], b: Mapping[str, object]) -> tuple[Sett
     >>> table[:2]  # doctest: +NORMALIZE_WHITESPACE
     (SettingOfBoth(name='diameter', a=42.4, b=30.0), SettingOfBoth(name='niter', a=None, b='?'))
     """
+    from cellrepro.spec.segmentation_settings import NAMES
+
     names = dict.fromkeys([MODEL, *NAMES, PRECISION, VERSION, *a, *b])
     if MODEL not in a and MODEL not in b:
         del names[MODEL]
+    return _sorted_table(names, a, b)
+
+
+def recorded_side_by_side(
+    a: Mapping[str, object], b: Mapping[str, object]
+) -> tuple[SettingOfBoth, ...]:
+    """Put beside each other what at least one of two results records, what differs first."""
+    if not tell_settings([*a, *b]):  # then the model of all settings need not be loaded
+        return _sorted_table(dict.fromkeys([*a, *b]), a, b)
+    return tuple(setting for setting in side_by_side(a, b) if setting.is_recorded)
+
+
+def _sorted_table(
+    names: Iterable[str], a: Mapping[str, object], b: Mapping[str, object]
+) -> tuple[SettingOfBoth, ...]:
     table = [
         SettingOfBoth(name, a.get(name, NOT_RECORDED), b.get(name, NOT_RECORDED)) for name in names
     ]
@@ -222,6 +243,8 @@ def generation_of(version: object) -> Generation | None:
 def _can_vary(name: str) -> bool:
     if name == CHANNELS_CHOSEN:
         return cellpose_generation.generation_of().chooses_channels
+    from cellrepro.spec.segmentation_settings import NAMES
+
     return name in NAMES or name == PRECISION
 
 

@@ -18,17 +18,16 @@ from cellrepro.explanation.conditions import (
     VERSION,
     Condition,
 )
-from cellrepro.explanation.hand_edits import HandEdit, hand_edits
+from cellrepro.explanation.hand_edits import HandEdit
 from cellrepro.explanation.image_readings import as_read, readings
 from cellrepro.explanation.received_pixels import received_pixels
-from cellrepro.explanation.record_reading import label_image_record, seg_file_record
+from cellrepro.explanation.record_reading import recorded_masks
 from cellrepro.explanation.recorded_network import recorded_network, usual_network
 from cellrepro.explanation.recorded_settings import Generation, RecordedSettings, generation_of
 from cellrepro.explanation.run_log import USUAL_NAME, log_record
 from cellrepro.explanation.run_record import run_record
 from cellrepro.explanation.trials import n_cells_in
-from cellrepro.images.image_file import read_labels
-from cellrepro.images.seg_file import SEG_ENDING, read_seg
+from cellrepro.images.file_endings import SEG_ENDING
 from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
 from cellrepro.results import derived
@@ -177,9 +176,7 @@ def read_side(
         )
     if not path.exists():
         return _of_run(reference, image, store, with_network=with_network)
-    if reference.endswith(SEG_ENDING):
-        return _of_seg(path)
-    return _of_label_image(path)
+    return _of_file(path)
 
 
 def networks(sides: Sequence[Side], model: str | None, store: Store) -> dict[str, ModelSource]:
@@ -214,19 +211,12 @@ def with_usual_networks(a: Side, b: Side) -> tuple[Side, Side, str]:
     return completed[0], completed[1], "; ".join(dict.fromkeys(remarks))
 
 
-def _of_label_image(path: Path) -> Side:
-    masks = read_labels(path)
-    record = label_image_record(path, masks)
-    has_settings = bool(record.known)
-    kind: SideKind = "label image with its record" if has_settings else "label image"
-    return _side(str(path), kind, masks, record)
-
-
-def _of_seg(path: Path) -> Side:
-    """A file of the GUI, with what that records; the rest nobody knows."""
-    seg = read_seg(path)
-    side = _side(str(path), "_seg.npy", seg.masks, seg_file_record(path, seg))
-    return replace(side, edits=hand_edits(seg))
+def _of_file(path: Path) -> Side:
+    file = recorded_masks(path)
+    kind: SideKind = "label image with its record" if file.record.known else "label image"
+    if path.name.endswith(SEG_ENDING):
+        kind = "_seg.npy"
+    return replace(_side(str(path), kind, file.masks, file.record), edits=file.edits)
 
 
 def _of_run(reference: str, image: str | None, store: Store, *, with_network: bool) -> Side:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import fastremap
 import numpy as np
-from scipy import ndimage
 
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import decode, decode_labels, read_bytes
+from cellrepro.images.file_endings import SEG_ENDING
 from cellrepro.images.image_axes import FLAT, Axes, in_order, native
 from cellrepro.images.label_image import LARGEST_LABEL, label_image, refuse_picture
-from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.words import some
 
 if TYPE_CHECKING:
@@ -51,6 +50,8 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
     """Read a label image to compare, also a stack."""
     file = Path(path)
     if file.name.endswith(SEG_ENDING):
+        from cellrepro.images.seg_file import read_seg
+
         return read_seg(file).masks
     decoded = decode_labels(file, read_bytes(file))
     return native(_labels(file, decoded, stacks=True, largest=LARGEST_LABEL))
@@ -109,6 +110,8 @@ class LabelPieces:
 
 def pieces_by_label(masks: np.ndarray) -> Iterator[LabelPieces]:
     """The pieces of each label of an image of integers, in order of labels; 0 is background."""
+    from scipy import ndimage
+
     # find_objects makes one entry for each number up to the largest label
     renumbered, new_numbers = fastremap.renumber(masks, preserve_zero=True, in_place=False)
     boxes = ndimage.find_objects(renumbered)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from cellrepro.errors import BadInput
 from cellrepro.words import amount, share_text
@@ -26,6 +24,7 @@ _LEAST_COUNTED = 4  # pixels of a value that can lie scattered
 # of neighbours than the second is equal. Sixteen photographs of 8 bit have 60 to 525 pieces and a
 # share up to 0.61, eleven that fill 16 bit 6 to 10 pieces and 0.01; their masks 1 piece and 0.98.
 _PIECES_AND_EQUAL_NEIGHBOURS = ((4, 0.3), (16, 0.9))
+_SURELY_LABELS = max(most_equal for _, most_equal in _PIECES_AND_EQUAL_NEIGHBOURS)
 _HARDLY_EQUAL = 0.1  # nearly every pixel is a different object than the one beside it
 _HALF_EQUAL = 0.5  # of a map of few classes, however noisy
 
@@ -96,7 +95,7 @@ class Pieces:
     def in_many_pieces(self) -> bool:
         """Whether values have several pieces each: few values at all, or most of many."""
         few = self.n_values < _FEW_VALUES
-        return self._pieces_exceed(2) and (few or self._mostly_scattered)
+        return self.n_pieces > _usual_pieces(self.n_values) and (few or self._mostly_scattered)
 
     @property
     def is_picture(self) -> bool:
@@ -125,6 +124,11 @@ class Pieces:
         return self.n_pieces > n_of_a_value * self.n_values + 8
 
 
+def _usual_pieces(n_values: int) -> int:
+    """How many pieces so many numbers of objects may have without doubt."""
+    return 2 * n_values + 8
+
+
 def pieces_of(image: NDArray[np.integer]) -> Pieces:
     """See how the values of an image lie."""
     part = image[_fullest_part(image)]
@@ -132,17 +136,12 @@ def pieces_of(image: NDArray[np.integer]) -> Pieces:
     values, value_of_pixel = np.unique(part[shown], return_inverse=True)
     pixel_number = np.zeros(part.shape, np.int32)
     pixel_number[shown] = np.arange(value_of_pixel.size)
-    n_neighbours = 0
-    n_equal = 0
     edges: list[NDArray[np.int32]] = []
     for step in _steps(part.ndim):
         ahead, behind = _shifted(step)
-        both = shown[ahead] & shown[behind]
-        equal = both & (part[ahead] == part[behind])
+        equal = shown[ahead] & (part[ahead] == part[behind])
         edges.append(np.stack([pixel_number[ahead][equal], pixel_number[behind][equal]]))
-        if np.count_nonzero(step) == 1:  # across an edge or a face, not at a corner
-            n_neighbours += int(np.count_nonzero(both))
-            n_equal += int(np.count_nonzero(equal))
+    n_neighbours, n_equal = _neighbours(part)
     n_pixels = value_of_pixel.size
     n_pieces, piece_of_pixel = _joined(n_pixels, np.concatenate(edges, axis=1))
     pixels_of_value = np.bincount(value_of_pixel, minlength=values.size)
@@ -160,6 +159,28 @@ def pieces_of(image: NDArray[np.integer]) -> Pieces:
         n_neighbours=n_neighbours,
         n_equal=n_equal,
     )
+
+
+def _neighbours(part: NDArray[np.integer]) -> tuple[int, int]:
+    """Count pairs of pixels across an edge or a face of which neither is 0, and those of one value."""
+    n_neighbours = 0
+    n_equal = 0
+    for step in _steps(part.ndim):
+        if np.count_nonzero(step) == 1:
+            ahead, behind = _shifted(step)
+            both = (part[ahead] != 0) & (part[behind] != 0)
+            n_neighbours += int(np.count_nonzero(both))
+            n_equal += int(np.count_nonzero(both & (part[ahead] == part[behind])))
+    return n_neighbours, n_equal
+
+
+def _most_pieces(part: NDArray[np.integer]) -> int:
+    """Bound the number of pieces from above: each has a pixel without an equal one before it."""
+    is_first = part != 0
+    for step in _steps(part.ndim):
+        ahead, behind = _shifted(step)
+        is_first[ahead] &= part[ahead] != part[behind]
+    return int(np.count_nonzero(is_first))
 
 
 def pieces_that_touch(image: NDArray[np.integer]) -> NDArray[np.int32]:
@@ -187,6 +208,9 @@ def pieces_that_touch(image: NDArray[np.integer]) -> NDArray[np.int32]:
 
 def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
     """Refuse a picture that was given for masks."""
+    n_neighbours, n_equal = _neighbours(image[_fullest_part(image)])
+    if n_equal >= _SURELY_LABELS * n_neighbours:
+        return
     pieces = pieces_of(image)
     if pieces.is_picture:
         raise BadInput(
@@ -200,6 +224,9 @@ def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
 
 def doubt(image: NDArray[np.integer]) -> str | None:
     """What deserves a look in a label image that may be none, in words; none without doubt."""
+    part = image[_fullest_part(image)]
+    if _most_pieces(part) <= _usual_pieces(np.count_nonzero(np.unique(part))):
+        return None
     pieces = pieces_of(image)
     if not pieces.in_many_pieces:
         return None
@@ -244,6 +271,9 @@ def _joined(n: int, edges: NDArray[np.int32]) -> tuple[int, NDArray[np.int32]]:
     """How many pieces of ``n`` pixels the pairs join, and the piece of each pixel."""
     if n == 0:
         return 0, np.zeros(0, np.int32)
+    from scipy import sparse
+    from scipy.sparse.csgraph import connected_components
+
     ones = np.ones(edges.shape[1], np.uint8)
     graph = sparse.coo_array((ones, (edges[0], edges[1])), shape=(n, n))
     n_pieces, piece_of_pixel = connected_components(graph, directed=False)

@@ -19,7 +19,6 @@ from cellrepro.images.within_limits import Limits, Refused, arrays_of
 from cellrepro.results import Result, Row
 from cellrepro.words import amount
 
-SEG_ENDING = "_seg.npy"
 _LEAST_ANSWER = 2**26  # bytes
 
 

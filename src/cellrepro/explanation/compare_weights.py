@@ -1,0 +1,89 @@
+"""Two files of tensors compared: their networks, and what else two checkpoints hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cellrepro.comparison.state_comparison import StateComparison, compare_states
+from cellrepro.comparison.verdicts import Verdict, combine
+from cellrepro.comparison.weight_comparison import WeightsComparison, compare_networks
+from cellrepro.comparison.weight_files import compare_files
+from cellrepro.comparison.weight_reading import open_file
+from cellrepro.errors import BadInput
+from cellrepro.explanation.comparison import Comparison, Differs, not_finite_notes
+from cellrepro.words import joined
+
+if TYPE_CHECKING:
+    from cellrepro.comparison.file_content import FileContent
+
+
+def compare_weights_files(a: Path, b: Path) -> Comparison:
+    """Compare two files of tensors: their networks, and what else two checkpoints hold."""
+    content_a = open_file(a)
+    content_b = open_file(b)
+    with_networks = bool(content_a.network) and bool(content_b.network)
+    state = None
+    if content_a.has_more and content_b.has_more:
+        state = compare_states(content_a, content_b)
+    elif not with_networks:
+        why = content_a.why_no_network or content_b.why_no_network
+        raise BadInput(f"{a} and {b} hold nothing that both have: {why or 'no tensor'}")
+    weights = compare_networks(content_a.network, content_b.network) if with_networks else None
+    files = compare_files(
+        a,
+        b,
+        same_parameters=weights is None or weights.equal,
+        checkpoints=content_a.has_more or content_b.has_more,
+    )
+    return Comparison(
+        verdict=_verdict_on_files(weights, state),
+        differs=tuple(_differing_parts(content_a, content_b, weights, state)),
+        weights=None if weights is None else replace(weights, files=files),
+        files=files,
+        state=state,
+        notes=(*not_finite_notes(weights), *_checkpoint_notes(content_a, content_b)),
+    )
+
+
+def _verdict_on_files(weights: WeightsComparison | None, state: StateComparison | None) -> Verdict:
+    """Of the networks and of all that lies beside them."""
+    if state is not None and state.differing:
+        return Verdict.DIFFERENT
+    if weights is not None:
+        return weights.verdict
+    found = () if state is None else state.tensors.values()
+    return combine(each.verdict for each in found)
+
+
+def _differing_parts(
+    a: FileContent,
+    b: FileContent,
+    weights: WeightsComparison | None,
+    state: StateComparison | None,
+) -> Iterator[Differs]:
+    """In what two files differ, in the order of a step."""
+    one_has_a_network = bool(a.network) != bool(b.network)
+    if one_has_a_network or (weights is not None and not weights.equal):
+        yield "weights"
+    if state is not None:
+        yield from state.differing
+
+
+def _checkpoint_notes(a: FileContent, b: FileContent) -> Iterator[str]:
+    """Say where networks were found, and what of a checkpoint had nothing to be compared with."""
+    if a.under and a.under == b.under:
+        yield f"A and B are checkpoints; their networks were found under {a.under!r}"
+        return
+    for side, content, other in (("A", a, b), ("B", b, a)):
+        if content.why_no_network:
+            yield f"{side} has no network: {content.why_no_network}"
+        if not content.under:
+            continue
+        note = f"{side} is a checkpoint; its network was found under {content.under!r}"
+        if not other.has_more and content.parts:
+            note += f"; the other file is a network alone, and {joined(content.parts)} of this one "
+            note += "had nothing to be compared with"
+        yield note
