@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from itertools import zip_longest
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from cyclopts import App, Group, Parameter
 from cyclopts.exceptions import (
@@ -23,7 +23,6 @@ from cyclopts.exceptions import (
     UnknownCommandError,
     UnusedCliTokensError,
 )
-from cyclopts.help import DefaultFormatter, PanelSpec
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.lab_elsewhere import carried_out
@@ -33,13 +32,17 @@ from cellrepro.stated import carrying_out
 from cellrepro.version import __version__
 from cellrepro.words import visible, wrapped
 
+if TYPE_CHECKING:
+    from cyclopts.help import DefaultFormatter
+
 app = App(
     name="cellrepro",
     help="The reproducibility lab for Cellpose: are two results the same, where do they differ, "
     "why, and does it matter?",
     version=f"cellrepro {__version__}",
-    help_format="markdown",
-    help_formatter=DefaultFormatter(panel_spec=PanelSpec(padding=(0, 0))),
+    # Of the list of commands, which is plain: Markdown takes longer to load than all else together.
+    help_format="plaintext",
+    version_format="plaintext",
     default_parameter=Parameter(negative=()),
     result_action="return_value",
 )
@@ -118,12 +121,18 @@ def _register() -> None:
     for place, (title, commands) in enumerate(_COMMANDS.items(), start=1):
         group = Group(title, sort_key=place)
         for name, (function, words) in commands.items():
-            app.command(f"cellrepro.{function}", name=name, group=group, help=words)
+            app.command(
+                f"cellrepro.{function}",
+                name=name,
+                group=group,
+                help=words,
+                help_format="markdown",
+            )
         if title == "Two files":
             baseline.group = group
             app.command(baseline)
     for name, (function, words) in _OF_BASELINE.items():
-        baseline.command(f"cellrepro.{function}", name=name, help=words)
+        baseline.command(f"cellrepro.{function}", name=name, help=words, help_format="markdown")
     app.register_install_completion_command(add_to_startup=False)
 
 
@@ -172,6 +181,7 @@ def run(words: Sequence[str]) -> int:
             [*own, *words[end:]], exit_on_error=False, print_error=False
         )
         if isinstance(getattr(command, "__self__", None), App):  # --help, --version
+            app.help_formatter = _narrow_panels()
             command(*bound.args, **bound.kwargs)
             if own:
                 sys.stdout.write(examples(own))
@@ -204,6 +214,12 @@ def run(words: Sequence[str]) -> int:
         return complain(f"memory is short: {error}", NotPossibleHere.exit_code)
     except KeyboardInterrupt:
         return complain(_INTERRUPTION, _INTERRUPTED)
+
+
+def _narrow_panels() -> DefaultFormatter:
+    from cyclopts.help import DefaultFormatter, PanelSpec  # with Rich, which only help needs
+
+    return DefaultFormatter(panel_spec=PanelSpec(padding=(0, 0)))
 
 
 def _completed(word: str, after: str | None) -> str:

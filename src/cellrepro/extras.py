@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Literal
 
 from cellrepro.errors import NotPossibleHere
@@ -100,6 +99,8 @@ def _what_it_replaces() -> str:
     """What pip would replace, where Cellpose is older than the lab can use."""
     if not has_library("cellpose"):
         return ""
+    from importlib import metadata
+
     version = metadata.version("cellpose")
     if tuple(map(int, re.findall(r"\d+", version)[:2])) >= _OLDEST_CELLPOSE:
         return ""

@@ -7,10 +7,8 @@ The core alone has the whole command line. What it cannot do runs in the environ
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from cellrepro.extras import (
@@ -87,6 +85,8 @@ def _in_lab(refusal: NeedsExtra, command: str) -> int:
     if any(EXTRA_OF[module] not in IN_THE_LAB for module in refusal.modules):
         raise refusal  # the lab would say the same
     if command in ABOUT_THIS_CELLPOSE and not absent(["torch", "cellpose"]):
+        from importlib import metadata
+
         version = metadata.version("cellpose")
         raise NeedsExtra(
             f"{refusal}. Then Cellpose {version} of this environment is used; the lab in "
@@ -114,6 +114,8 @@ def handed_to(lab: Lab, words: Sequence[str], *, replaces: bool = os.name == "po
     sys.stderr.flush()
     if replaces:
         os.execve(command[0], command, environment)
+    import subprocess
+
     with subprocess.Popen(command, env=environment) as process:
         while True:
             try:

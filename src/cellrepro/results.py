@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from html import escape
 from inspect import ismethod
 from math import isfinite
 from typing import TypeVar
@@ -81,11 +79,15 @@ class Result:
         return f"<{type(self).__name__}: {self.sentence()}>"
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         return f"<p>{escape(self.sentence())}</p>{html_table(self.rows())}"
 
 
 def json_text(value: object) -> str:
     """Write a value as JSON, by `plain`."""
+    import json
+
     return json.dumps(plain(value), indent=1, allow_nan=False) + "\n"
 
 
@@ -165,6 +167,8 @@ def html_table(rows: Sequence[Row], *, most: int = MOST_ROWS) -> str:
     if not rows:
         return ""
     headings = _headings(rows)
+    from html import escape
+
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     lines = []
     for row in rows[:most]:

@@ -15,7 +15,8 @@ from cellrepro.progress import print_note
 from cellrepro.run.options import TrainingOptions
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
-from cellrepro.terminal import EvalSettings, FileName
+from cellrepro.terminal import FileName
+from cellrepro.terminal_values import EvalSettings
 
 _OF_EFFECTS = ("epochs", "images_per_epoch")
 """For the trainings of ``--effect``."""

@@ -218,28 +218,26 @@ class _LabelPairs(NamedTuple):
     pixels: Integers
     """Of each pair."""
 
-    def summed(self, shape: tuple[int, int]) -> _LabelPairs:
-        """Each different pair once; labels are smaller than ``shape``."""
-        from scipy.sparse import coo_array
-
-        table = coo_array((self.pixels, (self.label_a, self.label_b)), shape=shape).tocsr()
-        label_a = np.repeat(np.arange(shape[0]), np.diff(table.indptr))
-        return _LabelPairs(label_a, table.indices.astype(np.int64), table.data)
+    def summed(self, n_b: int) -> _LabelPairs:
+        """Each different pair once, in order; labels of b are smaller than ``n_b``."""
+        pairs, pair = np.unique(self.label_a * n_b + self.label_b, return_inverse=True)
+        pixels = np.zeros(len(pairs), np.int64)
+        np.add.at(pixels, pair, self.pixels)
+        return _LabelPairs(*np.divmod(pairs, n_b), pixels)
 
 
 def _pairs_of_labels(side_a: _Side, side_b: _Side) -> _LabelPairs:
     """Every pair of labels, once; on the way the objects of both sides are measured."""
-    shape = (side_a.n, side_b.n)
     of_blocks: list[_LabelPairs] = []
     for block in runs(side_a.image, side_b.image):
         label_a = block.labels_a.astype(np.int64)
         label_b = block.labels_b.astype(np.int64)
-        of_blocks.append(_LabelPairs(label_a, label_b, block.lengths).summed(shape))
+        of_blocks.append(_LabelPairs(label_a, label_b, block.lengths).summed(side_b.n))
         moments = _moments(block, side_a.image.shape)
         side_a.add(label_a, block, moments)
         side_b.add(label_b, block, moments)
     joined = _LabelPairs(*np.concatenate([np.zeros((3, 0), np.int64), *of_blocks], axis=1))
-    return joined.summed(shape) if len(of_blocks) > 1 else joined
+    return joined.summed(side_b.n) if len(of_blocks) > 1 else joined
 
 
 # -- pairing objects: positions in the list of overlapping pairs -----------------------------

@@ -15,7 +15,8 @@ from cellrepro.store.manifest import ResultSummary
 from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.store.unchanged import Reading
 from cellrepro.store.wanted import has_values
-from cellrepro.terminal import Conditions, FileName
+from cellrepro.terminal import FileName
+from cellrepro.terminal_values import Conditions
 from cellrepro.words import amount
 
 MOST_READ = 10**9

@@ -28,7 +28,8 @@ from cellrepro.exchange.passport_import import ImportedPassports, import_passpor
 from cellrepro.results import Result
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
-from cellrepro.terminal import Conditions, FileName, Quiet
+from cellrepro.terminal import FileName, Quiet
+from cellrepro.terminal_values import Conditions
 
 _OF_OTHERS = ("where", "weights", "images", "passport", "sign")
 _OF_PACKAGES = ("author", "license", "cite", "name", "measured", "tolerance_factor")

@@ -28,7 +28,8 @@ from cellrepro.progress import Progress, print_note, progress
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
-from cellrepro.terminal import Conditions, FileName
+from cellrepro.terminal import FileName
+from cellrepro.terminal_values import Conditions
 from cellrepro.version import __version__
 from cellrepro.words import amount
 

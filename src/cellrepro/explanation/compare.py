@@ -15,7 +15,6 @@ from cellrepro.explanation.comparison import (
     masks_differ,
     stitching_notes,
 )
-from cellrepro.explanation.hand_edits import EditedSide, effect_of_hand
 from cellrepro.explanation.named import (
     MASK_ENDINGS,
     MaskReaders,
@@ -85,9 +84,6 @@ def _compare_two_files(a: Path, b: Path) -> Comparison:
     masks_a: MaskReaders = {name: lambda: file_a.masks}
     masks_b: MaskReaders = {name: lambda: file_b.masks}
     comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
-    by_hand = effect_of_hand(
-        EditedSide("A", file_a.masks, file_a.edits), EditedSide("B", file_b.masks, file_b.edits)
-    )
     remarks = [
         f"{letter}: {remark}"
         for letter, file in (("A", file_a), ("B", file_b))
@@ -96,8 +92,19 @@ def _compare_two_files(a: Path, b: Path) -> Comparison:
     return replace(
         comparison,
         settings=recorded_side_by_side(file_a.record.plain, file_b.record.plain),
-        notes=(*comparison.notes, *by_hand.notes, *remarks),
+        notes=(*comparison.notes, *_notes_on_edits(file_a, file_b), *remarks),
     )
+
+
+def _notes_on_edits(a: RecordedMasks, b: RecordedMasks) -> tuple[str, ...]:
+    """Say which cells only one of two files has since they were drawn or removed by hand."""
+    if not (a.edits or b.edits):
+        return ()
+    from cellrepro.explanation.hand_edits import EditedSide, effect_of_hand
+
+    return effect_of_hand(
+        EditedSide("A", a.masks, a.edits), EditedSide("B", b.masks, b.edits)
+    ).notes
 
 
 def _compare_mask_files(a: MaskReaders, b: MaskReaders, *, who: str) -> Comparison:

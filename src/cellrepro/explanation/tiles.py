@@ -29,7 +29,8 @@ from cellrepro.spec import defaults
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store
-from cellrepro.terminal import EvalSettings, FileName, Quiet
+from cellrepro.terminal import FileName, Quiet
+from cellrepro.terminal_values import EvalSettings
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns that are cut off at the beginning, so that tiles lie elsewhere; pixels."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import tifffile
 
 from cellrepro.errors import BadInput, NotPossibleHere
@@ -86,6 +85,8 @@ def refuse_absurd(file: Path, data: bytes, n_bytes: int, compression: int) -> No
             f"its header promises {n_bytes} bytes in a file of {len(data)}, and "
             f"{_COMPRESSION(compression).name} packs at most {most // len(data)} to 1",
         )
+    import psutil  # takes as long as a small comparison
+
     available = psutil.virtual_memory().available
     if n_bytes > available:
         raise NotPossibleHere(

@@ -162,7 +162,7 @@ def pieces_of(image: NDArray[np.integer]) -> Pieces:
 
 
 def _neighbours(part: NDArray[np.integer]) -> tuple[int, int]:
-    """Count pairs of pixels across an edge or a face of which neither is 0, and those of one value."""
+    """Count pairs of pixels side by side of which neither is 0, and those of one value."""
     n_neighbours = 0
     n_equal = 0
     for step in _steps(part.ndim):
@@ -225,7 +225,7 @@ def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
 def doubt(image: NDArray[np.integer]) -> str | None:
     """What deserves a look in a label image that may be none, in words; none without doubt."""
     part = image[_fullest_part(image)]
-    if _most_pieces(part) <= _usual_pieces(np.count_nonzero(np.unique(part))):
+    if _most_pieces(part) <= _usual_pieces(int(np.count_nonzero(np.unique(part)))):
         return None
     pieces = pieces_of(image)
     if not pieces.in_many_pieces:

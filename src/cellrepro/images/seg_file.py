@@ -14,6 +14,7 @@ import numpy as np
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images import seg_pickle
 from cellrepro.images.decoding import empty_file
+from cellrepro.images.file_endings import SEG_ENDING
 from cellrepro.images.label_image import label_image
 from cellrepro.images.within_limits import Limits, Refused, arrays_of
 from cellrepro.results import Result, Row

@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import tifffile
@@ -172,6 +171,8 @@ def _is_ome(description: str) -> bool:
 def _refuse_planes_elsewhere(file: Path, pages: TiffPages) -> None:
     """Refuse an OME-TIFF whose description counts more planes than the file has pages."""
     for text in filter(_is_ome, pages.texts(IMAGE_DESCRIPTION)):
+        from xml.etree import ElementTree
+
         try:
             n_planes = _planes_counted(text, pages)
         except (ElementTree.ParseError, ValueError, KeyError):  # tifffile then reads no planes
@@ -186,6 +187,8 @@ def _refuse_planes_elsewhere(file: Path, pages: TiffPages) -> None:
 
 def _planes_counted(ome: str, pages: TiffPages) -> int:
     """The most planes of which an OME description speaks in one place, or in too many."""
+    from xml.etree import ElementTree
+
     n_planes = 0
     n_named = 0  # each of which tifffile looks up
     for element in ElementTree.fromstring(ome).iter():

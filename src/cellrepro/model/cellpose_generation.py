@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib import metadata
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.words import joined, some
@@ -97,6 +96,8 @@ _GENERATIONS = (
 
 def installed_version() -> str | None:
     """The version of the Cellpose that is installed; None where there is none."""
+    from importlib import metadata
+
     try:
         return metadata.version("cellpose")
     except metadata.PackageNotFoundError:

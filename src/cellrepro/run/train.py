@@ -23,16 +23,8 @@ from cellrepro.spec import defaults
 from cellrepro.spec.choices import LedgerKind, StoredCheckpoints
 from cellrepro.stated import STATED
 from cellrepro.store.store import Repeat
-from cellrepro.terminal import (
-    IN_PYTHON,
-    EvalSettings,
-    FileName,
-    Numbers,
-    Quiet,
-    Steps,
-    Switch,
-    Weights,
-)
+from cellrepro.terminal import IN_PYTHON, FileName, Quiet, Switch
+from cellrepro.terminal_values import EvalSettings, Numbers, Steps, Weights
 
 if TYPE_CHECKING:  # what Python takes
     Kept = StoredCheckpoints | bool

@@ -26,7 +26,8 @@ from cellrepro.results import Result
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.store.store import NOTEBOOK, Store
-from cellrepro.terminal import FileName, Overrides
+from cellrepro.terminal import FileName
+from cellrepro.terminal_values import Overrides
 from cellrepro.words import amount
 
 if TYPE_CHECKING:

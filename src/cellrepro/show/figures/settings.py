@@ -19,7 +19,8 @@ from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.spec import defaults
 from cellrepro.spec.setting_in_words import setting_in_words
 from cellrepro.store.whole_files import refuse_existing, whole_file
-from cellrepro.terminal import EvalSettings, FileName, Overrides, Quiet
+from cellrepro.terminal import FileName, Quiet
+from cellrepro.terminal_values import EvalSettings, Overrides
 from cellrepro.words import amount, share_text, some
 
 if TYPE_CHECKING:
