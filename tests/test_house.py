@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -236,3 +237,55 @@ def test_no_field_of_a_result_hides_what_every_result_has():
     ]
     assert hidden == []
     assert {*vars(Result)} >= OF_EVERY_RESULT
+
+
+def annotated(node):
+    """The fields that a class states."""
+    stated = [each.target.id for each in node.body if isinstance(each, ast.AnnAssign)]
+    return frozenset(name for name in stated if name != "model_config")
+
+
+def parameters(node):
+    every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    return frozenset(argument.arg for argument in every)
+
+
+def test_no_class_has_the_fields_of_another():
+    by_fields = defaultdict(list)
+    for module, tree in TREES.items():
+        for name, node in documented(tree):
+            if isinstance(node, ast.ClassDef) and len(annotated(node)) > 2:
+                by_fields[annotated(node)].append(f"{module}.{name}")
+    assert len(by_fields) > 100
+    assert [names for names in by_fields.values() if len(names) > 1] == []
+
+
+TRAINING = annotated(
+    next(
+        node
+        for name, node in documented(TREES["cellrepro.spec.training_fields"])
+        if name == "Hyperparameters"
+    )
+)
+"""The options of a training that its spec states."""
+STATE_OPTIONS = {"cellrepro.spec.training_fields", "cellrepro.run.train"}
+
+
+def test_options_stand_in_the_spec_and_in_one_signature():
+    assert len(TRAINING) > 8
+    stated = []
+    for module, tree in TREES.items():
+        if module in STATE_OPTIONS:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                names = annotated(node)
+            elif isinstance(node, ast.FunctionDef):
+                names = parameters(node)
+            elif isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict):
+                names = constants(node)
+            else:
+                continue
+            if len(TRAINING & names) > 4:
+                stated.append(f"{module}:{node.lineno}: {', '.join(sorted(TRAINING & names))}")
+    assert stated == []
