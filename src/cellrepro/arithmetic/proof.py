@@ -13,8 +13,8 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from cellrepro.arithmetic.elementary import square_root
-from cellrepro.arithmetic.powers_of_two import n_bits_of_count
+from cellrepro.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count
+from cellrepro.arithmetic.kernels.elementary import square_root
 from cellrepro.errors import NotPossibleHere
 from cellrepro.torch_internals import modes_suspended
 
@@ -70,7 +70,7 @@ def _drawn_integers(
 def _products_are_exact(device: torch.device) -> bool:
     generator = np.random.default_rng(0)
     for n_rows, length, n_columns in _SHAPES:
-        n_bits = (53 - n_bits_of_count(length)) // 2
+        n_bits = (BITS_OF_DOUBLE - n_bits_of_count(length)) // 2
         left = _drawn_integers(generator, (n_rows, length), 2**n_bits)
         right = _drawn_integers(generator, (length, n_columns), 2**n_bits)
         expected = left @ right  # of int64, in which no sum is too large

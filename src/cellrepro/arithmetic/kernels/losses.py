@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from cellrepro.arithmetic import activations
+from cellrepro.arithmetic.kernels.elementary import exp_at_most_one, log1p_of_unit
 from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
-from cellrepro.arithmetic.sums import pairwise_mean, pairwise_sum
+from cellrepro.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
+from cellrepro.arithmetic.memory import mapped
 
 FORMS = PortableForms()
-
 
 _MEAN = 1
 _SUM = 2
@@ -48,11 +48,19 @@ def _cross_entropy_with_logits(
     pos_weight: torch.Tensor | None = None,
     reduction: int = _MEAN,
 ) -> torch.Tensor:
-    check_float32("binary_cross_entropy_with_logits", a, target)
+    check_float32(a, target)
     if pos_weight is not None:
         raise NoPortableForm("has a portable form without pos_weight only")
-    loss = activations.binary_cross_entropy_with_logits(a, target)
+    loss = mapped(_cross_entropy_of_block, a, target.expand_as(a).contiguous())
     return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _cross_entropy_of_block(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The loss of each logit: max(x, 0) - x t + log(1 + exp(-abs(x)))."""
+    loss = log1p_of_unit(exp_at_most_one(logits.abs().neg_()))
+    loss += logits.clamp(min=0.0)
+    loss -= logits * targets
+    return loss
 
 
 @FORMS.of("nll_loss_forward", "nll_loss2d_forward")
@@ -63,7 +71,7 @@ def _nll_loss(
     reduction: int,
     ignore_index: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    check_float32("nll_loss", a, weight)
+    check_float32(a, weight)
     places, weights = _classes(a, target, weight, ignore_index)
     loss = -a.gather(_class_axis(a), places) * weights
     loss = loss.squeeze(_class_axis(a))

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cellrepro.arithmetic.portable_mode import Form, PortableArithmetic, form_of, name_of
+from cellrepro.arithmetic.operation_forms import Form, form_of, name_of
+from cellrepro.arithmetic.portable_mode import PortableArithmetic
 from cellrepro.digests.site import Site
 from cellrepro.results import Result, Row
 from cellrepro.trace.observer import Call, check_step

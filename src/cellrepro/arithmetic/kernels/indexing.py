@@ -1,4 +1,4 @@
-"""Numbers written and added at places that are given by their indices."""
+"""Numbers written and added at places that are given by indices, which may repeat."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from cellrepro.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
 from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
-from cellrepro.arithmetic.scattered_sums import added_at
 
 FORMS = PortableForms()
 
@@ -105,6 +105,27 @@ def _embedding_dense_backward(
 
 def _added_at(a: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Numbers added at places, counted through all of a tensor."""
-    check_float32("index_add", a, values)
+    check_float32(a, values)
     total = added_at(a.reshape(-1), places.reshape(-1), values.reshape(-1))
     return total.view(a.shape)
+
+
+def added_at(target: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A row of numbers, with others added to it at places that may repeat.
+
+    The numbers of a place are rounded so that their sum is exact, also where threads race (see
+    `cellrepro.arithmetic.exact_sums`). Infinities and NaN need no order.
+
+    >>> added_at(torch.tensor([1.0, 2.0]), torch.tensor([1, 1]), torch.tensor([0.5, 0.25]))
+    tensor([1.0000, 2.7500])
+    """
+    numbers = values.double()
+    largest = torch.zeros_like(target, dtype=torch.float64)
+    largest.scatter_reduce_(0, places, numbers.abs(), "amax")
+    shift = rounder(largest, BITS_OF_DOUBLE - n_bits_of_count(len(places)))[places]
+    rounded = numbers + shift
+    rounded -= shift
+    is_rounded = largest.isfinite()
+    rounded = torch.where(is_rounded[places], rounded, numbers)
+    sums = torch.zeros_like(largest).index_add_(0, places, rounded)
+    return (sums + target.double()).float()
