@@ -15,10 +15,7 @@ _BLOCK_OF_GPU = 2**26
 
 
 def slices(n_items: int, *, item_size: int, device: torch.device) -> Iterator[slice]:
-    """Cut a number of items into blocks.
-
-    Of the items, in order; at least one item each.
-    """
+    """Slices that cut items into blocks small enough for the cache, of one item or more."""
     block = _BLOCK if device.type == "cpu" else _BLOCK_OF_GPU
     n_together = max(1, block // max(1, item_size))
     for begin in range(0, n_items, n_together):
@@ -28,9 +25,9 @@ def slices(n_items: int, *, item_size: int, device: torch.device) -> Iterator[sl
 def mapped(
     function: Callable[..., torch.Tensor], *tensors: torch.Tensor, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """Apply a function that works number by number to tensors, block by block.
+    """Apply a function that works number by number to tensors of one shape, block by block.
 
-    With the shape of the tensors; contiguous unless the first tensor is laid out otherwise.
+    The result lies in memory as the first tensor does, or contiguous where there are gaps.
     """
     first = tensors[0]
     result = torch.empty_like(first, dtype=dtype)

@@ -25,16 +25,15 @@ _SMALLEST_FLOAT32 = 2.0**-149
 
 @dataclass(frozen=True)
 class Claim:
-    """One thing that portable arithmetic assumes of a device."""
+    """One assumption of portable arithmetic about a device."""
 
     name: str
-    """In words, for the message."""
+    """What is wrong where it does not hold, for the message."""
     holds: Callable[[torch.device], bool]
-    """Is given the device, and says whether it is so."""
 
 
 def prove(device: torch.device | str) -> None:
-    """Check a device."""
+    """Refuse a device that does not compute as is assumed."""
     device = torch.device(device)
     if device.type == "mps":
         raise NotPossibleHere(
@@ -52,7 +51,7 @@ def prove(device: torch.device | str) -> None:
 
 
 def failed_claims(device: torch.device) -> Iterator[str]:
-    """What a device does otherwise, in words."""
+    """The names of the claims that do not hold on a device."""
     with modes_suspended(), torch.no_grad():
         for claim in CLAIMS:
             if not claim.holds(device):
@@ -129,8 +128,8 @@ def _operations_are_rounded(device: torch.device) -> bool:
         [_rounded(x / y) for x, y in fractions],
     ]
     return all(
-        np.array_equal(given.cpu().numpy(), np.asarray(wanted, np.float32))
-        for given, wanted in zip(actual, expected, strict=True)
+        np.array_equal(computed.cpu().numpy(), np.asarray(exact, np.float32))
+        for computed, exact in zip(actual, expected, strict=True)
     )
 
 
@@ -194,4 +193,4 @@ CLAIMS = (
     Claim("square roots are not rounded to the nearest", _roots_are_rounded),
     Claim("numbers below 2**-126 are flushed to zero", _smallest_numbers_are_kept),
 )
-"""All that is assumed; a name says what is wrong where one does not hold."""
+"""All that is assumed of a device."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cellrepro.digests.same import difference, same_bits
+from cellrepro.digests.same_bits import difference, same_bits
 from cellrepro.digests.site import Site
 from cellrepro.errors import BadInput
 from cellrepro.results import Result

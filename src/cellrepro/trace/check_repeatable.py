@@ -17,7 +17,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader
 
 from cellrepro.determinism.generator_states import capture, restore
-from cellrepro.digests.same import difference, same_bits
+from cellrepro.digests.same_bits import difference, same_bits
 from cellrepro.digests.tensor_digests import generator_digests
 from cellrepro.errors import BadInput, whole
 from cellrepro.results import Result

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from cellrepro.determinism import known_operations, substitutes
-from cellrepro.digests.same import difference, holds_bits, same_bits
+from cellrepro.digests.same_bits import difference, holds_bits, same_bits
 from cellrepro.digests.site import Site
 from cellrepro.errors import whole
 from cellrepro.results import Result
@@ -32,7 +32,7 @@ from cellrepro.trace.replay_plan import (
     plan_of,
     without_warnings,
 )
-from cellrepro.trace.unwritten import UnwrittenMemory
+from cellrepro.trace.unwritten_memory import UnwrittenMemory
 from cellrepro.words import joined
 
 

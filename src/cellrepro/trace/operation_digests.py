@@ -14,7 +14,7 @@ import torch
 import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cellrepro.digests.same import in_one_stretch
+from cellrepro.digests.same_bits import in_one_stretch
 from cellrepro.digests.tensor_digests import memory_digest, tensor_digest
 from cellrepro.torch_internals import hidden_from_modes
 from cellrepro.trace.replay_plan import is_plain

@@ -18,21 +18,17 @@ FORMS = PortableForms()
 
 @dataclass(frozen=True)
 class Convolution:
-    """How a kernel is moved over an image."""
+    """How a kernel is moved over an image; pairs are along Y and X, in pixels."""
 
     kernel: tuple[int, int]
-    """Its height and width."""
     stride: tuple[int, int]
-    """Along Y and X, in pixels."""
     padding: tuple[int, int]
-    """Along Y and X, in pixels."""
     dilation: tuple[int, int]
-    """Along Y and X, in pixels."""
     groups: int = 1
     """Parts into which the channels are divided."""
 
     def patches(self, images: torch.Tensor) -> torch.Tensor:
-        """What the kernel sees at each place: shape (B, groups, C * kernel, places)."""
+        """What the kernel sees in each window: shape (B, groups, C * kernel, windows)."""
         if self.kernel == self.stride == (1, 1) and self.padding == (0, 0):
             columns = images.flatten(2)
         else:
@@ -42,12 +38,12 @@ class Convolution:
         return columns.reshape(len(images), self.groups, -1, columns.shape[-1])
 
     def from_patches(self, patches: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
-        """Add patches up where they overlap, kernel place by kernel place, in this order."""
-        n_images, _, n_places = patches.shape
+        """Add patches up where they overlap, in the order of the numbers of the kernel."""
+        n_images, _, n_windows = patches.shape
         height, width = self.kernel
         n_channels = patches.shape[1] // (height * width)
-        n_down, n_across = self.places(size)
-        assert n_down * n_across == n_places
+        n_down, n_across = self.output_size(size)
+        assert n_down * n_across == n_windows
         by_offset = patches.reshape(n_images, n_channels, height, width, n_down, n_across)
         padded = patches.new_zeros(
             n_images, n_channels, size[0] + 2 * self.padding[0], size[1] + 2 * self.padding[1]
@@ -64,8 +60,8 @@ class Convolution:
         inside_x = slice(self.padding[1], self.padding[1] + size[1])
         return padded[:, :, inside_y, inside_x].contiguous()
 
-    def places(self, size: tuple[int, int]) -> tuple[int, int]:
-        """How many places the kernel has along Y and X on an image of a size."""
+    def output_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        """How many windows there are along Y and X in an image of a size."""
         n_down, n_across = (
             (
                 size[axis]
@@ -100,7 +96,7 @@ def _convolve(
     kernels = weight.reshape(groups, weight.shape[0] // groups, -1)
     output = product(_for_each_image(kernels, len(images)), patches)
     output = output.reshape(
-        len(images), weight.shape[0], *convolution.places((images.shape[2], images.shape[3]))
+        len(images), weight.shape[0], *convolution.output_size((images.shape[2], images.shape[3]))
     )
     if bias is not None:
         output += bias.reshape(1, -1, 1, 1)
@@ -120,26 +116,26 @@ def _convolve_backward(
     weight: torch.Tensor,
     convolution: Convolution,
     *,
-    wanted: tuple[bool, bool, bool],
+    output_mask: Sequence[bool],
 ) -> _Gradients:
     """The gradients of `_convolve`."""
     groups = convolution.groups
     n_images = len(images)
     columns = gradient.reshape(n_images * groups, weight.shape[0] // groups, -1)
     of_images = of_weight = of_bias = None
-    if wanted[0]:
+    if output_mask[0]:
         kernels = weight.reshape(groups, weight.shape[0] // groups, -1)
         transposed = _for_each_image(kernels.transpose(1, 2), n_images)
         patches = product(transposed, columns).reshape(n_images, -1, columns.shape[-1])
         of_images = convolution.from_patches(patches, (images.shape[2], images.shape[3]))
-    if wanted[1]:
+    if output_mask[1]:
         patches = convolution.patches(images)
-        # one product over all places of all images
+        # one product over all windows of all images
         seen = patches.permute(1, 0, 3, 2).flatten(1, 2)
         by_group = gradient.reshape(n_images, groups, weight.shape[0] // groups, -1)
         changes = by_group.permute(1, 2, 0, 3).flatten(2, 3)
         of_weight = product(changes, seen).reshape(weight.shape)
-    if wanted[2]:
+    if output_mask[2]:
         of_bias = pairwise_sum(gradient, [0, 2, 3])
     return _Gradients(of_images, of_weight, of_bias)
 
@@ -236,16 +232,16 @@ def _convolution_backward(
 ) -> tuple[torch.Tensor | None, ...]:
     check_float32(gradient, a, weight)
     convolution = _convolution_of(weight, stride, padding, dilation, groups)
-    wanted = (bool(output_mask[0]), bool(output_mask[1]), bool(output_mask[2]))
     if not transposed:
-        return _convolve_backward(gradient, a, weight, convolution, wanted=wanted)
+        return _convolve_backward(gradient, a, weight, convolution, output_mask=output_mask)
     # what is forward for the one is backward for the other
-    of_images = _convolve(gradient, weight, None, convolution) if wanted[0] else None
+    of_images = _convolve(gradient, weight, None, convolution) if output_mask[0] else None
     of_weight = None
-    if wanted[1]:
-        asked = (False, True, False)
-        of_weight = _convolve_backward(a, gradient, weight, convolution, wanted=asked).weight
-    of_bias = pairwise_sum(gradient, [0, 2, 3]) if wanted[2] else None
+    if output_mask[1]:
+        only_weight = (False, True, False)
+        gradients = _convolve_backward(a, gradient, weight, convolution, output_mask=only_weight)
+        of_weight = gradients.weight
+    of_bias = pairwise_sum(gradient, [0, 2, 3]) if output_mask[2] else None
     return of_images, of_weight, of_bias
 
 

@@ -72,8 +72,8 @@ def _nll_loss(
     ignore_index: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check_float32(a, weight)
-    places, weights = _classes(a, target, weight, ignore_index)
-    loss = -a.gather(_class_axis(a), places) * weights
+    classes, weights = _classes(a, target, weight, ignore_index)
+    loss = -a.gather(_class_axis(a), classes) * weights
     loss = loss.squeeze(_class_axis(a))
     if reduction not in (_MEAN, _SUM) and a.dim() > 1:
         return loss, a.new_zeros(())
@@ -92,11 +92,11 @@ def _nll_loss_backward(
     ignore_index: int,
     total_weight: torch.Tensor,
 ) -> torch.Tensor:
-    places, weights = _classes(a, target, weight, ignore_index)
+    classes, weights = _classes(a, target, weight, ignore_index)
     if reduction == _MEAN:
         weights = weights / total_weight.expand_as(weights)
     of_loss = gradient if reduction in (_MEAN, _SUM) else gradient.unsqueeze(_class_axis(a))
-    return torch.zeros_like(a).scatter(_class_axis(a), places, -(weights * of_loss))
+    return torch.zeros_like(a).scatter(_class_axis(a), classes, -(weights * of_loss))
 
 
 def _class_axis(a: torch.Tensor) -> int:
@@ -107,7 +107,7 @@ def _class_axis(a: torch.Tensor) -> int:
 def _classes(
     a: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, ignore_index: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which class counts at each place and with which weight; one that is ignored with 0."""
+    """The class of each pixel and its weight, which is 0 where the class is ignored."""
     is_ignored = target == ignore_index
     classes = target.masked_fill(is_ignored, 0)
     weights = torch.ones_like(classes, dtype=a.dtype) if weight is None else weight[classes]

@@ -28,7 +28,7 @@ def _avg_pool2d(
     if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
         raise NoPortableForm("has a portable form for whole windows only")
     pooling = _pooling(kernel_size, stride, padding)
-    windows = pooling.patches(a).reshape(*a.shape[:2], -1, *pooling.places(pair(a.shape[2:])))
+    windows = pooling.patches(a).reshape(*a.shape[:2], -1, *pooling.output_size(pair(a.shape[2:])))
     return pairwise_mean(windows, [2])
 
 

@@ -73,13 +73,13 @@ def _matrix(n_rows: int, length: int, align_corners: bool, scale: float | None) 
     Positions are computed in float64 and rounded to float32 as shares, so that the shares of a row
     sum to 1 within one rounding.
     """
-    wanted = np.arange(length, dtype=np.float64)
+    index = np.arange(length, dtype=np.float64)
     if align_corners:
         step = (n_rows - 1) / (length - 1) if length > 1 else 0.0
-        position = wanted * step
+        position = index * step
     else:
         step = n_rows / length if scale is None else 1.0 / scale
-        position = np.maximum((wanted + 0.5) * step - 0.5, 0.0)
+        position = np.maximum((index + 0.5) * step - 0.5, 0.0)
     lower = np.minimum(np.floor(position).astype(np.int64), n_rows - 1)
     upper = np.minimum(lower + 1, n_rows - 1)
     share = np.clip(position - lower, 0.0, 1.0).astype(np.float32)
@@ -130,11 +130,11 @@ def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) 
 
 def _normalised_middles(length: int, *, align_corners: bool) -> torch.Tensor:
     """The middles of pixels along an axis, from -1 to 1; float32, shape (length,)."""
-    places = torch.arange(length, dtype=torch.float64)
+    index = torch.arange(length, dtype=torch.float64)
     if align_corners:
-        middles = places * 2.0 / max(1, length - 1) - 1.0
+        middles = index * 2.0 / max(1, length - 1) - 1.0
     else:
-        middles = (places * 2.0 + 1.0) / float(length) - 1.0
+        middles = (index * 2.0 + 1.0) / float(length) - 1.0
     return middles.float()
 
 

@@ -16,7 +16,7 @@ from itertools import zip_longest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cellrepro.digests.same import as_integers, difference, same_bits
+from cellrepro.digests.same_bits import as_integers, difference, same_bits
 from cellrepro.digests.site import Site
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call
