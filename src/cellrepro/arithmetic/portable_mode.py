@@ -121,7 +121,7 @@ class PortableArithmetic(Observer):
 
     def without_form(self, call: Call, reason: str) -> Any:
         """Refuse an operation; overridden by who only wants to know."""
-        raise NotPortable(call.place, reason) from None
+        raise NotPortable(call.site, reason) from None
 
     @contextmanager
     def _dispatching_again(self) -> Iterator[None]:

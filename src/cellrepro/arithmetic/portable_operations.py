@@ -89,7 +89,7 @@ class _Collector(PortableArithmetic):
         kind = _Kind(name_of(call.func), form, self._refusal)
         self._refusal = ""
         self.calls[kind] += 1
-        self.first.setdefault(kind, call.place)
+        self.first.setdefault(kind, call.site)
         return result
 
     def without_form(self, call: Call, reason: str) -> Any:

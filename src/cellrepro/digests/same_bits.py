@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,20 @@ def difference(a: Any, b: Any) -> tuple[int, float]:
         return sum(n for n, _ in both), max((largest for _, largest in both), default=0.0)
     changed = as_integers(a).cpu() != as_integers(b).cpu()
     return int(changed.sum()), _largest(_real(a).cpu()[changed], _real(b).cpu()[changed])
+
+
+@dataclass
+class LargestDifference:
+    """The most by which pairs of values differed."""
+
+    n_elements: int = 0
+    max_abs: float = 0.0
+
+    def include(self, a: Any, b: Any) -> None:
+        """Count in one more pair."""
+        n_elements, max_abs = difference(a, b)
+        self.n_elements = max(self.n_elements, n_elements)
+        self.max_abs = max(self.max_abs, max_abs)
 
 
 def _largest(a: torch.Tensor, b: torch.Tensor) -> float:
