@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cellrepro.arithmetic.portable_mode import portable_arithmetic
+from cellrepro.arithmetic.portable_mode import PortableArithmetic
 from cellrepro.digests.digests import array_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.nuclei_drawing import nuclei
@@ -84,7 +84,7 @@ def segmented(image, settings, *, network=None, portable=True):
     stages = Stages(keep=True)
     with ExitStack() as stack:
         if portable:
-            stack.enter_context(portable_arithmetic())
+            stack.enter_context(PortableArithmetic())
             stack.enter_context(portable_cellpose())
         stack.enter_context(stages.watching())
         (result,) = segment(network or Uphill(), (image,), **settings)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from cellrepro.arithmetic.portable_mode import portable_arithmetic
+from cellrepro.arithmetic.portable_mode import PortableArithmetic
 from cellrepro.determinism import generator_states
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.digests.tensor_digests import tensor_digest
@@ -33,7 +33,7 @@ AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2"}
 @contextmanager
 def portable():
     """What mode ``portable`` puts in force around a training."""
-    with portable_cellpose(), portable_training(), portable_arithmetic():
+    with portable_cellpose(), portable_training(), PortableArithmetic():
         yield
 
 

@@ -126,9 +126,9 @@ def _in_both(
 
 
 def _arithmetic() -> AbstractContextManager[object]:
-    from cellrepro.arithmetic.portable_mode import portable_arithmetic
+    from cellrepro.arithmetic.portable_mode import PortableArithmetic
 
-    return portable_arithmetic()
+    return PortableArithmetic()
 
 
 @contextmanager

@@ -52,8 +52,8 @@ from .show.report.build import write_report as write_report
 from .audits.cost import measure_cost as measure_cost
 from .audits.doctor import diagnose as diagnose
 from .audits.portable_witness import witness as witness
-from .arithmetic.in_force import portable as portable
-from .arithmetic.operations import portable_operations as portable_operations
+from .arithmetic.portable_mode import portable as portable
+from .arithmetic.portable_operations import portable_operations as portable_operations
 from .determinism.checkpoint_seeds import add_seed_to as add_seed_to
 from .determinism.checkpoint_seeds import check_seed_of as check_seed_of
 from .determinism.data_order import item_generator as item_generator

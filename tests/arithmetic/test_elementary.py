@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from cellrepro.arithmetic import activations, elementary
+from cellrepro.arithmetic.kernels import activations, elementary
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

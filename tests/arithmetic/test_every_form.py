@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from cellrepro.arithmetic.kernels.table import FORMS
-from cellrepro.arithmetic.not_portable import NotPortable
-from cellrepro.arithmetic.portable_mode import portable_arithmetic
+from cellrepro.arithmetic.portable_mode import NotPortable, PortableArithmetic
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
 
@@ -237,7 +236,7 @@ def fault_of(case, dtype, layout):
     except (RuntimeError, IndexError, TypeError, ValueError):
         return None
     try:
-        with portable_arithmetic():
+        with PortableArithmetic():
             actual = operation(*case.of(dtype, layout))
     except NotPortable:
         return None
@@ -266,5 +265,5 @@ def test_a_form_gives_what_pytorch_gives_or_is_refused(name):
 @pytest.mark.parametrize("name", sorted({*ARGUMENTS} - {"prod"}))  # which is always refused
 def test_a_form_is_there_for_the_usual_call(name):
     case = Case(name, ARGUMENTS[name][0])
-    with portable_arithmetic():
+    with PortableArithmetic():
         getattr(torch.ops.aten, name)(*case.of(torch.float32, LAYOUTS["usual"]))

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from cellrepro.arithmetic.portable_mode import portable_arithmetic
-from cellrepro.arithmetic.sums import pairwise_mean, pairwise_sum
+from cellrepro.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
+from cellrepro.arithmetic.portable_mode import PortableArithmetic
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
 
@@ -115,7 +115,7 @@ def test_forward_and_gradients_near_those_in_float64(name):
         (output * weights).sum().backward()
         return [output.detach(), x.grad, *(parameter.grad for parameter in network.parameters())]
 
-    with portable_arithmetic():
+    with PortableArithmetic():
         actual = gradients(network, x, weights)
     network.zero_grad()
     expected = gradients(network.double(), x.double(), weights.double())
@@ -125,6 +125,6 @@ def test_forward_and_gradients_near_those_in_float64(name):
 
 def test_sampling_between_pixels():
     x = torch.randn(2, 3, 12, 14)
-    with portable_arithmetic():
+    with PortableArithmetic():
         actual = Sampling()(x)
     assert (actual - Sampling()(x.double())).abs().max() < 1e-5

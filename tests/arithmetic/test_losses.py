@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from cellrepro.arithmetic.portable_mode import portable_arithmetic
+from cellrepro.arithmetic.portable_mode import PortableArithmetic
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
 
@@ -38,7 +38,7 @@ def test_losses_and_gradients_are_pytorchs_within_roundings(name):
 
     expected = _LOSSES[name](a)
     expected.backward()
-    with portable_arithmetic():
+    with PortableArithmetic():
         actual = _LOSSES[name](b)
         actual.backward()
 

@@ -6,9 +6,8 @@ from fractions import Fraction
 import pytest
 import torch
 
-from cellrepro.arithmetic import optimizers
-from cellrepro.arithmetic.not_portable import NotPortable
-from cellrepro.arithmetic.portable_mode import portable_arithmetic
+from cellrepro.arithmetic.kernels import optimizers
+from cellrepro.arithmetic.portable_mode import NotPortable, PortableArithmetic
 
 _STEPS = 12
 _RATE = 0.01
@@ -68,7 +67,7 @@ def test_parameters_are_pytorchs_within_roundings(name):
     """After twelve steps, whichever of its own implementations PyTorch was asked for."""
     plain = Trained(_OPTIMIZERS[name]).steps(_STEPS)
 
-    with portable_arithmetic():
+    with PortableArithmetic():
         portable = Trained(_OPTIMIZERS[name]).steps(_STEPS)
 
     assert largest_difference(plain, portable) < 1e-6
@@ -77,7 +76,7 @@ def test_parameters_are_pytorchs_within_roundings(name):
 
 def test_adam_is_the_same_whether_fused_or_not():
     """PyTorch's own implementations differ from each other."""
-    with portable_arithmetic():
+    with PortableArithmetic():
         fused = Trained(_OPTIMIZERS["AdamW fused"]).steps(_STEPS)
         listed = Trained(_OPTIMIZERS["AdamW foreach"]).steps(_STEPS)
     assert largest_difference(fused, listed) == 0
@@ -87,7 +86,7 @@ def test_state_is_pytorchs():
     """What a checkpoint holds is taken up within the mode and without it."""
     make = _OPTIMIZERS["AdamW"]
     plain = Trained(make).steps(3)
-    with portable_arithmetic():
+    with PortableArithmetic():
         portable = Trained(make).steps(3)
     expected = plain.optimizer.state_dict()
     actual = portable.optimizer.state_dict()
@@ -96,7 +95,7 @@ def test_state_is_pytorchs():
         torch.testing.assert_close(actual["state"][index], state, rtol=1e-5, atol=1e-9)
         assert actual["state"][index]["step"].equal(state["step"])
 
-    with portable_arithmetic():
+    with PortableArithmetic():
         straight = Trained(make).steps(6)
         resumed = Trained(make).steps(3)
         held = resumed.optimizer.state_dict()
@@ -119,7 +118,7 @@ def test_adam_computes_no_powers_by_itself(name, monkeypatch):
     home = importlib.import_module("torch.optim.adam")
     for implementation in ("_single_tensor_adam", "_multi_tensor_adam"):
         monkeypatch.setattr(home, implementation, None)
-    with portable_arithmetic():
+    with PortableArithmetic():
         Trained(_OPTIMIZERS[name]).steps(1)
 
 
@@ -127,10 +126,10 @@ def test_pytorchs_own_update_is_given_back():
     """After the block, and after one that raised."""
     home = importlib.import_module("torch.optim.adam")
     original = home.adam
-    with portable_arithmetic():
+    with PortableArithmetic():
         assert home.adam is not original
     assert home.adam is original
-    with pytest.raises(ZeroDivisionError), portable_arithmetic():
+    with pytest.raises(ZeroDivisionError), PortableArithmetic():
         raise ZeroDivisionError
     assert home.adam is original
 
@@ -139,7 +138,7 @@ def test_optimizer_with_powers_of_its_own_is_refused_by_name_and_line():
     """No operation of PyTorch shows what it computes in Python."""
     trained = Trained(torch.optim.NAdam)
     refused = pytest.raises(NotPortable, match=r"torch\.optim\.NAdam\.step")
-    with refused as refusal, portable_arithmetic():
+    with refused as refusal, PortableArithmetic():
         trained.steps(1)
     assert "test_optimizers.py" in refusal.value.site.source
     assert refusal.value.site.phase == "update"

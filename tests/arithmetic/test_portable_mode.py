@@ -8,9 +8,8 @@ from torch import nn
 
 import cellrepro
 from cellrepro.arithmetic import proof
-from cellrepro.arithmetic.not_portable import NotPortable
-from cellrepro.arithmetic.operations import portable_operations
-from cellrepro.arithmetic.portable_mode import portable_arithmetic
+from cellrepro.arithmetic.portable_mode import NotPortable, PortableArithmetic
+from cellrepro.arithmetic.portable_operations import portable_operations
 from cellrepro.errors import NotPossibleHere
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
@@ -28,7 +27,7 @@ def line_of(function, text):
 
 def test_an_operation_without_portable_form_is_refused_by_name_and_line():
     network = nn.Sequential(nn.Linear(4, 4), Spectral())
-    with pytest.raises(NotPortable) as refusal, portable_arithmetic():
+    with pytest.raises(NotPortable) as refusal, PortableArithmetic():
         network(torch.ones(2, 4))
     site = refusal.value.site
     assert site.op == "aten._fft_r2c.default"
@@ -51,7 +50,7 @@ class WithOwnBackward(torch.autograd.Function):
 
 def test_so_is_one_of_the_backward_pass():
     x = torch.ones(3, requires_grad=True)
-    with pytest.raises(NotPortable, match="cumsum") as refusal, portable_arithmetic():
+    with pytest.raises(NotPortable, match="cumsum") as refusal, PortableArithmetic():
         WithOwnBackward.apply(x).sum().backward()
     assert refusal.value.site.phase == "backward"
 
@@ -68,12 +67,12 @@ def test_so_is_one_of_the_backward_pass():
     ],
 )
 def test_what_has_none_says_why(call, reason):
-    with pytest.raises(NotPortable, match=reason), portable_arithmetic():
+    with pytest.raises(NotPortable, match=reason), PortableArithmetic():
         call()
 
 
 def test_whole_numbers_need_no_other_form():
-    with portable_arithmetic():
+    with PortableArithmetic():
         counts = torch.arange(10).cumsum(0)
         assert counts[-1].item() == 45
         assert torch.ones(4, dtype=torch.int64).sum().item() == 4
@@ -81,7 +80,7 @@ def test_whole_numbers_need_no_other_form():
 
 
 def test_writing_in_place_and_into_what_is_given():
-    with portable_arithmetic():
+    with PortableArithmetic():
         x = torch.full((3,), 4.0)
         assert x.sqrt_() is x
         out = torch.empty(2, 2)
@@ -95,7 +94,7 @@ def test_writing_in_place_and_into_what_is_given():
 def test_a_factor_and_a_sum_are_two_roundings():
     generator = torch.Generator().manual_seed(0)
     a, b = torch.randn(2, 1000, generator=generator)
-    with portable_arithmetic():
+    with PortableArithmetic():
         actual = [torch.add(a, b, alpha=0.1), torch.addcmul(a, b, b, value=0.1), a.lerp(b, 0.1)]
     factor = torch.tensor(0.1)
     expected = [a + b * factor, a + (b * factor) * b, a + (b - a) * factor]
@@ -169,7 +168,7 @@ def test_of_equal_numbers_the_first_comes_first(dtype):
     """Also of whole numbers: their order is part of what a sort gives."""
     numbers = torch.tensor([2, 1, 2, 1, 3] * 40, dtype=dtype)
     expected = sorted(range(len(numbers)), key=lambda place: numbers[place].item())
-    with portable_arithmetic():
+    with PortableArithmetic():
         ascending = numbers.argsort()
         values, largest = numbers.topk(100)
         value, third = numbers.kthvalue(3)

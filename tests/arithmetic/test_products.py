@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cellrepro.arithmetic.products import bits_of_factors, product
+from cellrepro.arithmetic.kernels.products import bits_of_factors, product
 from cellrepro.errors import BadInput
 
 pytestmark = pytest.mark.usefixtures("one_thread")

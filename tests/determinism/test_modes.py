@@ -207,7 +207,7 @@ def test_an_operation_without_deterministic_form_runs_loose_in_strict():
 
     class Log(Observer):
         def observe(self, call):
-            seen.append(call.place)
+            seen.append(call.site)
             return call.run()
 
     with mode_in_force("strict"):

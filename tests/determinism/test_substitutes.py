@@ -21,7 +21,7 @@ from cellrepro.determinism.substitutes import (
     stands_in,
     toeplitz_gather,
 )
-from cellrepro.digests.same import same_bits
+from cellrepro.digests.same_bits import same_bits
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model.network import import_cellpose
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.digests import tensor_digests
 from cellrepro.digests.digests import array_digest, file_digest, value_digest
-from cellrepro.digests.same import difference, same_bits
+from cellrepro.digests.same_bits import difference, same_bits
 from cellrepro.digests.tensor_digests import (
     comparable,
     generator_digests,

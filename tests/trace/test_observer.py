@@ -23,8 +23,8 @@ class Log(Observer):
         self.places = []
 
     def observe(self, call):
-        assert self.current is call.place
-        self.places.append(call.place)
+        assert self.current is call.site
+        self.places.append(call.site)
         return call.run()
 
     def of(self, op, phase=None):

@@ -1,83 +1,94 @@
-"""The mode of PyTorch in which every operation is portable, or refused by name and line."""
+"""Mode portable: every operation of PyTorch in its portable form, or refused by name and line."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 import torch
-import yaml
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cellrepro.arithmetic import lists_of_tensors, optimizers
+from cellrepro.arithmetic.kernels import optimizers
 from cellrepro.arithmetic.kernels.registry import NoPortableForm
 from cellrepro.arithmetic.kernels.table import FORMS
-from cellrepro.arithmetic.not_portable import NotPortable
+from cellrepro.arithmetic.operation_forms import form_of, name_of, refuse_numbers
+from cellrepro.arithmetic.proof import prove
+from cellrepro.determinism.modes import mode_in_force
 from cellrepro.digests.site import Site
+from cellrepro.errors import NotPossibleHere
 from cellrepro.trace.observer import Call, Observer, source_line
 
-Form = Literal["exact", "replaced", "missing"]
-"""How an operation becomes portable: it is so by nature, another form stands for it, or it has
-none."""
-
 _USUAL_CHANCE = 0.5  # of ``bernoulli_``: the dispatcher drops what equals the schema's default
-_NAMESPACES = frozenset(("aten", "prims", "c10d", "_c10d_functional"))
-_HALF = (torch.float16, torch.bfloat16)
-_OF_FRACTIONS = frozenset(
-    [
-        "sqrt",
-        "rsqrt",
-        "pow",
-        "affine_grid_generator",
-        "grid_sampler",
-        "grid_sampler_2d",
-        "grid_sampler_3d",
-    ]
-)
-"""They make fractions, also of whole numbers, as gradients do."""
-_ALONG_AXES = frozenset(
-    [
-        "convolution",
-        "_convolution",
-        "convolution_backward",
-        "softmax",
-        "_softmax",
-        "_safe_softmax",
-        "log_softmax",
-        "_log_softmax",
-        "avg_pool2d",
-        "index_add",
-        "kthvalue",
-        "topk",
-        "unfold_backward",
-    ]
-)
-"""Their forms need an axis, and numbers along it."""
 _COMPUTES_SCALARS = (
     "computes numbers by the system's power function, which is not the same everywhere (AdamW, "
     "Adam, SGD, RMSprop, Adagrad, Adadelta and Rprop have a portable form)"
 )
 
 
-def name_of(func: Any) -> str:
-    """An operation's name without namespace, overload and the ``_`` of writing in place.
+@contextmanager
+def portable(device: torch.device | str = "cpu") -> Iterator[None]:
+    """Compute with PyTorch in one block so that every machine gets the same bits.
 
-    >>> name_of(torch.ops.aten.add_.Tensor)
-    'add'
+    For networks and training steps of one's own: forward pass, loss, backward pass and update. The
+    numbers must be float32.
+
+    Parameters
+    ----------
+    device : torch.device or str
+        On which is computed: a processor, or a GPU with float64 numbers.
+
+    Yields
+    ------
+    None
+        Once the device is proved.
+
+    Raises
+    ------
+    NotPortable
+        From an operation in the block that has no portable form, with its module and line.
+    NotPossibleHere
+        If the device does not compute as is assumed; nothing was computed then.
+
+    Examples
+    --------
+    >>> import cellrepro
+    >>> import torch
+    >>> with cellrepro.portable():
+    ...     print(torch.ones(2, 3) @ torch.full((3, 1), 0.5))
+    tensor([[1.5000],
+            [1.5000]])
     """
-    name = str(func).split(".")[1]
-    if name.endswith("_") and not name.endswith("__"):
-        return name[:-1]
-    return name.strip("_") if name.startswith("__") else name
+    kind = torch.device(device).type
+    with mode_in_force("portable", device=kind), proved_arithmetic(device):
+        yield
 
 
-def decomposes(func: Any) -> bool:
-    """Whether PyTorch itself makes an operation of simpler ones (``linear`` of ``addmm``)."""
-    return bool(func._can_decompose()) if hasattr(func, "_can_decompose") else False
+@contextmanager
+def proved_arithmetic(device: torch.device | str) -> Iterator[PortableArithmetic]:
+    """Compute in portable arithmetic for one block, on a device that is proved before."""
+    prove(device)
+    with PortableArithmetic() as arithmetic:
+        yield arithmetic
+
+
+class NotPortable(NotPossibleHere):
+    """An operation was called that gives different bits on different machines."""
+
+    def __init__(self, site: Site, reason: str) -> None:
+        self.site = site
+        self.reason = reason
+        super().__init__(
+            f"{site.op} ({site}) {reason}, so mode portable cannot promise the same bits on "
+            "another machine; take it out of the network, write it with operations that are "
+            "portable (cellrepro.portable_operations(step) lists them), or use mode strict, which "
+            "holds on one machine"
+        )
+
+    def __reduce__(self) -> tuple[type[NotPortable], tuple[Site, str]]:
+        """So that it comes out of a process as it was raised."""
+        return NotPortable, (self.site, self.reason)
 
 
 class PortableArithmetic(Observer):
@@ -95,11 +106,11 @@ class PortableArithmetic(Observer):
     def observe(self, call: Call) -> Any:
         """Carry out one operation."""
         form = form_of(call)
-        if form == "missing" and name_of(call.func).startswith(lists_of_tensors.PREFIX):
-            with self._at_work_again():
-                return lists_of_tensors.each_by_itself(call.func, call.args, call.kwargs)
-        if form == "missing" and decomposes(call.func):
-            with self._at_work_again():
+        if form == "missing" and name_of(call.func).startswith(_FOREACH):
+            with self._dispatching_again():
+                return _each_by_itself(call.func, call.args, call.kwargs)
+        if form == "missing" and _decomposes(call.func):
+            with self._dispatching_again():
                 return call.func.decompose(*call.args, **call.kwargs)
         if form == "missing":
             return self.without_form(call, "has no portable form")
@@ -110,11 +121,11 @@ class PortableArithmetic(Observer):
 
     def without_form(self, call: Call, reason: str) -> Any:
         """Refuse an operation; overridden by who only wants to know."""
-        raise NotPortable(call.place, reason) from None
+        raise NotPortable(call.site, reason) from None
 
     @contextmanager
-    def _at_work_again(self) -> Iterator[None]:
-        """Within an operation, in which PyTorch has put this mode aside."""
+    def _dispatching_again(self) -> Iterator[None]:
+        """Enter this mode again: PyTorch suspends a dispatch mode inside its own handler."""
         TorchDispatchMode.__enter__(self)
         try:
             yield
@@ -123,7 +134,7 @@ class PortableArithmetic(Observer):
 
     def _replaced(self, call: Call) -> Any:
         kernel = FORMS[name_of(call.func)]
-        _refuse_numbers(call)
+        refuse_numbers(call)
         arguments = dict(call.kwargs)
         if str(call.func) == "aten.bernoulli_.float" and len(call.args) == 1:
             arguments["chance"] = arguments.pop("p", _USUAL_CHANCE)
@@ -147,83 +158,9 @@ class PortableArithmetic(Observer):
         return super()._enter_update(optimizer, args, kwargs)
 
 
-@functools.cache
-def exact_operations() -> Mapping[str, frozenset[str]]:
-    """The names of operations that are exact by nature: of each kind of the table."""
-    text = resources.files("cellrepro.arithmetic").joinpath("exact_operations.yaml").read_text()
-    return {kind: frozenset(names.split()) for kind, names in yaml.safe_load(text).items()}
-
-
-def form_of(call: Call) -> Form:
-    """How an operation becomes portable."""
-    if call.func.namespace == "profiler":
-        return "exact"
-    if call.func.namespace not in _NAMESPACES:  # of another library, whatever its last name
-        return "missing"
-    name = name_of(call.func)
-    leaves = list(_leaves((*call.args, *call.kwargs.values())))
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if any(tensor.is_complex() for tensor in tensors):
-        return "missing"
-    exact = exact_operations()
-    if name in exact["moving"] or (name in exact["comparing"] and "decimals" not in call.kwargs):
-        return "exact"
-    if not any(_has_fractions(leaf) for leaf in leaves) and _is_exact_in_whole_numbers(name):
-        return "exact"
-    if name in exact["single"] and _is_single(name, call, tensors):
-        return "exact"
-    return "replaced" if name in FORMS else "missing"
-
-
-def _refuse_numbers(call: Call) -> None:
-    """Refuse types and shapes that no form but the exact ones is made for."""
-    leaves = list(_leaves((*call.args, *call.kwargs.values())))
-    for leaf in leaves:
-        dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
-        if dtype in _HALF:
-            raise NoPortableForm(f"has a portable form for float32, and got {dtype}")
-    first = leaves[0] if leaves else None
-    if not isinstance(first, torch.Tensor):
-        return
-    name = name_of(call.func)
-    makes_fractions = name in _OF_FRACTIONS or name.endswith("_backward")
-    if makes_fractions and not first.is_floating_point():
-        raise NoPortableForm(f"has a portable form for float32, and got {first.dtype}")
-    if name in _ALONG_AXES and (first.dim() == 0 or first.numel() == 0):
-        raise NoPortableForm(
-            f"has a portable form for tensors with numbers along axes, and got {[*first.shape]}"
-        )
-
-
-def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
-    """Arguments of an operation, and what is in those that are lists: they hold no deeper ones."""
-    for argument in arguments:
-        if isinstance(argument, list | tuple):
-            yield from argument
-        else:
-            yield argument
-
-
-def _has_fractions(leaf: Any) -> bool:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.dtype.is_floating_point or leaf.dtype.is_complex
-    if isinstance(leaf, torch.dtype):
-        return leaf.is_floating_point
-    return isinstance(leaf, float)
-
-
-def _is_exact_in_whole_numbers(name: str) -> bool:
-    exact = exact_operations()
-    return name in exact["whole_numbers"] or name in exact["single"] - {"div"}
-
-
-def _is_single(name: str, call: Call, tensors: list[torch.Tensor]) -> bool:
-    """Whether PyTorch carries out one operation, and nothing beside it."""
-    if name == "div":
-        divides_by_one_number = len(tensors) < 2 or tensors[1].dim() == 0
-        on_processor = all(tensor.device.type == "cpu" for tensor in tensors)
-        return "rounding_mode" not in call.kwargs and (on_processor or not divides_by_one_number)
-    return call.kwargs.get("alpha", 1) == 1 and len(call.args) <= 2
+def _decomposes(func: Any) -> bool:
+    """Whether PyTorch itself makes an operation of simpler ones (``linear`` of ``addmm``)."""
+    return bool(func._can_decompose()) if hasattr(func, "_can_decompose") else False
 
 
 def _writes_into_first(func: Any) -> bool:
@@ -231,8 +168,39 @@ def _writes_into_first(func: Any) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-@contextmanager
-def portable_arithmetic() -> Iterator[PortableArithmetic]:
-    """Carry out every operation of PyTorch in its portable form for one block."""
-    with PortableArithmetic() as arithmetic:
-        yield arithmetic
+# -- operations on lists of tensors, which PyTorch's optimizers use on GPUs --------------------
+
+_FOREACH = "_foreach_"
+"""With which the names of these operations begin (torch 2.6 to 2.15)."""
+
+_OTHER_NAMES = {"norm": "linalg_vector_norm", "max": "amax"}
+_WITH_VALUE = ("addcdiv", "addcmul")
+"""Whose last argument is by name in the operation on one tensor."""
+
+
+def _each_by_itself(
+    func: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> list[torch.Tensor] | None:
+    """Carry out an operation on lists of tensors as one operation for each tensor.
+
+    None from one that writes into the tensors it is given.
+    """
+    name = str(func).split(".")[1].removeprefix(_FOREACH)
+    is_in_place = name.endswith("_")
+    base = name.rstrip("_")
+    operation = getattr(torch.ops.aten, _OTHER_NAMES.get(base, base) + "_" * is_in_place)
+    n_tensors = max(len(argument) for argument in args if isinstance(argument, list | tuple))
+    results = []
+    for index in range(n_tensors):
+        own = [_own(argument, index) for argument in args]
+        named = {key: _own(argument, index) for key, argument in kwargs.items()}
+        if base in _WITH_VALUE and len(own) > 3:
+            value = own.pop()
+            named["value"] = value.item() if isinstance(value, torch.Tensor) else value
+        results.append(operation(*own, **named))
+    return None if is_in_place else results
+
+
+def _own(argument: object, index: int) -> object:
+    """What of an argument belongs to one tensor."""
+    return argument[index] if isinstance(argument, list | tuple) else argument

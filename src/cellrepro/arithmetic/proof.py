@@ -13,8 +13,8 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from cellrepro.arithmetic.elementary import square_root
-from cellrepro.arithmetic.powers_of_two import n_bits_of_count
+from cellrepro.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count
+from cellrepro.arithmetic.kernels.elementary import square_root
 from cellrepro.errors import NotPossibleHere
 from cellrepro.torch_internals import modes_suspended
 
@@ -25,16 +25,15 @@ _SMALLEST_FLOAT32 = 2.0**-149
 
 @dataclass(frozen=True)
 class Claim:
-    """One thing that portable arithmetic assumes of a device."""
+    """One assumption of portable arithmetic about a device."""
 
     name: str
-    """In words, for the message."""
+    """What is wrong where it does not hold, for the message."""
     holds: Callable[[torch.device], bool]
-    """Is given the device, and says whether it is so."""
 
 
 def prove(device: torch.device | str) -> None:
-    """Check a device."""
+    """Refuse a device that does not compute as is assumed."""
     device = torch.device(device)
     if device.type == "mps":
         raise NotPossibleHere(
@@ -52,7 +51,7 @@ def prove(device: torch.device | str) -> None:
 
 
 def failed_claims(device: torch.device) -> Iterator[str]:
-    """What a device does otherwise, in words."""
+    """The names of the claims that do not hold on a device."""
     with modes_suspended(), torch.no_grad():
         for claim in CLAIMS:
             if not claim.holds(device):
@@ -70,7 +69,7 @@ def _drawn_integers(
 def _products_are_exact(device: torch.device) -> bool:
     generator = np.random.default_rng(0)
     for n_rows, length, n_columns in _SHAPES:
-        n_bits = (53 - n_bits_of_count(length)) // 2
+        n_bits = (BITS_OF_DOUBLE - n_bits_of_count(length)) // 2
         left = _drawn_integers(generator, (n_rows, length), 2**n_bits)
         right = _drawn_integers(generator, (length, n_columns), 2**n_bits)
         expected = left @ right  # of int64, in which no sum is too large
@@ -129,8 +128,8 @@ def _operations_are_rounded(device: torch.device) -> bool:
         [_rounded(x / y) for x, y in fractions],
     ]
     return all(
-        np.array_equal(given.cpu().numpy(), np.asarray(wanted, np.float32))
-        for given, wanted in zip(actual, expected, strict=True)
+        np.array_equal(computed.cpu().numpy(), np.asarray(exact, np.float32))
+        for computed, exact in zip(actual, expected, strict=True)
     )
 
 
@@ -194,4 +193,4 @@ CLAIMS = (
     Claim("square roots are not rounded to the nearest", _roots_are_rounded),
     Claim("numbers below 2**-126 are flushed to zero", _smallest_numbers_are_kept),
 )
-"""All that is assumed; a name says what is wrong where one does not hold."""
+"""All that is assumed of a device."""

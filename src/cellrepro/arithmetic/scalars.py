@@ -3,7 +3,7 @@
 ``math.exp``, ``math.sin`` and ``**`` come from the system's library, which differs between systems
 and between processors of one system. Here they are computed with whole numbers of some 256 bits,
 which Python adds and multiplies exactly, and are rounded once, by a division of whole numbers. For
-many numbers at a time see `cellrepro.arithmetic.elementary`.
+many numbers at a time see `cellrepro.arithmetic.kernels.elementary`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from cellrepro.comparison.mersenne_twister import N_WORDS as _N_TWISTER
 from cellrepro.comparison.mersenne_twister import TwisterState, draws_between, twister
 from cellrepro.comparison.torch_names import StoredArray
 from cellrepro.comparison.weight_tensors import Tensor
-from cellrepro.determinism.generator_states import ENTRY, in_todays_format
+from cellrepro.determinism.generator_states import ENTRY, parsed_states
 from cellrepro.errors import BadInput
 
 GeneratorKind = Literal["Python", "NumPy", "PyTorch", "CUDA", "MPS"]
@@ -122,7 +122,7 @@ def generators_in(name: str, value: object) -> Iterator[tuple[str, GeneratorStat
 def _of_the_lab(name: str, value: Mapping[object, object]) -> Iterator[tuple[str, GeneratorState]]:
     """What `cellrepro.add_seed_to` put into a checkpoint."""
     try:
-        states = in_todays_format({str(key): part for key, part in value.items()})
+        states = parsed_states({str(key): part for key, part in value.items()})
     except (BadInput, LookupError, TypeError, ValueError):
         return  # then they are compared as the plain values that they are
     found = [("python", _of_python(states.python)), ("numpy", _of_numpy(states.numpy))]

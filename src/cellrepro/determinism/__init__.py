@@ -1,1 +1,4 @@
-"""What is held fixed: seeds, modes, profiles, substitutes."""
+"""What is held fixed: seeds and generators, PyTorch's switches, profiles, substitutes.
+
+It may import the ground and `digests`.
+"""

@@ -9,7 +9,7 @@ from functools import cache
 from cellrepro.libraries import has_library
 
 AUTO = "auto"
-"""Stands for one of the package's profiles, which is what a spec then has."""
+"""In a spec stands the profile that it was resolved to, never this word."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class UsableDevices:
 
     @classmethod
     def here(cls) -> UsableDevices:
-        """On this machine; a GPU counts if PyTorch computes on it, as Cellpose tries it."""
+        """Ask PyTorch; a GPU of CUDA counts if it takes a tensor, as Cellpose tries it."""
         if not has_library("torch"):
             return cls(cuda=False, mps=False)
         import torch
@@ -74,7 +74,7 @@ def _computes_on_cuda() -> bool:
 
 @cache
 def automatic_profile() -> str:
-    """The name of the profile that ``auto`` stands for here; it is said once, in one line."""
+    """The profile that ``auto`` stands for here; the first call also says it on standard error."""
     devices = UsableDevices.here()
     sys.stderr.write(f"note: {devices.sentence()}\n")
     return devices.profile

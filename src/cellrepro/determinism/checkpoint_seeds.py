@@ -1,4 +1,4 @@
-"""The seed in a checkpoint of a training of one's own: put into it, and asked of it."""
+"""The seed of a training of one's own in its checkpoint: added, and checked before it goes on."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from cellrepro.determinism.generator_states import ENTRY, capture, in_todays_format
+from cellrepro.determinism.generator_states import ENTRY, capture, parsed_states
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput
 
 
 def other_seeds(state: Mapping[str, Any], seed: int) -> list[str]:
-    """Say which of PyTorch's generators in a state do not follow from a seed."""
-    stored = in_todays_format(state)
+    """A sentence for each of PyTorch's generators in a state that began with another seed."""
+    stored = parsed_states(state)
     states = {"torch": stored.torch}
     for index, cuda_state in enumerate(stored.cuda or ()):
         states[f"cuda:{index}"] = cuda_state
@@ -109,7 +109,7 @@ def check_seed_of(checkpoint: Mapping[str, Any] | str | Path, seed: int) -> bool
 
 
 def _loaded(path: str | Path) -> Any:
-    """What ``torch.save`` wrote into a file."""
+    """The content of a file of ``torch.save``."""
     import torch
 
     try:

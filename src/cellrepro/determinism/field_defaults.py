@@ -1,4 +1,4 @@
-"""Default values of a model's fields, and which fields may be left out of a key."""
+"""Default values of a pydantic model's fields, and which of them a key leaves out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 
 def added_later(model: BaseModel, first: Collection[str]) -> set[str]:
-    """Fields that came after the first version and have their default: they change no key."""
+    """Fields that are not among the first and have their default: so a new field changes no key."""
     return {
         name
         for name, default in defaults(type(model)).items()
@@ -19,7 +19,7 @@ def added_later(model: BaseModel, first: Collection[str]) -> set[str]:
 
 @cache
 def defaults(kind: type[BaseModel]) -> dict[str, object]:
-    """The default of each field, made once: `list` asks for those of thousands of specs."""
+    """The default of each field; cached, as `list` needs those of thousands of specs."""
     return {
         # pydantic 2.10.0 calls a factory only where it is given data that have been validated.
         name: field.get_default(call_default_factory=True, validated_data={})

@@ -1,4 +1,4 @@
-"""Where every global generator of random numbers stands: read, written back, stored as numbers."""
+"""The states of all global generators of random numbers: read, put back, stored as numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORMAT = "cellrepro generators 2"
 _FIRST_FORMAT = "cellrepro generators 1"
 
 ENTRY = "cellrepro generators"
-"""Under which name `cellrepro.add_seed_to` puts the generators into a checkpoint."""
+"""The key under which `cellrepro.add_seed_to` puts the generators into a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class GeneratorStates:
 
     @classmethod
     def read(cls) -> GeneratorStates:
-        """Read them all; quick, for every epoch and every image."""
+        """Read them all: fast enough for every epoch and every image."""
         python = random.getstate()
         in_numpy = np.random.get_state(legacy=False)
         if not has_library("torch"):
@@ -63,7 +63,7 @@ class GeneratorStates:
         )
 
     def write(self) -> None:
-        """Put every generator where it stood."""
+        """Put every generator back."""
         version, words, second_normal = self.python
         random.setstate((version, tuple(words), second_normal))
         np.random.set_state(self.numpy)
@@ -140,7 +140,7 @@ def restore(checkpoint: Mapping[str, Any]) -> None:
     """
     import torch
 
-    states = in_todays_format(checkpoint)
+    states = parsed_states(checkpoint)
     n_stored = len(states.cuda or ())
     n_here = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if n_stored not in (0, n_here):
@@ -163,8 +163,8 @@ def restore(checkpoint: Mapping[str, Any]) -> None:
         ) from error
 
 
-def in_todays_format(checkpoint: Mapping[str, Any]) -> GeneratorStates:
-    """Read what `capture` gave, today or in the first version of the lab."""
+def parsed_states(checkpoint: Mapping[str, Any]) -> GeneratorStates:
+    """Parse what `capture` gave, in either of its two formats."""
     state = checkpoint
     if isinstance(checkpoint, Mapping):
         state = checkpoint.get(ENTRY, checkpoint)
@@ -187,7 +187,7 @@ def in_todays_format(checkpoint: Mapping[str, Any]) -> GeneratorStates:
 
 
 def _of_the_first_format(state: Mapping[str, Any]) -> GeneratorStates:
-    """States whose bytes were written in base 64."""
+    """Parse the first format, in which bytes were written in base 64."""
     python = _twister_of_the_first_format(state["python"])
     words = [*python["state"]["key"], python["state"]["pos"]]
     cuda = state["cuda"]

@@ -16,7 +16,7 @@ import yaml
 from cellrepro.errors import BadInput
 
 _LEAST_LETTERS = 8  # of an alert that is known by its name alone in a longer text
-_ORDER = ("error", "switched", "unlisted")
+_KINDS = ("error", "switched", "unlisted")  # the gravest first
 _CUBLAS = "uses CuBLAS"
 _CUT_OFF = re.compile(
     r"does\s+not\s+have\s*(?P<begun>[a-z]\w*(\s+\w+)*)?\s*(\.\.\.|…)?\s*$"
@@ -41,7 +41,7 @@ class KnownOperation:
     devices: tuple[str, ...]
     phase: str
     kind: str
-    """One of `_ORDER`."""
+    """One of `_KINDS`."""
     reason: str
     remedy: str
     source: str
@@ -51,7 +51,7 @@ class KnownOperation:
 
 @cache
 def base_name(op: str) -> str:
-    """The one name under which an operation is looked up, however it is written."""
+    """The name under which an operation is looked up, without namespace and overload."""
     parts = op.strip().replace("::", ".").removeprefix("torch.ops.").split(".")
     named = parts[0] == "aten" or "::" in op or len(parts) > 2
     space = parts.pop(0) if named else "aten"
@@ -80,8 +80,8 @@ def releases() -> dict[str, dict[str, Any]]:
 
 @cache
 def entries() -> tuple[KnownOperation, ...]:
-    """All of it, one entry for every alert and one for what has none, in the file's order."""
-    found = []
+    """Every known operation, in the file's order; one with several alerts has an entry for each."""
+    operations = []
     for fields in _data()["entries"]:
         known: dict[str, Any] = {
             name: value.strip() if isinstance(value, str) else tuple(value)
@@ -89,8 +89,9 @@ def entries() -> tuple[KnownOperation, ...]:
             if name != "alerts"
         }
         known["ops"] = tuple(dict.fromkeys(map(base_name, known["ops"])))
-        found += [KnownOperation(alert=alert, **known) for alert in fields["alerts"] or [None]]
-    return tuple(found)
+        alerts = fields["alerts"] or [None]
+        operations += [KnownOperation(alert=alert, **known) for alert in alerts]
+    return tuple(operations)
 
 
 def _wrapped(text: str) -> str:
@@ -99,11 +100,11 @@ def _wrapped(text: str) -> str:
 
 
 def _cut_off(message: str) -> re.Match[str] | None:
-    """Where a message ends within PyTorch's words."""
-    said = _CUT_OFF.search(message)
-    if said is None or not _REST.startswith(" ".join((said["begun"] or "").split())):
+    """The beginning of PyTorch's phrase at the end of a message that is cut off there."""
+    match = _CUT_OFF.search(message)
+    if match is None or not _REST.startswith(" ".join((match["begun"] or "").split())):
         return None
-    return said
+    return match
 
 
 def alert_in(message: str) -> str | None:
@@ -113,14 +114,13 @@ def alert_in(message: str) -> str | None:
     """
     if re.search(_wrapped(_CUBLAS_BEGINS), message):
         return "CuBLAS"
-    said = re.search("|".join(map(_wrapped, PHRASES)), message) or _cut_off(message)
-    before = "" if said is None else message[: said.start()].strip()
-    if said is None or not before:
+    phrase = re.search("|".join(map(_wrapped, PHRASES)), message) or _cut_off(message)
+    before = "" if phrase is None else message[: phrase.start()].strip()
+    if phrase is None or not before:
         return None
-    if re.fullmatch(_wrapped(_CUBLAS), said[0]):
+    if re.fullmatch(_wrapped(_CUBLAS), phrase[0]):
         return "CuBLAS"
-    known = [*(entry.alert for entry in entries() if entry.alert), *_elsewhere()]
-    ending = [alert for alert in known if re.search(rf"(?<!\w){_wrapped(alert)}$", before)]
+    ending = [alert for alert in _all_alerts() if re.search(rf"(?<!\w){_wrapped(alert)}$", before)]
     if ending:
         return max(ending, key=len)
     name = before.rpartition(": ")[2]
@@ -128,7 +128,7 @@ def alert_in(message: str) -> str | None:
 
 
 def lookup(text: str) -> KnownOperation | None:
-    """What is known of an alert: of its name, or of a text that `alert_in` understands."""
+    """The operation of an alert, given by name or by a text that `alert_in` understands."""
     named = {entry.alert: entry for entry in entries() if entry.alert}
     return named.get(text.strip()) or named.get(alert_in(text) or "")
 
@@ -153,37 +153,40 @@ def _elsewhere() -> dict[str, AlertElsewhere]:
 
 
 def lookup_elsewhere(text: str) -> AlertElsewhere | None:
-    """What is known of an alert of an older PyTorch or of torchvision, by name or by its text."""
+    """The same of an alert of an older PyTorch or of torchvision."""
     return _elsewhere().get(text.strip()) or _elsewhere().get(alert_in(text) or "")
 
 
 def alert_named_in(text: str) -> str | None:
-    """The alert whose name stands in a text that is cut off or has no other words; else none."""
-    known = [*(entry.alert for entry in entries() if entry.alert), *_elsewhere()]
-    found = [
+    """The longest alert whose name stands in a text, whatever the words around it; else none."""
+    named = [
         alert
-        for alert in known
+        for alert in _all_alerts()
         if len(alert) > _LEAST_LETTERS and re.search(rf"(?<!\w){re.escape(alert)}(?!\w)", text)
     ]
-    return max(found, key=len, default=None)
+    return max(named, key=len, default=None)
+
+
+def _all_alerts() -> list[str]:
+    return [*(entry.alert for entry in entries() if entry.alert), *_elsewhere()]
 
 
 def called_by_cellpose() -> dict[str, str]:
-    """Operations in this list that a training step of Cellpose calls, and where first."""
+    """The operations that a training step of Cellpose calls, and where it does so first."""
     return _data()["called_by_cellpose"]
 
 
 def for_operation(op: str, device: str) -> KnownOperation | None:
-    """What is known of an operation on a device; a missing implementation goes first."""
+    """The gravest entry for an operation on a device; none if it is not known to race."""
     name, kind = base_name(op), device.partition(":")[0]
     fitting = [entry for entry in entries() if name in entry.ops and kind in entry.devices]
-    return min(fitting, key=lambda entry: _ORDER.index(entry.kind), default=None)
+    return min(fitting, key=lambda entry: _KINDS.index(entry.kind), default=None)
 
 
 def may_race(
     mode: str, *, device: str, threads: int | None, loose: str | None = None
 ) -> str | None:
-    """Why repeats may differ in bits though nothing is wrong; none where no race is possible."""
+    """Why repeats may differ in bits by a race between threads; none where there can be none."""
     if device == "cpu" and threads == 1:
         return None
     if mode == "warn":

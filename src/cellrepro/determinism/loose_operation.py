@@ -11,7 +11,7 @@ from cellrepro.determinism.known_operations import base_name
 
 
 class LooseOperation(TorchDispatchMode):
-    """Turns determinism off for the calls of one operation in its block, backward too."""
+    """Turns determinism off for one operation's calls in a ``with`` block, in the backward too."""
 
     # Operations that take functions, such as flex attention, come here too (torch 2.7).
     supports_higher_order_operators = True

@@ -1,4 +1,4 @@
-"""The modes and the profiles by name; the command line lists them without importing the rest."""
+"""The names of modes and profiles, which the command line lists without importing the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 """All of them, from the loosest."""
 
 PROFILE_FOLDER = resources.files("cellrepro.determinism") / "profiles"
-"""Where the profiles that come with the package lie, ``NAME.yaml``."""
+"""Of the profiles that come with the package, ``NAME.yaml``."""
 
 
 def profile_names() -> list[str]:

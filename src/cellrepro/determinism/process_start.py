@@ -1,4 +1,4 @@
-"""Variables that must be set before a process starts: which they are, and whether they were."""
+"""The environment variables with which a process must have started, and whether it has."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def startup_variables(seed: int | None, *, mode: Mode = "fast") -> dict[str, str
 
 
 def variables_at_start(kept: Path = Path("/proc/self/environ")) -> dict[str, str]:
-    """The environment this process was started with, as far as it can be known."""
+    """The environment with which this process started; the present one where no system keeps it."""
     entries = kept.read_bytes().rstrip(b"\0").split(b"\0") if kept.exists() else []
     if entries and all(b"=" in entry for entry in entries):
         return dict(os.fsdecode(entry).split("=", 1) for entry in entries)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import yaml
 from pydantic import (
@@ -30,7 +30,6 @@ from cellrepro.determinism.automatic_profile import AUTO, automatic_profile
 from cellrepro.determinism.field_defaults import added_later
 from cellrepro.determinism.mode_names import PROFILE_FOLDER, profile_names
 from cellrepro.determinism.process_start import require_at_startup
-from cellrepro.determinism.processor import Processor
 from cellrepro.determinism.torch_switches import Switch
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.libraries import has_library
@@ -40,7 +39,8 @@ if TYPE_CHECKING:
     import torch
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_OF_APPLE = "VECLIB_MAXIMUM_THREADS"  # Accelerate, which PyTorch and NumPy compute with on macOS
+# Of Accelerate, with which PyTorch and NumPy compute on macOS.
+_ACCELERATE_THREADS = "VECLIB_MAXIMUM_THREADS"
 
 _ALWAYS = {
     # Time, not numbers: waiting threads of GNU OpenMP sleep sooner, so that two trainings on the
@@ -59,7 +59,7 @@ NUMERIC_VARIABLES = (
     "KMP_HW_SUBSET",
     "KMP_DETERMINISTIC_REDUCTION",
     "KMP_FORCE_REDUCTION",
-    _OF_APPLE,
+    _ACCELERATE_THREADS,
     "ATEN_CPU_CAPABILITY",
     "TORCH_BLAS_PREFER_CUBLASLT",
     "TORCH_BLAS_PREFER_HIPBLASLT",
@@ -105,6 +105,17 @@ def cpu_capability() -> str:
 def device_kind(device: str) -> str:
     """``cpu``, ``cuda`` or ``mps``: of which kind a device is."""
     return device if device in ("cpu", "mps") else "cuda"
+
+
+@dataclass(frozen=True)
+class Processor:
+    """Stands for ``torch.device("cpu")`` where PyTorch is not installed."""
+
+    type: ClassVar[str] = "cpu"
+    index: ClassVar[None] = None
+
+    def __str__(self) -> str:
+        return self.type
 
 
 class Profile(BaseModel):
@@ -159,24 +170,24 @@ class Profile(BaseModel):
 
     def variables(self) -> dict[str, str]:
         """The environment variables a process of this profile is started with."""
-        names = (*_THREADS, _OF_APPLE) if sys.platform == "darwin" else _THREADS
+        names = (*_THREADS, _ACCELERATE_THREADS) if sys.platform == "darwin" else _THREADS
         threads = {} if self.threads is None else dict.fromkeys(names, str(self.threads))
         return {**_ALWAYS, **threads, **self.environment}
 
     def started_with(self, extra: Mapping[str, str]) -> dict[str, str]:
-        """`variables` and what mode and seed add; what changes numbers is the profile's to say."""
+        """`variables` and those of mode and seed, over which the profile's numeric ones win."""
         chosen = {name: v for name, v in self.environment.items() if name in NUMERIC_VARIABLES}
         return {**self.variables(), **extra, **chosen}
 
     def child_environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The whole environment of a child process: the caller's, less what changes numbers."""
+        """The whole environment of a child process: the caller's without its numeric variables."""
         kept = {name: value for name, value in os.environ.items() if name not in NUMERIC_VARIABLES}
         return {**kept, **self.started_with(extra or {})}
 
     def replaced(self, extra: Mapping[str, str]) -> list[str]:
-        """What of the caller's environment reaches no child, or with another value, in a sentence.
+        """A sentence that names the caller's variables which the child has not, or not so.
 
-        ``extra`` is what mode and seed need, such as ``TCNN_SEED``.
+        ``extra`` is what mode and seed need, such as ``TCNN_SEED``. Empty if there are none.
         """
         of_child = self.started_with(extra)
         replaced = [
@@ -194,13 +205,11 @@ class Profile(BaseModel):
         ]
 
     def enter(self) -> torch.device:
-        """Make this process, which was started with `variables`, the profile's.
+        """Set up this process, which was started with `variables`, and return the device.
 
         Sets the number of threads, the CUDA device and whether PyTorch uses oneDNN, and leaves
         them so. What cannot be set any more is checked. Where PyTorch is not installed, as for a
-        wrapped program, the variables are all there is to check.
-
-        The profile's; a `Processor` where PyTorch is not installed.
+        wrapped program, the variables are all there is to check, and the device is a `Processor`.
         """
         require_at_startup(self.variables(), what=f"profile {self.name!r}")
         device = self.check_device()
@@ -224,10 +233,7 @@ class Profile(BaseModel):
         return device
 
     def check_device(self) -> torch.device:
-        """Look for the profile's device on this machine.
-
-        A `Processor` where PyTorch is not installed.
-        """
+        """The profile's device, refused where this machine does not have it."""
         if not has_library("torch"):
             if self.kind != "cpu":
                 raise self._not_here(

@@ -181,7 +181,7 @@ _DEFAULT_RNG = np.random.default_rng
 
 
 def default_rng_from_global(seed: Any = None) -> np.random.Generator:
-    """Stand in for ``numpy.random.default_rng``; without a seed it follows the global generator."""
+    """Replace ``numpy.random.default_rng``; a missing seed is drawn from the global generator."""
     if seed is None:
         seed = np.random.randint(0, 2**32, size=4, dtype=np.uint32)
     return _DEFAULT_RNG(seed)

@@ -70,10 +70,10 @@ def _matrix(
     """The interpolation as a matrix of shape (length, n_rows)."""
     import torch
 
-    held = coefficients(n_rows, length, np.float64 if double else np.float32)
+    shares = coefficients(n_rows, length, np.float64 if double else np.float32)
     # made in inference mode, a cached tensor could never be trained with again
     with torch.inference_mode(False):
-        return torch.from_numpy(held).to(device, dtype)
+        return torch.from_numpy(shares).to(device, dtype)
 
 
 def coefficients(n_rows: int, length: int, dtype: Any = np.float32) -> np.ndarray:
@@ -83,16 +83,16 @@ def coefficients(n_rows: int, length: int, dtype: Any = np.float32) -> np.ndarra
     float64 tensors and float32 for all others.
     """
     number = np.dtype(dtype).type
-    wanted = np.arange(length)
+    index = np.arange(length)
     if n_rows == length:
         return np.eye(length, dtype=number)
     scale = number(n_rows) / number(length)
-    position = scale * (wanted.astype(number) + number(0.5)) - number(0.5)
+    position = scale * (index.astype(number) + number(0.5)) - number(0.5)
     lower = np.minimum(position.astype(np.int64), n_rows - 1)  # -0.4 becomes 0
     upper_share = np.clip(position - lower.astype(number), number(0), number(1))
     matrix = np.zeros((length, n_rows), number)
-    np.add.at(matrix, (wanted, lower), number(1) - upper_share)
-    np.add.at(matrix, (wanted, np.minimum(lower + 1, n_rows - 1)), upper_share)
+    np.add.at(matrix, (index, lower), number(1) - upper_share)
+    np.add.at(matrix, (index, np.minimum(lower + 1, n_rows - 1)), upper_share)
     return matrix
 
 
@@ -116,11 +116,11 @@ class Substitute:
     tested: str
     """The distribution that holds it, with its version."""
     wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
-    """Does without the operation."""
+    """Gives the installed function without the operation."""
 
     @property
     def file(self) -> str:
-        """The end of the path of the function's file."""
+        """How the path of the function's file ends."""
         return f"/{self.module.replace('.', '/')}.py"
 
 
@@ -183,7 +183,7 @@ _originals: dict[Any, Callable[..., Any]] = {}
 
 @contextmanager
 def applied(*, without: Collection[str] = ()) -> Iterator[tuple[Substitute, ...]]:
-    """Put the substitutes in place for one block, those of some operations left out.
+    """Monkeypatch the substitutes in for one block, but for those of some operations.
 
     Of nested blocks the innermost holds. A module's function belongs to the whole process: enter
     and leave blocks from one thread.
@@ -203,15 +203,15 @@ def applied(*, without: Collection[str] = ()) -> Iterator[tuple[Substitute, ...]
     originals = {(item.module, item.attribute): _original(item) for item in needed}
     with ExitStack() as stack:
         for (module, attribute), original in originals.items():
-            ours = original
+            wrapped = original
             for item in chosen:
                 if (item.module, item.attribute) == (module, attribute):
-                    ours = item.wrap(ours)
+                    wrapped = item.wrap(wrapped)
             home = sys.modules[module]
             stack.callback(setattr, home, attribute, getattr(home, attribute))
-            _originals[ours] = original
-            stack.callback(_originals.pop, ours, None)
-            setattr(home, attribute, ours)
+            _originals[wrapped] = original
+            stack.callback(_originals.pop, wrapped, None)
+            setattr(home, attribute, wrapped)
         _in_force.append(chosen)
         stack.callback(_in_force.pop)
         yield chosen
@@ -243,27 +243,31 @@ def _original(item: Substitute) -> Callable[..., Any]:
 
 # -- which one serves an operation ---------------------------------------------------------
 
-_OURS = ("/cellrepro/determinism/substitutes.py", "/cellrepro/control/substitutes.py")
-"""This file, as ledgers name it; the second in stores written before it moved."""
+_THIS_FILE = ("/cellrepro/determinism/substitutes.py", "/cellrepro/control/substitutes.py")
+"""As ledgers name it; the second path stands in stores written before the file moved."""
 
 
 def for_operation(op: str, source: str | None) -> Substitute | None:
-    """The substitute for an operation called, or its forward, at a ``FILE:LINE in NAME``."""
+    """The substitute for an operation that was called, or its forward, at a ``FILE:LINE in NAME``.
+
+    Also where it was left loose, so that the installed function itself was called.
+    """
     file, function = _file_and_function(source)
     of_function = [item for item in SUBSTITUTES if item.attribute == function]
-    here = [item for item in of_function if file.endswith((item.file, *_OURS))]  # or left loose
-    return next((item for item in here if base_name(op) in item.replaces), None)
+    fitting = [item for item in of_function if file.endswith((item.file, *_THIS_FILE))]
+    return next((item for item in fitting if base_name(op) in item.replaces), None)
 
 
 def stands_in(source: str | None) -> str | None:
-    """The function that has substitutes, ``FILE in NAME``, if a line is its own or ours for it."""
+    """``FILE in NAME`` of the function with substitutes, if a line is in it or in one of them."""
     file, function = _file_and_function(source)
-    item = SUBSTITUTES[0]  # all present ones stand for one function, so any line of ours is its
-    there = file.endswith(item.file) and function == item.attribute
-    return f"{item.file[1:]} in {item.attribute}" if there or file.endswith(_OURS) else None
+    item = SUBSTITUTES[0]  # all present ones stand for one function
+    is_its_own = file.endswith(item.file) and function == item.attribute
+    is_of_it = is_its_own or file.endswith(_THIS_FILE)
+    return f"{item.file[1:]} in {item.attribute}" if is_of_it else None
 
 
 def _file_and_function(source: str | None) -> tuple[str, str]:
-    """Of ``FILE:LINE in NAME``, the file from ``/`` on; empty where it is nothing such."""
-    place = re.fullmatch(r"(.+):\d+ in (?:\S+\.)?([^\s.]+)", (source or "").replace("\\", "/"))
-    return (f"/{place[1]}", place[2]) if place else ("", "")
+    """File, from ``/`` on, and function of a ``FILE:LINE in NAME``; empty for another text."""
+    match = re.fullmatch(r"(.+):\d+ in (?:\S+\.)?([^\s.]+)", (source or "").replace("\\", "/"))
+    return (f"/{match[1]}", match[2]) if match else ("", "")

@@ -1,1 +1,4 @@
-"""The same bits or not: of arrays, tensors, files and values, and their digests."""
+"""Have two arrays, tensors, files or values the same bits, and what is the digest of one?
+
+It may import the ground alone.
+"""

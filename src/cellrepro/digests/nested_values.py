@@ -1,4 +1,4 @@
-"""Nested plain values, field by field."""
+"""Nested plain values, such as those of a JSON file, field by field."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 
 def flattened(value: object, name: str = "") -> Iterator[tuple[str, object]]:
-    """Give a nested plain value field by field.
+    """The fields of nested mappings, each by its path.
 
     >>> list(flattened({"a": 1, "b": {"c": 2}}))
     [('a', 1), ('b.c', 2)]
@@ -19,7 +19,7 @@ def flattened(value: object, name: str = "") -> Iterator[tuple[str, object]]:
 
 
 def each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Make a JSON object of its pairs, for ``json.loads``; a name may stand in it once."""
+    """The ``object_pairs_hook`` of ``json.loads`` that refuses a name that stands twice."""
     record = dict(pairs)
     if len(record) != len(pairs):
         raise ValueError("a name stands twice in one object")

@@ -117,7 +117,7 @@ def _tensor_tokens(value: Any) -> Iterator[Any]:
             "array, a number, text, None, or dicts, lists and tuples of them"
         )
 
-    from cellrepro.digests.same import parts
+    from cellrepro.digests.same_bits import dense_parts
     from cellrepro.torch_internals import (
         hidden_from_modes,
         modes_suspended,
@@ -125,7 +125,7 @@ def _tensor_tokens(value: Any) -> Iterator[Any]:
     )
 
     with torch.no_grad(), modes_suspended():
-        pieces = parts(value)
+        pieces = dense_parts(value)
         if pieces is None:
             with subclasses_as_plain_tensors(), hidden_from_modes():
                 yield value.as_subclass(torch.Tensor)
@@ -200,7 +200,7 @@ def _integers_in_order(tensor: Any) -> Any:
     """A tensor's bits as contiguous integers, by operations that nothing observes."""
     import torch
 
-    from cellrepro.digests.same import as_integers
+    from cellrepro.digests.same_bits import as_integers
     from cellrepro.torch_internals import hidden_from_modes
 
     with torch.no_grad(), hidden_from_modes():

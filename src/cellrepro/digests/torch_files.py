@@ -1,13 +1,13 @@
-"""How files begin that ``torch.save`` writes."""
+"""How files begin that ``torch.save`` writes: their magic numbers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 ZIP = b"PK\x03\x04"
-"""How files begin that PyTorch saves since version 1.6; no length of a safetensors header."""
+"""Of PyTorch 1.6 and later; a safetensors header has no such length."""
 PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF"
-"""How those begin that it saved before."""
+"""Of earlier versions."""
 
 
 def is_saved_by_torch(path: Path) -> bool:

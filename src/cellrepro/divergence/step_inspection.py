@@ -282,7 +282,7 @@ def _first_to_run(
 
 def _size_between(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> Size:
     """How many elements of an operation's outputs differ, and by how much."""
-    from cellrepro.digests.same import difference
+    from cellrepro.digests.same_bits import difference
 
     if not a or not b:
         return Size()

@@ -5,7 +5,7 @@ quotients, square roots, comparisons and roundings one by one, and IEEE 754 roun
 so the averages of tiles, thresholds, ``lowhigh``, inversion, sums of planes in 3-D. Whole numbers
 are exact: places of tiles, centres of masks, sizes, overlaps of planes (``stitch_threshold``).
 ``mean`` over planes, for ``tile_norm_blocksize`` with ``norm3D``, adds one plane after the other.
-PyTorch's operations, those of the network and of ``get_masks_torch``, are `portable_arithmetic`'s.
+PyTorch's operations, those of the network and of ``get_masks_torch``, are `PortableArithmetic`'s.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ REPLACEMENTS = (
 def portable_cellpose() -> Iterator[None]:
     """Put portable forms in the place of Cellpose's functions for one block.
 
-    Together with ``portable_arithmetic()`` it gives ``CellposeModel.eval`` the same bits on every
+    Together with ``PortableArithmetic()`` it gives ``CellposeModel.eval`` the same bits on every
     machine with IEEE 754 arithmetic, for every argument.
     """
     _refuse_other_versions()

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cellrepro.arithmetic.products import product
+from cellrepro.arithmetic.kernels.products import product
 from cellrepro.model.portable_functions import gaussian_weights
 from cellrepro.torch_internals import modes_suspended_if_any
 

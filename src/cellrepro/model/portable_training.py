@@ -25,7 +25,7 @@ _ROOT_OF_PI = math.sqrt(math.pi)  # a square root is correctly rounded everywher
 def portable_training() -> Iterator[None]:
     """Put portable forms of augmentation and diameters in the place of Cellpose's for one block.
 
-    Operations of PyTorch become portable by `portable_arithmetic`,
+    Operations of PyTorch become portable by `PortableArithmetic`,
     normalisation and flows by the portable forms of the segmentation.
     """
     import cellpose.train

@@ -126,7 +126,7 @@ class Child:
         if self.setup.mode != "portable":
             yield
             return
-        from cellrepro.arithmetic.in_force import proved_arithmetic
+        from cellrepro.arithmetic.portable_mode import proved_arithmetic
 
         with ExitStack() as stack:
             if self._has_cellpose:

@@ -1,1 +1,4 @@
-"""Inside a training step: every operation observed, repeated, compared with float64."""
+"""What happens inside a training step: every operation observed, executed again, written down.
+
+It may import the ground, `digests`, `determinism`, `spec` and `store`.
+"""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cellrepro.digests.same import difference, same_bits
+from cellrepro.digests.same_bits import LargestDifference, same_bits
 from cellrepro.digests.site import Site
 from cellrepro.errors import BadInput
 from cellrepro.results import Result
@@ -26,11 +26,11 @@ class BatchDependent:
     """An operation whose result for one item depends on the batch."""
 
     op: str
-    """As in `cellrepro.digests.site.Site`."""
+    """As PyTorch names it, with its overload."""
     module: str | None
-    """As in `cellrepro.digests.site.Site`."""
+    """Path of the innermost module, or the class of the network; none outside of any."""
     source: str | None
-    """As in `cellrepro.digests.site.Site`."""
+    """``FILE:LINE in FUNCTION`` that called it; none if there is no line outside PyTorch."""
     calls: int
     """Those in which an item, of the items looked at, had different bits than alone."""
     n_elements: int
@@ -112,7 +112,7 @@ class _Layout:
         return tuple(tensor.shape) == self.shape
 
     def part_of(self, tensor: torch.Tensor, n_items: int, item: int) -> torch.Tensor:
-        """The part of one item, laid out as when the item is alone."""
+        """The part of one item, with the strides that it has when the item is alone."""
         if self.is_as_large_as(tensor):
             return tensor
         axis = self._axis_of_items(tensor, n_items)
@@ -180,7 +180,7 @@ class _Recorder(Observer):
         returned = call.run()
         outputs = plan_of(call.func).outputs(call.args, call.kwargs, returned)
         layouts = [_layout_or_value(output) for output in outputs]
-        self.calls[call.place].append(_CallAlone(arguments, layouts))
+        self.calls[call.site].append(_CallAlone(arguments, layouts))
         return returned
 
 
@@ -199,8 +199,7 @@ class _Comparison(Observer):
         self._items = sorted({0, n_items // 2, n_items - 1})
         self._n_compared = 0
         self._n_differing: Counter[Site] = Counter()  # calls
-        self._n_elements: dict[Site, int] = defaultdict(int)  # most in one item of one call
-        self._max_abs: dict[Site, float] = defaultdict(float)
+        self._largest: dict[Site, LargestDifference] = defaultdict(LargestDifference)
         self._not_compared: Counter[str] = Counter()
 
     def result(self) -> BatchInvariance:
@@ -210,8 +209,8 @@ class _Comparison(Observer):
                 module=site.module,
                 source=site.source,
                 calls=n_calls,
-                n_elements=self._n_elements[site],
-                max_abs=self._max_abs[site],
+                n_elements=self._largest[site].n_elements,
+                max_abs=self._largest[site].max_abs,
             )
             for site, n_calls in self._n_differing.most_common()
         ]
@@ -226,15 +225,15 @@ class _Comparison(Observer):
         plan = plan_of(call.func)
         if not plan.computes or plan.draws:
             return call.run()
-        calls_alone = self._alone.get(call.place)
+        calls_alone = self._alone.get(call.site)
         if not calls_alone:  # alone, another operation stands there: a view where a batch is copied
-            self._not_compared[call.place.op] += 1
+            self._not_compared[call.site.op] += 1
             return call.run()
         alone = calls_alone.popleft()
         try:  # before the call: it may overwrite its arguments
             of_items = [self._arguments_of(item, alone, call) for item in self._items]
         except _NotDivisible:
-            self._not_compared[call.place.op] += 1
+            self._not_compared[call.site.op] += 1
             return call.run()
         returned = call.run()
         outputs = plan.outputs(call.args, call.kwargs, returned)
@@ -242,10 +241,10 @@ class _Comparison(Observer):
         for item, arguments in zip(self._items, of_items, strict=True):
             args, kwargs = arguments.args, arguments.kwargs
             outputs_alone = plan.outputs(args, kwargs, call.func(*args, **kwargs))
-            differs |= self._item_differs(item, call.place, alone.outputs, outputs, outputs_alone)
+            differs |= self._item_differs(item, call.site, alone.outputs, outputs, outputs_alone)
         self._n_compared += 1
         if differs:
-            self._n_differing[call.place] += 1
+            self._n_differing[call.site] += 1
         return returned
 
     def _arguments_of(self, item: int, alone: _CallAlone, call: Call) -> _Arguments:
@@ -284,7 +283,5 @@ class _Comparison(Observer):
             if same_bits(part, alone):
                 continue
             differs = True
-            n_elements, max_abs = difference(part, alone)
-            self._n_elements[site] = max(self._n_elements[site], n_elements)
-            self._max_abs[site] = max(self._max_abs[site], max_abs)
+            self._largest[site].include(part, alone)
         return differs

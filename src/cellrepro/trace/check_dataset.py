@@ -1,4 +1,4 @@
-"""Does a dataset give the same items whenever they are read, and whoever reads them?"""
+"""Whether a dataset gives the same items whenever they are read, and whichever worker reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cellrepro.determinism.seeds import seed_everything
 from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
 from cellrepro.errors import BadInput, whole
 from cellrepro.results import Result
-from cellrepro.trace.check_repeatable import flat
+from cellrepro.trace.step_state import flat
 from cellrepro.words import amount, joined, some
 
 if TYPE_CHECKING:
@@ -125,15 +125,18 @@ def through_loader(items: Any, n_workers: int, **options: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What one reading of one item gave."""
+    """One item, read once."""
 
     digest: str = ""
-    drew: tuple[str, ...] = ()
-    """The global generators that the item moved, by name."""
-    stands: tuple[tuple[str, str], ...] = ()
-    """Where each of them was afterwards."""
+    states: tuple[tuple[str, str], ...] = ()
+    """The global generators that the item moved, by name, and the digest of each afterwards."""
     refused: str | None = None
     """Why there is no digest."""
+
+    @property
+    def drew(self) -> tuple[str, ...]:
+        """The global generators that the item moved, by name."""
+        return tuple(name for name, _ in self.states)
 
 
 class _Readings:
@@ -166,8 +169,7 @@ class _Readings:
             digest = tensor_digest(item)
         except BadInput as error:
             return _Reading(refused=str(error))
-        drew = tuple(name for name in after if after[name] != before.get(name))
-        return _Reading(digest, drew, tuple((name, after[name]) for name in drew))
+        return _Reading(digest, _moved(before, after))
 
     def seeded(self, index: int, seed: int = 0) -> _Reading:
         """The same from one state of the global generators."""
@@ -180,6 +182,11 @@ class _Readings:
         except Exception as error:
             raise BadInput(_not_for_workers(self._kind, error)) from error
         return {**vars(self), "_dataset": None, "_pickled": pickled}
+
+
+def _moved(before: dict[str, str], after: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """The generators whose digest changed, each with the digest afterwards."""
+    return tuple((name, digest) for name, digest in after.items() if digest != before.get(name))
 
 
 def _not_for_workers(kind: str, error: Exception) -> str:
@@ -207,22 +214,23 @@ def _through_workers(items: _Readings, n_workers: int) -> list[_Reading]:
 
 
 def _changes(items: _Readings) -> Iterator[str]:
+    """Findings about items that differ, and about generators that they move or seed."""
     seed_everything(0, quiet=True)
     # The workers first: a file that the dataset opens here would be open in them.
     loaded = [_through_workers(items, n_workers) for n_workers in (2, 1, 0)]
     for reading in itertools.chain(*loaded):
         if reading.refused is not None:
             raise BadInput(reading.refused)
-    here = [items.seeded(index) for index in range(len(items))]
+    seeded = [items.seeded(index) for index in range(len(items))]
     again = [items.seeded(index) for index in reversed(range(len(items)))]
     otherwise = [items.seeded(index, seed=1) for index in range(len(items))]
-    # What stands at one place whatever the state before was seeded by the item itself.
+    # What ends in one state whatever the state before was seeded by the item itself.
     seeds = {
         name
-        for one, other in zip(here, otherwise, strict=True)
-        for name, _ in set(one.stands) & set(other.stands)
+        for one, other in zip(seeded, otherwise, strict=True)
+        for name, _ in set(one.states) & set(other.states)
     }
-    changed = _differing(here, again[::-1])
+    changed = _differing(seeded, again[::-1])
     moved = len(_differing(*loaded) - changed)
     if changed:
         yield (
@@ -236,7 +244,7 @@ def _changes(items: _Readings) -> Iterator[str]:
             "draws is the same in every epoch, and the training's own generator is set back at "
             "each item; take the seed out, and draw from cellrepro.item_generator"
         )
-    drawn = sorted({name for reading in (*loaded[0], *here) for name in reading.drew} - seeds)
+    drawn = sorted({name for reading in (*loaded[0], *seeded) for name in reading.drew} - seeds)
     if drawn:
         yield (
             f"items draw from the global generator of {joined(drawn)}, and {moved} differed with "
@@ -254,7 +262,7 @@ def _of_worker_init(worker_init_fn: Callable[[int], None] | None) -> Iterator[st
     """Whether the workers of a loader are seeded with the same number in every epoch."""
     if worker_init_fn is None:
         return
-    stands = []
+    states = []
     for seed in (0, 1):
         seed_everything(seed, quiet=True)
         before = generator_digests()
@@ -262,9 +270,8 @@ def _of_worker_init(worker_init_fn: Callable[[int], None] | None) -> Iterator[st
             worker_init_fn(0)
         except Exception:  # of one that asks which worker it is in, as `seed_worker` does
             return
-        after = generator_digests()
-        stands.append({(name, after[name]) for name in after if after[name] != before.get(name)})
-    if fixed := sorted({name for name, _ in stands[0] & stands[1]}):
+        states.append(set(_moved(before, generator_digests())))
+    if fixed := sorted({name for name, _ in states[0] & states[1]}):
         yield (
             f"worker_init_fn seeds {joined(fixed)} with the same number in every epoch, so that "
             "each epoch is augmented as the first: seed from torch.initial_seed(), which is "

@@ -1,7 +1,8 @@
-"""How far each operation is from the exact result of its own inputs, and how far it may be.
+"""Rounding errors: how far each operation is from the exact result, and how far it may be.
 
-Each is run once more in float64, on copies of its inputs, and its error is counted in units in the
-last place (ulp) of the dtype of its output. One ulp of what, is the question where terms cancel:
+Each operation is run once more in float64, on copies of its inputs, and its error is counted in
+units in the last place (ulp) of the dtype of its output. Where terms
+cancel, the question is: one ulp of what?
 
 - *Sums* (element by element arithmetic, sums, products of matrices, convolutions): of the exact
   result, element by element, or, if that is more, of what the same operation gives on the
@@ -118,7 +119,7 @@ class RoundingError:
 
 @dataclass(frozen=True)
 class _Scale:
-    """What the error of one output is counted in."""
+    """The unit in which the error of one output is counted."""
 
     size: torch.Tensor
     """An ulp is that of this size: float64, one for each element or one for all."""
@@ -135,7 +136,7 @@ class Reference:
         self.problem: str | None = None
         self._call = call
         self._plan = plan
-        self._base = _base(call.place.op)
+        self._base = _base(call.site.op)
         self._kind = _CLASS_OF.get(self._base, "function")
         tensors = [leaf for leaf in inputs_of(call) if isinstance(leaf, torch.Tensor)]
         floating = [tensor for tensor in tensors if tensor.is_floating_point()]
@@ -157,7 +158,7 @@ class Reference:
         None where nothing more exact can be had: views, uninitialised memory, random draws,
         operations nobody vouches for, results that jump, and inputs that are no plain numbers.
         """
-        jumps = _base(call.place.op).startswith(_JUMPS) or call.kwargs.get("rounding_mode")
+        jumps = _base(call.site.op).startswith(_JUMPS) or call.kwargs.get("rounding_mode")
         if not plan.replayable or plan.guarded or plan.draws or jumps:
             return None
         return cls(call, plan) if all(map(_plain, inputs_of(call))) else None
@@ -195,7 +196,7 @@ class Reference:
         return self._kind in ("elementwise", "reduction") or self._base in _CANCEL_INSIDE
 
     def _run_otherwise(self) -> list[torch.Tensor]:
-        """What a sum gives on magnitudes, a function on inputs that were moved a little."""
+        """The results of a sum on magnitudes, of a function on inputs that were moved a little."""
         if self._is_sum:
             return self._run(*self._magnitudes())
         if self._kind == "function":
@@ -205,7 +206,7 @@ class Reference:
     def _scale(
         self, dtype: torch.dtype, exact: torch.Tensor, other: torch.Tensor, n_terms: int
     ) -> _Scale:
-        """What the error of an output is counted in, by the rule for its kind of operation."""
+        """The unit for an output, by the rule for its kind of operation."""
         size = exact.abs()
         eps = max(torch.finfo(dtype).eps, self._least_eps)
         if self._is_sum:
@@ -254,7 +255,7 @@ class Reference:
         return tuple(changed(value, kind) for value, kind in args), kwargs
 
 
-# -- what an operation is ------------------------------------------------------------------
+# -- kinds of operations -------------------------------------------------------------------
 
 
 def _base(op: str) -> str:
@@ -287,7 +288,7 @@ def _n_terms(call: Call, outputs: list[object]) -> int:
 
     Of the product of an m x k and a k x n matrix it is the root of mk * kn / mn, which is k.
     """
-    base = _base(call.place.op)
+    base = _base(call.site.op)
     kind = _CLASS_OF.get(base, "function")
     if kind in ("exact", "elementwise"):
         return 1
@@ -345,8 +346,8 @@ def _negative(value: object) -> object:
 
 def _nudged(tensor: torch.Tensor) -> torch.Tensor:
     """Every element up or down by a small part of itself, in no pattern that could cancel."""
-    places = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape)
-    scattered = (places * 2654435761).bitwise_and(0xFFFFFFFF).double() / 2**31 - 1
+    index = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape)
+    scattered = (index * 2654435761).bitwise_and(0xFFFFFFFF).double() / 2**31 - 1
     return tensor * (1 + scattered * _STEP)
 
 

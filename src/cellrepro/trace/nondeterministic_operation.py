@@ -1,4 +1,4 @@
-"""One operation at one place that does not repeat bit for bit, or of which PyTorch says so."""
+"""One operation at one site that does not repeat bit for bit, or of which PyTorch says so."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class NondeterministicOperation(Result):
     op: str
     """As dispatched, with its overload; of a warning that was not observed, its `alert`."""
     module: str | None
-    """As in `cellrepro.digests.site.Site`; the phase is none where it was not observed."""
+    """Path of the innermost module, or the class of the network; none outside of any."""
     source: str | None
-    """As in `cellrepro.digests.site.Site`; the phase is none where it was not observed."""
+    """``FILE:LINE in FUNCTION`` outside PyTorch that called it; in the backward, its forward."""
     phase: str | None
-    """As in `cellrepro.digests.site.Site`; the phase is none where it was not observed."""
+    """``forward``, ``backward`` or ``update``; none where the operation was not observed."""
     flips: int = 0
     """Replays with different bits; of unwritten memory, results that were computed from it."""
     replays: int = 0

@@ -1,4 +1,4 @@
-"""Every operation PyTorch dispatches, with where it comes from: module, source line, phase.
+"""Every operation that PyTorch dispatches, with its site: module, source line, phase.
 
 The backward pass has no Python stack of its own. Autograd numbers its nodes as the forward pass
 makes them, and the node at work says its number, so an operation of the backward pass is given the
@@ -57,13 +57,13 @@ def check_step(step: Any) -> None:
     if not callable(step):
         raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
     try:
-        wanted = inspect.signature(step).parameters.values()
+        parameters = inspect.signature(step).parameters.values()
     except (TypeError, ValueError):  # of some that are written in C
         return
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     missing = [
         parameter.name
-        for parameter in wanted
+        for parameter in parameters
         if parameter.default is inspect.Parameter.empty and parameter.kind not in optional
     ]
     if missing:
@@ -76,20 +76,20 @@ def check_step(step: Any) -> None:
 
 @dataclass(slots=True)
 class Call:
-    """One operation about to run: PyTorch's function, what it is given, and where it is called."""
+    """One operation about to run: PyTorch's function, its arguments, and its site."""
 
     func: Any
     args: tuple
     kwargs: dict[str, Any]
-    place: Site
+    site: Site
 
     def run(self) -> Any:
         """Carry the operation out and return what it returns."""
         return self.func(*self.args, **self.kwargs)
 
 
-class _Here(threading.local):
-    """What one thread is doing: autograd has a thread of its own for every GPU."""
+class _ThreadState(threading.local):
+    """What one thread is doing; autograd has a thread for every GPU."""
 
     def __init__(self) -> None:
         self.modules: list[tuple[torch.nn.Module, str]] = []  # at work, with their names
@@ -100,17 +100,17 @@ class _Here(threading.local):
 
 
 # By the operation's address, as its own hash is slow; held, so that the address is not used again.
-_PLACES: dict[tuple[int, str | None, str | None, str], tuple[Any, Site]] = {}
-_MOST_PLACES = 65536
+_SITES: dict[tuple[int, str | None, str | None, str], tuple[Any, Site]] = {}
+_MOST_SITES = 65536
 
 
-def _place(func: Any, module: str | None, source: str | None, phase: str) -> Site:
+def _cached_site(func: Any, module: str | None, source: str | None, phase: str) -> Site:
     key = (id(func), module, source, phase)
-    known = _PLACES.get(key)
+    known = _SITES.get(key)
     if known is None:
-        if len(_PLACES) >= _MOST_PLACES:
-            _PLACES.clear()
-        known = _PLACES[key] = (func, Site(str(func), module, source, phase))
+        if len(_SITES) >= _MOST_SITES:
+            _SITES.clear()
+        known = _SITES[key] = (func, Site(str(func), module, source, phase))
     return known[1]
 
 
@@ -133,11 +133,11 @@ class Observer(TorchDispatchMode):
         self._model = model
         self._way_back: contextlib.ExitStack | None = None  # while it watches
         self._uncompiled: dict[str, None] = {}  # in order
-        self._places: set[int] = set()
+        self._sites_seen: set[int] = set()
         self._forget()
 
     def observe(self, call: Call) -> Any:
-        """Carry out one operation; overridden by who wants to do more."""
+        """Carry out one operation; subclasses override it."""
         return call.run()
 
     @property
@@ -177,11 +177,11 @@ class Observer(TorchDispatchMode):
             way_back.__exit__(*exception)
 
     def _begin(self, way_back: contextlib.ExitStack) -> None:
-        """Begin what a subclass watches besides, and leave in ``way_back`` how that is ended."""
+        """A hook for subclasses, which begins more and leaves in ``way_back`` how it ends."""
 
     def _forget(self) -> None:
-        """Hold nothing of the network: no module, no parameter."""
-        self._here = _Here()
+        """Drop every reference to the network."""
+        self._here = _ThreadState()
         self._nodes: dict[int, dict[int, Where]] = {}  # by thread, then by number
         self._names: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._owners = WeakTensorKeyDictionary()  # modules of parameters
@@ -191,26 +191,26 @@ class Observer(TorchDispatchMode):
     ) -> Any:
         here = self._here
         outer = here.current
-        here.current = place = self._place(func, here)
+        here.current = site = self._site(func, here)
         try:
-            return self.observe(Call(func, args, kwargs or {}, place))
+            return self.observe(Call(func, args, kwargs or {}, site))
         finally:
             here.current = outer
 
     # -- where -----------------------------------------------------------------------------
 
-    def _place(self, func: Any, here: _Here) -> Site:
+    def _site(self, func: Any, here: _ThreadState) -> Site:
         source = source_line()
         module, phase, line = self.at_work()
         source = line if source is None else source
         number = _next_node()
         if number != here.next_node:
             self._remember_nodes(here, number, (module, source))
-        place = _place(func, module, source, phase)
-        if id(place) not in self._places:
-            self._places.add(id(place))
+        site = _cached_site(func, module, source, phase)
+        if id(site) not in self._sites_seen:
+            self._sites_seen.add(id(site))
             self._uncompiled.update(dict.fromkeys(torch_internals.compiled_callers()))
-        return place
+        return site
 
     def at_work(self) -> tuple[str | None, str, str | None]:
         """The module at work, the phase, and in a backward pass the line of the forward."""
@@ -225,8 +225,8 @@ class Observer(TorchDispatchMode):
             phase = "backward"
         return module, "update" if here.n_updates else phase, line
 
-    def _remember_nodes(self, here: _Here, number: int, where: Where) -> None:
-        """Give the nodes made since the last operation their place.
+    def _remember_nodes(self, here: _ThreadState, number: int, where: Where) -> None:
+        """Remember the site of the nodes made since the last operation.
 
         Autograd makes an operation's node just before the operation reaches us, and with it those
         of the views it reads; a custom function's node comes before its first operation.
@@ -251,8 +251,8 @@ class Observer(TorchDispatchMode):
         # Numbers count from 0 in each thread. A node that a backward pass made, by recomputing or
         # to be differentiated again, has this thread's number, any other the main thread's.
         own = self._nodes.get(threading.get_ident(), {})
-        found = (nodes[number] for nodes in (own, *self._nodes.values()) if number in nodes)
-        return next(found, (None, None))
+        known = (nodes[number] for nodes in (own, *self._nodes.values()) if number in nodes)
+        return next(known, (None, None))
 
     # -- which module ----------------------------------------------------------------------
 
@@ -323,7 +323,7 @@ _ARITHMETIC = Path(__file__).parent.parent / "arithmetic" / "portable_mode.py"  
 _LIBRARIES = tuple(
     str(Path(file).parent) + os.sep for file in (torch.__file__, np.__file__, __file__, _ARITHMETIC)
 )
-# These act for whoever calls them.
+# Their lines stand for those of their callers.
 _PLUMBING = {
     str(module.__file__)
     for module in (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from cellrepro.determinism import known_operations, substitutes
-from cellrepro.digests.same import difference, holds_bits, same_bits
+from cellrepro.digests.same_bits import LargestDifference, holds_bits, same_bits
 from cellrepro.digests.site import Site
 from cellrepro.errors import whole
 from cellrepro.results import Result
@@ -32,7 +32,7 @@ from cellrepro.trace.replay_plan import (
     plan_of,
     without_warnings,
 )
-from cellrepro.trace.unwritten import UnwrittenMemory
+from cellrepro.trace.unwritten_memory import UnwrittenMemory
 from cellrepro.words import joined
 
 
@@ -47,15 +47,15 @@ class Audit(Result):
     """Operations; views and what has no output are not."""
     n_replays: int
     kinds: dict[str, int]
-    """By operation: calls replayed."""
+    """By operation, calls that were replayed."""
     replays: dict[str, int]
-    """Replays."""
+    """By operation, replays that were made."""
     not_replayed: dict[str, int]
-    """Calls that were not."""
+    """By operation, calls that were not replayed."""
     n_followed: int
-    """Memories that were handed out unwritten."""
+    """How often an operation handed out memory that nobody had written."""
     least_replays: dict[str, int]
-    """Of a place, among what is documented to race and all others."""
+    """The fewest replays that a line of code had, of what is documented to race and of the rest."""
     threads: int
     """Of PyTorch on the CPU."""
     uncompiled: tuple[str, ...] = ()
@@ -83,17 +83,17 @@ class Audit(Result):
             over += f"; {ran_uncompiled(self.uncompiled)}"
         if not self.ops:
             nothing = self.n_replayed == 0
-            found_none = "no operation gave different bits,"
-            return f"{'vacuous: nothing was replayed' if nothing else found_none} {over}"
+            no_flip = "no operation gave different bits,"
+            return f"{'vacuous: nothing was replayed' if nothing else no_flip} {over}"
         flipping = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is None))
         read = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is not None))
-        found = [f"{flipping}: different bits from equal inputs"] if flipping else []
-        found += [f"{read}: a result comes from memory that nobody has written"] if read else []
-        return f"{'; '.join(found)}, {over}"
+        clauses = [f"{flipping}: different bits from equal inputs"] if flipping else []
+        clauses += [f"{read}: a result comes from memory that nobody has written"] if read else []
+        return f"{'; '.join(clauses)}, {over}"
 
 
 def ran_uncompiled(names: Sequence[str]) -> str:
-    """That a statement is not about the compiled form of what it was made on."""
+    """A clause: what was observed is not the compiled form of these."""
     return (
         f"{joined(names)} of torch.compile ran uncompiled, as PyTorch compiles nothing while each "
         "operation is watched: this says nothing of the compiled form, whose operations and bits "
@@ -182,9 +182,9 @@ class Auditor(Observer):
     def observe(self, call: Call) -> Any:
         """Run one operation as it is, then again on equal inputs."""
         with self._lock:
-            if call.place not in self._spots:
-                self._spots[call.place] = _Spot(call.place, plan_of(call.func))
-            spot = self._spots[call.place]
+            if call.site not in self._spots:
+                self._spots[call.site] = _Spot(call.site, plan_of(call.func))
+            spot = self._spots[call.site]
             spot.n_calls += 1
             return self._unwritten.run(call, spot.plan, partial(self._run, call, spot))
 
@@ -200,7 +200,7 @@ class Auditor(Observer):
         if any(map(holds_bits, expected)):
             without_warnings(partial(self._replay, call, spot, before, expected))
         else:
-            self._not_replayed[call.place.op] += 1
+            self._not_replayed[call.site.op] += 1
         return returned
 
     def _replay(self, call: Call, spot: _Spot, before: Before | None, expected: list[Any]) -> None:
@@ -214,10 +214,10 @@ class Auditor(Observer):
                 if len(expected) != len(replayed) or not all(map(same_bits, expected, replayed)):
                     spot.add(expected, replayed)
                 replayed = None  # so that the next one takes its memory
-            self._kinds[call.place.op] += 1
+            self._kinds[call.site.op] += 1
         except Exception as error:
             # Out of memory, or an operation that cannot be executed twice: the step goes on.
-            self._not_replayed[f"{call.place.op}: replay raised {type(error).__name__}"] += 1
+            self._not_replayed[f"{call.site.op}: replay raised {type(error).__name__}"] += 1
         finally:
             if before is not None:
                 before.finish()
@@ -228,12 +228,12 @@ class Auditor(Observer):
         replays: Counter[str] = Counter()
         least: dict[str, int] = {}
         for spot in sorted(spots, key=lambda spot: not spot.suspected):
-            replays[spot.place.op] += spot.n_replays
+            replays[spot.site.op] += spot.n_replays
             group = "what is documented to race" if spot.suspected else "all others"
             least[group] = min(spot.n_replays, least.get(group, spot.n_replays))
-        found = [spot.found() for spot in spots if spot.flips] + self._unwritten.operations()
+        flipping = [spot.operation() for spot in spots if spot.flips]
         return Audit(
-            ops=tuple(sorted(found, key=lambda op: -op.flips)),
+            ops=tuple(sorted(flipping + self._unwritten.operations(), key=lambda op: -op.flips)),
             n_steps=n_steps,
             n_replayed=self._kinds.total(),
             n_replays=replays.total(),
@@ -249,15 +249,14 @@ class Auditor(Observer):
 
 @dataclass
 class _Spot:
-    """One operation at one place: how often it came and what its replays gave."""
+    """One operation at one site: how often it was called and what its replays gave."""
 
-    place: Site
+    site: Site
     plan: ReplayPlan
     n_calls: int = 0
     n_replays: int = 0
     flips: int = 0
-    n_elements: int = 0
-    max_abs: float = 0.0
+    largest: LargestDifference = field(default_factory=LargestDifference)
     suspected: bool | None = None
     substitute: substitutes.Substitute | None = None
     known: known_operations.KnownOperation | None = None
@@ -267,35 +266,33 @@ class _Spot:
         if self.suspected is None:
             tensors = (value for value in outputs if isinstance(value, torch.Tensor))
             device = next((tensor.device.type for tensor in tensors), "cpu")
-            self.known = known_operations.for_operation(self.place.op, device)
-            self.substitute = substitutes.for_operation(self.place.op, self.place.source)
+            self.known = known_operations.for_operation(self.site.op, device)
+            self.substitute = substitutes.for_operation(self.site.op, self.site.source)
             # On CUDA even products are listed, as held by a switch; on a CPU the list is short.
             listed = self.known is not None and (self.known.kind == "error" or device == "cpu")
             self.suspected = listed or self.substitute is not None
         return self.suspected
 
     def add(self, expected: list[Any], replayed: list[Any]) -> None:
-        """A replay that gave different bits."""
+        """Count a replay that gave different bits."""
         self.flips += 1
         for a, b in zip_longest(expected, replayed):
-            n_elements, largest = difference(a, b)
-            self.n_elements = max(self.n_elements, n_elements)
-            self.max_abs = max(self.max_abs, largest)
+            self.largest.include(a, b)
 
-    def found(self) -> NondeterministicOperation:
-        """What is known of it."""
+    def operation(self) -> NondeterministicOperation:
+        """As the result names it."""
         known = self.known
         return NondeterministicOperation(
-            op=self.place.op,
-            module=self.place.module,
-            source=self.place.source,
-            phase=self.place.phase,
+            op=self.site.op,
+            module=self.site.module,
+            source=self.site.source,
+            phase=self.site.phase,
             flips=self.flips,
             replays=self.n_replays,
             warned=known is not None and known.alert is not None,
             substitute=self.substitute.name if self.substitute else None,
-            max_abs=self.max_abs,
-            n_elements=self.n_elements,
+            max_abs=self.largest.max_abs,
+            n_elements=self.largest.n_elements,
             calls=self.n_calls,
             reason=known.reason if known else "",
             remedy=known.remedy if known else "try one thread or a different device",

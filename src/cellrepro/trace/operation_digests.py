@@ -14,15 +14,15 @@ import torch
 import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cellrepro.digests.same import in_one_stretch
+from cellrepro.digests.same_bits import in_one_stretch
 from cellrepro.digests.tensor_digests import memory_digest, tensor_digest
 from cellrepro.torch_internals import hidden_from_modes
 from cellrepro.trace.replay_plan import is_plain
 
 _MOST_KINDS = 4096
 
-# Types whose text is their value; of other things it may hold an address.
-_SAID_BY_THEIR_TEXT = (
+# The repr of these types is their value; that of others may hold an address.
+_WITH_REPR_AS_VALUE = (
     int,
     float,
     complex,
@@ -36,7 +36,7 @@ _ORDINARY = (torch.Tensor, torch.nn.Parameter)  # and no class that stands for s
 
 
 class Digested(NamedTuple):
-    """Several values together. A tuple, for it is made twice for each operation."""
+    """Several values together. A tuple is quick to make, twice for each operation."""
 
     digest: str
     """Of all but devices, in order; as of single tensors, its length tells its kind: 48 hex digits
@@ -44,7 +44,7 @@ class Digested(NamedTuple):
     shapes: str
     """Of the tensors among them: ``2x3, 4``."""
     dtypes: str
-    """Of the tensors among them: ``2x3, 4``."""
+    """Of the tensors among them: ``float32, int64``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ class OperationDigests:
         for value in values:
             if not isinstance(value, torch.Tensor):
                 if not isinstance(value, torch.device):  # where it runs is no input
-                    is_said = isinstance(value, _SAID_BY_THEIR_TEXT)
-                    text = repr(value) if is_said else type(value).__name__
+                    has_repr = isinstance(value, _WITH_REPR_AS_VALUE)
+                    text = repr(value) if has_repr else type(value).__name__
                     parts.append(text.encode())
                 continue
             kind = _kind_of(value)
@@ -133,9 +133,9 @@ class _Kind:
     header: bytes
     """What they add to a digest beside their content."""
     shape: str
-    """In words: ``2x3``, ``float32``."""
+    """As text, ``2x3``."""
     dtype: str
-    """In words: ``2x3``, ``float32``."""
+    """As text, ``float32``."""
     dense: bool
     """Whether their elements fill one stretch of the processor's memory."""
 
@@ -146,7 +146,7 @@ _KINDS: dict[tuple[Hashable, ...], _Kind] = {}
 def _kind_of(tensor: torch.Tensor) -> _Kind:
     """The kind of a tensor, made once for each dtype, shape and layout."""
     size: tuple[int, ...] = () if tensor.is_nested else tensor.shape
-    strides = tensor.stride() if _lies_in_memory_as_it_is(tensor) else None
+    strides = tensor.stride() if _is_plain_on_the_processor(tensor) else None
     key = (tensor.dtype, size, strides)
     kind = _KINDS.get(key)
     if kind is None:
@@ -159,7 +159,7 @@ def _kind_of(tensor: torch.Tensor) -> _Kind:
     return kind
 
 
-def _lies_in_memory_as_it_is(tensor: torch.Tensor) -> bool:
+def _is_plain_on_the_processor(tensor: torch.Tensor) -> bool:
     """Whether the values of a tensor lie in the processor's memory, in places and with signs."""
     return (
         not tensor.is_nested

@@ -25,17 +25,17 @@ class OperationRow:
     """One operation as it ran."""
 
     step: int
-    """The step, and the order within it, both from 0."""
+    """The step, from 0."""
     index: int
-    """The step, and the order within it, both from 0."""
+    """Its order within the step, from 0."""
     op: str
-    """As in `cellrepro.digests.site.Site`."""
+    """As PyTorch names it, with its overload."""
     module: str | None
-    """As in `cellrepro.digests.site.Site`."""
+    """Path of the innermost module, or the class of the network; none outside of any."""
     source: str | None
-    """As in `cellrepro.digests.site.Site`."""
+    """``FILE:LINE in FUNCTION`` outside PyTorch that called it; in the backward, its forward."""
     phase: str
-    """As in `cellrepro.digests.site.Site`."""
+    """``forward``, ``backward`` or ``update``."""
     inputs: str
     """Digest of all but devices: 32 hex digits, or 48 where something lay on a GPU."""
     outputs: str
@@ -43,7 +43,7 @@ class OperationRow:
     shapes: str
     """Of the tensors that went in and came out: ``2x3, 4 -> 2x3``."""
     dtypes: str
-    """Of the tensors that went in and came out: ``2x3, 4 -> 2x3``."""
+    """Likewise: ``float32, int64 -> float32``."""
     norm: float | None = None
     """Euclidean, of all floating outputs together."""
     draws: bool = False
@@ -98,10 +98,7 @@ class OperationLedger(DrawLog):
         if len(self.rows) in self._wanted:
             tensors = [value for value in values if isinstance(value, torch.Tensor)]
             self.outputs[len(self.rows)] = [tensor.detach().clone() for tensor in tensors]
-        if outputs is None:
-            self.rows.append(self._row_of_view(call, plan, inputs, reference))
-        else:
-            self.rows.append(self._row(call, plan, inputs, outputs, values, reference))
+        self.rows.append(self._row(call, plan, inputs, outputs, values, reference))
         return returned
 
     def _row(
@@ -109,46 +106,31 @@ class OperationLedger(DrawLog):
         call: Call,
         plan: ReplayPlan,
         inputs: Digested,
-        outputs: Digested,
+        outputs: Digested | None,
         values: list[object],
         reference: Reference | None,
     ) -> OperationRow:
-        """The row of an operation that computed, or wrote into, ``values``."""
-        error = None if reference is None else reference.error(values)
+        """The row of a call; without outputs where it computed nothing, as of a view."""
+        error = None
+        norm = None
+        if outputs is not None:
+            error = None if reference is None else reference.error(values)
+            norm = _norm(values) if self._norms else None
         return OperationRow(
             step=self._step,
             index=len(self.rows),
-            op=call.place.op,
-            module=call.place.module,
-            source=call.place.source,
-            phase=call.place.phase,
+            op=call.site.op,
+            module=call.site.module,
+            source=call.site.source,
+            phase=call.site.phase,
             inputs=inputs.digest,
-            outputs=outputs.digest,
-            shapes=f"{inputs.shapes} -> {outputs.shapes}",
-            dtypes=f"{inputs.dtypes} -> {outputs.dtypes}",
-            norm=_norm(values) if self._norms else None,
+            outputs="" if outputs is None else outputs.digest,
+            shapes=inputs.shapes if outputs is None else f"{inputs.shapes} -> {outputs.shapes}",
+            dtypes=inputs.dtypes if outputs is None else f"{inputs.dtypes} -> {outputs.dtypes}",
+            norm=norm,
             draws=plan.draws,
             ulp=None if error is None else error.ulp,
             limit=None if error is None else error.limit,
-            problem=None if reference is None else reference.problem,
-        )
-
-    def _row_of_view(
-        self, call: Call, plan: ReplayPlan, inputs: Digested, reference: Reference | None
-    ) -> OperationRow:
-        """The row of an operation that computed nothing: a view, or memory that it handed out."""
-        return OperationRow(
-            step=self._step,
-            index=len(self.rows),
-            op=call.place.op,
-            module=call.place.module,
-            source=call.place.source,
-            phase=call.place.phase,
-            inputs=inputs.digest,
-            outputs="",
-            shapes=inputs.shapes,
-            dtypes=inputs.dtypes,
-            draws=plan.draws,
             problem=None if reference is None else reference.problem,
         )
 

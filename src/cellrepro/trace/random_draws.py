@@ -1,4 +1,4 @@
-"""Who drew random numbers: from which generator, at which line, in which module.
+"""Every draw of random numbers: from which generator, at which line, in which module.
 
 One draw more than in another run gives every later draw another value. Here each draw from a
 global generator of Python, NumPy or PyTorch is written down with its source line, so that the one
@@ -40,9 +40,9 @@ class Draw:
     """One use of a global generator."""
 
     step: int
-    """The step, and which draw it is in it, both from 0."""
+    """The step, from 0."""
     index: int
-    """The step, and which draw it is in it, both from 0."""
+    """Its order within the step, from 0."""
     generator: str
     """``python``, ``numpy``, ``torch`` (on the CPU), ``cuda:0``."""
     n: int | None
@@ -51,11 +51,11 @@ class Draw:
     what: str
     """``np.random.rand``, ``random.seed``, ``aten.rand.default``; ``unseen`` where no call was."""
     source: str | None
-    """``FILE:LINE in FUNCTION``, or ``between PLACE and PLACE`` if unseen."""
+    """``FILE:LINE in FUNCTION``, or ``between LINE and LINE`` if unseen."""
     module: str | None
-    """As in `cellrepro.digests.site.Site`; none if unseen."""
+    """Path of the innermost module, or the class of the network; none if unseen."""
     phase: str | None
-    """As in `cellrepro.digests.site.Site`; none if unseen."""
+    """``forward``, ``backward`` or ``update``; none if unseen."""
 
 
 class DrawLog(Observer):
@@ -106,10 +106,10 @@ class DrawLog(Observer):
         """Carry out one operation and see what it drew."""
         if not plan_of(call.func).draws:
             return call.run()
-        return self._watch(call.place, call.run)
+        return self._watch(call.site, call.run)
 
     def _watch(self, caller: Site, run: Callable[[], Any], reseeded: str | None = None) -> Any:
-        """Carry out a call; what moved before it is not its doing."""
+        """Carry out a call, and look at the generators before and after it."""
         place = caller.source or caller.op
         self._look(place)
         try:
@@ -118,7 +118,7 @@ class DrawLog(Observer):
             self._look(place, caller, reseeded)
 
     def _look(self, place: str, caller: Site | None = None, reseeded: str | None = None) -> None:
-        """Write down every generator that moved since the last look."""
+        """Write down a draw for every generator that moved since the last look."""
         between = f"between {self._last_place} and {place}"
         with self._lock:
             generators = _seen_now()
@@ -176,19 +176,19 @@ def _names(module: ModuleType, methods: type) -> list[str]:
 
 
 class _Seen(NamedTuple):
-    """A generator at a look."""
+    """The state of a generator at one look."""
 
     state: Any
-    """All of it, to be compared."""
+    """The whole state, to be compared."""
     position: int | None
-    """Numbers given, of the present block where there are blocks, if known."""
+    """How many numbers it has given, within its block where there are blocks, if known."""
     block: int = 0
-    """Numbers in a block; 0 where there are none."""
+    """How many numbers it makes at once; 0 where it makes them one by one."""
     seed: bytes = b""
-    """With which it says it was seeded; PyTorch's remember."""
+    """Its seed, of PyTorch's generators, whose states hold it."""
 
     def moved_since(self, last: _Seen) -> int | None:
-        """By how many numbers; none if it was put where it is."""
+        """By how many numbers it moved; none if a seed or a state set it."""
         if self.position is None or last.position is None or self.seed != last.seed:
             return None
         moved = self.position - last.position
@@ -200,25 +200,25 @@ class _Seen(NamedTuple):
 def _seen_now() -> dict[str, _Seen]:
     """Every global generator, read from where no replaced function is in the way."""
     python = random.getstate()
-    found = {"python": _Seen(python, python[1][-1], _BLOCK)}
+    generators = {"python": _Seen(python, python[1][-1], _BLOCK)}
     numpy = torch_internals.numpy_global_state()
     # Another bit generator, put in its place by somebody, has no position.
-    found["numpy"] = _Seen(pickle.dumps(numpy), numpy["state"].get("pos"), _BLOCK)
+    generators["numpy"] = _Seen(pickle.dumps(numpy), numpy["state"].get("pos"), _BLOCK)
     raw = _raw_bytes(torch.default_generator)
     # Seed, then how many numbers of the block are left, and one (5056 bytes; torch 2.6 to 2.15).
     left = int.from_bytes(raw[8:12], "little")
-    found["torch"] = _Seen(raw, _BLOCK + 1 - left, _BLOCK, raw[:8])
+    generators["torch"] = _Seen(raw, _BLOCK + 1 - left, _BLOCK, raw[:8])
     # A generator cannot be read while its device records a graph; it is at the next look.
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         for index, generator in enumerate(torch.cuda.default_generators):
             raw = _raw_bytes(generator)  # 16 bytes: seed, and offset in steps of 4
             offset = int.from_bytes(raw[8:16], "little", signed=True)
-            found[f"cuda:{index}"] = _Seen((raw[:8], offset), offset, seed=raw[:8])
-    return found
+            generators[f"cuda:{index}"] = _Seen((raw[:8], offset), offset, seed=raw[:8])
+    return generators
 
 
 def _raw_bytes(generator: torch.Generator) -> bytes:
-    """Its state, without an operation: none may be seen by who watches operations."""
+    """Its state, read without an operation that an observer would see."""
     state = generator.get_state()
     return ctypes.string_at(state.data_ptr(), state.nbytes)
 
@@ -240,7 +240,7 @@ class DrawDifference:
     """What b drew in its place, if both drew."""
 
     def sentence(self) -> str:
-        """In plain English."""
+        """Say which run drew, and from where."""
         if self.other is None:
             return f"only {self.side} {_drew(self.draw)}"
         return f"a and b drew otherwise: a {_drew(self.draw)}; b {_drew(self.other)}"
@@ -302,7 +302,7 @@ def _site(draw: Draw) -> tuple[str, ...]:
 
 
 def _amount(draw: Draw) -> int | None:
-    """How much it drew; runs of earlier versions counted whole blocks, too."""
+    """How many numbers it drew; ledgers of earlier versions counted whole blocks, too."""
     if draw.n is None or draw.generator.startswith("cuda"):
         return draw.n
     return draw.n % _BLOCK

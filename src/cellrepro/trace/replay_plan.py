@@ -1,4 +1,4 @@
-"""How a dispatched operation is executed again on equal inputs, and nothing is changed by it.
+"""How a dispatched operation is executed again on equal inputs without side effects.
 
 What it overwrites is copied first, generators are put back, and what its schema does not say is
 known from a list or guarded against.
@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from cellrepro import torch_internals
 from cellrepro.trace.observer import Call
 
-# Names of what hands out memory that nobody has written: equal bits are not promised.
+# Names of operations that return uninitialised memory: equal bits are not promised.
 _UNINITIALISED = re.compile(r"(new_)?empty(_like|_strided|_permuted)?|_?empty_\w*quantized")
 
 _UNUSED_OUTPUTS = {
@@ -40,13 +40,13 @@ _UNUSED_OUTPUTS = {
 
 # Arguments that some operations write into though their schema does not say so (torch 2.15:
 # ``native_batch_norm``, ``_cudnn_rnn``).
-_WRITES_UNSAID = frozenset({"running_mean", "running_var", "dropout_state", "noise"})
+_WRITTEN_ARGUMENTS = frozenset({"running_mean", "running_var", "dropout_state", "noise"})
 
-# Namespaces whose schemas say what an operation writes and draws, but for `_WRITES_UNSAID`.
+# Namespaces whose schemas say what an operation writes and draws, but for `_WRITTEN_ARGUMENTS`.
 _TRUSTED = frozenset({"aten", "prims", "mkldnn", "mkl", "onednn", "quantized", "_quantized"})
 
-# Namespaces of marks, and of what waits for other processes or moves generators by itself.
-_NEVER_AGAIN = frozenset(
+# Namespaces of markers, of what waits for other processes, and of what moves generators itself.
+_NOT_REPLAYED = frozenset(
     {
         *("prim", "profiler", "export", "debugprims", "debug_mode_ops", "inductor", "streams"),
         *("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "fsdp", "symm_mem"),
@@ -61,37 +61,37 @@ class ReplayPlan:
 
     replayable: bool = False
     computes: bool = False
-    """It is, or reads a number for Python."""
+    """Whether it computes: it is replayable, or reads a number for Python."""
     draws: bool = False
-    """It may draw from a generator."""
+    """Whether it may draw from a generator."""
     guarded: bool = True
-    """Nobody vouches for its schema: it may write and draw anything."""
+    """Whether its schema is not to be trusted: it may write and draw anything."""
     written: tuple[tuple[int, str], ...] = ()
     """Position and name of arguments it may write into."""
     fresh: tuple[int, ...] = ()
-    """Returned values that are neither (views of) arguments nor unused."""
+    """Indices of returned values that are neither (views of) arguments nor unused."""
     n_returns: int = 0
     copies: bool = False
-    """It may return before it is done, if it copies between devices."""
+    """Whether it may return before it is done, if it copies between devices."""
     allocates: bool = False
-    """It hands out memory nobody has written."""
+    """Whether it returns uninitialised memory."""
     resizes: bool = False
-    """It may make its first argument larger, by memory nobody has written."""
+    """Whether it may enlarge its first argument by uninitialised memory."""
 
     def outputs(self, args: tuple, kwargs: dict[str, Any], returned: Any) -> list[Any]:
-        """What an operation gave: its new values, then what it wrote in place."""
+        """The results of an operation: new values, then what it wrote in place."""
         if not self.written:
             return self.new_values(returned)
         return [*self.new_values(returned), *self.overwritten(args, kwargs)]
 
     def new_values(self, returned: Any) -> list[Any]:
-        """What an operation gave that was not there before."""
+        """The results that are no views of arguments."""
         if self.n_returns == 1:
             return leaves_of(returned) if self.fresh else []
         return leaves_of([returned[index] for index in self.fresh])
 
     def overwritten(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
-        """What an operation writes into, or may."""
+        """The arguments that an operation writes into, or may."""
         values = [args[at] if at < len(args) else kwargs.get(name) for at, name in self.written]
         return leaves_of([value for value in values if value is not None])
 
@@ -119,7 +119,7 @@ def _read_plan(func: Any) -> ReplayPlan:
         (position, argument.name)
         for position, argument in arguments
         if (argument.alias_info is not None and argument.alias_info.is_write)
-        or (argument.name in _WRITES_UNSAID and not name.endswith("backward"))
+        or (argument.name in _WRITTEN_ARGUMENTS and not name.endswith("backward"))
     ]
     tensors = [(position, arg.name) for position, arg in arguments if "Tensor" in str(arg.type)]
     # What it may write into without saying so comes after what it says.
@@ -133,7 +133,7 @@ def _read_plan(func: Any) -> ReplayPlan:
     again = (
         bool(written or fresh)  # nothing is computed by a view
         and not allocates
-        and func.namespace not in _NEVER_AGAIN
+        and func.namespace not in _NOT_REPLAYED
         and torch.Tag.inplace_view not in func.tags
     )
     return ReplayPlan(
@@ -156,14 +156,14 @@ _NESTED = (list, tuple)
 
 
 def leaves_of(values: Any) -> list[Any]:
-    """Whatever lies in lists and tuples, in order."""
+    """The items of nested lists and tuples, in order."""
     leaves: list[Any] = []
     _add_leaves([values], leaves)
     return leaves
 
 
 def inputs_of(call: Call) -> list[Any]:
-    """Whatever an operation is given, in order."""
+    """The arguments of an operation, those in lists one by one, in order."""
     leaves: list[Any] = []
     _add_leaves(call.args, leaves)
     if call.kwargs:
@@ -228,9 +228,9 @@ def _copy(memory: torch.Tensor) -> torch.Tensor:
 
 
 class Before:
-    """What an operation will overwrite and draw, kept so that it can be executed again.
+    """Memory that an operation will overwrite, and generator states, kept to execute it again.
 
-    Of the storages in ``instead`` the copies hold what that says.
+    ``instead`` has other contents for some storages, by their number.
     """
 
     def __init__(
@@ -259,21 +259,21 @@ class Before:
         self._after: list[Any] = []
 
     def again(self) -> tuple[tuple, dict[str, Any]]:
-        """The same arguments, with copies of what is written as it was; generators, too."""
+        """The same arguments, with fresh copies of what is written, and the generators put back."""
         self._after = self._after or [get() for get, _ in self._generators]
         self.copies = {key: _copy(kept) for key, kept in self.kept.items()}
         self._put(self._states)
 
-        def other(value: Any) -> Any:
+        def copied(value: Any) -> Any:
             if isinstance(value, list | tuple):
-                return [other(item) for item in value]
+                return [copied(item) for item in value]
             view = self._views.get(id(value))
             if view is None:
                 return value
             return seen_on(view, self.copies[view.untyped_storage()._cdata])
 
-        kwargs = {name: other(value) for name, value in self._call.kwargs.items()}
-        return tuple(map(other, self._call.args)), kwargs
+        kwargs = {name: copied(value) for name, value in self._call.kwargs.items()}
+        return tuple(map(copied, self._call.args)), kwargs
 
     def finish(self) -> None:
         """Leave the generators as the operation itself left them."""
@@ -287,7 +287,7 @@ class Before:
 def _generators(
     call: Call, plan: ReplayPlan
 ) -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    """How the generators that an operation may draw from are read, and put back."""
+    """Getters and setters of the generators that an operation may draw from."""
     leaves = inputs_of(call)
     generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]
     if not generators:
@@ -306,7 +306,7 @@ def _generators(
 
 
 def devices_of(leaves: Iterable[Any]) -> set[torch.device]:
-    """Those of tensors, and those that are named."""
+    """The devices of tensors among the leaves, and the leaves that are devices."""
     devices = {leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)}
     return devices | {leaf for leaf in leaves if isinstance(leaf, torch.device)}
 
@@ -317,7 +317,7 @@ _ONE = torch.zeros(1, device="cpu")
 
 
 def saying_at_once(run: Callable[[], Any]) -> Any:
-    """What ``run`` returns; what PyTorch warned of in it has been said when it does.
+    """Call ``run``, and have PyTorch give out its warnings before this returns.
 
     An operation called inside another one keeps its warnings until the outer one is over (torch
     2.6). ``Tensor.apply_`` calls a function from C++ and gives the warnings out as it returns.
@@ -333,7 +333,7 @@ def saying_at_once(run: Callable[[], Any]) -> Any:
 
 
 def without_warnings(run: Callable[[], Any]) -> Any:
-    """What ``run`` returns; PyTorch's warnings are not shown, the operation itself has warned."""
+    """Call ``run`` without PyTorch's warnings, which the operation itself has given before."""
     if not torch.is_deterministic_algorithms_warn_only_enabled():
         return run()
     with warnings.catch_warnings():

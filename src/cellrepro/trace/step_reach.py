@@ -1,8 +1,8 @@
-"""What a training step reaches: every object that its code names, and that these hold.
+"""The objects that a training step reaches: those that its code names, and that these hold.
 
-Without running it: through functions, closures, partial functions, methods, containers and
-attributes. What it reaches in another way is found while it runs, among the objects that lived
-before it: see `cellrepro.trace.check_repeatable`.
+They are found without running it, through functions, closures, partial functions, methods,
+containers and attributes. What it reaches otherwise is found while it runs, among the objects that
+lived before it: see `cellrepro.trace.step_state`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ import torch
 
 _MOST_OBJECTS = 20_000  # of which the nearest are looked at
 _MOST_ITEMS = 2_000  # of a container
-_ENDS = (str, bytes, bytearray, int, float, complex, range, np.ndarray, np.generic, ModuleType)
-_WITH_A_STATE_OF_THEIR_OWN = (  # which replaces what they hold, when it is loaded
+_LEAVES = (str, bytes, bytearray, int, float, complex, range, np.ndarray, np.generic, ModuleType)
+_OPAQUE = (  # a loaded state replaces what they hold
     torch.optim.Optimizer,
     torch.optim.lr_scheduler.LRScheduler,
     torch.amp.GradScaler,
@@ -46,12 +46,12 @@ class Reached(NamedTuple):
     """An object that a step reaches, and how it is called there."""
 
     name: str
-    """Of the variable, attribute or key."""
+    """Of its variable, attribute or key."""
     holder: str
-    """Of what holds it; empty if the step itself names it."""
+    """The name of the object that holds it; empty if the step itself names it."""
     value: Any
     depth: int
-    """How many objects hold it one in the other."""
+    """How many objects are on the way from the step to it."""
 
     def __str__(self) -> str:
         return f"`{self.name}` of `{self.holder}`" if self.holder else f"`{self.name}`"
@@ -67,7 +67,7 @@ def reached_by(step: Callable[[], Any]) -> Iterator[Reached]:
         one = waiting.popleft()
         yield one
         for name, value in _held_by(one.value):
-            if value is None or id(value) in seen or isinstance(value, _ENDS):
+            if value is None or id(value) in seen or isinstance(value, _LEAVES):
                 continue
             seen.add(id(value))
             if name:
@@ -77,8 +77,8 @@ def reached_by(step: Callable[[], Any]) -> Iterator[Reached]:
 
 
 def _held_by(value: Any) -> Iterator[tuple[str, Any]]:
-    """What an object names or holds, by name; empty names where it has none of its own."""
-    if isinstance(value, _WITH_A_STATE_OF_THEIR_OWN):
+    """The objects that an object names or holds, by name; the name is empty where there is none."""
+    if isinstance(value, _OPAQUE):
         return
     if isinstance(value, FunctionType):
         yield from _named_in(value)
@@ -139,7 +139,7 @@ def _is_of_a_library(kind: type) -> bool:
 
 
 def _named_in(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function names: of its closure, its defaults, and the variables of its module."""
+    """The objects of a function's closure, its defaults, and the globals that its code names."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -176,17 +176,16 @@ def _is_library_code(file: str) -> bool:
 
 
 class Binding(NamedTuple):
-    """A place that a step reaches and may put another tensor in, or another container of some."""
+    """A variable, item or attribute that a step may bind to another object."""
 
     name: str
     read: Callable[[], Any]
-    """Gives what stands there now."""
+    """Gives the object that is bound now, or None."""
     write: Callable[[Any], None]
-    """Puts something there."""
 
 
 def bindings_of(one: Reached) -> Iterator[Binding]:
-    """The places in a plain container, an object of the user's own or a function's variables."""
+    """The bindings in a plain container, an object of the user's own or a function's variables."""
     value = one.value
     if type(value) is dict:
         yield from (_item(value, key, f"{one.name} {key}") for key in list(value))
@@ -225,14 +224,14 @@ def _item(container: Any, key: Any, name: str) -> Binding:
 
 
 def alive() -> list[Any]:
-    """The networks and optimizers of this process, also those that no name leads to."""
+    """All networks, optimizers and schedulers that Python's garbage collector knows."""
     kinds = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
     objects = gc.get_objects()
-    found = {kind for kind in set(map(type, objects)) if issubclass(kind, kinds)}
-    return [one for one in objects if type(one) in found]
+    present = {kind for kind in set(map(type, objects)) if issubclass(kind, kinds)}
+    return [one for one in objects if type(one) in present]
 
 
 def parameters_of(item: Any) -> Iterator[torch.Tensor]:
-    """The tensors that an optimizer, or what stands for one, updates."""
+    """The tensors that an optimizer, or an object like one, updates."""
     groups = getattr(item, "param_groups", ())
     yield from chain.from_iterable(group["params"] for group in groups)

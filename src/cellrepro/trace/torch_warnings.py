@@ -1,4 +1,4 @@
-"""What PyTorch warned of, and which operation, module and line it was about.
+"""PyTorch's warnings, each with the operation, module and line that it is about.
 
 PyTorch warns from C++ and names neither module nor line; in the backward pass it keeps its warnings
 until the pass is over. Under an observer every operation is a call of its own and warns at once.
@@ -29,15 +29,14 @@ class WarningLog:
 
     def __init__(self) -> None:
         self.phase = "start"
-        self.uncompiled: tuple[
-            str, ...
-        ] = ()  # what torch.compile made, and what was observed is not
+        self.uncompiled: tuple[str, ...] = ()
+        """What torch.compile made, and what ran uncompiled as it was observed."""
         self._observer: Observer | None = None
         self._records: dict[tuple, WarningRecord] = {}
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Collect instead of printing; every call counts, not only the first."""
+        """Collect warnings instead of printing them, each time that they are given."""
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.showwarning = self._collect
@@ -45,9 +44,9 @@ class WarningLog:
 
     @contextmanager
     def observing(self, model: torch.nn.Module | None = None) -> Iterator[None]:
-        """Give each warning of a block its operation, named by its module in ``model``.
+        """Note for each warning of a block which operation gave it, by its module in ``model``.
 
-        What an operation warns of is collected also where the block ignores or keeps its warnings.
+        Also where the block filters or records its warnings itself.
         """
         from cellrepro.trace.observer import Call, Observer
         from cellrepro.trace.replay_plan import saying_at_once
@@ -91,18 +90,17 @@ class WarningLog:
 
 
 def about_determinism(records: list[WarningRecord]) -> tuple[NondeterministicOperation, ...]:
-    """Explain those of the warnings that are about determinism."""
-    explained = []
+    """The operations behind those of the warnings that are about determinism."""
+    operations = []
     for record in records:
         alert = alert_in(record.message)
         if alert is not None:
-            explained.append(_explained(record, alert))
-    return tuple(explained)
+            operations.append(_operation_behind(record, alert))
+    return tuple(operations)
 
 
-def _explained(record: WarningRecord, alert: str) -> NondeterministicOperation:
-    """A warning, with what is known of the operation; a warning without one is called by its
-    alert."""
+def _operation_behind(record: WarningRecord, alert: str) -> NondeterministicOperation:
+    """The operation behind a warning; where none was observed, it has the name of the alert."""
     site = record.place
     op = alert if site is None else site.op
     source = None if site is None else site.source

@@ -1,7 +1,7 @@
-"""Watching a training step by step: what a loop tells, and the ledger that listens.
+"""Callbacks of a training loop, and the one that writes the ledger.
 
-A loop calls the methods of a `Watch` as it goes. Nothing is changed by listening: digests only
-read memory, and no generator is drawn from.
+A loop calls the methods of a `Watch` as it goes. A watch changes nothing: digests only read memory,
+and no generator is drawn from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cellrepro.torch_internals import modes_suspended_if_any
 
 
 class Watch:
-    """What a training loop tells, in this order inside `step`; this one does not listen."""
+    """The callbacks, in the order in which they come inside `step`; here each does nothing."""
 
     def step(self, step: int, epoch: int) -> AbstractContextManager[Any]:
         """Around everything of one step, from its first draw on; both numbers count from 0."""
@@ -46,9 +46,9 @@ class Watch:
 
 
 class Watches(Watch):
-    """Several who listen, told in order; ``watches`` may be changed between steps.
+    """Several watches, called in order; ``watches`` may be changed between steps.
 
-    Those who watch operations see nothing of what the others do.
+    Observers of operations do not see those of the other watches.
     """
 
     def __init__(self, watches: Iterable[Watch]) -> None:
@@ -96,7 +96,7 @@ class Watches(Watch):
 
 
 class StepWatch(Watch):
-    """Digests everything that goes into a step and comes out of it, into a ledger."""
+    """Writes digests of all that goes into a step and comes out of it into a ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from cellrepro.arithmetic import activations
+from cellrepro.arithmetic.kernels.elementary import exp_at_most_one, log1p_of_unit
 from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
-from cellrepro.arithmetic.sums import pairwise_mean, pairwise_sum
+from cellrepro.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
+from cellrepro.arithmetic.memory import mapped
 
 FORMS = PortableForms()
-
 
 _MEAN = 1
 _SUM = 2
@@ -48,11 +48,19 @@ def _cross_entropy_with_logits(
     pos_weight: torch.Tensor | None = None,
     reduction: int = _MEAN,
 ) -> torch.Tensor:
-    check_float32("binary_cross_entropy_with_logits", a, target)
+    check_float32(a, target)
     if pos_weight is not None:
         raise NoPortableForm("has a portable form without pos_weight only")
-    loss = activations.binary_cross_entropy_with_logits(a, target)
+    loss = mapped(_cross_entropy_of_block, a, target.expand_as(a).contiguous())
     return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _cross_entropy_of_block(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The loss of each logit: max(x, 0) - x t + log(1 + exp(-abs(x)))."""
+    loss = log1p_of_unit(exp_at_most_one(logits.abs().neg_()))
+    loss += logits.clamp(min=0.0)
+    loss -= logits * targets
+    return loss
 
 
 @FORMS.of("nll_loss_forward", "nll_loss2d_forward")
@@ -63,9 +71,9 @@ def _nll_loss(
     reduction: int,
     ignore_index: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    check_float32("nll_loss", a, weight)
-    places, weights = _classes(a, target, weight, ignore_index)
-    loss = -a.gather(_class_axis(a), places) * weights
+    check_float32(a, weight)
+    classes, weights = _classes(a, target, weight, ignore_index)
+    loss = -a.gather(_class_axis(a), classes) * weights
     loss = loss.squeeze(_class_axis(a))
     if reduction not in (_MEAN, _SUM) and a.dim() > 1:
         return loss, a.new_zeros(())
@@ -84,11 +92,11 @@ def _nll_loss_backward(
     ignore_index: int,
     total_weight: torch.Tensor,
 ) -> torch.Tensor:
-    places, weights = _classes(a, target, weight, ignore_index)
+    classes, weights = _classes(a, target, weight, ignore_index)
     if reduction == _MEAN:
         weights = weights / total_weight.expand_as(weights)
     of_loss = gradient if reduction in (_MEAN, _SUM) else gradient.unsqueeze(_class_axis(a))
-    return torch.zeros_like(a).scatter(_class_axis(a), places, -(weights * of_loss))
+    return torch.zeros_like(a).scatter(_class_axis(a), classes, -(weights * of_loss))
 
 
 def _class_axis(a: torch.Tensor) -> int:
@@ -99,7 +107,7 @@ def _class_axis(a: torch.Tensor) -> int:
 def _classes(
     a: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, ignore_index: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which class counts at each place and with which weight; one that is ignored with 0."""
+    """The class of each pixel and its weight, which is 0 where the class is ignored."""
     is_ignored = target == ignore_index
     classes = target.masked_fill(is_ignored, 0)
     weights = torch.ones_like(classes, dtype=a.dtype) if weight is None else weight[classes]

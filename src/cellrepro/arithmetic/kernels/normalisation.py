@@ -1,16 +1,69 @@
-"""Layer, batch and group normalisation with their gradients."""
+"""Layer, batch and group normalisation with their gradients, with a correctly rounded root."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
-from cellrepro.arithmetic import batch_norm, layer_norm
+from cellrepro.arithmetic.kernels.elementary import square_root
+from cellrepro.arithmetic.kernels.pointwise import between
 from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
-from cellrepro.arithmetic.kernels.single_operations import between
+from cellrepro.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
+from cellrepro.arithmetic.memory import slices
 
 FORMS = PortableForms()
+
+
+class _Normalised(NamedTuple):
+    """Numbers with mean 0 and variance 1 along some axes, and how they were made so."""
+
+    numbers: torch.Tensor
+    mean: torch.Tensor
+    """As the two below with the length 1 along these axes."""
+    variance: torch.Tensor
+    """Divided by the count."""
+    inverse_deviation: torch.Tensor
+    """1 by the standard deviation."""
+
+
+def _normalised(numbers: torch.Tensor, axes: list[int], *, epsilon: float) -> _Normalised:
+    mean = pairwise_mean(numbers, axes, keepdim=True)
+    centred = numbers - mean
+    variance = pairwise_mean(centred * centred, axes, keepdim=True)
+    inverse = _inverse_deviation(variance, epsilon)
+    return _Normalised(centred.mul_(inverse), mean, variance, inverse)
+
+
+def _inverse_deviation(variance: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """1 by the square root of a variance and a small number."""
+    deviation = square_root(variance + epsilon)
+    return torch.ones_like(deviation) / deviation
+
+
+def _gradient_of_normalised(
+    gradient: torch.Tensor, normalised: torch.Tensor, inverse: torch.Tensor, axes: list[int]
+) -> torch.Tensor:
+    """The gradient of what was normalised along some axes, from that of the result."""
+    mean_gradient = pairwise_mean(gradient, axes, keepdim=True)
+    mean_product = pairwise_mean(gradient * normalised, axes, keepdim=True)
+    change = gradient - mean_gradient
+    change -= normalised * mean_product
+    return change.mul_(inverse)
+
+
+def _masked(
+    gradients: Sequence[torch.Tensor], output_mask: Sequence[bool]
+) -> tuple[torch.Tensor | None, ...]:
+    """The gradients that were asked for; None in place of the others."""
+    return tuple(
+        gradient if wanted else None
+        for gradient, wanted in zip(gradients, output_mask, strict=True)
+    )
+
+
+# -- rows ----------------------------------------------------------------------------------
 
 
 @FORMS.of("native_layer_norm")
@@ -21,13 +74,31 @@ def _native_layer_norm(
     bias: torch.Tensor | None,
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    check_float32("layer_norm", a, weight, bias)
-    return layer_norm.layer_norm(
-        a,
-        n_normalised=torch.Size(normalized_shape).numel(),
-        weight=weight,
-        bias=bias,
-        epsilon=eps,
+    """Output, and of each row mean and 1 by the standard deviation."""
+    check_float32(a, weight, bias)
+    n_normalised = torch.Size(normalized_shape).numel()
+    rows = a.reshape(-1, n_normalised)
+    output = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    means = rows.new_empty((len(rows), 1))
+    inverse_deviations = torch.empty_like(means)
+    for part in slices(len(rows), item_size=n_normalised, device=rows.device):
+        normalised = _normalised(rows[part], [1], epsilon=eps)
+        scaled = normalised.numbers
+        if weight is not None:
+            scaled *= weight.reshape(-1)
+        if bias is not None:
+            scaled += bias.reshape(-1)
+        output[part] = scaled
+        means[part] = normalised.mean
+        inverse_deviations[part] = normalised.inverse_deviation
+    n_outer = a.dim()
+    while n_outer > 0 and a.shape[n_outer:].numel() != n_normalised:
+        n_outer -= 1
+    outer_shape = [*a.shape[:n_outer], *[1] * (a.dim() - n_outer)]
+    return (
+        output.reshape(a.shape),
+        means.reshape(outer_shape),
+        inverse_deviations.reshape(outer_shape),
     )
 
 
@@ -42,17 +113,56 @@ def _native_layer_norm_backward(
     bias: torch.Tensor | None,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    gradients = layer_norm.layer_norm_backward(
-        gradient,
-        a,
-        n_normalised=torch.Size(normalized_shape).numel(),
-        mean=mean,
-        inverse_deviation=rstd,
-        weight=weight,
+    n_normalised = torch.Size(normalized_shape).numel()
+    rows = a.reshape(-1, n_normalised)
+    gradients = gradient.reshape(-1, n_normalised)
+    means = mean.reshape(-1, 1)
+    inverse_deviations = rstd.reshape(-1, 1)
+    of_rows = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    for_weight = torch.empty_like(of_rows)
+    for part in slices(len(rows), item_size=n_normalised, device=rows.device):
+        normalised = (rows[part] - means[part]).mul_(inverse_deviations[part])
+        for_weight[part] = normalised * gradients[part]
+        scaled = gradients[part] if weight is None else gradients[part] * weight.reshape(-1)
+        of_rows[part] = _gradient_of_normalised(scaled, normalised, inverse_deviations[part], [1])
+    shape = [n_normalised] if weight is None else weight.shape
+    return _masked(
+        (
+            of_rows.reshape(a.shape),
+            pairwise_sum(for_weight, [0]).reshape(shape),
+            pairwise_sum(gradients, [0]).reshape(shape),
+        ),
+        output_mask,
     )
-    return tuple(
-        part if wanted else None for part, wanted in zip(gradients, output_mask, strict=True)
-    )
+
+
+# -- channels ------------------------------------------------------------------------------
+
+
+def _per_channel(numbers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """One number a channel, shape (C,), in the shape in which it extends over images."""
+    return numbers.reshape(1, -1, *[1] * (like.dim() - 2))
+
+
+def _scaled(
+    normalised: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """Each channel multiplied and moved."""
+    result = normalised
+    if weight is not None:
+        result = result * _per_channel(weight, normalised)
+    if bias is not None:
+        result = result + _per_channel(bias, normalised)
+    return result
+
+
+def _axes_without_channels(numbers: torch.Tensor) -> list[int]:
+    return [axis for axis in range(numbers.dim()) if axis != 1]
+
+
+def _sums_of_channels(numbers: torch.Tensor) -> torch.Tensor:
+    """Over images and pixels: shape (C,)."""
+    return pairwise_sum(numbers, _axes_without_channels(numbers))
 
 
 @FORMS.of("native_batch_norm", "_native_batch_norm_legit")
@@ -66,31 +176,27 @@ def _native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    check_float32("batch_norm", a, weight, bias)
+    """Output, and in training of each channel mean and 1 by the standard deviation."""
+    check_float32(a, weight, bias)
     if not training:
         if running_mean is None or running_var is None:
             raise NoPortableForm("has no portable form without training and without statistics")
-        mean = batch_norm.per_channel(running_mean, a)
-        variance = batch_norm.per_channel(running_var, a)
-        assert mean is not None
-        assert variance is not None
-        normalised = (a - mean) * batch_norm.inverse_deviation(variance, eps)
+        inverse = _inverse_deviation(_per_channel(running_var, a), eps)
+        normalised = (a - _per_channel(running_mean, a)) * inverse
         nothing = a.new_empty(0)
-        return batch_norm.scaled(normalised, weight, bias), nothing, nothing
-    axes = [axis for axis in range(a.dim()) if axis != 1]
-    found = batch_norm.statistics(a, axes, epsilon=eps)
+        return _scaled(normalised, weight, bias), nothing, nothing
+    of_batch = _normalised(a, _axes_without_channels(a), epsilon=eps)
     if running_mean is not None:
-        running_mean.copy_(between(running_mean, found.mean.flatten(), momentum))
+        running_mean.copy_(between(running_mean, of_batch.mean.flatten(), momentum))
     if running_var is not None:
         n_averaged = a.numel() // a.shape[1]
-        unbiased = found.variance.flatten() * float(n_averaged)
+        unbiased = of_batch.variance.flatten() * float(n_averaged)
         unbiased = unbiased / torch.full_like(unbiased, max(1, n_averaged - 1))
         running_var.copy_(between(running_var, unbiased, momentum))
-    normalised = (a - found.mean) * found.inverse_deviation
     return (
-        batch_norm.scaled(normalised, weight, bias),
-        found.mean.flatten(),
-        found.inverse_deviation.flatten(),
+        _scaled(of_batch.numbers, weight, bias),
+        of_batch.mean.flatten(),
+        of_batch.inverse_deviation.flatten(),
     )
 
 
@@ -107,30 +213,26 @@ def _native_batch_norm_backward(
     eps: float,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    used_mean = save_mean if train else running_mean
-    mean = batch_norm.per_channel(used_mean, a)
     if train:
-        inverse = batch_norm.per_channel(save_invstd, a)
+        assert save_mean is not None
+        assert save_invstd is not None
+        mean = _per_channel(save_mean, a)
+        inverse = _per_channel(save_invstd, a)
     else:
-        variance = batch_norm.per_channel(running_var, a)
-        assert variance is not None
-        inverse = batch_norm.inverse_deviation(variance, eps)
-    assert mean is not None
-    assert inverse is not None
+        assert running_mean is not None
+        assert running_var is not None
+        mean = _per_channel(running_mean, a)
+        inverse = _inverse_deviation(_per_channel(running_var, a), eps)
     normalised = (a - mean) * inverse
-    for_normalised = batch_norm.scaled(gradient, weight, None)
+    for_normalised = _scaled(gradient, weight, None)
     if train:
-        axes = [axis for axis in range(a.dim()) if axis != 1]
-        of_input = batch_norm.gradient_of_normalised(for_normalised, normalised, inverse, axes)
+        axes = _axes_without_channels(a)
+        of_input = _gradient_of_normalised(for_normalised, normalised, inverse, axes)
     else:
         of_input = for_normalised * inverse
-    gradients = (
-        of_input,
-        batch_norm.sums_of_channels(gradient * normalised),
-        batch_norm.sums_of_channels(gradient),
-    )
-    return tuple(
-        part if wanted else None for part, wanted in zip(gradients, output_mask, strict=True)
+    return _masked(
+        (of_input, _sums_of_channels(gradient * normalised), _sums_of_channels(gradient)),
+        output_mask,
     )
 
 
@@ -145,14 +247,14 @@ def _native_group_norm(
     group: int,
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    check_float32("group_norm", a, weight, bias)
+    """Output, and of each group of each image mean and 1 by the standard deviation."""
+    check_float32(a, weight, bias)
     grouped = a.reshape(n_images, group, -1)
-    found = batch_norm.statistics(grouped, [2], epsilon=eps)
-    normalised = ((grouped - found.mean) * found.inverse_deviation).reshape(a.shape)
+    of_groups = _normalised(grouped, [2], epsilon=eps)
     return (
-        batch_norm.scaled(normalised, weight, bias),
-        found.mean.reshape(n_images, group),
-        found.inverse_deviation.reshape(n_images, group),
+        _scaled(of_groups.numbers.reshape(a.shape), weight, bias),
+        of_groups.mean.reshape(n_images, group),
+        of_groups.inverse_deviation.reshape(n_images, group),
     )
 
 
@@ -171,13 +273,13 @@ def _native_group_norm_backward(
 ) -> tuple[torch.Tensor | None, ...]:
     inverse = rstd.reshape(n_images, group, 1)
     grouped = (a.reshape(n_images, group, -1) - mean.reshape(n_images, group, 1)) * inverse
-    for_normalised = batch_norm.scaled(gradient, weight, None).reshape(n_images, group, -1)
-    of_input = batch_norm.gradient_of_normalised(for_normalised, grouped, inverse, [2])
-    gradients = (
-        of_input.reshape(a.shape),
-        batch_norm.sums_of_channels(gradient * grouped.reshape(a.shape)),
-        batch_norm.sums_of_channels(gradient),
-    )
-    return tuple(
-        part if wanted else None for part, wanted in zip(gradients, output_mask, strict=True)
+    for_normalised = _scaled(gradient, weight, None).reshape(n_images, group, -1)
+    of_input = _gradient_of_normalised(for_normalised, grouped, inverse, [2])
+    return _masked(
+        (
+            of_input.reshape(a.shape),
+            _sums_of_channels(gradient * grouped.reshape(a.shape)),
+            _sums_of_channels(gradient),
+        ),
+        output_mask,
     )

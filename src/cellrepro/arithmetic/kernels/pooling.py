@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from cellrepro.arithmetic.convolutions import Convolution
-from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32, pair
-from cellrepro.arithmetic.sums import pairwise_mean
+from cellrepro.arithmetic.kernels.convolutions import Convolution, pair
+from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from cellrepro.arithmetic.kernels.sums import pairwise_mean
 
 FORMS = PortableForms()
 
@@ -23,12 +23,12 @@ def _avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> torch.Tensor:
-    check_float32("avg_pool2d", a)
+    check_float32(a)
     _check_axes(a)
     if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
         raise NoPortableForm("has a portable form for whole windows only")
     pooling = _pooling(kernel_size, stride, padding)
-    windows = pooling.patches(a).reshape(*a.shape[:2], -1, *pooling.places(pair(a.shape[2:])))
+    windows = pooling.patches(a).reshape(*a.shape[:2], -1, *pooling.output_size(pair(a.shape[2:])))
     return pairwise_mean(windows, [2])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -29,17 +29,7 @@ class PortableForms(dict[str, PortableForm]):
         return register
 
 
-def axes_of(dim: int | Sequence[int] | None) -> Sequence[int] | None:
-    """Axes as PyTorch writes them: none, one, or several."""
-    return [dim] if isinstance(dim, int) else dim
-
-
-def pair(values: Sequence[int]) -> tuple[int, int]:
-    """One number along Y and X, or one for each."""
-    return values[0], values[-1]
-
-
-def check_float32(name: str, *tensors: torch.Tensor | None) -> None:
+def check_float32(*tensors: torch.Tensor | None) -> None:
     """Refuse other numbers than those of float32; None stands for a tensor that is not there."""
     for tensor in tensors:
         if tensor is not None and tensor.dtype != torch.float32:

@@ -6,35 +6,37 @@ from collections import ChainMap
 from collections.abc import Mapping
 
 from cellrepro.arithmetic.kernels import (
+    activations,
     convolutions,
-    functions,
+    creation,
+    elementary,
+    indexing,
     losses,
-    made_numbers,
     normalisation,
-    order,
-    places,
+    optimizers,
+    pointwise,
     pooling,
     products,
     resampling,
-    single_operations,
+    sorting,
     sums,
-    updates,
 )
 from cellrepro.arithmetic.kernels.registry import PortableForm
 
 FORMS: Mapping[str, PortableForm] = ChainMap(
+    activations.FORMS,
     convolutions.FORMS,
-    functions.FORMS,
+    creation.FORMS,
+    elementary.FORMS,
+    indexing.FORMS,
     losses.FORMS,
-    made_numbers.FORMS,
     normalisation.FORMS,
-    order.FORMS,
-    places.FORMS,
+    optimizers.FORMS,
+    pointwise.FORMS,
     pooling.FORMS,
     products.FORMS,
     resampling.FORMS,
-    single_operations.FORMS,
+    sorting.FORMS,
     sums.FORMS,
-    updates.FORMS,
 )
 """Without overload and without the ``_`` of writing in place."""

@@ -83,7 +83,7 @@ def test_a_module_that_reads_what_nobody_wrote_is_found(reader, op, phase):
     culprit = only(found)
     assert (culprit.op, culprit.module, culprit.phase) == (op, "1", phase)
     name, _, line = culprit.source.partition(":")
-    assert name == "test_unwritten.py"
+    assert name == "test_unwritten_memory.py"
     assert "# planted" in SOURCE[int(line.split()[0]) - 1]
     assert (culprit.calls, culprit.flips, culprit.replays) == (3, 3, 3)
     assert (culprit.n_elements, culprit.warned, culprit.substitute) == (12, False, None)

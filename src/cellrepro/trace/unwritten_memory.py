@@ -1,4 +1,4 @@
-"""Memory that nobody has written: which operation computed from it.
+"""Uninitialised memory, which nobody has written, and the operations that computed from it.
 
 A result that is computed from such memory changes from run to run, though every operation repeats.
 The training itself is not touched. Beside it, a copy of the memory holds a pattern. An operation
@@ -16,7 +16,7 @@ from itertools import zip_longest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cellrepro.digests.same import as_integers, difference, same_bits
+from cellrepro.digests.same_bits import as_integers, difference, same_bits
 from cellrepro.digests.site import Site
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call
@@ -33,16 +33,16 @@ from cellrepro.trace.replay_plan import (
 
 @dataclass(frozen=True)
 class _Memory:
-    """A storage of which something is unwritten."""
+    """A storage that is partly unwritten, with its contents as bytes: uint8, one axis."""
 
     site: Site
-    """Of the operation that handed it out."""
+    """The operation that handed it out."""
     storage: StorageWeakRef
     """While it is referred to, no other storage has its number."""
     real: torch.Tensor
-    """Its content in the training: uint8, one axis."""
+    """The content in the training."""
     shadow: torch.Tensor
-    """Its content with the pattern, likewise."""
+    """The content with the pattern."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class _Write:
     view: torch.Tensor
     """The argument through which it was written."""
     real: torch.Tensor
-    """In the training, after the operation and before it."""
+    """In the training, after the operation."""
     real_before: torch.Tensor
-    """In the training, after the operation and before it."""
+    """In the training, before it."""
     shadow: torch.Tensor
-    """With the pattern, likewise."""
+    """With the pattern, after the operation on the copy."""
     shadow_before: torch.Tensor
-    """With the pattern, likewise."""
+    """With the pattern, before it."""
 
     @property
     def is_resized(self) -> bool:
@@ -121,8 +121,7 @@ class UnwrittenMemory:
         )
 
     def run(self, call: Call, plan: ReplayPlan, run: Callable[[], object]) -> object:
-        """Carry out an operation; follow the memory that it hands out, or see whether it reads
-        one."""
+        """Carry out an operation; follow memory that it hands out, or compare what it reads."""
         memories = self._memories_given_to(call) if plan.computes and self._memories else {}
         if not memories and not plan.allocates:
             return run()
@@ -132,14 +131,14 @@ class UnwrittenMemory:
         returned = run()
         try:
             if plan.allocates:
-                self._follow(call.place, returned)
+                self._follow(call.site, returned)
             else:
                 read = self._compared(call, plan, before, memories, returned)
                 if read is not None:
                     for site in sources:
                         self._reads.setdefault(site, []).append(read)
         except Exception as error:  # a kind of tensor unknown here: the step goes on
-            why = f"{call.place.op}: its memory was not followed, {type(error).__name__}"
+            why = f"{call.site.op}: its memory was not followed, {type(error).__name__}"
             self._problems[why] += 1
         finally:
             before.finish()
@@ -159,9 +158,9 @@ class UnwrittenMemory:
 
     @staticmethod
     def _sites_read(call: Call, plan: ReplayPlan, memories: dict[int, _Memory]) -> list[Site]:
-        """Who handed out the memories whose pattern lies in a view that the operation is given.
+        """The sites that handed out the memories whose pattern lies in an argument.
 
-        A memory that it writes into counts only where it is given no other one.
+        A memory that the operation writes into counts only where it is given no other one.
         """
         given = {}
         for view in filter(is_plain, inputs_of(call)):
@@ -181,7 +180,7 @@ class UnwrittenMemory:
         memories: dict[int, _Memory],
         returned: object,
     ) -> _Read | None:
-        """Execute an operation again on the pattern; what of its results differs, none if nothing.
+        """Execute an operation again on the pattern; how its results differ, or None.
 
         Memories from which nothing was computed are followed on, with what was written into them.
         """
@@ -194,7 +193,7 @@ class UnwrittenMemory:
         for result, with_pattern in results:
             if not same_bits(result, with_pattern):
                 n_differing, distance = difference(result, with_pattern)
-                reads.append(_Read(call.place, n_differing, distance))
+                reads.append(_Read(call.site, n_differing, distance))
         followed = dict(memories)
         for view in filter(is_plain, plan.overwritten(call.args, call.kwargs)):
             number = view.untyped_storage()._cdata
@@ -204,14 +203,14 @@ class UnwrittenMemory:
                 continue
             n_differing = write.n_differing()
             if n_differing:
-                reads.append(_Read(call.place, n_differing, float("inf")))
+                reads.append(_Read(call.site, n_differing, float("inf")))
             if number in followed:
                 followed[number] = replace(
                     followed[number], real=write.real.clone(), shadow=write.shadow.clone()
                 )
         if reads:
             return _Read(
-                reader=call.place,
+                reader=call.site,
                 n_elements=max(read.n_elements for read in reads),
                 max_abs=max(read.max_abs for read in reads),
             )

@@ -44,8 +44,8 @@ def _arange(*limits: float, **options: Any) -> torch.Tensor:
     dtype = options.get("dtype") or torch.get_default_dtype()
     start, end, step = (0, *limits, 1) if len(limits) == 1 else (*limits, 1)[:3]
     count = max(0, math.ceil((end - start) / step))
-    places = torch.arange(count, dtype=torch.float64)
-    return (places * float(step) + float(start)).to(dtype).to(options.get("device"))
+    index = torch.arange(count, dtype=torch.float64)
+    return (index * float(step) + float(start)).to(dtype).to(options.get("device"))
 
 
 @FORMS.of("bernoulli")
@@ -62,9 +62,9 @@ def _bernoulli(
 @FORMS.of("linspace")
 def _linspace(start: float, end: float, steps: int, **options: Any) -> torch.Tensor:
     dtype = options.get("dtype") or torch.get_default_dtype()
-    places = torch.arange(steps, dtype=torch.float64)
+    index = torch.arange(steps, dtype=torch.float64)
     step = (float(end) - float(start)) / max(1, steps - 1)
-    upward = places * step + float(start)
-    downward = float(end) - (steps - 1 - places) * step
-    values = torch.where(places < max(1, steps // 2), upward, downward)
+    upward = index * step + float(start)
+    downward = float(end) - (steps - 1 - index) * step
+    values = torch.where(index < max(1, steps // 2), upward, downward)
     return values.to(dtype).to(options.get("device"))

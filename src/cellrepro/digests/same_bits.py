@@ -1,10 +1,11 @@
-"""Bits of results: are they the same, and if not, by how much do they differ."""
+"""Whether two values have the same bits, and if not, by how much they differ."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,14 @@ if _memcmp is not None:
 
 
 def holds_bits(value: Any) -> bool:
-    """Whether there is anything in a value that could be compared."""
+    """Whether a value is more than an empty tensor or one without memory."""
     return not isinstance(value, torch.Tensor) or (value.numel() > 0 and not value.is_meta)
 
 
 def in_one_stretch(value: Any) -> bool:
     """Whether a value is a tensor whose elements fill one stretch of memory that can be compared.
 
-    Never on Windows, whose C library is not called.
+    Always False on Windows, where ``memcmp`` is not called.
     """
     return (
         _memcmp is not None
@@ -46,7 +47,7 @@ def same_bits(a: Any, b: Any) -> bool:
     """Whether two values hold the same bits: NaN is NaN, 0 and -0 differ.
 
     Tensors, arrays, numbers and other plain values, and lists, tuples and dictionaries of them.
-    What cannot be told, such as an object that compares element by element, is refused.
+    Other objects are refused where ``==`` does not give one bool.
     """
     dense = in_one_stretch(a) and in_one_stretch(b)
     if dense and a.dtype is b.dtype and a.shape == b.shape and a.stride() == b.stride():
@@ -55,7 +56,7 @@ def same_bits(a: Any, b: Any) -> bool:
         return type(a) is type(b) and _same_plain_bits(a, b)
     if not _same_kind(a, b) or a.device != b.device:
         return False
-    x, y = parts(a), parts(b)
+    x, y = dense_parts(a), dense_parts(b)
     if x is None or y is None:
         return torch.equal(as_integers(a), as_integers(b))
     return len(x) == len(y) and all(map(same_bits, x, y))
@@ -71,7 +72,7 @@ def difference(a: Any, b: Any) -> tuple[int, float]:
             return 0, 0.0
         numbers = isinstance(a, int | float | complex) and isinstance(b, int | float | complex)
         return (1, _largest(torch.tensor([a]), torch.tensor([b]))) if numbers else (1, _INFINITE)
-    x, y = parts(a), parts(b)
+    x, y = dense_parts(a), dense_parts(b)
     if not _same_kind(a, b) or len(x or ()) != len(y or ()):
         return max(a.numel(), b.numel()), _INFINITE
     if x is not None and y is not None:
@@ -79,6 +80,20 @@ def difference(a: Any, b: Any) -> tuple[int, float]:
         return sum(n for n, _ in both), max((largest for _, largest in both), default=0.0)
     changed = as_integers(a).cpu() != as_integers(b).cpu()
     return int(changed.sum()), _largest(_real(a).cpu()[changed], _real(b).cpu()[changed])
+
+
+@dataclass
+class LargestDifference:
+    """The most by which pairs of values differed."""
+
+    n_elements: int = 0
+    max_abs: float = 0.0
+
+    def include(self, a: Any, b: Any) -> None:
+        """Count in one more pair."""
+        n_elements, max_abs = difference(a, b)
+        self.n_elements = max(self.n_elements, n_elements)
+        self.max_abs = max(self.max_abs, max_abs)
 
 
 def _largest(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -122,8 +137,8 @@ def _same_array_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return a.tobytes() == b.tobytes()
 
 
-def parts(tensor: torch.Tensor) -> list[Any] | None:
-    """What a tensor is made of that is not itself a plain view of memory; None if it is one."""
+def dense_parts(tensor: torch.Tensor) -> list[Any] | None:
+    """Dense tensors and scales of a nested, quantised or sparse tensor; None for a dense one."""
     if tensor.is_nested:
         return list(tensor.unbind())
     if tensor.is_quantized:

@@ -1,4 +1,4 @@
-"""Numbers written and added at places that are given by their indices."""
+"""Numbers written and added at positions that are given by indices, which may repeat."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from cellrepro.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
 from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
-from cellrepro.arithmetic.scattered_sums import added_at
 
 FORMS = PortableForms()
 
@@ -28,8 +28,8 @@ def _index_put(
     if not a.dtype.is_floating_point:
         return torch.ops.aten.index_put.default(a, indices, values, accumulate)
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
-    places = torch.ops.aten.index.Tensor(numbered, indices)
-    return _added_at(a, places, values.expand(places.shape))
+    positions = torch.ops.aten.index.Tensor(numbered, indices)
+    return _added_at(a, positions, values.expand(positions.shape))
 
 
 @FORMS.of("scatter")
@@ -56,7 +56,7 @@ def _index_copy(
 
 
 def _refuse_if_ambiguous(read_back: torch.Tensor, written: torch.Tensor) -> None:
-    """Refuse where one place was given several numbers: which of them stays depends on threads."""
+    """Refuse several numbers for one position: which of them stays depends on threads."""
     written = written.expand(read_back.shape)
     if not torch.equal(read_back.nan_to_num(), written.nan_to_num()):
         raise NoPortableForm("writes different numbers into one place, in the order of threads")
@@ -99,12 +99,33 @@ def _embedding_dense_backward(
         raise NoPortableForm("has a portable form without scale_grad_by_freq only")
     width = gradient.shape[-1]
     kept = gradient.masked_fill((indices == padding_idx)[..., None], 0.0)
-    places = indices[..., None] * width + torch.arange(width, device=gradient.device)
-    return _added_at(gradient.new_zeros(num_weights, width), places, kept)
+    positions = indices[..., None] * width + torch.arange(width, device=gradient.device)
+    return _added_at(gradient.new_zeros(num_weights, width), positions, kept)
 
 
-def _added_at(a: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Numbers added at places, counted through all of a tensor."""
-    check_float32("index_add", a, values)
-    total = added_at(a.reshape(-1), places.reshape(-1), values.reshape(-1))
+def _added_at(a: torch.Tensor, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Numbers added at positions, counted through all of a tensor."""
+    check_float32(a, values)
+    total = added_at(a.reshape(-1), positions.reshape(-1), values.reshape(-1))
     return total.view(a.shape)
+
+
+def added_at(target: torch.Tensor, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A row of numbers, with others added to it at positions that may repeat.
+
+    The numbers of a position are rounded so that their sum is exact, also where threads race (see
+    `cellrepro.arithmetic.exact_sums`). Infinities and NaN need no order.
+
+    >>> added_at(torch.tensor([1.0, 2.0]), torch.tensor([1, 1]), torch.tensor([0.5, 0.25]))
+    tensor([1.0000, 2.7500])
+    """
+    numbers = values.double()
+    largest = torch.zeros_like(target, dtype=torch.float64)
+    largest.scatter_reduce_(0, positions, numbers.abs(), "amax")
+    shift = rounder(largest, BITS_OF_DOUBLE - n_bits_of_count(len(positions)))[positions]
+    rounded = numbers + shift
+    rounded -= shift
+    is_rounded = largest.isfinite()
+    rounded = torch.where(is_rounded[positions], rounded, numbers)
+    sums = torch.zeros_like(largest).index_add_(0, positions, rounded)
+    return (sums + target.double()).float()

@@ -61,15 +61,3 @@ def _addcdiv(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, value: Any = 
 def between(a: torch.Tensor, b: torch.Tensor, weight: Any) -> torch.Tensor:
     """A part of the way from one tensor to another: ``lerp``."""
     return a + (b - a) * weight
-
-
-@FORMS.of("leaky_relu")
-def _leaky_relu(a: torch.Tensor, negative_slope: float = 0.01) -> torch.Tensor:
-    return torch.where(a > 0, a, a * negative_slope)
-
-
-@FORMS.of("leaky_relu_backward")
-def _leaky_relu_backward(
-    gradient: torch.Tensor, a: torch.Tensor, negative_slope: float, self_is_result: bool
-) -> torch.Tensor:
-    return torch.where(a > 0, gradient, gradient * negative_slope)

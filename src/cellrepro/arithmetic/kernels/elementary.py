@@ -8,11 +8,15 @@ were level; tests compare every function with `mpmath`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from cellrepro.arithmetic.blocks import mapped
+from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from cellrepro.arithmetic.memory import mapped
+
+FORMS = PortableForms()
 
 _ROUNDER = 1.5 * 2.0**23
 """A float32 number of this size has no fraction: what is added to it is rounded to whole numbers,
@@ -71,8 +75,10 @@ def polynomial(numbers: torch.Tensor, coefficients: Sequence[float]) -> torch.Te
     return value
 
 
+@FORMS.of("exp")
 def exp(numbers: torch.Tensor) -> torch.Tensor:
     """The exponential function of float32 numbers, within 1.1 units in the last place."""
+    check_float32(numbers)
     return mapped(_exp, numbers)
 
 
@@ -116,8 +122,10 @@ def _bits(number: float) -> int:
     return int(np.float32(number).view(np.int32))
 
 
+@FORMS.of("log")
 def log(numbers: torch.Tensor) -> torch.Tensor:
     """The natural logarithm of float32 numbers, within 1.5 units in the last place."""
+    check_float32(numbers)
     return mapped(_log, numbers)
 
 
@@ -160,8 +168,10 @@ def _log1p(numbers: torch.Tensor, atanh: Sequence[float]) -> torch.Tensor:
     return series.mul_(2.0)
 
 
+@FORMS.of("erf")
 def erf(numbers: torch.Tensor) -> torch.Tensor:
     """The error function of float32 numbers; error at most 3e-7."""
+    check_float32(numbers)
     return mapped(erf_of_block, numbers)
 
 
@@ -175,8 +185,10 @@ def erf_of_block(numbers: torch.Tensor) -> torch.Tensor:
     return value.clamp_(min=-1.0, max=1.0)
 
 
+@FORMS.of("sigmoid")
 def sigmoid(numbers: torch.Tensor) -> torch.Tensor:
     """1 / (1 + exp(-x)) of float32 numbers, within 2 units in the last place."""
+    check_float32(numbers)
     return mapped(_sigmoid, numbers)
 
 
@@ -187,8 +199,10 @@ def _sigmoid(numbers: torch.Tensor) -> torch.Tensor:
     return torch.where(numbers < 0, exponential.div_(below), positive)
 
 
+@FORMS.of("tanh")
 def tanh(numbers: torch.Tensor) -> torch.Tensor:
     """The hyperbolic tangent of float32 numbers; error at most 2e-7."""
+    check_float32(numbers)
     return mapped(_tanh, numbers)
 
 
@@ -197,6 +211,7 @@ def _tanh(numbers: torch.Tensor) -> torch.Tensor:
     return doubled.mul_(2.0).sub_(1.0)
 
 
+@FORMS.of("sqrt")
 def square_root(numbers: torch.Tensor) -> torch.Tensor:
     """The correctly rounded square root of float32 or float64 numbers.
 
@@ -208,3 +223,27 @@ def square_root(numbers: torch.Tensor) -> torch.Tensor:
     with np.errstate(invalid="ignore"):
         roots = np.sqrt(numbers.detach().resolve_neg().numpy())
     return torch.from_numpy(np.asarray(roots))
+
+
+@FORMS.of("rsqrt")
+def _inverse_square_root(numbers: torch.Tensor) -> torch.Tensor:
+    root = square_root(numbers)
+    return torch.ones_like(root) / root
+
+
+@FORMS.of("pow")
+def _pow(a: Any, exponent: Any) -> torch.Tensor:
+    if not isinstance(a, torch.Tensor) or isinstance(exponent, torch.Tensor):
+        raise NoPortableForm("has a portable form for exponents that are numbers only")
+    if exponent == 0.5:
+        return square_root(a)
+    if exponent == -0.5:
+        return _inverse_square_root(a)
+    if exponent not in range(-4, 5):
+        raise NoPortableForm(
+            f"has a portable form for the exponents -4 to 4, 0.5 and -0.5, and got {exponent}"
+        )
+    power = torch.ones_like(a)
+    for _ in range(abs(int(exponent))):
+        power = power * a
+    return torch.ones_like(power) / power if exponent < 0 else power

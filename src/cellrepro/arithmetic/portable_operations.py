@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cellrepro.arithmetic.portable_mode import Form, PortableArithmetic, form_of, name_of
+from cellrepro.arithmetic.operation_forms import Form, form_of, name_of
+from cellrepro.arithmetic.portable_mode import PortableArithmetic
 from cellrepro.digests.site import Site
 from cellrepro.results import Result, Row
 from cellrepro.trace.observer import Call, check_step
@@ -72,7 +73,7 @@ class PortableOperations(Result):
 
 
 class _Collector(PortableArithmetic):
-    """Notes the form of every operation, and carries out as PyTorch does what has none."""
+    """Counts operations by their form, and runs those without one as PyTorch does."""
 
     def __init__(self, model: torch.nn.Module | None) -> None:
         super().__init__(model)
@@ -88,7 +89,7 @@ class _Collector(PortableArithmetic):
         kind = _Kind(name_of(call.func), form, self._refusal)
         self._refusal = ""
         self.calls[kind] += 1
-        self.first.setdefault(kind, call.place)
+        self.first.setdefault(kind, call.site)
         return result
 
     def without_form(self, call: Call, reason: str) -> Any:
@@ -97,7 +98,7 @@ class _Collector(PortableArithmetic):
 
 
 class _Kind(NamedTuple):
-    """What calls are counted by."""
+    """The key by which calls are counted."""
 
     name: str
     form: Form
@@ -119,7 +120,7 @@ def portable_operations(
     step : callable
         Without arguments: a forward pass, or a whole training step.
     model : torch.nn.Module, optional
-        By its modules places are named; by default those of the outermost one that is called.
+        Its modules name where an operation was called; by default those of the outermost one.
 
     Returns
     -------
@@ -141,9 +142,9 @@ def portable_operations(
     check_step(step)
     with _Collector(model) as collector:
         step()
-    found = [
+    operations = [
         PortableOperation(kind.name, kind.form, calls, collector.first[kind], kind.reason)
         for kind, calls in collector.calls.items()
     ]
-    found.sort(key=lambda item: (_ORDER.index(item.form), item.name))
-    return PortableOperations(tuple(found))
+    operations.sort(key=lambda item: (_ORDER.index(item.form), item.name))
+    return PortableOperations(tuple(operations))

@@ -15,15 +15,17 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from cellrepro.arithmetic.blocks import slices
-from cellrepro.arithmetic.elementary import square_root
+from cellrepro.arithmetic.kernels.elementary import square_root
+from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from cellrepro.arithmetic.memory import slices, workspace
 from cellrepro.arithmetic.scalars import power
-from cellrepro.arithmetic.workspace import workspace
 from cellrepro.errors import NotPossibleHere
+
+FORMS = PortableForms()
 
 COMPUTING_SCALARS = frozenset(
     ("ASGD", "Adafactor", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam", "SparseAdam")
@@ -91,7 +93,7 @@ def bias_correction(beta: float, step: int) -> float:
     return 1.0 - power(beta, step)
 
 
-def update(moments: Moments, settings: AdamSettings, step: int) -> None:
+def _update(moments: Moments, settings: AdamSettings, step: int) -> None:
     """Do one step of Adam or AdamW, each operation by itself.
 
     With the formula of ``torch.optim.Adam``, in its order; parameters differ from PyTorch's by
@@ -141,20 +143,35 @@ def _divide(numbers: torch.Tensor, divisor: float) -> None:
         numbers.div_(numbers.new_full((1,) * max(1, numbers.dim()), divisor))
 
 
-def update_all(
-    parameters: Sequence[torch.Tensor],
-    gradients: Sequence[torch.Tensor],
-    means: Sequence[torch.Tensor],
-    squares: Sequence[torch.Tensor],
-    highest_squares: Sequence[torch.Tensor],
-    steps: Sequence[torch.Tensor],
-    settings: AdamSettings,
+@FORMS.of("_fused_adam")
+def _fused_adam(*lists: Sequence[torch.Tensor], **settings: Any) -> None:
+    _update_by_adam(lists, settings, is_decoupled=False)
+
+
+@FORMS.of("_fused_adamw")
+def _fused_adamw(*lists: Sequence[torch.Tensor], **settings: Any) -> None:
+    _update_by_adam(lists, settings, is_decoupled=True)
+
+
+def _update_by_adam(
+    lists: Sequence[Sequence[torch.Tensor]], settings: dict[str, Any], *, is_decoupled: bool
 ) -> None:
-    """Do one step of Adam or AdamW for several parameters."""
+    parameters, gradients, means, squares, highest_squares, steps = lists
+    check_float32(*parameters, *gradients)
+    if settings.get("grad_scale") is not None or settings.get("found_inf") is not None:
+        raise NoPortableForm("has a portable form for float32 without a GradScaler only")
+    of_all = AdamSettings(
+        learning_rate=float(settings["lr"]),
+        betas=(float(settings["beta1"]), float(settings["beta2"])),
+        epsilon=float(settings["eps"]),
+        weight_decay=float(settings["weight_decay"]),
+        is_decoupled=is_decoupled,
+        is_maximised=settings["maximize"],
+    )
     for i, parameter in enumerate(parameters):
-        highest_square = highest_squares[i] if len(highest_squares) else None
+        highest_square = highest_squares[i] if settings["amsgrad"] else None
         moments = Moments(parameter, gradients[i], means[i], squares[i], highest_square)
-        update(moments, settings, int(steps[i].item()))
+        _update(moments, of_all, int(steps[i].item()))
 
 
 @contextmanager

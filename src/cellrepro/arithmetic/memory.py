@@ -1,0 +1,93 @@
+"""Memory in use: long tensors taken block by block, and buffers that are used again."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+_BLOCK = 2**17
+"""Numbers in a block on a processor: 0.5 MB of float32, and more than PyTorch gives one thread."""
+_BLOCK_OF_GPU = 2**26
+"""Numbers in a block elsewhere, where only memory limits it."""
+
+
+def slices(n_items: int, *, item_size: int, device: torch.device) -> Iterator[slice]:
+    """Slices that cut items into blocks small enough for the cache, of one item or more."""
+    block = _BLOCK if device.type == "cpu" else _BLOCK_OF_GPU
+    n_together = max(1, block // max(1, item_size))
+    for begin in range(0, n_items, n_together):
+        yield slice(begin, min(n_items, begin + n_together))
+
+
+def mapped(
+    function: Callable[..., torch.Tensor], *tensors: torch.Tensor, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Apply a function that works number by number to tensors of one shape, block by block.
+
+    The result lies in memory as the first tensor does, or contiguous where there are gaps.
+    """
+    first = tensors[0]
+    result = torch.empty_like(first, dtype=dtype)
+    if not _is_dense_alike(result, tensors):
+        tensors = tuple(tensor.contiguous() for tensor in tensors)
+        result = torch.empty(first.shape, dtype=result.dtype, device=first.device)
+    flat = [_flat(tensor) for tensor in tensors]
+    flat_result = _flat(result)
+    for part in slices(first.numel(), item_size=1, device=first.device):
+        flat_result[part] = function(*(tensor[part] for tensor in flat))
+    return result
+
+
+def _is_dense_alike(result: torch.Tensor, tensors: tuple[torch.Tensor, ...]) -> bool:
+    """Whether all lie in memory in the same order, without gaps."""
+    return all(tensor.stride() == result.stride() for tensor in tensors)
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """All numbers in the order in which they lie in memory, without a copy."""
+    return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+
+
+_MOST_KEPT = 2**23
+"""Numbers of one buffer that is kept; a larger one is given back."""
+
+
+class Workspace(threading.local):
+    """Buffers of a thread by their role; what a role held is gone when it is taken again.
+
+    On some systems new memory costs more than the arithmetic.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+
+    def take(
+        self, shape: Sequence[int], role: str, *, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """A tensor whose numbers are what was left in it."""
+        n_numbers = math.prod(shape)
+        if device.type != "cpu" or n_numbers > _MOST_KEPT:
+            return torch.empty(tuple(shape), dtype=dtype, device=device)
+        key = (role, dtype)
+        buffer = self._buffers.get(key)
+        if buffer is None or buffer.numel() < n_numbers:
+            buffer = torch.empty(n_numbers, dtype=dtype)
+            self._buffers[key] = buffer
+        return buffer[:n_numbers].view(tuple(shape))
+
+    def like(self, tensor: torch.Tensor, role: str, *, dtype: torch.dtype) -> torch.Tensor:
+        """A tensor of the shape of another, and contiguous where that one is dense."""
+        is_transposed = tensor.dim() >= 2 and tensor.stride(-2) == 1 and tensor.stride(-1) != 1
+        if is_transposed:
+            swapped = tensor.transpose(-1, -2)
+            return self.take(swapped.shape, role, dtype=dtype, device=tensor.device).transpose(
+                -1, -2
+            )
+        return self.take(tensor.shape, role, dtype=dtype, device=tensor.device)
+
+
+workspace = Workspace()
+"""The one of this process, with buffers for each thread."""
