@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from hypothesis import assume, given
-from test_metrics import PROPERTY, image_pairs
+from test_mask_comparison import PROPERTY, image_pairs
 
 from cellrepro.comparison.mask_comparison import compare_masks
 

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellrepro.comparison.changed_cells import cell_rows, not_kept
 from cellrepro.comparison.labels import label_images
 from cellrepro.comparison.labels_as_compared import ReadPair, read_pair
 from cellrepro.comparison.mask_totals import totals_over
-from cellrepro.comparison.object_changes import ObjectChange, object_changes
+from cellrepro.comparison.object_changes import ObjectChange, cell_rows, not_kept, object_changes
 from cellrepro.comparison.object_matching import matches, overlap, partners, runs
 from cellrepro.comparison.planes import Numbering
 from cellrepro.comparison.published_scores import (

@@ -15,9 +15,8 @@ import numpy as np
 
 from cellrepro.comparison.file_content import FileContent, content_beside, is_optimizer
 from cellrepro.comparison.pickle_reading import HoldsCode, Refused
-from cellrepro.comparison.torch_archives import content_of
+from cellrepro.comparison.torch_archives import NotStored, content_of
 from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Bits, Tensor
-from cellrepro.comparison.zip_parts import NotStored
 from cellrepro.determinism.generator_states import ENTRY
 from cellrepro.digests.nested_values import each_once
 from cellrepro.digests.torch_files import is_saved_by_torch

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
-from cellrepro.comparison.operation_alignment import Alignment
+from cellrepro.comparison.operation_diff import Alignment
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.judgements import COMPUTED_IN_STEP, JUDGEMENTS, DivergenceJudgement
 from cellrepro.explanation.comparison import Comparison

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from cellrepro.comparison.changed_cells import cell_rows, cells_of, not_kept
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import MaskTotals, totals_over
 from cellrepro.comparison.number_changes import (
@@ -21,6 +20,7 @@ from cellrepro.comparison.number_changes import (
     number_change,
     piece_remarks,
 )
+from cellrepro.comparison.object_changes import cell_rows, cells_of, not_kept
 from cellrepro.comparison.state_comparison import StateComparison
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.weight_comparison import WeightsComparison
