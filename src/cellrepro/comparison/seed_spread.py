@@ -23,7 +23,7 @@ from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.pair_choice import Sample, choose
 from cellrepro.comparison.repeat_pairs import MEASURES, Pair, Values, images_of, parts_of, units_of
 from cellrepro.comparison.run_names import Names, place_of
-from cellrepro.comparison.spread_axes import AXES, DRAWN, OBSERVING, RANKS_DIFFER
+from cellrepro.comparison.spread_axes import AXES, DRAWN, OBSERVING, RANKS_DIFFER, words_of
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
     CONFIDENCE,
@@ -40,28 +40,6 @@ from cellrepro.spec.spec import PARAMETERS
 from cellrepro.store.store import Repeat, Run
 from cellrepro.words import amount, share_text, span
 
-
-class _AxisWords(NamedTuple):
-    """What differs along an axis, and what is done along it."""
-
-    title: str
-    doing: str
-
-
-_WORDS = {
-    "repeats": _AxisWords("repeats of one spec", "repeating the same spec"),
-    "threads": _AxisWords("threads and instruction sets", "changing threads or instruction set"),
-    "profile": _AxisWords(
-        "profiles that differ in several settings",
-        "changing several settings of the profile at once",
-    ),
-    "version": _AxisWords("versions of libraries", "changing a library's version"),
-    "ranks": _AxisWords("numbers of ranks", "changing the number of ranks"),
-    "cellpose": _AxisWords("versions of Cellpose", "changing the version of Cellpose"),
-    "epochs": _AxisWords("numbers of epochs", "changing the epochs"),
-    "images_per_epoch": _AxisWords("images per epoch", "changing the images per epoch"),
-}
-"""Of the axes whose words do not follow from their names."""
 MOST_PAIRS = 150
 """Of runs that are compared along one axis."""
 MOST_PIXELS = 2e8
@@ -90,16 +68,6 @@ class Distribution(NamedTuple):
     """None from fewer than three images that show an object."""
 
 
-def _words_of(axis: str) -> _AxisWords:
-    if axis in _WORDS:
-        return _WORDS[axis]
-    if axis.startswith("settings."):  # by Cellpose's own name
-        setting = axis.removeprefix("settings.")
-        return _AxisWords(f"values of {setting}", f"changing {setting}")
-    words = axis.replace("_", " ")
-    return _AxisWords(f"{words}s", f"changing the {words}")
-
-
 class Axis:
     """All pairs of repeats that differ along one axis only."""
 
@@ -107,16 +75,16 @@ class Axis:
         self.name = name
         self.pairs = pairs
         self.n_left_out = n_left_out
-        words = _words_of(name)
+        words = words_of(name)
         self.title = words.title
         self.doing = words.doing
         self.note = RANKS_DIFFER if name == "ranks" else ""
-        self.told = [pair for pair in pairs if not pair.vacuous]
-        self.differing = [pair for pair in self.told if pair.verdict == Verdict.DIFFERENT]
-        self.largest_ppm = max((pair.ppm for pair in self.told), default=0.0)
+        self.not_vacuous = [pair for pair in pairs if not pair.vacuous]
+        self.differing = [pair for pair in self.not_vacuous if pair.verdict == Verdict.DIFFERENT]
+        self.largest_ppm = max((pair.ppm for pair in self.not_vacuous), default=0.0)
         # A seed with which nothing was found would make the spread of seeds large, and everything
         # else small beside it.
-        self.evidence = [p for p in self.told if not (name in DRAWN and p.one_sided)]
+        self.evidence = [p for p in self.not_vacuous if not (name in DRAWN and p.one_sided)]
         self.equal = bool(self.evidence) and not self.differing
         self.n_images = len(images_of(self.evidence))
         self.n_values = len(units_of(self.evidence))
