@@ -198,7 +198,7 @@ def agree(masks: Sequence[Source], *, digests: Sequence[str] | None = None) -> A
 def _least_stable_first(
     groups: ObjectGroups, outlines: _Outlines, ious: NDArray[np.float64]
 ) -> Integers:
-    """Sort the groups by runs, then mean IoU, then position, then area."""
+    """Sort the groups by the runs that have them, then mean IoU, then position, then area."""
     least_important_first = [outlines.areas, *outlines.positions[::-1], ious, groups.n_runs_with]
     return np.lexsort([key[1:] for key in least_important_first]) + 1
 
@@ -262,10 +262,8 @@ class _Outlines:
 def _count_votes(results: Sequence[DistinctResult], groups: ObjectGroups) -> _PixelVotes:
     """Count for every pixel the runs that give it to each group.
 
-    Most pairs are those of the typical result, and are counted in an array; only the others are
-    listed one by one.
-
-    Pairs of the typical result first.
+    Most pairs are of the typical result: these come first, counted in an array; only the others
+    are listed one by one.
     """
     typical = results[0].image.ravel()
     n_runs = sum(len(result.runs) for result in results)

@@ -49,7 +49,7 @@ class GeneratorState:
     kept: object
     """What it has drawn and not given yet, as the second of two normal numbers."""
     twister: TwisterState | None = None
-    """Of a Mersenne twister, the same two."""
+    """Stream and position of a Mersenne twister."""
 
     @property
     def freshness(self) -> str:
@@ -77,7 +77,7 @@ class GeneratorPair:
     draws_apart: int | None
     """How many numbers lie between the two, where they are of one stream."""
     fresh: tuple[str, str] = ("", "")
-    """Of each that it stands where seeding puts it; empty where something was drawn since."""
+    """For each side that it stands where seeding puts it; empty if something was drawn since."""
 
     def sentence(self) -> str:
         """Say how the two stand to each other, and which of them was seeded and not used."""
@@ -125,34 +125,36 @@ def compare_generators(name: str, a: GeneratorState, b: GeneratorState) -> Gener
 
 
 def generators_in(name: str, value: object) -> Iterator[tuple[str, GeneratorState]]:
-    """Give the generators that a value of a checkpoint is; none for a value that is something
-    else."""
+    """Give the generators that a value of a checkpoint stands for; none of any other value."""
     if isinstance(value, Mapping) and str(value.get("format", "")).startswith(ENTRY):
         yield from _of_the_lab(name, value)
         return
-    found = _of_python(value) or _of_numpy(value) or _of_tensor(name, value)
-    if found is not None:
-        yield name, found
+    state = _of_python(value) or _of_numpy(value) or _of_tensor(name, value)
+    if state is not None:
+        yield name, state
 
 
 def _of_the_lab(name: str, value: Mapping[object, object]) -> Iterator[tuple[str, GeneratorState]]:
-    """What `cellrepro.add_seed_to` put into a checkpoint."""
+    """The generators that `cellrepro.add_seed_to` put into a checkpoint."""
     try:
         states = in_todays_format({str(key): part for key, part in value.items()})
     except (BadInput, LookupError, TypeError, ValueError):
         return  # then they are compared as the plain values that they are
-    found = [("python", _of_python(states.python)), ("numpy", _of_numpy(states.numpy))]
-    found += [("torch", _of_bytes(_as_bytes(states.torch)))]
-    found += [("mps", _of_bytes(_as_bytes(states.mps)))]
-    for index, state in enumerate(states.cuda or ()):
-        found.append((f"cuda.{index}", _of_bytes(_as_bytes(state))))
-    for part, state in found:
+    by_part = [
+        ("python", _of_python(states.python)),
+        ("numpy", _of_numpy(states.numpy)),
+        ("torch", _of_bytes(_as_bytes(states.torch))),
+        ("mps", _of_bytes(_as_bytes(states.mps))),
+    ]
+    for index, of_device in enumerate(states.cuda or ()):
+        by_part.append((f"cuda.{index}", _of_bytes(_as_bytes(of_device))))
+    for part, state in by_part:
         if state is not None:
             yield f"{name}.{part}", state
 
 
 def _of_python(value: object) -> GeneratorState | None:
-    """Of `random.getstate`: version 3, the words and the position, the second normal number."""
+    """From `random.getstate`: version 3, the words and the position, the second normal number."""
     if not isinstance(value, list | tuple) or len(value) != 3 or value[0] != 3:
         return None
     words = value[1]
@@ -166,7 +168,7 @@ def _of_python(value: object) -> GeneratorState | None:
 
 
 def _of_numpy(value: object) -> GeneratorState | None:
-    """Of ``numpy.random.get_state``, as a tuple or as a dictionary, or of a bit generator."""
+    """From ``numpy.random.get_state``, as a tuple or as a dictionary, or from a bit generator."""
     if isinstance(value, list | tuple) and len(value) == 5 and value[0] == "MT19937":
         words = _words(value[1])
         if words is not None and isinstance(value[2], int):
@@ -194,7 +196,7 @@ def _words(value: object) -> tuple[object, ...] | None:
 
 
 def _of_tensor(name: str, value: object) -> GeneratorState | None:
-    """Of ``torch.get_rng_state`` and its likes: tensors of bytes."""
+    """From ``torch.get_rng_state`` and its likes: tensors of bytes."""
     if not isinstance(value, Tensor) or value.dtype != "U8" or len(value.shape) != 1:
         return None
     is_named = any(word in name.lower() for word in _WORDS_OF_GENERATORS)
@@ -219,8 +221,11 @@ def _of_bytes(state: bytes) -> GeneratorState | None:
 
 
 def _of_pytorch(state: bytes) -> GeneratorState:
-    """On the processor: seed, numbers left, whether seeded, the next one, 624 words of 8 bytes, and
-    normal numbers that were drawn (``aten/src/ATen/CPUGeneratorImpl.cpp``, 2.0 to 2.15)."""
+    """From the state on the processor (``aten/src/ATen/CPUGeneratorImpl.cpp``, 2.0 to 2.15).
+
+    Seed, numbers left, whether seeded, the next one, 624 words of 8 bytes, and normal numbers that
+    were drawn.
+    """
     seed, n_left, _, following = struct.unpack_from("<QiiQ", state)
     end = 24 + 8 * _N_WORDS
     words = struct.unpack_from(f"<{_N_WORDS}Q", state, 24)
@@ -234,7 +239,7 @@ def _of_pytorch(state: bytes) -> GeneratorState:
 
 @dataclass(frozen=True)
 class TwisterState:
-    """A state of the generator."""
+    """Where a Mersenne twister stands."""
 
     numbers: tuple[int, ...]
     """The 624 words."""
@@ -264,9 +269,9 @@ class TwisterState:
 
 
 def draws_between(a: TwisterState, b: TwisterState) -> int | None:
-    """How many numbers of 32 bits lie between two states; None where they are of no one stream.
+    """How many numbers of 32 bits lie between two states of one stream.
 
-    Two that are more than ten million numbers apart count as such, too.
+    None for two streams, and where more than ten million numbers lie between them.
     """
     if a.numbers == b.numbers:
         return abs(a.position - b.position)
@@ -308,7 +313,7 @@ def _seeded(seed: int) -> tuple[int, ...]:
 
 
 def twister(words: Sequence[object], position: int) -> TwisterState | None:
-    """A state of these words; None where they are none."""
+    """The state with these words; None if these are not the words of one."""
     if len(words) != _N_WORDS or not 0 <= position <= _N_WORDS:
         return None
     numbers = [word for word in words if type(word) is int and 0 <= word < 2**32]

@@ -138,32 +138,32 @@ class MaskComparison(Result):
 
     @derived
     def n_kept(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["kept"]
 
     @derived
     def n_moved(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["moved"]
 
     @derived
     def n_lost(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["lost"]
 
     @derived
     def n_gained(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["gained"]
 
     @derived
     def n_split(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["split"]
 
     @derived
     def n_merged(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["merged"]
 
     @derived

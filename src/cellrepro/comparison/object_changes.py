@@ -1,7 +1,7 @@
 """What became of every object between two label images: kept, moved, lost, gained, split, merged.
 
-docs/comparison.md defines the words. Splits and merges that share an object are settled first, for
-the one with more shared pixels; then counterparts are assigned, with the largest total overlap.
+``docs/comparison.md`` defines the words. Splits and merges that share an object are settled first,
+for the one with more shared pixels; then counterparts are assigned, with the largest total overlap.
 """
 
 from __future__ import annotations
@@ -325,9 +325,7 @@ class ChangedCell(NamedTuple):
     """What became of a cell, and the image in which it lies."""
 
     image: str
-    """Its name."""
     change: ObjectChange
-    """What became of the cell."""
     shape: tuple[int, ...]
     """Of the image, (Y, X) or (Z, Y, X)."""
 
@@ -345,7 +343,7 @@ def not_kept(masks: Mapping[str, MaskComparison]) -> list[ChangedCell]:
 
 
 def cell_rows(cells: Sequence[ChangedCell], *, a: str, b: str) -> list[Row]:
-    """Say of each cell what became of it; its image where there are several."""
+    """Give a row for each cell, with its image where there are several."""
     with_images = len({cell.image for cell in cells}) > 1
     rows: list[Row] = []
     for image, change, shape in cells:

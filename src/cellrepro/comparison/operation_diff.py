@@ -35,9 +35,8 @@ class Alignment:
     pairs: tuple[tuple[OperationRow, OperationRow], ...]
     """In the order in which A executed them; no operation is in two pairs."""
     only_a: tuple[OperationRow, ...]
-    """Those without a counterpart, views included, in their order."""
+    """Operations of A without a counterpart, views included, in their order."""
     only_b: tuple[OperationRow, ...]
-    """Those without a counterpart, views included, in their order."""
 
     def sentence(self) -> str:
         """Say how many correspond, and what only one side ran."""
@@ -194,7 +193,7 @@ _OUTPUTS_DIFFER: dict[Agreement, str] = {
     "differ": "outputs differ, but its inputs differ already",
     "unknown": "outputs differ, but its inputs cannot be compared",
 }
-"""What is said of the operation, by its inputs."""
+"""How a sentence goes on about the operation, by what its inputs say."""
 
 
 @dataclass(frozen=True)
@@ -202,9 +201,7 @@ class DivergingOperation:
     """The operation at which two runs of a step diverge."""
 
     a: OperationRow
-    """As each side ran it."""
     b: OperationRow
-    """As each side ran it."""
     inputs: Agreement
     """Whether equal bits went in, also where no tensor did. Only ``agree`` makes it the cause."""
     in_words: str
@@ -212,10 +209,10 @@ class DivergingOperation:
 
 
 def first_divergence(alignment: Alignment) -> DivergingOperation | None:
-    """Find the first operation whose inputs agree and whose outputs differ.
+    """Find the first operation, in A's order, whose inputs agree and whose outputs differ.
 
-    The first in A's order; where all that differ have other inputs, the first of them. None where
-    no outputs differ.
+    The first whose outputs differ where the inputs of all these differ, too; None where no outputs
+    differ.
     """
     outputs = [agreement(a.outputs, b.outputs) for a, b in alignment.pairs]
     differing = [index for index, each in enumerate(outputs) if each == "differ"]
@@ -250,7 +247,7 @@ def _in_detail(a: OperationRow, b: OperationRow) -> str:
 
 
 def _how_far_it_spread(outputs: Sequence[Agreement], index: int) -> list[str]:
-    """What agrees before the operation at an index, and what differs before and after it."""
+    """How many outputs agree before the operation at an index, and differ before and after it."""
     before = outputs[:index]
     n_before = before.count("differ")
     n_after = outputs[index + 1 :].count("differ")
@@ -277,7 +274,7 @@ class RoundOff(NamedTuple):
 
 
 def judge_round_off(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> RoundOff:
-    """Judge whether every operation erred no more than its class may."""
+    """Judge whether every operation that was held to float64 erred no more than its class may."""
     rows = [*a, *b]
     judged = [row for row in rows if _is_judged(row)]
     unjudged = [row for row in rows if row.outputs and not _is_judged(row)]
@@ -331,10 +328,7 @@ def named_operation(row: OperationRow) -> str:
 
 
 def named_operations(rows: Sequence[OperationRow]) -> str:
-    """Name the first operation of each kind, at most three; views only where nothing else is.
-
-    Separated by commas, with "…" at the end where some are left out.
-    """
+    """List the first operation of each kind, at most three; views only where nothing else is."""
     shown = [row for row in rows if row.outputs] or rows
     first_of_kind: dict[str, OperationRow] = {}
     for row in shown:

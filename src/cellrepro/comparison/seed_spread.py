@@ -41,9 +41,9 @@ from cellrepro.store.store import Repeat, Run
 from cellrepro.words import amount, share_text, span
 
 MOST_PAIRS = 150
-"""Of runs that are compared along one axis."""
+"""Pairs of runs that are compared along one axis."""
 MOST_PIXELS = 2e8
-"""That are compared along one axis: some 20 seconds."""
+"""Pixels that are compared along one axis: some 20 seconds."""
 
 
 class Interval(NamedTuple):
@@ -61,7 +61,7 @@ class Distribution(NamedTuple):
     """One of `MEASURES` along one axis."""
 
     values: Values
-    """Of each pair that is evidence, over all its images."""
+    """The measure of each pair that is evidence, over all its images."""
     mean: float
     """Mean over the pairs; NaN over none."""
     interval: Interval | None
@@ -88,17 +88,17 @@ class Axis:
         self.equal = bool(self.evidence) and not self.differing
         self.n_images = len(images_of(self.evidence))
         self.n_values = len(units_of(self.evidence))
+        self._distributions: dict[str, Distribution] = {}
 
     def distribution(self, measure: str = "changed") -> Distribution:
-        """Get one measure over the pairs that are evidence.
-
-        With its interval, where there are enough images.
-        """
+        """Get one measure over the pairs that are evidence, with an interval from enough images."""
         if measure not in MEASURES:
             raise BadInput(f"measure is {measure!r}; expected one of {', '.join(MEASURES)}")
-        values = np.array([pair.mean(measure) for pair in self.evidence])
-        mean = float(values.mean()) if len(values) else math.nan
-        return Distribution(values, mean, self._interval(measure))
+        if measure not in self._distributions:  # resampling takes up to a second
+            values = np.array([pair.mean(measure) for pair in self.evidence])
+            mean = float(values.mean()) if len(values) else math.nan
+            self._distributions[measure] = Distribution(values, mean, self._interval(measure))
+        return self._distributions[measure]
 
     def _interval(self, measure: str) -> Interval | None:
         pairs = self.evidence
@@ -109,18 +109,18 @@ class Axis:
             return None
         in_one_surrounding = len({pair.surroundings for pair in pairs}) == 1
         if self.name in DRAWN:
-            drawn_things = self.title
+            drawn_units = self.title
         elif self.name == "repeats" and in_one_surrounding:
-            drawn_things = "repeats"
+            drawn_units = "repeats"
         else:
-            drawn_things = "surroundings"
-        by_surroundings = drawn_things == "surroundings"
+            drawn_units = "surroundings"
+        by_surroundings = drawn_units == "surroundings"
         units = [(pair.surroundings,) if by_surroundings else pair.units for pair in pairs]
         weights = None
         over = "images"
         if len({name for unit in units for name in unit}) >= FEWEST_SEEDS:
             weights = _pair_counts(units)
-            over = f"images and {drawn_things}"
+            over = f"images and {drawn_units}"
         means = resampled_means(pairs, measure, images, weights)
         low, high = np.nanquantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
         return Interval(float(low), float(high), over)

@@ -57,15 +57,15 @@ def _of_archive(path: Path, names: TorchNames) -> object:
     def stored_outside(identity: object) -> Numbers:
         key, numbers = stored_numbers(identity, has_view=False)
         if key not in known:
-            known[key] = _placed(numbers, parts.get(f"{folder}/data/{key}"), key)
-        return _as_said_before(known[key], numbers)
+            known[key] = _located(numbers, parts.get(f"{folder}/data/{key}"), key)
+        return _read_as(known[key], numbers)
 
     reader = PickleReader(memoryview(pickle), names=names.by_name, stored_outside=stored_outside)
     return reader.load()
 
 
 def _read(path: Path, part: Part, *, most: int) -> bytes:
-    """A part of an archive, as long as it is small and whole."""
+    """The bytes of a part; refused where they are too many, or damaged."""
     if part.size > most:
         raise Refused(f"a part of it has {part.size} bytes, where at most {most} are expected")
     with path.open("rb") as stream:
@@ -76,8 +76,8 @@ def _read(path: Path, part: Part, *, most: int) -> bytes:
     return content
 
 
-def _placed(numbers: Numbers, part: Part | None, key: str) -> Numbers:
-    """Numbers, with the place of the part that holds them."""
+def _located(numbers: Numbers, part: Part | None, key: str) -> Numbers:
+    """The numbers, with the first byte of the part that holds them."""
     if part is None:
         raise Refused(f"the numbers {ascii(key)[:40]} are missing in it")
     if part.size != numbers.n_bytes:
@@ -88,8 +88,8 @@ def _placed(numbers: Numbers, part: Part | None, key: str) -> Numbers:
     return numbers
 
 
-def _as_said_before(first: Numbers, again: Numbers) -> Numbers:
-    """Numbers that were named before, read as the type that is named now."""
+def _read_as(first: Numbers, again: Numbers) -> Numbers:
+    """Numbers that a tensor named before, in the type in which another one names them."""
     if first.n_bytes != again.n_bytes:
         raise Refused("numbers in it have two sizes")
     return first if first.dtype == again.dtype else Numbers(again.dtype, first.n_bytes, first.start)
@@ -126,14 +126,14 @@ def _of_pickles(path: Path, names: TorchNames) -> object:
             raise Refused("it is of an unknown version of torch.save")
         if machine.get("little_endian") is not True:
             raise Refused("its numbers begin with the highest byte")
-        _place_all(content, position, known, keys)
+        _locate_all(content, position, known, keys)
     return saved
 
 
-def _place_all(
+def _locate_all(
     content: memoryview, position: int, known: Mapping[str, Numbers], keys: object
 ) -> None:
-    """Find where the numbers lie, which follow in the order of their keys, each after its size."""
+    """Find the first bytes of all numbers: they follow in the order of their keys, with sizes."""
     if not isinstance(keys, list) or sorted(known) != keys:
         raise Refused("it does not hold the numbers that its tensors show")
     for key in keys:
@@ -187,7 +187,7 @@ class _Directory(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """What that list says of a part."""
+    """A part in that list."""
 
     name: str
     header: int
@@ -196,10 +196,7 @@ class _Entry(NamedTuple):
 
 
 def stored_parts(path: Path) -> dict[str, Part]:
-    """Read where each part of an archive lies.
-
-    By name, in the order of their content.
-    """
+    """Find where each part of an archive lies, by name, in the order of their content."""
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
         directory = _directory(stream, size)
@@ -225,7 +222,7 @@ def _directory(stream: IO[bytes], size: int) -> _Directory:
         raise NotStored("the end of the archive is missing")
     _, _, _, _, n_parts, n_bytes, start, _ = _END.unpack_from(tail, at)
     end = size - len(tail) + at
-    found = _Directory(start, n_bytes, n_parts)
+    directory = _Directory(start, n_bytes, n_parts)
     stream.seek(max(end - _LOCATOR.size, 0))
     mark, _, end_64, _ = _LOCATOR.unpack(stream.read(_LOCATOR.size).ljust(_LOCATOR.size, b"\0"))
     if mark == b"PK\x06\x07":
@@ -234,13 +231,13 @@ def _directory(stream: IO[bytes], size: int) -> _Directory:
         if len(record) < _END_64.size or not record.startswith(b"PK\x06\x06"):
             raise NotStored("the end of the archive is damaged")
         *_, n_parts, n_bytes, start = _END_64.unpack(record)
-        found = _Directory(start, n_bytes, n_parts)
+        directory = _Directory(start, n_bytes, n_parts)
         end = end_64
-    if found.start + found.size > end:
+    if directory.start + directory.size > end:
         raise NotStored("the end of the archive is damaged")
-    if found.n_parts > _MOST_PARTS or found.size > _LONGEST_DIRECTORY:
+    if directory.n_parts > _MOST_PARTS or directory.size > _LONGEST_DIRECTORY:
         raise NotStored(f"it has more than {_MOST_PARTS} parts")
-    return found
+    return directory
 
 
 def _entries(directory: bytes, n_parts: int) -> Iterator[_Entry]:

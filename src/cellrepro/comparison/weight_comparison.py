@@ -196,7 +196,7 @@ def compare_weights(
 
 
 def compare_networks(a: Network, b: Network, *, are_wrapped: bool = True) -> WeightsComparison:
-    """Get the same of tensors that are open already."""
+    """Compare networks that are open already, as `compare_weights` does."""
     prefixes = prefixes_of_wrappers(a, b) if are_wrapped else ("", "")
     a, b = (
         {name.removeprefix(prefix): tensor for name, tensor in network.items()}

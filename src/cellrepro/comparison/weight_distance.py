@@ -102,7 +102,7 @@ class Sums(NamedTuple):
 
 
 def sums_without_distance(n: int) -> Sums:
-    """Of n parameters that have no counterpart."""
+    """The sums of n parameters that have no counterpart."""
     return Sums(
         tensor=None,
         n_differing=n,
@@ -114,7 +114,7 @@ def sums_without_distance(n: int) -> Sums:
 
 
 def sums_of_tensor(name: str, a: Tensor, b: Tensor) -> list[Sums]:
-    """Of every piece of one tensor, whose shapes may differ."""
+    """The sums of every piece of one tensor, whose shapes may differ."""
     if a.shape != b.shape:
         return [sums_without_distance(max(a.n, b.n))]
     return [
@@ -149,7 +149,7 @@ def _sums_of_piece(name: str, bits_a: Bits, bits_b: Bits, dtypes: tuple[str, str
 
 
 def _ulps(a: Bits, b: Bits, dtype: str) -> _Ulps:
-    """Of the bits of two pieces of one dtype.
+    """The steps between two pieces of one dtype.
 
     Floats of one dtype in order of size are consecutive integers once the sign is taken off their
     bits. Infinity is one step beyond the largest number, and -0 and 0 are the same.
@@ -175,7 +175,7 @@ def _ulps(a: Bits, b: Bits, dtype: str) -> _Ulps:
 
 
 def distance_of(sums: Sequence[Sums]) -> Distance:
-    """Of several pieces as one vector."""
+    """The distance of several pieces as one vector."""
     total = np.array([piece.products for piece in sums]).reshape(-1, 4).sum(0)
     products = _Products(*total.tolist())
     sizes = [0.0, *(piece.max_abs for piece in sums)]
@@ -213,7 +213,7 @@ def _cosine(l2: float, products: _Products) -> float:
 
 
 def _largest_and_median(ulps: Sequence[_Ulps]) -> tuple[int | None, int | None]:
-    """Over all pieces; None where one is not known, or without floats."""
+    """Most and median steps over all pieces; None where one is not known, or without floats."""
     largest = max((piece.largest for piece in ulps), default=-1)
     if largest < 0 or not all(piece.known for piece in ulps):
         return None, None

@@ -34,9 +34,9 @@ class NoNetwork(ValueError):
 
 
 def open_weights(path: str | Path) -> dict[str, Tensor]:
-    """Read the header of a safetensors file, or what PyTorch saved; content tells which it is.
+    """Open a safetensors file, or what PyTorch saved; content tells which it is.
 
-    By name, without the prefixes of `DataParallel` and `torch.compile`.
+    Tensors by name, without the prefixes of `DataParallel` and `torch.compile`; none is read yet.
     """
     content = open_file(path)
     if content.why_no_network:
@@ -119,7 +119,7 @@ def _of_the_lab(folder: Path) -> FileContent:
 
 
 def _open_safetensors(path: Path) -> dict[str, Tensor]:
-    """The library's own NumPy reader has no bfloat16 and hands out whole tensors only."""
+    """Read the header; the library's NumPy reader has no bfloat16 and hands out whole tensors."""
     from safetensors import safe_open
 
     with safe_open(path, framework="numpy"):
@@ -164,18 +164,16 @@ def _saved_by_torch(path: Path) -> FileContent:
 
 
 def _unwrapped(name: str) -> str:
-    """A tensor's name as Cellpose's own loading means to read it (4.2.1.1), for networks that
-    several GPUs trained."""
+    """A tensor's name without what several GPUs put before it, as Cellpose (4.2.1.1) means to."""
     while name.startswith(_WRAPPERS):
         name = name.partition(".")[2]
     return name
 
 
 def network_in(content: object) -> tuple[str, Mapping[str, Tensor]]:
-    """A network's tensors in what a file holds: all of it, or what is under a key of a checkpoint.
+    """Find the network in what a file holds: all of it, or what is under a key of a checkpoint.
 
-    The key, with dots where it lies deeper, empty where the whole file is a network; and the
-    tensors by name.
+    The key has dots where it lies deeper, and is empty where the whole file is a network.
     """
     if is_network(content):
         return "", content

@@ -69,10 +69,7 @@ Network = Mapping[str, Tensor]
 
 
 def pieces(tensors: Sequence[Tensor], n_values: int) -> Iterator[list[Bits]]:
-    """The content of several tensors of one shape, piece by piece.
-
-    N arrays of one length. Of empty tensors there is one empty piece.
-    """
+    """Read several tensors of one shape piece by piece; empty tensors give one empty piece."""
     for start in range(0, max(tensors[0].n, 1), n_values):
         yield [tensor.read(start, start + n_values) for tensor in tensors]
 
@@ -102,7 +99,7 @@ def differences(a: Values, b: Values, same_bits: NDArray[np.bool_] | bool) -> Va
 
 
 def natural_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Sorted with numbers as numbers: blocks.2 before blocks.10."""
+    """Sort names with numbers as numbers: blocks.2 before blocks.10."""
     return tuple(natsorted(sorted(names)))
 
 

@@ -143,7 +143,7 @@ class FirstDifference:
             epoch=difference.epoch,
             stage=difference.stage,
             names=tuple(names),
-            said=difference.said(),
+            said=difference.in_words(),
         )
 
     @derived
