@@ -240,7 +240,7 @@ class _PixelVotes:
 
 @dataclass(frozen=True, eq=False)
 class _Outlines:
-    """_Outlines of G groups, and the label image of those in the consensus.
+    """Outlines of G groups, and the label image of those in the consensus.
 
     A group of the consensus is outlined as it is there, without pixels that others won.
     """

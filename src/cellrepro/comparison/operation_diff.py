@@ -43,7 +43,7 @@ class Alignment:
         if not (self.pairs or self.only_a or self.only_b):
             return "neither side ran an operation"
         extra = [
-            f"only {side} ran {len(rows)} ({named_operations(rows)})"
+            f"only {side} ran {len(rows)} ({_named_operations(rows)})"
             for side, rows in (("A", self.only_a), ("B", self.only_b))
             if rows
         ]
@@ -136,7 +136,7 @@ def _with_pairs_between(
     start_a = 0
     start_b = 0
     for stop_a, stop_b in [*pairs, (len(keys_a), len(keys_b))]:
-        between = longest_common(keys_a[start_a:stop_a], keys_b[start_b:stop_b])
+        between = _longest_common(keys_a[start_a:stop_a], keys_b[start_b:stop_b])
         filled += [(start_a + i, start_b + j) for i, j in between]
         filled.append((stop_a, stop_b))
         start_a = stop_a + 1
@@ -144,13 +144,13 @@ def _with_pairs_between(
     return filled[:-1]  # the last one is the end of both
 
 
-def longest_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+def _longest_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
     """Find a longest common subsequence, which `difflib` may miss.
 
     Hyyrö's bit-vector form of the table of lengths ("Bit-parallel LCS-length computation
     revisited", 2004), from the ends: a row is one integer, whose bit i is 0 where the length grows.
 
-    >>> list(longest_common("xabc", "abyc"))
+    >>> list(_longest_common("xabc", "abyc"))
     [(1, 0), (2, 1), (3, 3)]
     """
     positions: dict[Hashable, int] = defaultdict(int)
@@ -243,7 +243,7 @@ def _in_detail(a: OperationRow, b: OperationRow) -> str:
         details.append(a.source)
     if a.op != b.op:
         details.append(f"B: {b.op}")
-    return f"{named_operation(a)} ({', '.join(filter(None, details))})"
+    return f"{_named_operation(a)} ({', '.join(filter(None, details))})"
 
 
 def _how_far_it_spread(outputs: Sequence[Agreement], index: int) -> list[str]:
@@ -263,10 +263,13 @@ def _how_far_it_spread(outputs: Sequence[Agreement], index: int) -> list[str]:
 # -- whether that is round-off ---------------------------------------------------------------
 
 
+RoundOffVerdict = Literal["round-off", "fault", "unknown"]
+
+
 class RoundOff(NamedTuple):
     """Whether round-off explains what two sides computed."""
 
-    verdict: str
+    verdict: RoundOffVerdict
     """``fault``: an operation erred more than its class may. ``unknown``: one side was not held
     against float64."""
     sentence: str
@@ -279,9 +282,10 @@ def judge_round_off(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> Rou
     judged = [row for row in rows if _is_judged(row)]
     unjudged = [row for row in rows if row.outputs and not _is_judged(row)]
     faults = [row for row in judged if _relative_error(row) > 1]
+    verdict: RoundOffVerdict
     if faults:
         verdict = "fault"
-        reason = f"{named_operations(faults)} erred more than round-off explains"
+        reason = f"{_named_operations(faults)} erred more than round-off explains"
     elif any(map(_is_judged, a)) and any(map(_is_judged, b)):
         verdict = "round-off"
         reason = "every judged operation of both sides stays within its limit"
@@ -292,12 +296,12 @@ def judge_round_off(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> Rou
     clauses = [f"{verdict}: {reason} ({counts})"]
     failed = [row for row in unjudged if row.problem is not None]
     if failed:
-        names = named_operations(failed)
+        names = _named_operations(failed)
         clauses.append(f"the float64 replay failed of {names}: {failed[0].problem}")
     if judged:
         worst = max(judged, key=_relative_error)
         clauses.append(
-            f"{named_operation(worst)} erred most, {worst.ulp:.3g} ulp where {worst.limit:.3g} "
+            f"{_named_operation(worst)} erred most, {worst.ulp:.3g} ulp where {worst.limit:.3g} "
             "may be"
         )
     return RoundOff(verdict, "; ".join(clauses))
@@ -322,18 +326,18 @@ def _relative_error(row: OperationRow) -> float:
 # -- names of operations ---------------------------------------------------------------------
 
 
-def named_operation(row: OperationRow) -> str:
+def _named_operation(row: OperationRow) -> str:
     """Name an operation and the module in which it ran."""
     return f"{row.op} in {row.module}" if row.module else f"{row.op} outside any module"
 
 
-def named_operations(rows: Sequence[OperationRow]) -> str:
+def _named_operations(rows: Sequence[OperationRow]) -> str:
     """List the first operation of each kind, at most three; views only where nothing else is."""
     shown = [row for row in rows if row.outputs] or rows
     first_of_kind: dict[str, OperationRow] = {}
     for row in shown:
         first_of_kind.setdefault(row.op, row)
-    names = [named_operation(row) for row in list(first_of_kind.values())[:_MOST_NAMED]]
+    names = [_named_operation(row) for row in list(first_of_kind.values())[:_MOST_NAMED]]
     if len(names) < len(rows):
         names.append("…")
     return ", ".join(names)

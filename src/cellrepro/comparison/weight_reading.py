@@ -153,7 +153,7 @@ def _read_from_file(path: Path, dtype: str, n: int, offset: int, start: int, sto
 def _saved_by_torch(path: Path) -> FileContent:
     content = content_of(path)
     try:
-        key, tensors = network_in(content)
+        key, tensors = _network_in(content)
     except NoNetwork as error:
         return content_beside(content, network={}, under="", why=str(error))
     network = {
@@ -170,12 +170,12 @@ def _unwrapped(name: str) -> str:
     return name
 
 
-def network_in(content: object) -> tuple[str, Mapping[str, Tensor]]:
+def _network_in(content: object) -> tuple[str, Mapping[str, Tensor]]:
     """Find the network in what a file holds: all of it, or what is under a key of a checkpoint.
 
     The key has dots where it lies deeper, and is empty where the whole file is a network.
     """
-    if is_network(content):
+    if _is_network(content):
         return "", content
     if is_optimizer(content):
         raise NoNetwork("it holds the state of an optimizer alone")
@@ -190,7 +190,7 @@ def network_in(content: object) -> tuple[str, Mapping[str, Tensor]]:
     return key, networks[key]
 
 
-def is_network(content: object) -> TypeGuard[Mapping[str, Tensor]]:
+def _is_network(content: object) -> TypeGuard[Mapping[str, Tensor]]:
     """Whether these are names with tensors, of which some hold real numbers."""
     if not isinstance(content, Mapping) or not content:
         return False
@@ -210,7 +210,7 @@ def _networks_below(
     for name, part in content.items():
         if is_optimizer(part) or any(word in str(name).lower() for word in _NO_NETWORKS):
             continue
-        if is_network(part):
+        if _is_network(part):
             networks[f"{prefix}{name}"] = part
         else:
             networks |= _networks_below(part, f"{prefix}{name}.", depth - 1)
