@@ -200,7 +200,7 @@ def test_what_proves_nothing_is_no_evidence(tmp_path):
     found = measure_spread(store.runs())
     repeats = found.axis("repeats")
     assert (repeats.evidence, repeats.equal, len(repeats.pairs)) == ([], False, 1)
-    assert (len(found.seeds.told), found.seeds.evidence) == (1, [])  # one side found nothing
+    assert (len(found.seeds.not_vacuous), found.seeds.evidence) == (1, [])  # one side found nothing
     assert np.isnan(repeats.distribution().mean)
 
 

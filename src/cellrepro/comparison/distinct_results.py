@@ -125,8 +125,6 @@ def most_typical_first(
 
     Of results that are equally typical the one that more runs have comes first, then the one
     with the lower digest, so that the order of the runs does not matter.
-
-    The same results; the first is the typical one.
     """
     if len(results) == 1:
         return list(results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from cellrepro.comparison.generator_pairs import GeneratorState, generators_in
 from cellrepro.comparison.pickle_reading import Refused
@@ -15,8 +15,8 @@ StatePart = Literal["optimizer", "scheduler", "step", "seed", "tensors", "values
 """What lies beside a network: settings and tensors of the optimizer; those of what changes its
 learning rate; epochs and steps; seeds; tensors and plain values of anything else."""
 
-PARTS: tuple[StatePart, ...] = ("optimizer", "scheduler", "step", "seed", "tensors", "values")
-"""In the order in which they are told."""
+PARTS: tuple[StatePart, ...] = get_args(StatePart)
+"""In the order in which sentences and JSON have them."""
 
 _MOST_VALUES = 2**20
 _DEEPEST = 32
@@ -51,8 +51,8 @@ class FileContent:
     def parts(self) -> tuple[str, ...]:
         """What it holds beside a network, in words of `StatePart` and ``generators``."""
         generators = ("generators",) if self.generators else ()
-        found = (part for part in PARTS if part in self.tensors or part in self.values)
-        return (*found, *generators)
+        parts = (part for part in PARTS if part in self.tensors or part in self.values)
+        return (*parts, *generators)
 
 
 @dataclass
@@ -65,21 +65,21 @@ class _Sorted:
 
 
 def content_beside(content: object, *, network: Network, under: str, why: str = "") -> FileContent:
-    """Sort what a file holds."""
-    found = _Sorted()
+    """Sort what a file holds beside its network into parts."""
+    beside = _Sorted()
     if under or not network:
         for path, value in _leaves(_usual_names(content), (), without=under):
-            _sort(path, value, found)
-    return FileContent(network, under, why, found.tensors, found.values, found.generators)
+            _sort(path, value, beside)
+    return FileContent(network, under, why, beside.tensors, beside.values, beside.generators)
 
 
 def is_optimizer(content: object) -> bool:
-    """Whether this is the state of an optimizer, as PyTorch has it."""
+    """Whether this is the ``state_dict`` of an optimizer."""
     return isinstance(content, dict) and content.keys() >= {"state", "param_groups"}
 
 
 def _usual_names(content: object) -> object:
-    """The same with the key of its only optimizer and scheduler as most call them."""
+    """The content with its only optimizer and scheduler under ``optimizer`` and ``scheduler``."""
     if is_optimizer(content):
         return {"optimizer": content}
     if not isinstance(content, dict):
@@ -95,7 +95,7 @@ def _usual_names(content: object) -> object:
 
 
 def _sort(path: tuple[str, ...], value: object, into: _Sorted) -> None:
-    """Put a value to the others of its part, under a name that does not repeat the part."""
+    """Add a value to its part, under a name that does not repeat the part."""
     if isinstance(value, GeneratorState):
         into.generators[".".join(path)] = value
         return
@@ -130,8 +130,8 @@ def _leaves(
 ) -> Iterator[tuple[tuple[str, ...], object]]:
     """Every tensor, generator and plain value with the keys that lead to it.
 
-    A stack of its own, so that depth is bounded; a list can hold another one twice, and so on, so
-    that their number is, too.
+    An explicit stack, so that depth is bounded; their number is, too, as a list can hold another
+    one twice, and that again.
     """
     waiting = [(path, value)]
     n = 0

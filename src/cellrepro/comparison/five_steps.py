@@ -31,11 +31,11 @@ class Step:
     compared: str
     """Which pairs of runs answer it."""
     n_pairs: int
-    """How many were compared; pairs in which no cells were found are left out."""
+    """Pairs that were compared, but for those in which no cells were found."""
     n_runs: int
-    """How many were compared; pairs in which no cells were found are left out."""
+    """Runs in these pairs."""
     n_images: int
-    """How many were compared; pairs in which no cells were found are left out."""
+    """Images of these pairs."""
     answer: str
     """One sentence or several; where nothing was compared, why."""
     todo: str
@@ -82,10 +82,7 @@ class _Question:
 
 
 def protocol(spread: Spread) -> tuple[Step, ...]:
-    """Answer the five steps from compared runs.
-
-    All five; a step without evidence says what to run.
-    """
+    """Answer the five steps from compared runs; a step without evidence says what to run."""
     repeats = spread.axis("repeats")
     is_plain = repeats is not None and any(pair.a.spec.mode == "off" for pair in repeats.pairs)
     fixed = "nothing fixed, as plain Cellpose" if is_plain else "only the seed fixed"
@@ -223,7 +220,7 @@ def _other_axes(spread: Spread) -> Iterator[str]:
 
 
 def _repeatability_of_seeds(spread: Spread, seeds: Axis) -> Iterator[str]:
-    """Of the runs that differ by their seed, whether each gives its own result again; by mode."""
+    """By mode, whether each of the runs that differ by their seed gives its own result again."""
     repeats = spread.axis("repeats")
     if repeats is None:
         return

@@ -31,9 +31,9 @@ class ImageDifference:
     n_unmatched: int
     """Objects of either side without a counterpart at IoU 0.5."""
     n_pixels: int
-    """All pixels, and those that are not the same object, or background, on both sides."""
+    """All pixels of the image."""
     n_differing: int
-    """All pixels, and those that are not the same object, or background, on both sides."""
+    """Pixels that are not the same object, or background, on both sides."""
     ap: float
     """1 - AP, mean over IoU 0.5 to 0.95; NaN where neither side has an object."""
     ap50: float
@@ -52,7 +52,7 @@ class ImageDifference:
 
 
 class MaskPairs:
-    """Compares the masks of stored repeats; each different pair of label images once."""
+    """Compares the masks of stored repeats, with a cache of pairs of label images."""
 
     def __init__(self) -> None:
         self.n_compared = 0
@@ -63,7 +63,7 @@ class MaskPairs:
     def differences(
         self, a: Repeat, b: Repeat, results: Mapping[str, MaskComparison] | None = None
     ) -> dict[str, ImageDifference]:
-        """Compare the masks of two repeats."""
+        """Compare the masks of two repeats, image by image; ``results`` of them save the work."""
         for repeat in (a, b):
             repeat.refuse_damage()
         shared_images = [name for name in a.manifest.masks if name in b.manifest.masks]
@@ -84,7 +84,7 @@ class MaskPairs:
         return self._differences[key]
 
     def _masks(self, repeat: Repeat, image: str) -> np.ndarray:
-        """The label image of a repeat, from memory if it was read lately."""
+        """The label image of a repeat, from the cache if it is there."""
         key = (image, repeat.manifest.masks[image].digest)
         if key not in self._label_images:
             n_pixels_kept = sum(masks.size for masks in self._label_images.values())

@@ -17,24 +17,21 @@ class Difference:
     """One entry in which two ledgers differ."""
 
     step: int | None
-    """None before the first step and after the last."""
+    """None before the first step and after the last, as is the epoch."""
     epoch: int | None
-    """Of the step; None likewise."""
     stage: str
     """One of `STAGES`."""
     name: str
-    """Of the entry."""
     a: LedgerRow | None
-    """The entry of the first ledger; None where only the other has it."""
+    """None where only the other ledger has the entry; so is b."""
     b: LedgerRow | None
-    """The entry of the second ledger; likewise."""
 
-    def said(self) -> str:
+    def in_words(self) -> str:
         """What each side holds, as short as possible."""
-        return f"{self.name}: {_said(self.a)} in A, {_said(self.b)} in B"
+        return f"{self.name}: {_in_words(self.a)} in A, {_in_words(self.b)} in B"
 
 
-def _said(entry: LedgerRow | None) -> str:
+def _in_words(entry: LedgerRow | None) -> str:
     if entry is None:
         return "missing"
     if entry.detail is not None:
@@ -59,7 +56,7 @@ class LedgerComparison:
 
     @property
     def first(self) -> Difference | None:
-        """Of all differences."""
+        """The first of all differences."""
         return next(iter(self.differences), None)
 
     @property
@@ -79,9 +76,9 @@ def compare_ledgers(
     stages: Sequence[str] = STAGES,
     ignored: Callable[[LedgerRow], bool] = lambda entry: False,
 ) -> LedgerComparison:
-    """Compare two ledgers row by row.
+    """Compare two ledgers row by row, without the steps that only one side made.
 
-    Without the steps that only one side made: the spec says that.
+    That one side made fewer steps is seen in the specs.
     """
     n_steps_a = _n_steps(a)
     n_steps_b = _n_steps(b)
@@ -122,9 +119,7 @@ class _Position(NamedTuple):
     step: float
     """`BEFORE` the first step; infinite after the last."""
     stage: str
-    """As in the entry."""
     name: str
-    """As in the entry."""
 
     @property
     def in_step(self) -> bool:

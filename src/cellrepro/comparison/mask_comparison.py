@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.comparison.changed_cells import cell_rows, not_kept
 from cellrepro.comparison.labels import label_images
 from cellrepro.comparison.labels_as_compared import ReadPair, read_pair
 from cellrepro.comparison.mask_totals import totals_over
-from cellrepro.comparison.object_changes import ObjectChange, object_changes
+from cellrepro.comparison.object_changes import ObjectChange, cell_rows, not_kept, object_changes
 from cellrepro.comparison.object_matching import matches, overlap, partners, runs
 from cellrepro.comparison.published_scores import (
     Scores,
@@ -142,32 +141,32 @@ class MaskComparison(Result):
 
     @derived
     def n_kept(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["kept"]
 
     @derived
     def n_moved(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["moved"]
 
     @derived
     def n_lost(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["lost"]
 
     @derived
     def n_gained(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["gained"]
 
     @derived
     def n_split(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["split"]
 
     @derived
     def n_merged(self) -> int:
-        """Objects of which that became, several parts together counting once."""
+        """How many changes are of this kind; the parts of a split or a merge count once."""
         return self.kinds["merged"]
 
     @derived

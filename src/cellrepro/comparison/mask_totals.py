@@ -8,71 +8,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.words import amount, pixels_text, share_text
 
-
-class ComparedImage(Protocol):
-    """Two label images of one image, once they were compared."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """Of this image alone."""
-
-    @property
-    def kinds(self) -> Mapping[str, int]:
-        """Number of objects by `ObjectKind`."""
+if TYPE_CHECKING:
+    from cellrepro.comparison.image_differences import ImageDifference
+    from cellrepro.comparison.mask_comparison import MaskComparison
 
 
-class CountedImage(ComparedImage, Protocol):
-    """A compared image with its counts, as `MaskComparison` has them."""
+def verdict_over(images: Iterable[MaskComparison | ImageDifference]) -> Verdict:
+    """Get the verdict of the least equal image; images without any object do not count.
 
-    @property
-    def n_pixels(self) -> int:
-        """Pixels of the image."""
-
-    @property
-    def n_differing(self) -> int:
-        """Pixels that are not the same object, or background, on both sides."""
-
-    @property
-    def n_objects_a(self) -> int:
-        """Objects of the first label image."""
-
-    @property
-    def n_objects_b(self) -> int:
-        """Objects of the second label image."""
-
-    @property
-    def n_matched(self) -> int:
-        """Objects of the first label image with a match in the second at IoU 0.5."""
-
-    @property
-    def n_renumbered(self) -> int:
-        """Objects that have different numbers on the two sides."""
-
-    @property
-    def same_numbering(self) -> bool:
-        """Whether what is one number on one side is one number on the other."""
-
-
-def verdict_over(images: Iterable[ComparedImage]) -> Verdict:
-    """Get one verdict over several images; those without any object do not count.
-
-    Of the least equal image; ``vacuous`` if no image has an object.
+    ``vacuous`` if no image has an object.
     """
     verdicts = [image.verdict for image in images]
     return combine(verdict for verdict in verdicts if verdict != Verdict.VACUOUS)
 
 
-def kinds_over(images: Iterable[ComparedImage]) -> dict[str, int]:
-    """Count the objects of each kind over all images.
-
-    Number of objects by `ObjectKind`, every kind in the order of that class.
-    """
+def kinds_over(images: Iterable[MaskComparison | ImageDifference]) -> dict[str, int]:
+    """Count the objects of each `ObjectKind` over all images; every kind, in its order there."""
     total: Counter[str] = Counter()
     for image in images:
         total.update(image.kinds)
@@ -81,30 +38,21 @@ def kinds_over(images: Iterable[ComparedImage]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class MaskTotals:
-    """What adds up over the compared masks of several images."""
+    """What adds up over several images; counts as `MaskComparison` has them."""
 
     verdict: Verdict
-    """As `verdict_over` gives it."""
     n_images: int
-    """The images, and the pixels of all of them."""
     n_pixels: int
-    """The images, and the pixels of all of them."""
     n_differing: int
-    """Pixels that are not the same object, or background, on both sides."""
     n_objects_a: int
-    """Objects of each side."""
     n_objects_b: int
-    """Objects of each side."""
     n_matched: int
-    """Objects of a with a match in b at IoU 0.5."""
     n_renumbered: int
-    """Objects that have different numbers on the two sides."""
     some_renumbered: bool
     """Whether an image has equal outlines with different numbers."""
     same_numbering: bool
     """Whether what is one number on one side is one number on the other, in every image."""
     kinds: Mapping[str, int]
-    """As `kinds_over` gives it."""
 
     @property
     def n_objects(self) -> int:
@@ -161,7 +109,7 @@ class MaskTotals:
         )
 
 
-def totals_over(images: Iterable[CountedImage]) -> MaskTotals:
+def totals_over(images: Iterable[MaskComparison]) -> MaskTotals:
     """Add up what differs between the masks of several images.
 
     >>> from cellrepro import compare_masks

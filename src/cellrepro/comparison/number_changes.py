@@ -40,8 +40,6 @@ class NumberChange:
     """How the numbers of one label image follow from those of another of the same objects."""
 
     kind: Literal["modulo", "stopped", "cut off", "shifted", "inverted", "exchanged", "scaled"]
-    """``modulo``, ``stopped``, ``cut off``, ``shifted``, ``inverted``, ``exchanged`` or
-    ``scaled``."""
     by: float
     """The modulus, the largest number, the number that was added, the one from which the others
     were subtracted, or the factor."""
@@ -89,9 +87,9 @@ class _Partners:
     background: int
     """In the place of most of the background; 0 where there is none."""
     numbers: Integers
-    """The numbers, and what stands in their place."""
+    """Of the first image, ascending; 0 is none."""
     values: Integers
-    """The numbers, and what stands in their place."""
+    """What most pixels of each of them have in the second image."""
 
     def follow(self, expected: Integers) -> bool:
         """Whether nearly all numbers have these in their place."""

@@ -195,9 +195,9 @@ def _afforded(surroundings: Sequence[_Surrounding], axis: str, most: int) -> lis
 
 
 def _pairs_among(members: Sequence[Sample], axis: str) -> _SamplePairs:
-    """Those in one surrounding; any first part of them shows each member about equally often."""
+    """The pairs in one surrounding, ordered so that any first part shows members equally often."""
     rule = rule_of(axis)
-    pairs = _around_the_circle(members)
+    pairs = _nearest_first(members)
     if rule.may_differ:
         pairs = [(a, b) for a, b in pairs if _is_pair(axis, a, b)]
     if axis == "profile":
@@ -205,8 +205,8 @@ def _pairs_among(members: Sequence[Sample], axis: str) -> _SamplePairs:
     return _in_one_computer(pairs) if rule.prefers_one_computer else pairs
 
 
-def _around_the_circle(members: Sequence[Sample]) -> _SamplePairs:
-    """All pairs: each member with its next neighbour, each with the one after that, and so on."""
+def _nearest_first(members: Sequence[Sample]) -> _SamplePairs:
+    """All pairs on a circle: of direct neighbours first, then of every second member, and so on."""
     n = len(members)
     pairs = []
     for distance in range(1, n // 2 + 1):
@@ -284,7 +284,7 @@ def _unit(axis: str, sample: Sample) -> str:
 
 
 def _sides(axis: str, a: Sample, b: Sample, names: Names) -> list[str]:
-    """What two sides are called by the axis alone."""
+    """The names of two sides, by the axis alone."""
     if axis == "repeats":
         return [f"repeat {side.repeat.index}" for side in (a, b)]
     if axis == "version":

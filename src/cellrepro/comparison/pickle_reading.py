@@ -241,7 +241,7 @@ class PickleReader:
 
 
 def plain_key(key: object) -> object:
-    """Check that something may be a key of a dictionary."""
+    """Give the key of a dictionary as it is kept; anything but numbers and texts is refused."""
     if isinstance(key, int) and abs(key) >= _LARGEST_KEY:
         raise Refused("a dictionary in its pickle has a huge number as a key")
     if key is None or isinstance(key, int | float | str | bytes):

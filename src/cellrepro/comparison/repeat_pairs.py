@@ -32,19 +32,15 @@ class Pair:
     """Two repeats that differ along one axis only."""
 
     axis: str
-    """Its name."""
     context: str
-    """In which context the two differ, where this varies."""
+    """What else varies among the pairs, as it is here, in words."""
     name_a: str
-    """What a has on the axis, as it is shown."""
+    """The value of a on the axis, in words."""
     name_b: str
-    """What b has on the axis."""
     a: Repeat
-    """The first repeat."""
     b: Repeat
-    """The second repeat."""
     units: tuple[str, str]
-    """What a and b are on the axis, as the bootstrap draws it."""
+    """The values of a and b on the axis, as the bootstrap draws them."""
     surroundings: str = ""
     """Equal for pairs that are alike in all but the axis."""
     settings: str = ""
@@ -67,7 +63,7 @@ class Pair:
 
     @property
     def n_images(self) -> int:
-        """That both sides segmented."""
+        """Images that both sides segmented."""
         return len(self.images)
 
     @property
@@ -119,7 +115,7 @@ class Pair:
 
 
 def parts_of(pairs: Sequence[Pair], measure: str, images: Sequence[str]) -> tuple[Values, Values]:
-    """What a measure of P pairs over I images is made of."""
+    """Numerators and denominators of a measure, each of shape (P pairs, I images)."""
     nothing = (0.0, 0.0)
     parts = [
         [pair.images[image].part(measure) if image in pair.images else nothing for image in images]
@@ -140,7 +136,7 @@ def units_of(pairs: Iterable[Pair]) -> list[str]:
 
 
 def mean_of(pairs: Sequence[Pair], measure: str, images: Sequence[str]) -> float:
-    """The mean over pairs of a measure over images; NaN over nothing. As for `parts_of`."""
+    """The mean over pairs of a measure over images; NaN over nothing."""
     if not pairs or not images:
         return math.nan
     numerators, denominators = parts_of(pairs, measure, images)

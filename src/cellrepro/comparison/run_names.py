@@ -122,20 +122,14 @@ class Names:
         return self.values[place]["profile"], self.values[place]["mode"]
 
     def of_spec(self, place: str) -> str:
-        """Give the name of a spec on a machine.
-
-        Never empty.
-        """
+        """Give the name of a spec on a machine; never empty."""
         name = self.without(place)
         if name:
             return name
         return place[:8] if len(self.shown) == 1 else "the usual spec"
 
     def of_repeat(self, repeat: Repeat) -> str:
-        """Give the name of a repeat.
-
-        With its number where several repeats of its place are shown.
-        """
+        """Give the name of a repeat, with its number where several of its place are shown."""
         place = place_of(repeat)
         if self._n_repeats[place] < 2:
             return self.of_spec(place)
@@ -149,10 +143,7 @@ class Names:
         return self._in_words(place, [field for field in fields if field not in but])
 
     def without(self, place: str, fields: Collection[str] = ()) -> str:
-        """Give the name of a spec without some fields.
-
-        Empty where nothing is left.
-        """
+        """Give the name of a spec without some fields; empty where nothing is left."""
         if self.is_start(place):
             return ", ".join([START, *self.parts(place)])
         usual = [f for f, value in self.usual.items() if self.values[place][f] == value]
@@ -234,14 +225,14 @@ def _add_places(values_by_place: Mapping[str, Values]) -> None:
 
 def _unambiguous(named: Mapping[str, _Named]) -> dict[str, str]:
     """Give names by place, with a piece of a digest where one name stands for two contents."""
-    digests = {place: value_digest(thing.content) for place, thing in named.items()}
+    digests = {place: value_digest(label.content) for place, label in named.items()}
     digests_of_name: dict[str, set[str]] = defaultdict(set)
-    for place, thing in named.items():
-        digests_of_name[thing.name].add(digests[place])
+    for place, label in named.items():
+        digests_of_name[label.name].add(digests[place])
     names = {}
-    for place, thing in named.items():
-        stands_for_one = len(digests_of_name[thing.name]) == 1
-        names[place] = thing.name if stands_for_one else f"{thing.name} ({digests[place][:6]})"
+    for place, label in named.items():
+        stands_for_one = len(digests_of_name[label.name]) == 1
+        names[place] = label.name if stands_for_one else f"{label.name} ({digests[place][:6]})"
     return names
 
 

@@ -22,7 +22,7 @@ from cellrepro.comparison.image_differences import MaskPairs
 from cellrepro.comparison.pair_choice import Sample, choose
 from cellrepro.comparison.repeat_pairs import MEASURES, Pair, Values, images_of, parts_of, units_of
 from cellrepro.comparison.run_names import Names, place_of
-from cellrepro.comparison.spread_axes import AXES, DRAWN, OBSERVING, RANKS_DIFFER
+from cellrepro.comparison.spread_axes import AXES, DRAWN, OBSERVING, RANKS_DIFFER, words_of
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
     CONFIDENCE,
@@ -42,32 +42,10 @@ if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
     from cellrepro.store.store import Repeat, Run
 
-
-class _AxisWords(NamedTuple):
-    """What differs along an axis, and what is done along it."""
-
-    title: str
-    doing: str
-
-
-_WORDS = {
-    "repeats": _AxisWords("repeats of one spec", "repeating the same spec"),
-    "threads": _AxisWords("threads and instruction sets", "changing threads or instruction set"),
-    "profile": _AxisWords(
-        "profiles that differ in several settings",
-        "changing several settings of the profile at once",
-    ),
-    "version": _AxisWords("versions of libraries", "changing a library's version"),
-    "ranks": _AxisWords("numbers of ranks", "changing the number of ranks"),
-    "cellpose": _AxisWords("versions of Cellpose", "changing the version of Cellpose"),
-    "epochs": _AxisWords("numbers of epochs", "changing the epochs"),
-    "images_per_epoch": _AxisWords("images per epoch", "changing the images per epoch"),
-}
-"""Of the axes whose words do not follow from their names."""
 MOST_PAIRS = 150
-"""Of runs that are compared along one axis."""
+"""Pairs of runs that are compared along one axis."""
 MOST_PIXELS = 2e8
-"""That are compared along one axis: some 20 seconds."""
+"""Pixels that are compared along one axis: some 20 seconds."""
 
 
 class Interval(NamedTuple):
@@ -85,21 +63,11 @@ class Distribution(NamedTuple):
     """One of `MEASURES` along one axis."""
 
     values: Values
-    """Of each pair that is evidence, over all its images."""
+    """The measure of each pair that is evidence, over all its images."""
     mean: float
     """Mean over the pairs; NaN over none."""
     interval: Interval | None
     """None from fewer than three images that show an object."""
-
-
-def _words_of(axis: str) -> _AxisWords:
-    if axis in _WORDS:
-        return _WORDS[axis]
-    if axis.startswith("settings."):  # by Cellpose's own name
-        setting = axis.removeprefix("settings.")
-        return _AxisWords(f"values of {setting}", f"changing {setting}")
-    words = axis.replace("_", " ")
-    return _AxisWords(f"{words}s", f"changing the {words}")
 
 
 class Axis:
@@ -109,30 +77,30 @@ class Axis:
         self.name = name
         self.pairs = pairs
         self.n_left_out = n_left_out
-        words = _words_of(name)
+        words = words_of(name)
         self.title = words.title
         self.doing = words.doing
         self.note = RANKS_DIFFER if name == "ranks" else ""
-        self.told = [pair for pair in pairs if not pair.vacuous]
-        self.differing = [pair for pair in self.told if pair.verdict == Verdict.DIFFERENT]
-        self.largest_ppm = max((pair.ppm for pair in self.told), default=0.0)
+        self.not_vacuous = [pair for pair in pairs if not pair.vacuous]
+        self.differing = [pair for pair in self.not_vacuous if pair.verdict == Verdict.DIFFERENT]
+        self.largest_ppm = max((pair.ppm for pair in self.not_vacuous), default=0.0)
         # A seed with which nothing was found would make the spread of seeds large, and everything
         # else small beside it.
-        self.evidence = [p for p in self.told if not (name in DRAWN and p.one_sided)]
+        self.evidence = [p for p in self.not_vacuous if not (name in DRAWN and p.one_sided)]
         self.equal = bool(self.evidence) and not self.differing
         self.n_images = len(images_of(self.evidence))
         self.n_values = len(units_of(self.evidence))
+        self._distributions: dict[str, Distribution] = {}
 
     def distribution(self, measure: str = "changed") -> Distribution:
-        """Get one measure over the pairs that are evidence.
-
-        With its interval, where there are enough images.
-        """
+        """Get one measure over the pairs that are evidence, with an interval from enough images."""
         if measure not in MEASURES:
             raise BadInput(f"measure is {measure!r}; expected one of {', '.join(MEASURES)}")
-        values = np.array([pair.mean(measure) for pair in self.evidence])
-        mean = float(values.mean()) if len(values) else math.nan
-        return Distribution(values, mean, self._interval(measure))
+        if measure not in self._distributions:  # resampling takes up to a second
+            values = np.array([pair.mean(measure) for pair in self.evidence])
+            mean = float(values.mean()) if len(values) else math.nan
+            self._distributions[measure] = Distribution(values, mean, self._interval(measure))
+        return self._distributions[measure]
 
     def _interval(self, measure: str) -> Interval | None:
         pairs = self.evidence
@@ -143,18 +111,18 @@ class Axis:
             return None
         in_one_surrounding = len({pair.surroundings for pair in pairs}) == 1
         if self.name in DRAWN:
-            drawn_things = self.title
+            drawn_units = self.title
         elif self.name == "repeats" and in_one_surrounding:
-            drawn_things = "repeats"
+            drawn_units = "repeats"
         else:
-            drawn_things = "surroundings"
-        by_surroundings = drawn_things == "surroundings"
+            drawn_units = "surroundings"
+        by_surroundings = drawn_units == "surroundings"
         units = [(pair.surroundings,) if by_surroundings else pair.units for pair in pairs]
         weights = None
         over = "images"
         if len({name for unit in units for name in unit}) >= FEWEST_SEEDS:
             weights = _pair_counts(units)
-            over = f"images and {drawn_things}"
+            over = f"images and {drawn_units}"
         means = resampled_means(pairs, measure, images, weights)
         low, high = np.nanquantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
         return Interval(float(low), float(high), over)

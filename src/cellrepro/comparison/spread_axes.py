@@ -1,4 +1,4 @@
-"""The axes along which results may vary although the recipe is the same, and their rules.
+"""The axes along which results may vary although the recipe is the same: rules and words.
 
 docs/spread.md says what each is.
 """
@@ -6,6 +6,7 @@ docs/spread.md says what each is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 OF_PROFILE = ("device", "threads", "precision")
 """What a profile sets; ``threads`` is threads and instruction set."""
@@ -94,3 +95,40 @@ _RULES = {
 def rule_of(axis: str) -> PairingRule:
     """The rule of an axis: along a field without one, pairs differ in that field alone."""
     return _RULES.get(axis) or PairingRule(named_by=axis, unit=(axis,))
+
+
+# -- what axes are called --------------------------------------------------------------------
+
+
+class AxisWords(NamedTuple):
+    """What differs along an axis, and what is done along it."""
+
+    title: str
+    doing: str
+
+
+_WORDS = {
+    "repeats": AxisWords("repeats of one spec", "repeating the same spec"),
+    "threads": AxisWords("threads and instruction sets", "changing threads or instruction set"),
+    "profile": AxisWords(
+        "profiles that differ in several settings",
+        "changing several settings of the profile at once",
+    ),
+    "version": AxisWords("versions of libraries", "changing a library's version"),
+    "ranks": AxisWords("numbers of ranks", "changing the number of ranks"),
+    "cellpose": AxisWords("versions of Cellpose", "changing the version of Cellpose"),
+    "epochs": AxisWords("numbers of epochs", "changing the epochs"),
+    "images_per_epoch": AxisWords("images per epoch", "changing the images per epoch"),
+}
+"""Of the axes whose words do not follow from their names."""
+
+
+def words_of(axis: str) -> AxisWords:
+    """What an axis is called; by its field, where nothing else is said here."""
+    if axis in _WORDS:
+        return _WORDS[axis]
+    if axis.startswith("settings."):  # by Cellpose's own name
+        setting = axis.removeprefix("settings.")
+        return AxisWords(f"values of {setting}", f"changing {setting}")
+    words = axis.replace("_", " ")
+    return AxisWords(f"{words}s", f"changing the {words}")

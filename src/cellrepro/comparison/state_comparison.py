@@ -10,7 +10,7 @@ from typing import Literal
 from cellrepro.comparison.file_content import PARTS, FileContent, StatePart
 from cellrepro.comparison.generator_pairs import GeneratorPair, GeneratorState, compare_generators
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_networks
-from cellrepro.words import amount, some
+from cellrepro.words import amount, short, some
 
 _SHORT = 8  # values of a list that are shown whole
 _MOST_NAMES = 4
@@ -34,7 +34,7 @@ class ValuePair:
     def sentence(self) -> str:
         """Say both values."""
         more = f" (and {self.n_differing - 1} more)" if self.n_differing > 1 else ""
-        return f"{printable(self.name)}: {_short(self.a)} and {_short(self.b)}{more}"
+        return f"{short(self.name)}: {_in_words(self.a)} and {_in_words(self.b)}{more}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class StateComparison:
     def differing(self) -> tuple[StatePart | Literal["generators"], ...]:
         """The parts that differ, in their order."""
         in_values = {pair.part for pair in self.values}
-        in_tensors = {part for part, found in self.tensors.items() if not found.equal}
+        in_tensors = {part for part, of_part in self.tensors.items() if not of_part.equal}
         parts: list[StatePart | Literal["generators"]] = [
             part for part in PARTS if part in in_values | in_tensors
         ]
@@ -71,9 +71,9 @@ class StateComparison:
 
     def sentences(self) -> Iterator[str]:
         """A line for each kind of tensors, for what differs of the values, and each generator."""
-        for part, found in self.tensors.items():
-            yield f"{part}: {found.sentence()}"
-            for side, names in (("A", found.only_a), ("B", found.only_b)):
+        for part, comparison in self.tensors.items():
+            yield f"{part}: {comparison.sentence()}"
+            for side, names in (("A", comparison.only_a), ("B", comparison.only_b)):
                 if names:
                     yield f"{part}, only in {side}: {some(names, _MOST_NAMES)}"
         for part in PARTS:
@@ -89,10 +89,7 @@ class StateComparison:
 
 
 def compare_states(a: FileContent, b: FileContent) -> StateComparison:
-    """Compare all that two files hold beside their networks.
-
-    What only one side has is a difference.
-    """
+    """Compare all that two files hold beside their networks; what one side lacks, differs."""
     in_tensors = [part for part in PARTS if part in a.tensors or part in b.tensors]
     in_values = [part for part in PARTS if part in a.values or part in b.values]
     n_values = 0
@@ -157,14 +154,10 @@ def shown(value: object) -> object:
     return str(value) if isinstance(value, complex) else value
 
 
-def _short(value: object) -> str:
+def _in_words(value: object) -> str:
+    """A plain value in a sentence."""
     text = "none" if value is None else str(value)
-    return printable(text if len(text) <= 60 else f"{text[:57]}…")
-
-
-def printable(text: str) -> str:
-    """A text of a file from outside, without what a terminal would obey."""
-    return text if text.isprintable() else ascii(text)
+    return short(text if len(text) <= 60 else f"{text[:57]}…")
 
 
 # -- of one file -----------------------------------------------------------------------------
@@ -178,12 +171,12 @@ def descriptions_of(content: FileContent) -> Iterator[tuple[str, str]]:
         if tensors:
             n = sum(tensor.n for tensor in tensors.values())
             kinds = dict.fromkeys(name.rpartition(".")[2] for name in tensors)
-            names = some([printable(kind) for kind in kinds], _MOST_NAMES)
+            names = some([short(kind) for kind in kinds], _MOST_NAMES)
             clauses.append(f"{amount(len(tensors), 'tensor')} ({names}), {amount(n, 'number')}")
         values = content.values.get(part, {})
         if values:
-            told = [f"{printable(name)} {_short(shown(value))}" for name, value in values.items()]
-            clauses.append(some(told, _MOST_NAMES))
+            texts = [f"{short(name)} {_in_words(shown(value))}" for name, value in values.items()]
+            clauses.append(some(texts, _MOST_NAMES))
         if clauses:
             yield part, "; ".join(clauses)
     if content.generators:
@@ -194,5 +187,5 @@ def descriptions_of(content: FileContent) -> Iterator[tuple[str, str]]:
 def _generator_in_words(state: GeneratorState) -> str:
     """A generator, with its seed where that shows, and whether anything was drawn since."""
     seed = "" if state.seed is None else f"seed {state.seed}"
-    told = state.freshness or seed
-    return f"{state.kind} ({told})" if told else state.kind
+    detail = state.freshness or seed
+    return f"{state.kind} ({detail})" if detail else state.kind

@@ -127,10 +127,10 @@ def stored_runs(store: Store, wanted: Mapping[str, object] | None = None) -> Sto
 
 
 def _by_machine(run: Run, wanted: Mapping[str, object], reading: Reading) -> list[StoredRun]:
-    """The repeats of each machine of a run that has the wanted values."""
+    """The repeats of a run by machine, of those machines that have the wanted values."""
     label = run.spec.label  # once: it costs more than all else of a row
     spec = run.spec.model_dump(mode="json")
-    found = []
+    stored_runs = []
     for machine, repeats in run.machines.items():
         if not has_values(run, machine, wanted):
             continue
@@ -147,8 +147,8 @@ def _by_machine(run: Run, wanted: Mapping[str, object], reading: Reading) -> lis
             detail=judgement.detail(),
             damage=damage,
         )
-        found.append(stored)
-    return found
+        stored_runs.append(stored)
+    return stored_runs
 
 
 def _line(run: StoredRun) -> str:
@@ -169,7 +169,7 @@ def _outcomes(repeats: Iterable[Repeat]) -> list[ResultSummary]:
 
 
 def _damage(repeats: Iterable[Repeat], reading: Reading) -> tuple[str, ...]:
-    """A message for every repeat whose manifest, weights or masks are not what was stored."""
+    """A message for every repeat whose manifest, weights or masks are not as they were stored."""
     messages = []
     for repeat in repeats:
         try:

@@ -54,7 +54,7 @@ _DTYPES: Mapping[str, str] = {
     "float8_e5m2": "F8_E5M2",
 }
 _WIDTHS = {"C64": 8, "C128": 16, "F8_E4M3": 1, "F8_E5M2": 1}
-"""Bytes of the types that can be named and not compared."""
+"""Bytes a number, of the types that may stand in a file and cannot be compared."""
 _MOST_AXES = 64
 _LARGEST = 2**62
 _CODES_OF_NUMPY: Mapping[str, str] = {
@@ -196,7 +196,7 @@ class _View:
         return bits
 
     def _strided(self, first: int, width: int) -> Bits:
-        """All of them, in the file as it lies: transposed, or with gaps."""
+        """A strided view of the file: transposed, or with gaps."""
         n = self._n_spanned
         if self.path.stat().st_size < first + n * width:
             raise BadInput(f"{self.path} became shorter while it was read; let its writer finish")
@@ -249,14 +249,14 @@ class TorchNames:
 
     def _tensor(self, arguments: Arguments) -> Tensor:
         numbers, offset, shape, strides, *_ = arguments
-        return self._shown(numbers, offset, shape, strides, dtype=None)
+        return self._tensor_over(numbers, offset, shape, strides, dtype=None)
 
     def _typed_tensor(self, arguments: Arguments) -> Tensor:
         """A tensor over untyped bytes, with its type as its own argument."""
         numbers, offset, shape, strides, _, _, dtype, *_ = arguments
         if not isinstance(dtype, TypeName) or dtype.name not in _DTYPES:
             raise Refused(f"a tensor in it is of the type {ascii(dtype)[:60]}")
-        return self._shown(numbers, offset, shape, strides, dtype=_DTYPES[dtype.name])
+        return self._tensor_over(numbers, offset, shape, strides, dtype=_DTYPES[dtype.name])
 
     def _tensor_of_a_class(self, arguments: Arguments) -> object:
         """A tensor with attributes, of which only the tensor is taken."""
@@ -265,7 +265,7 @@ class TorchNames:
             raise Refused("a tensor in it is of an unknown class")
         return rebuild.call(of_rebuild)
 
-    def _shown(
+    def _tensor_over(
         self, numbers: object, offset: object, shape: object, strides: object, *, dtype: str | None
     ) -> Tensor:
         """A tensor over some numbers, none of which lies outside of them."""
@@ -292,7 +292,7 @@ class TorchNames:
 
 
 def _first(arguments: Arguments) -> object:
-    """Of a parameter the tensor that it is."""
+    """The tensor that a parameter is."""
     if not arguments or not isinstance(arguments[0], Tensor):
         raise Refused("a parameter in it is no tensor")
     return arguments[0]
@@ -318,7 +318,7 @@ def stored_numbers(identity: object, *, has_view: bool) -> tuple[str, Numbers]:
 
 
 def _dictionary(arguments: Arguments) -> dict[object, object]:
-    """Of nothing, of another dictionary, or of pairs."""
+    """A dictionary from nothing, from another one, or from pairs."""
     if not arguments:
         return {}
     source = arguments[0]

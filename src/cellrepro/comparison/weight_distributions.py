@@ -92,12 +92,11 @@ def weight_statistics(path: str | Path) -> dict[str, WeightStatistics]:
 
 
 class _Moments(NamedTuple):
-    """Of one tensor."""
+    """What the statistics of several tensors are made of, for one of them."""
 
     n: float
     """Number of values."""
     mean: float
-    """Of the values."""
     squared_distances: float
     """Sum of the squared distances from the mean."""
     l1: float
@@ -123,7 +122,7 @@ def _moments(tensor: Tensor) -> _Moments:
 
 
 def _statistics(moments: Sequence[_Moments]) -> WeightStatistics:
-    """Of several tensors together."""
+    """The statistics of several tensors together."""
     columns = np.array(moments, np.float64).reshape(-1, len(_Moments._fields)).T
     n, means, squared_distances, l1, l2, largest = columns
     total = max(1, n.sum())
@@ -143,7 +142,7 @@ def _statistics(moments: Sequence[_Moments]) -> WeightStatistics:
 
 
 class Histogram(NamedTuple):
-    """Of the finite weights of one layer, over B intervals."""
+    """How the finite weights of one layer are distributed over B intervals."""
 
     counts: NDArray[np.int64]
     """Values in each interval."""
@@ -154,10 +153,7 @@ class Histogram(NamedTuple):
 def distributions(
     paths: Mapping[str, str | Path], *, bins: int = 61
 ) -> dict[str, dict[str, Histogram]]:
-    """Histograms of the weights of several networks, layer by layer.
-
-    By label, then by layer in natural order.
-    """
+    """Histograms of the weights of several networks, by label, then by layer in natural order."""
     files = {label: open_weights(path) for label, path in paths.items()}
     largest = _largest_by_layer(files)
     histograms: dict[str, dict[str, Histogram]] = {}
@@ -188,7 +184,7 @@ def _largest_by_layer(files: Mapping[str, Network]) -> dict[str, float]:
 
 
 def _finite_values(tensor: Tensor) -> Iterator[Values]:
-    """Piece by piece."""
+    """The finite values of a tensor, piece by piece."""
     for (bits,) in pieces([tensor], _PIECE):
         piece = values(bits, tensor.dtype)
         yield piece[np.isfinite(piece)]

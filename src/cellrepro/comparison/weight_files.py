@@ -77,7 +77,7 @@ class FileComparison:
 
 
 def _both_sizes(a: int, b: int) -> str:
-    """Of equal ones only one."""
+    """Two sizes in words; of equal ones only one."""
     return " and ".join(dict.fromkeys((amount(a, "byte"), amount(b, "byte"))))
 
 
@@ -255,8 +255,7 @@ class SavedFile(NamedTuple):
 
 
 def saved_in_several_ways(weights: Path) -> Iterator[SavedFile]:
-    """Save a stored network again: under several names, in two orders, from a GPU if there is
-    one."""
+    """Save a stored network again: under several names, in two orders, from a GPU if any."""
     import torch
     from safetensors.torch import load_file, save_file
 

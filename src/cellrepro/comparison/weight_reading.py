@@ -15,9 +15,8 @@ import numpy as np
 
 from cellrepro.comparison.file_content import FileContent, content_beside, is_optimizer
 from cellrepro.comparison.pickle_reading import HoldsCode, Refused
-from cellrepro.comparison.torch_archives import content_of
+from cellrepro.comparison.torch_archives import NotStored, content_of
 from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Bits, Tensor
-from cellrepro.comparison.zip_parts import NotStored
 from cellrepro.determinism.generator_states import ENTRY
 from cellrepro.digests.nested_values import each_once
 from cellrepro.digests.torch_files import is_saved_by_torch
@@ -35,9 +34,9 @@ class NoNetwork(ValueError):
 
 
 def open_weights(path: str | Path) -> dict[str, Tensor]:
-    """Read the header of a safetensors file, or what PyTorch saved; content tells which it is.
+    """Open a safetensors file, or what PyTorch saved; content tells which it is.
 
-    By name, without the prefixes of `DataParallel` and `torch.compile`.
+    Tensors by name, without the prefixes of `DataParallel` and `torch.compile`; none is read yet.
     """
     content = open_file(path)
     if content.why_no_network:
@@ -120,7 +119,7 @@ def _of_the_lab(folder: Path) -> FileContent:
 
 
 def _open_safetensors(path: Path) -> dict[str, Tensor]:
-    """The library's own NumPy reader has no bfloat16 and hands out whole tensors only."""
+    """Read the header; the library's NumPy reader has no bfloat16 and hands out whole tensors."""
     from safetensors import safe_open
 
     with safe_open(path, framework="numpy"):
@@ -154,7 +153,7 @@ def _read_from_file(path: Path, dtype: str, n: int, offset: int, start: int, sto
 def _saved_by_torch(path: Path) -> FileContent:
     content = content_of(path)
     try:
-        key, tensors = network_in(content)
+        key, tensors = _network_in(content)
     except NoNetwork as error:
         return content_beside(content, network={}, under="", why=str(error))
     network = {
@@ -165,20 +164,18 @@ def _saved_by_torch(path: Path) -> FileContent:
 
 
 def _unwrapped(name: str) -> str:
-    """A tensor's name as Cellpose's own loading means to read it (4.2.1.1), for networks that
-    several GPUs trained."""
+    """A tensor's name without what several GPUs put before it, as Cellpose (4.2.1.1) means to."""
     while name.startswith(_WRAPPERS):
         name = name.partition(".")[2]
     return name
 
 
-def network_in(content: object) -> tuple[str, Mapping[str, Tensor]]:
-    """A network's tensors in what a file holds: all of it, or what is under a key of a checkpoint.
+def _network_in(content: object) -> tuple[str, Mapping[str, Tensor]]:
+    """Find the network in what a file holds: all of it, or what is under a key of a checkpoint.
 
-    The key, with dots where it lies deeper, empty where the whole file is a network; and the
-    tensors by name.
+    The key has dots where it lies deeper, and is empty where the whole file is a network.
     """
-    if is_network(content):
+    if _is_network(content):
         return "", content
     if is_optimizer(content):
         raise NoNetwork("it holds the state of an optimizer alone")
@@ -193,7 +190,7 @@ def network_in(content: object) -> tuple[str, Mapping[str, Tensor]]:
     return key, networks[key]
 
 
-def is_network(content: object) -> TypeGuard[Mapping[str, Tensor]]:
+def _is_network(content: object) -> TypeGuard[Mapping[str, Tensor]]:
     """Whether these are names with tensors, of which some hold real numbers."""
     if not isinstance(content, Mapping) or not content:
         return False
@@ -213,7 +210,7 @@ def _networks_below(
     for name, part in content.items():
         if is_optimizer(part) or any(word in str(name).lower() for word in _NO_NETWORKS):
             continue
-        if is_network(part):
+        if _is_network(part):
             networks[f"{prefix}{name}"] = part
         else:
             networks |= _networks_below(part, f"{prefix}{name}.", depth - 1)

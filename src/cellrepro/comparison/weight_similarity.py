@@ -176,7 +176,7 @@ class _PieceOfAll(NamedTuple):
 
 
 def _compared(bits: Sequence[Bits], dtypes: Sequence[str]) -> _PieceOfAll:
-    """Nothing is subtracted from sums of squares, in which close networks would cancel."""
+    """Distances from differences: in sums of squares close networks would cancel."""
     from scipy.spatial.distance import pdist, squareform
 
     x = np.stack([values(*each) for each in zip(bits, dtypes, strict=True)])
@@ -204,7 +204,7 @@ def _compared(bits: Sequence[Bits], dtypes: Sequence[str]) -> _PieceOfAll:
 
 
 class _Distances(NamedTuple):
-    """As of two networks alone, each of shape (..., N, N)."""
+    """The distances of `compare_weights`, each of shape (..., N, N)."""
 
     l2: Values
     relative_l2: Values
@@ -213,7 +213,7 @@ class _Distances(NamedTuple):
 
 
 def _distances(squared_lengths: Values, squared_distances: Values, largest: Values) -> _Distances:
-    """Of sums over pieces, shapes (..., N), (..., N, N) and (..., N, N)."""
+    """The distances that sums over pieces make; shapes (..., N), (..., N, N) and (..., N, N)."""
     lengths = np.sqrt(squared_lengths)[..., :, None]
     l2 = np.maximum(np.sqrt(squared_distances), largest)  # squares below 1e-308 are lost
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

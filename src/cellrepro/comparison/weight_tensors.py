@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ NUMPY_TYPES = {
 """Types as safetensors spells them (little-endian), and as NumPy reads them. NumPy has no bfloat16:
 its 16 bits are the upper half of a float32, see `values`."""
 
+_DEEPEST_PREFIX = 4  # parts of a prefix that a wrapper put before all names
+_LEAST_SHARE = 0.5  # of the names of the smaller network that are in both without prefixes
 _PARAMETER_KINDS = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
 
 
@@ -66,10 +69,7 @@ Network = Mapping[str, Tensor]
 
 
 def pieces(tensors: Sequence[Tensor], n_values: int) -> Iterator[list[Bits]]:
-    """The content of several tensors of one shape, piece by piece.
-
-    N arrays of one length. Of empty tensors there is one empty piece.
-    """
+    """Read several tensors of one shape piece by piece; empty tensors give one empty piece."""
     for start in range(0, max(tensors[0].n, 1), n_values):
         yield [tensor.read(start, start + n_values) for tensor in tensors]
 
@@ -99,7 +99,7 @@ def differences(a: Values, b: Values, same_bits: NDArray[np.bool_] | bool) -> Va
 
 
 def natural_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Sorted with numbers as numbers: blocks.2 before blocks.10."""
+    """Sort names with numbers as numbers: blocks.2 before blocks.10."""
     return tuple(natsorted(sorted(names)))
 
 
@@ -122,3 +122,46 @@ def layer_of(tensor_name: str) -> str:
 def layers_of(tensor_names: Iterable[str]) -> tuple[str, ...]:
     """The layers of some tensors, each once, in natural order of the tensors."""
     return tuple(dict.fromkeys(layer_of(name) for name in natural_order(tensor_names)))
+
+
+def prefixes_of_wrappers(a: Iterable[str], b: Iterable[str]) -> tuple[str, str]:
+    """Find the prefixes without which the names of two networks agree best; empty for none.
+
+    Lightning writes ``model.``, `DataParallel` ``module.``, ``torch.compile`` ``_orig_mod.``, and
+    each of them may be wrapped in another.
+
+    >>> prefixes_of_wrappers(["w", "b"], ["model.w", "model.b"])
+    ('', 'model.')
+    >>> prefixes_of_wrappers(["net.w", "net.b"], ["net.w", "net.c"])
+    ('', '')
+    """
+    names_a = set(a)
+    names_b = set(b)
+    n_best = len(names_a & names_b)
+    n_least = max(n_best + 1, _LEAST_SHARE * min(len(names_a), len(names_b)))
+    best = ("", "")
+    if not names_a or not names_b or n_best == min(len(names_a), len(names_b)):
+        return best
+    prefixes_b = _prefixes(names_b)
+    for prefix_a in _prefixes(names_a):
+        stripped_a = {name.removeprefix(prefix_a) for name in names_a}
+        for prefix_b in prefixes_b:
+            stripped_b = {name.removeprefix(prefix_b) for name in names_b}
+            if len(stripped_a) < len(names_a) or len(stripped_b) < len(names_b):
+                continue  # two tensors would have one name
+            n_in_both = len(stripped_a & stripped_b)
+            if n_in_both >= n_least and n_in_both > n_best:
+                n_best = n_in_both
+                best = (prefix_a, prefix_b)
+    return best
+
+
+def _prefixes(names: Iterable[str]) -> list[str]:
+    """No prefix, and those with which at least half of the names begin; the shortest first."""
+    names = list(names)
+    counts: Counter[str] = Counter()
+    for name in names:
+        parts = name.split(".")[:-1][:_DEEPEST_PREFIX]
+        counts.update(".".join(parts[: n + 1]) + "." for n in range(len(parts)))
+    common = [prefix for prefix, n in counts.items() if 2 * n >= len(names)]
+    return ["", *sorted(common, key=len)]

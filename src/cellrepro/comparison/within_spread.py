@@ -180,10 +180,7 @@ def _jackknife(values: Values, units: Sequence[tuple[str, str]]) -> tuple[float,
 def resampled_means(
     pairs: Sequence[Pair], measure: str, images: Sequence[str], weights: Values | None
 ) -> Values:
-    """The mean over pairs of a measure in each resample of the images.
-
-    NaN where nothing was drawn.
-    """
+    """The mean over pairs of a measure in each resample of the images; NaN where none was drawn."""
     numerators, denominators = parts_of(pairs, measure, images)
     drawn = draws(len(images), 0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -194,7 +191,7 @@ def resampled_means(
 
 @cache
 def draws(n: int, stream: int) -> Values:
-    """How often each of n things is drawn in each resample, shape (B, n).
+    """How often each of n units is drawn in each of B resamples, shape (B, n).
 
     The same for equal n and stream in every process; other streams are independent.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
-from cellrepro.comparison.operation_alignment import Alignment
+from cellrepro.comparison.operation_diff import Alignment
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.judgements import COMPUTED_IN_STEP, JUDGEMENTS, DivergenceJudgement
 from cellrepro.explanation.comparison import Comparison
@@ -143,7 +143,7 @@ class FirstDifference:
             epoch=difference.epoch,
             stage=difference.stage,
             names=tuple(names),
-            said=difference.said(),
+            said=difference.in_words(),
         )
 
     @derived

@@ -123,7 +123,7 @@ class Chapter:
     @cached_property
     def clauses(self) -> list[str]:
         """The headline: how the runs came out, whether places differ, the score."""
-        places = [axis for axis in self.spread.axes if axis.name in PLACES and axis.told]
+        places = [axis for axis in self.spread.axes if axis.name in PLACES and axis.not_vacuous]
         return [_outcomes(self), *map(_between, places), *_score(self)]
 
 
@@ -294,11 +294,11 @@ def _how_many(n: int, n_all: int) -> str:
 def _between(axis: Axis) -> str:
     """In how many comparisons along an axis the masks differ."""
     n_differing = len(axis.differing)
-    comparisons = amount(len(axis.told), "comparison")
+    comparisons = amount(len(axis.not_vacuous), "comparison")
     if not n_differing:
         return f"between {axis.title} the masks agree in {comparisons}"
     largest = ppm_text(axis.largest_ppm)
-    if len(axis.told) == 1:
+    if len(axis.not_vacuous) == 1:
         return f"between {axis.title} the masks differ in the only comparison, by {largest}"
     by = f"by up to {largest}" if n_differing > 1 else f"by {largest}"
     return f"between {axis.title} the masks differ in {n_differing} of {comparisons}, {by}"

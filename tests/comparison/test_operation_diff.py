@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cellrepro.comparison.operation_alignment import align
-from cellrepro.comparison.operation_divergence import first_divergence
-from cellrepro.comparison.operation_round_off import judge_round_off
+from cellrepro.comparison.operation_diff import align, first_divergence, judge_round_off
 from cellrepro.errors import BadInput
 from cellrepro.trace.operation_ledger import OperationRow
 
