@@ -53,7 +53,7 @@ def _listings(folder: Path, names: list[str]) -> dict[str, list[str]]:
     """The orders in which programs list the images of one folder, by who lists them."""
     with os.scandir(folder) as scan:
         directory = [entry.name for entry in scan if entry.name in names]
-    by_cellpose = [path.name for path in inference.listed(folder)]
+    by_cellpose = [path.name for path in inference.listed_by_cellpose(folder)]
     return {
         "the directory (os.scandir, Path.iterdir)": directory,
         "sorted()": sorted(names),

@@ -12,9 +12,8 @@ import numpy as np
 from scipy import ndimage
 
 from cellrepro.errors import BadInput
-from cellrepro.images.decoded import Decoded
 from cellrepro.images.decoding import decode, decode_labels, read_bytes
-from cellrepro.images.image_axes import FLAT, Axes, in_order, native
+from cellrepro.images.image_axes import FLAT, Axes, Decoded, in_order, native
 from cellrepro.images.label_image import LARGEST_LABEL, label_image, refuse_picture
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.words import some

@@ -1,4 +1,4 @@
-"""Networks that Cellpose loads by itself, and that must be whole."""
+"""Networks that Cellpose loads by itself; those with missing parameters are refused."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _load(name_or_path: str, asked_for: str) -> CellposeNetwork:
 
 
 def _cannot_load(source: ModelSource, error: Exception) -> BadInput | NotPossibleHere:
-    """What to raise where Cellpose failed to load a network."""
+    """The error for a network that Cellpose failed to load."""
     from cellpose import models
 
     reason = (str(error).strip() or repr(error)).splitlines()[0]
