@@ -1,4 +1,4 @@
-"""The training step in which two runs diverge, inspected: the operation, and what happened there.
+"""The training step in which two runs diverge, repeated to find the operation and its fault.
 
 Where environments or modes differ, the step is repeated in two processes, else in one.
 """
@@ -17,19 +17,16 @@ from cellrepro.digests.site import Site
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
-from cellrepro.divergence.step_again import StepAgain, step_again, steps_again
-from cellrepro.divergence.stepper import same_as_stored
+from cellrepro.divergence.step_again import StepAgain, same_as_stored, step_again, steps_again
 from cellrepro.divergence.substitute_calls import (
     OutputsBySide,
     align_operations,
     is_call,
     whose_substitutes,
 )
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.images.folder import folder_digest
-from cellrepro.model.weight_sources import started_from
 from cellrepro.run.plan import Request
-from cellrepro.run.plan_sources import refuse_unreadable_network
 from cellrepro.run.training_recorder import CHECKPOINTS
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place, read_rows
 from cellrepro.store.manifest import is_on_another_computer
@@ -42,7 +39,7 @@ if TYPE_CHECKING:
     import torch
 
 _OF_DRAWS = {"rng", "crops", "images drawn"}
-"""Stages, and what differs in them, that a draw of random numbers explains."""
+"""Stages, and names of differences, that a draw of random numbers explains."""
 
 
 class StepInspection(Inspection):
@@ -53,7 +50,7 @@ class StepInspection(Inspection):
         if difference.stage == "rng" and difference.names[0].endswith(" before"):
             raise CannotInspect("no operation is named: a generator changed before the step began")
         step = self._step_of(difference)
-        drawn = self._drawn_otherwise(difference, step)
+        drawn = self._cause_in_draws(difference, step)
         if drawn is not None:
             return drawn
         rows = self.stored_rows(OPERATIONS, OperationRow, step)
@@ -78,8 +75,8 @@ class StepInspection(Inspection):
         image = difference.names[0].rpartition(" ")[0]
         return list(self.repeats[0].manifest.masks).index(image)
 
-    def _drawn_otherwise(self, difference: FirstDifference, step: int) -> Cause | None:
-        """The draw of random numbers that both wrote down and that made the difference."""
+    def _cause_in_draws(self, difference: FirstDifference, step: int) -> Cause | None:
+        """The draw of random numbers that made the difference, where both runs recorded draws."""
         draws = self.stored_rows(DRAWS, Draw, step)
         other_draw = None if draws is None else first_draw_difference(*draws)
         if other_draw is None or not {difference.stage, *difference.names} & _OF_DRAWS:
@@ -103,7 +100,7 @@ class StepInspection(Inspection):
     def _in_one_process(
         self, difference: FirstDifference, step: int, stored: Cause | None
     ) -> Cause:
-        """What the stored operations or the repetitions show, and whether it came again."""
+        """The cause by stored operations or repetitions, and whether it shows again."""
         repeat = self.repeats[0]
         seen = step_again(
             self._request(repeat),
@@ -154,7 +151,7 @@ class StepInspection(Inspection):
         return Cause(difference, "unexplained", Evidence("audit"))
 
     def _why_no_fault(self) -> str | None:
-        """Why a difference that did not come again may be something else than a fault."""
+        """Why a difference that did not show again may be no fault."""
         if self.on_two_machines:
             return "the two were computed on two machines, and the step was repeated on one only"
         spec = self.repeats[0].spec
@@ -166,7 +163,7 @@ class StepInspection(Inspection):
         )
 
     def _ends_as(self, seen: StepAgain, step: int) -> Literal["a", "b", "both", "neither"] | None:
-        """Whose bits a replay of the step ends in; None where no ledger has anything of it."""
+        """Whose bits a replay of the step ends in; None where no ledger has the step."""
         a, b = (_ends_as_stored(seen, repeat, step) for repeat in self.repeats)
         if a is None and b is None:
             return None
@@ -179,7 +176,7 @@ class StepInspection(Inspection):
     # -- two processes, each in its own environment
 
     def _in_two_processes(self, difference: FirstDifference, step: int) -> Cause:
-        """Where the step diverges, and whether all in it is within the error of its class."""
+        """The operation in which the step diverges, and whether all are within their error."""
         requests = [self._request(repeat) for repeat in self.repeats]
         a, b = steps_again(requests, self.repeats, step, quiet=self.quiet)
         alignment = align_operations(
@@ -199,12 +196,9 @@ class StepInspection(Inspection):
             difference = replace(difference, operation=operation, size=size)
         evidence = Evidence(
             "two replays",
-            alignment=alignment.sentence(),
-            parting=None if parting is None else parting.in_words,
-            round_off=round_off,
             arrival=(a.arrival, b.arrival),
             draws=None if draws is None else draws.sentence(),
-        )
+        ).of_operations(alignment, parting, round_off)
         judgement = of_round_off(verdict)
         drew_first = parting is not None and parting.inputs == "agree" and parting.a.draws
         if drew_first and judgement != "fault":  # as of dropout, drawn on two devices
@@ -230,12 +224,7 @@ class StepInspection(Inspection):
             raise CannotInspect(
                 f"{folder} does not hold the images of {repeat.name}; name their folder with --data"
             )
-        try:
-            source = started_from(repeat, self.store)
-            refuse_unreadable_network(source)
-            return Request(repeat.spec, folder.resolve(), source)
-        except BadInput as error:
-            raise CannotInspect(str(error)) from error
+        return Request(repeat.spec, folder.resolve(), self.source_of(repeat))
 
 
 def _ends_as_stored(seen: StepAgain, repeat: Repeat, step: int) -> bool | None:
@@ -244,7 +233,7 @@ def _ends_as_stored(seen: StepAgain, repeat: Repeat, step: int) -> bool | None:
 
 
 def _is_about(audited: NondeterministicOperation, operation: OperationAt | None) -> bool:
-    """Whether an operation that flips is the one that was named, or is read by it."""
+    """Whether an operation that flips is the named one, or the named one reads its output."""
     if operation is None:
         return False
     if operation.is_at(audited):
@@ -254,7 +243,7 @@ def _is_about(audited: NondeterministicOperation, operation: OperationAt | None)
 
 
 def _flipping(cause: Cause, audited: NondeterministicOperation) -> Cause:
-    """A cause whose operation flips when it is repeated, or computes from unwritten memory."""
+    """Judge an operation that flips when it is repeated: a race, or unwritten memory."""
     evidence = replace(cause.evidence, flips=audited.flips, n_asked=audited.replays)
     if audited.read_by is not None:
         evidence = replace(evidence, parting=audited.sentence())
@@ -270,7 +259,7 @@ def _flipping(cause: Cause, audited: NondeterministicOperation) -> Cause:
 def _first_to_run(
     operations: Sequence[NondeterministicOperation], rows: Sequence[OperationRow]
 ) -> NondeterministicOperation:
-    """The one that ran first in a step; those that are not among its rows come last."""
+    """The operation that ran first in a step; those that are not among its rows come last."""
     sites = [OperationAt.of(row) for row in rows]
 
     def order_in_step(operation: NondeterministicOperation) -> int:
