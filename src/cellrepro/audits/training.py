@@ -200,7 +200,7 @@ def audit_training(
 
 
 def audit_steps(child: Child, *, request: Request, options: AuditOptions) -> TrainingAudit:
-    """Inside the child: begin a training as a worker does, and audit steps after its first epoch."""
+    """Inside the child: begin a training as a worker does, and audit the steps after one epoch."""
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build
     from cellrepro.trace.operation_audit import audit

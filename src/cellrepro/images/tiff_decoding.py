@@ -13,13 +13,12 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import tifffile
-from numpy.typing import NDArray
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.images import within_limits
@@ -317,7 +316,7 @@ def _may_burst(page: tifffile.TiffPage, series: tifffile.TiffPageSeries, chunk: 
 # -- in a process with limits ------------------------------------------------------------------
 
 
-def main() -> Mapping[str, NDArray[np.generic]]:
+def main() -> within_limits.Arrays:
     """The pixels of a TIFF on standard input, and what their axes are."""
     file = Path(sys.argv[1])  # for messages
     try:

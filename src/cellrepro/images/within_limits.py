@@ -18,6 +18,9 @@ import numpy as np
 
 from cellrepro.own_scripts import script_command
 
+Arrays = Mapping[str, np.ndarray]
+"""What a script answers with."""
+
 _REFUSED = 2
 _NOT_HERE = 3
 _LEAST_MEMORY = 2**30  # bytes; NumPy itself takes about a tenth
@@ -97,7 +100,7 @@ def limits_given() -> Limits:
     return Limits(*map(int, sys.argv[-3:]))
 
 
-def answer_with(make: Callable[[], Mapping[str, np.ndarray]]) -> None:
+def answer_with(make: Callable[[], Arrays]) -> None:
     """Set this process's limits, and write a function's arrays, or end with its reason."""
     limits = limits_given()
     hold_memory(limits.memory)
