@@ -76,8 +76,8 @@ class ImageInspection(Inspection):
         """How often the image was segmented, and how many stages had the stored bits."""
         # There is one side where both should agree and the first did not differ from itself.
         arrival = [
-            _agreement_with_stored(seen, repeat, image)
-            for seen, repeat in zip(sides, self.repeats, strict=False)
+            _agreement_with_stored(replayed, repeat, image)
+            for replayed, repeat in zip(sides, self.repeats, strict=False)
         ]
         return Evidence(
             "segmented again", n_repetitions=sides[0].n_repetitions, arrival=tuple(arrival)
@@ -100,8 +100,8 @@ class ImageInspection(Inspection):
                 self._segment_side, image, on_event=counting(bar), operations=with_operations
             )
             if cause.judgement == "unexplained" and alike:
-                seen = segment_side(self.repeats[0], repetitions=self.repetitions)
-                return [seen] if seen.diverged is None else [seen, seen.diverged]
+                replayed = segment_side(self.repeats[0], repetitions=self.repetitions)
+                return [replayed] if replayed.diverged is None else [replayed, replayed.diverged]
             return [segment_side(repeat) for repeat in self.repeats]
 
     def _segment_side(
@@ -160,13 +160,15 @@ def _with_operation(cause: Cause, stored: Cause | None) -> Cause:
     )
 
 
-def _agreement_with_stored(seen: SegmentedAgain, repeat: Repeat, image: str) -> str:
+def _agreement_with_stored(replayed: SegmentedAgain, repeat: Repeat, image: str) -> str:
     """Say how many stages have the bits of the stored run."""
     if not repeat.has(LEDGER):
         return "there is no ledger to compare it with"
     stored = {row.name: row.digest for row in read_rows(repeat.file(LEDGER), LedgerRow)}
-    in_both = [stage for stage in PASSED if f"{image} {stage}" in stored and stage in seen.digests]
-    n_same = sum(stored[f"{image} {stage}"] == seen.digests[stage] for stage in in_both)
+    in_both = [
+        stage for stage in PASSED if f"{image} {stage}" in stored and stage in replayed.digests
+    ]
+    n_same = sum(stored[f"{image} {stage}"] == replayed.digests[stage] for stage in in_both)
     return f"{n_same} of {amount(len(in_both), 'stage')} gave the stored bits"
 
 
@@ -186,18 +188,18 @@ def segmented_again(
 
     with child.opened(request.model) as (network, _), child.loosened():
         child.setup.seed_all()
-        seen = _stages_of(network, image, request)
+        replayed = _stages_of(network, image, request)
         if operations:
             with OperationLedger(network, step=0, reference=True, across_devices=True) as ledger:
                 _stages_of(network, image, request)
-            seen.rows = ledger.rows
-        while seen.diverged is None and seen.n_repetitions < repetitions:
+            replayed.rows = ledger.rows
+        while replayed.diverged is None and replayed.n_repetitions < repetitions:
             repetition = _stages_of(network, image, request)
-            seen.n_repetitions += 1
-            if repetition.digests != seen.digests:
-                seen.diverged = repetition
+            replayed.n_repetitions += 1
+            if repetition.digests != replayed.digests:
+                replayed.diverged = repetition
     child.tell("done", "segmented")
-    return seen
+    return replayed
 
 
 def _stages_of(network: Any, image: LabelledImage, request: Request) -> SegmentedAgain:

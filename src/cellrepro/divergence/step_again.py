@@ -284,19 +284,19 @@ def step_in_child(
 
     with child.prepared() as device, child.loosened():
         stepper = Stepper(request, device, child)
-        seen, before = _first_pass(child, stepper, repeat, step)
-        expected = [row.outputs for row in seen.rows]
-        while seen.diverged is None and seen.n_repetitions < repetitions:
+        replayed, before = _first_pass(child, stepper, repeat, step)
+        expected = [row.outputs for row in replayed.rows]
+        while replayed.diverged is None and replayed.n_repetitions < repetitions:
             stepper.go_back(before)
             with OperationLedger(stepper.network, step=step) as repetition:
                 stepper.loop.step()
-            seen.n_repetitions += 1
+            replayed.n_repetitions += 1
             if [row.outputs for row in repetition.rows] != expected:
-                seen.diverged = repetition.rows
+                replayed.diverged = repetition.rows
         if suspects:
             stepper.go_back(before)
-            _audit(stepper, seen, suspects)
-    return seen
+            _audit(stepper, replayed, suspects)
+    return replayed
 
 
 def step_beside_another(
@@ -307,16 +307,18 @@ def step_beside_another(
 
     with child.prepared() as device, child.loosened():
         stepper = Stepper(request, device, child)
-        seen, before = _first_pass(child, stepper, repeats[meeting.side], step, beside_another=True)
-        meeting.leave(seen.rows)
+        replayed, before = _first_pass(
+            child, stepper, repeats[meeting.side], step, beside_another=True
+        )
+        meeting.leave(replayed.rows)
         pairs = pairs_to_compare(repeats, meeting.rows_of(0), meeting.rows_of(1))
         wanted = frozenset(pair[meeting.side].index for pair in pairs)
         stepper.go_back(before)
         with OperationLedger(stepper.network, step=step, wanted=wanted) as again:
             stepper.loop.step()
         for index, tensors in again.outputs.items():
-            seen.outputs[index] = [tensor.cpu().contiguous() for tensor in tensors]
-    return seen
+            replayed.outputs[index] = [tensor.cpu().contiguous() for tensor in tensors]
+    return replayed
 
 
 def _first_pass(
@@ -340,16 +342,16 @@ def _first_pass(
         stepper.network, step=step, reference=beside_another, across_devices=beside_another
     ) as first:
         stepper.loop.step()
-    seen = StepAgain(arrival, list(stepper.ledger.entries), first.rows, first.draws)
-    return seen, before
+    replayed = StepAgain(arrival, list(stepper.ledger.entries), first.rows, first.draws)
+    return replayed, before
 
 
-def _audit(stepper: Stepper, seen: StepAgain, suspects: int) -> None:
+def _audit(stepper: Stepper, replayed: StepAgain, suspects: int) -> None:
     """Run each operation known to race ``suspects`` times."""
     from cellrepro.trace.operation_audit import Auditor
 
     with Auditor(suspects=suspects, model=stepper.network) as auditor:
         stepper.loop.step()
     audit = auditor.result(n_steps=1)
-    seen.audited = audit.ops
-    seen.n_replays = audit.n_replays
+    replayed.audited = audit.ops
+    replayed.n_replays = audit.n_replays

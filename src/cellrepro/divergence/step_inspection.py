@@ -102,7 +102,7 @@ class StepInspection(Inspection):
     ) -> Cause:
         """The cause by stored operations or repetitions, and whether it shows again."""
         repeat = self.repeats[0]
-        seen = step_again(
+        replayed = step_again(
             self._request(repeat),
             repeat,
             step,
@@ -110,16 +110,16 @@ class StepInspection(Inspection):
             suspects=self.suspects,
             quiet=self.quiet,
         )
-        cause = stored or self._of_repetitions(difference, seen)
+        cause = stored or self._of_repetitions(difference, replayed)
         evidence = replace(
             cause.evidence,
-            n_repetitions=seen.n_repetitions,
-            n_replays=seen.n_replays,
-            ends_as=self._ends_as(seen, step),
-            arrival=(seen.arrival,),
+            n_repetitions=replayed.n_repetitions,
+            n_replays=replayed.n_replays,
+            ends_as=self._ends_as(replayed, step),
+            arrival=(replayed.arrival,),
         )
         cause = replace(cause, evidence=evidence)
-        for audited in seen.audited:
+        for audited in replayed.audited:
             if _is_about(audited, cause.difference.operation):
                 return _flipping(cause, audited)
         if cause.judgement == "race":
@@ -133,20 +133,20 @@ class StepInspection(Inspection):
             evidence=replace(evidence, elimination=why_no_fault),
         )
 
-    def _of_repetitions(self, difference: FirstDifference, seen: StepAgain) -> Cause:
+    def _of_repetitions(self, difference: FirstDifference, replayed: StepAgain) -> Cause:
         """The operation in which the step diverged from itself, or the first that flips."""
-        if seen.diverged is not None:
-            cause = self.cause_in_rows(difference, seen.rows, seen.diverged)
+        if replayed.diverged is not None:
+            cause = self.cause_in_rows(difference, replayed.rows, replayed.diverged)
             if cause is not None:
                 evidence = replace(cause.evidence, how="repetition")
                 return replace(cause, judgement="race", evidence=evidence)
         suspects = [
             operation
-            for operation in seen.audited
+            for operation in replayed.audited
             if may_explain(operation.phase, difference.stage)
         ]
         if suspects:
-            first = _first_to_run(suspects, seen.rows)
+            first = _first_to_run(suspects, replayed.rows)
             difference = replace(difference, operation=OperationAt.of(first, inputs="agree"))
         return Cause(difference, "unexplained", Evidence("audit"))
 
@@ -162,9 +162,11 @@ class StepInspection(Inspection):
             loose=spec.loose,
         )
 
-    def _ends_as(self, seen: StepAgain, step: int) -> Literal["a", "b", "both", "neither"] | None:
+    def _ends_as(
+        self, replayed: StepAgain, step: int
+    ) -> Literal["a", "b", "both", "neither"] | None:
         """Whose bits a replay of the step ends in; None where no ledger has the step."""
-        a, b = (_ends_as_stored(seen, repeat, step) for repeat in self.repeats)
+        a, b = (_ends_as_stored(replayed, repeat, step) for repeat in self.repeats)
         if a is None and b is None:
             return None
         if a and b:
@@ -227,9 +229,9 @@ class StepInspection(Inspection):
         return Request(repeat.spec, folder.resolve(), self.source_of(repeat))
 
 
-def _ends_as_stored(seen: StepAgain, repeat: Repeat, step: int) -> bool | None:
+def _ends_as_stored(replayed: StepAgain, repeat: Repeat, step: int) -> bool | None:
     stored = read_rows(repeat.file(LEDGER), LedgerRow, step=step)
-    return same_as_stored(seen.entries, by_place(stored))
+    return same_as_stored(replayed.entries, by_place(stored))
 
 
 def _is_about(audited: NondeterministicOperation, operation: OperationAt | None) -> bool:

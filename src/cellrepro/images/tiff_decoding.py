@@ -94,7 +94,7 @@ def decode_tiff(file: Path, data: bytes) -> Decoded:
         pass
     limits = within_limits.Limits.for_bytes(len(data), answer=2**40)
     try:
-        arrays = within_limits.arrays_of(__file__, str(file), limits=limits, given=data)
+        arrays = within_limits.arrays_of(__file__, str(file), limits=limits, content=data)
     except within_limits.NotHere as error:
         raise NotPossibleHere(str(error)) from error
     except within_limits.Refused as error:

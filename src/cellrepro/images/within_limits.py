@@ -55,23 +55,23 @@ class Limits:
 
 
 def arrays_of(
-    script: str, *arguments: str, limits: Limits, given: bytes = b""
+    script: str, *arguments: str, limits: Limits, content: bytes = b""
 ) -> dict[str, np.ndarray]:
-    """Run a script that ends with `answer_with`, and read its arrays."""
+    """Run a script that ends with `answer_with`, with content on its standard input."""
     words = [str(limits.memory), str(limits.seconds), str(limits.answer)]
     no_end = f"reading it did not end within {limits.seconds} s, or crashed"
     with (
-        tempfile.TemporaryFile() as request,
+        tempfile.TemporaryFile() as stdin,
         tempfile.TemporaryFile() as answer,
         tempfile.TemporaryFile() as errors,
     ):
-        request.write(given)
-        request.seek(0)
+        stdin.write(content)
+        stdin.seek(0)
         try:
             ended = subprocess.run(
                 script_command(script, *arguments, *words),
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # each thread takes memory
-                stdin=request,
+                stdin=stdin,
                 stdout=answer,
                 stderr=errors,
                 timeout=4 * limits.seconds,  # of a busy machine

@@ -133,8 +133,7 @@ def generation_of(version: str | None = None) -> Generation:
     >>> generation_of("3.1.1.2").networks
     'Cellpose 2 or 3'
     """
-    asked = version or installed_version() or ""
-    leading = re.match(r"(\d+)\.(\d+)", asked)
+    leading = re.match(r"(\d+)\.(\d+)", version or installed_version() or "")
     if leading is None:  # none is installed, or the spec refuses what is no version
         return _GENERATIONS[0]
     numbers = (int(leading[1]), int(leading[2]))
@@ -144,13 +143,13 @@ def generation_of(version: str | None = None) -> Generation:
 
 def why_no_training(version: str | None = None) -> str | None:
     """Say why the lab does not train with a version of Cellpose; None where it does."""
-    asked = version or installed_version()
-    if asked is None or asked in TRAINED_WITH:
+    version = version or installed_version()
+    if version is None or version in TRAINED_WITH:
         return None
     return (
-        f"Cellpose {asked} is installed, and the lab trains with {joined(TRAINED_WITH)} only: its "
+        f"Cellpose {version} is installed, and the lab trains with {joined(TRAINED_WITH)} only: its "
         f"tests have compared its loop with theirs. {_WAY_TO_TRAIN}. Segmenting, explaining and "
-        f"comparing are done with your {asked}"
+        f"comparing are done with your {version}"
     )
 
 
@@ -166,9 +165,9 @@ def refuse_own_network(name: str, version: str | None = None) -> None:
     generation = generation_of(version)
     if generation.builds_own_networks:
         return
-    asked = version or installed_version()
+    version = version or installed_version()
     raise BadInput(
-        f"the network is {name!r}, which is made of parts of Cellpose 4, and Cellpose {asked} is "
+        f"the network is {name!r}, which is made of parts of Cellpose 4, and Cellpose {version} is "
         f"to segment with it; expected --model with a weights file of {generation.networks}, or "
         f"one of its names ({some(generation.names)}). {_WAY_TO_TRAIN}; it also has {name!r}"
     )
