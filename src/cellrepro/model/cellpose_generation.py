@@ -147,9 +147,9 @@ def why_no_training(version: str | None = None) -> str | None:
     if version is None or version in TRAINED_WITH:
         return None
     return (
-        f"Cellpose {version} is installed, and the lab trains with {joined(TRAINED_WITH)} only: its "
-        f"tests have compared its loop with theirs. {_WAY_TO_TRAIN}. Segmenting, explaining and "
-        f"comparing are done with your {version}"
+        f"Cellpose {version} is installed, and the lab trains with {joined(TRAINED_WITH)} only: "
+        f"its tests have compared its loop with theirs. {_WAY_TO_TRAIN}. Segmenting, explaining "
+        f"and comparing are done with your {version}"
     )
 
 
