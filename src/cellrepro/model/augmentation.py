@@ -29,8 +29,11 @@ class Crop:
     flipped: bool
     """Whether left and right change places."""
     y: float
-    """Pixels of the resized image by which its middle is moved."""
+    """Pixels by which the middle is moved, drawn within the height of the resized image. Cellpose
+    hands them to torchvision as those along X (4.2.1.1), which shows in images that are not square.
+    """
     x: float
+    """Likewise within the width, handed on as those along Y."""
 
 
 def augment(

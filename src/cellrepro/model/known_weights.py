@@ -13,6 +13,7 @@ from cellrepro.libraries import has_library
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.network import parameter_shapes
+from cellrepro.model.pretrained import NOT_DRAWN
 from cellrepro.words import amount
 
 OFFICIAL_NAMES = {  # SHA-256 of the files as they were published in 2025 and 2026
@@ -20,7 +21,6 @@ OFFICIAL_NAMES = {  # SHA-256 of the files as they were published in 2025 and 20
     "0f1cc3f7ecdd8a037a57c6c48d9d8921391be4cbce3fa9f13c3e3a2e1253c667": "cpsam_v2",
 }
 _SHIPPED = "vit-l"  # the encoder of Cellpose's own network
-_NOT_DRAWN = {"diam_labels", "diam_mean"}  # the same in every network
 _PATCHES = "encoder.patch_embed.proj.weight"
 OF_SEVERAL_GPUS = (
     "its names begin with `module.`; Cellpose 4.2.1.1 looks for W2 before it takes that off, and "
@@ -167,7 +167,7 @@ def _sam_of_another_size(weights: _Weights) -> Recognised | None:
 
 def _incomplete_sam(weights: _Weights) -> Recognised | None:
     """Cellpose's own network without some of its parameters, in a file that Cellpose reads."""
-    missing = parameter_shapes(_SHIPPED).keys() - weights.shapes.keys() - _NOT_DRAWN
+    missing = parameter_shapes(_SHIPPED).keys() - weights.shapes.keys() - NOT_DRAWN
     if missing and weights.saved_by_torch:
         why = f"{amount(len(missing), 'parameter')} missing, which Cellpose draws at random"
         return Recognised("4 (SAM)", _sam_name(weights), "a partly random network", why)

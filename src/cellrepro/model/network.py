@@ -97,7 +97,10 @@ def _network_class() -> Any:
 
 @contextmanager
 def encoder_in_place(sizes: Encoder) -> Iterator[None]:
-    """Let ``CPSAM()`` find an encoder of these sizes where it looks SAM's ViT-L up."""
+    """Let ``CPSAM()`` find an encoder of these sizes where it looks SAM's ViT-L up.
+
+    `packaged_network` has the same, as it imports nothing of the lab.
+    """
     import torch
     from segment_anything import sam_model_registry
     from segment_anything.modeling import ImageEncoderViT

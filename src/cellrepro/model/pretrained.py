@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from cellrepro.model.encoders import CellposeNetwork
     from cellrepro.model.weight_sources import ModelSource
 
+NOT_DRAWN = frozenset({"diam_labels", "diam_mean"})
+"""Parameters that are the same in every new network; training sets the first."""
+
 
 def load_pretrained(source: ModelSource) -> CellposeNetwork:
     """Load through Cellpose, which downloads its named networks on first use."""
@@ -100,8 +103,7 @@ def _refuse_incomplete(network: CellposeNetwork, path: str, asked_for: str) -> N
     is_mapped = zipfile.is_zipfile(path)  # PyTorch maps no file in its format before 1.6
     parameters = torch.load(path, map_location="cpu", mmap=is_mapped, weights_only=True)
     names = {name.removeprefix("module.") for name in parameters}
-    fixed = {"diam_labels", "diam_mean"}  # not drawn; training sets the first
-    missing = [name for name in network.state_dict() if name not in names | fixed]
+    missing = [name for name in network.state_dict() if name not in names | NOT_DRAWN]
     if missing:
         raise BadInput(
             f"{asked_for!r} lacks {len(missing)} parameters of Cellpose's network, among them "
