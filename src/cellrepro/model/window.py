@@ -53,6 +53,7 @@ class Window:
     rows: tuple[int, int]
     """The first pixel, and the one after the last."""
     columns: tuple[int, int]
+    """Likewise."""
 
     @property
     def in_words(self) -> str:
