@@ -124,7 +124,7 @@ RECORDS: Mapping[str, Record] = {
     "LabMade": Record("cellrepro.exchange.lab_like", "setup"),
     "ProvidedData": Record("cellrepro.images.public_sets", "data NAME"),
     "Report": Record("cellrepro.show.report.build", "report"),
-    "Finding": Record("cellrepro.audits.finding", "A finding"),
+    "Finding": Record("cellrepro.audits.findings", "A finding"),
     "GridRuns": Record("cellrepro.grid.grid_runs", "grid"),
     "GridRun": Record("cellrepro.grid.grid_runs", "A point of a grid"),
     "Growth": Record("cellrepro.divergence.growth", "growth"),

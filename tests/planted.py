@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import Profile
-from cellrepro.divergence.find import diverge
+from cellrepro.divergence.diverge import diverge
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.child import Child

@@ -18,9 +18,8 @@ from cellrepro.arithmetic.portable_mode import PortableArithmetic
 from cellrepro.digests.digests import array_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.nuclei_drawing import nuclei
-from cellrepro.model import portable_picture
 from cellrepro.model.inference import segment
-from cellrepro.model.portable_cellpose import portable_cellpose
+from cellrepro.model.portable_cellpose import dx_to_circ, portable_cellpose
 from cellrepro.model.stages import Stages
 
 FLAT = {
@@ -105,7 +104,7 @@ def digests(*, batch_size, threads):
                 found[name][part] = array_digest(values)
             if not image.stack:
                 with portable_cellpose():
-                    picture = portable_picture.dx_to_circ(result.flows["flows"])
+                    picture = dx_to_circ(result.flows["flows"])
                 found[name]["picture"] = array_digest(picture)
     finally:
         torch.set_num_threads(before)

@@ -270,7 +270,7 @@ def first_operation(pair: RepeatPair, store: Store) -> FirstRow:
     BadInput
         If they cannot be computed again here.
     """
-    from cellrepro.divergence.find import diverge
+    from cellrepro.divergence.diverge import diverge
 
     divergence = diverge(*pair.names, store=store.root, quiet=True)
     difference = divergence.computed or divergence.first

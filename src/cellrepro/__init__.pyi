@@ -30,7 +30,7 @@ from .audits.function import audit_function as audit_function
 from .audits.segmentation import audit_segmentation as audit_segmentation
 from .audits.torch_warning import explain_warning as explain_warning
 from .audits.training import audit_training as audit_training
-from .divergence.find import diverge as diverge
+from .divergence.diverge import diverge as diverge
 from .divergence.growth import growth as growth
 from .show.live import watch as watch
 from .trace.check_dataset import check_dataset as check_dataset

@@ -75,7 +75,7 @@ _COMMANDS = {
             "How many cells does each setting change?",
         ),
         "tiles": ("explanation.tiles:tiles", "Which cells depend on where Cellpose's tiles lie?"),
-        "diverge": ("divergence.find:diverge", "Find the first place where two runs differ."),
+        "diverge": ("divergence.diverge:diverge", "Find the first place where two runs differ."),
         "growth": ("divergence.growth:growth", "Show how two trainings grow apart."),
         "audit": ("audits.audit_data:audit_data", "Which operations give different bits?"),
         "doctor": ("audits.doctor:doctor", "Say what is not reproducible on this computer."),

@@ -9,10 +9,9 @@ import torch
 
 from cellrepro.audits import double_run
 from cellrepro.audits.doctor import diagnose
-from cellrepro.audits.double_run import ShortRun
+from cellrepro.audits.double_run import ShortRun, small_training
 from cellrepro.audits.gpu_findings import TorchBuild, judged, look_at_torch
 from cellrepro.audits.network_findings import network_findings
-from cellrepro.audits.small_training import small_training
 from cellrepro.audits.torch_warning import device_of, effect_on_training, explain_warning
 from cellrepro.determinism import known_operations, process_start, profiles
 from cellrepro.determinism.automatic_profile import UsableDevices

@@ -18,7 +18,7 @@ import pytest
 import planted
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.divergence import step_again
-from cellrepro.divergence.find import diverge
+from cellrepro.divergence.diverge import diverge
 from cellrepro.divergence.result import OperationAt
 from cellrepro.errors import Damaged
 from cellrepro.model import inference

@@ -8,7 +8,7 @@ import tifffile
 
 import cellrepro
 from cellrepro.determinism.profiles import cpu_capability
-from cellrepro.divergence.find import diverge
+from cellrepro.divergence.diverge import diverge
 from cellrepro.images.folder import read_folder
 from cellrepro.model.stages import PASSED
 from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows, write_rows

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import planted
-from cellrepro.divergence.find import diverge
-from cellrepro.divergence.growth import growth, masks_apart
+from cellrepro.divergence.diverge import diverge
+from cellrepro.divergence.growth import Moment, growth, with_masks
 from cellrepro.divergence.judgements import JUDGEMENTS, OF_STAGE
 from cellrepro.errors import BadInput
 from cellrepro.store.ledger import (
@@ -232,8 +232,9 @@ def test_how_far_masks_are_apart():
     others = np.array([[1, 1, 0, 0, 0, 0, 3, 3]])
     nothing = np.zeros_like(truth)
     truths = [truth, None, nothing]
-    apart = masks_apart(truths, [truth, truth, truth], [one_lost, others, truth])
+    moment = Moment(epoch=1, n_differing=1, n_parameters=2, relative_l2=0.1)
+    apart = with_masks(moment, truths, [truth, truth, truth], [one_lost, others, truth])
     assert (apart.lost, apart.gained, apart.objects) == (2, 1, (6, 5))
     assert apart.ppm == pytest.approx(1e6 * (2 + 4) / 24)
     assert apart.ap50 == (1, 0.5)
-    assert masks_apart([None, nothing], [truth] * 2, [truth] * 2).ap50 is None
+    assert with_masks(moment, [None, nothing], [truth] * 2, [truth] * 2).ap50 is None

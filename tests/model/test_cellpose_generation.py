@@ -8,8 +8,12 @@ from cellrepro.explanation.commands import LabSetup, commands_for
 from cellrepro.explanation.describe import describe
 from cellrepro.explanation.tile_lines import tiles_along
 from cellrepro.model import cellpose_generation
-from cellrepro.model.cellpose_generation import TRAINED_WITH, installed_version, refuse_training
-from cellrepro.model.tile_layout import TileLayout
+from cellrepro.model.cellpose_generation import (
+    TRAINED_WITH,
+    TileLayout,
+    installed_version,
+    refuse_training,
+)
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.spec import defaults

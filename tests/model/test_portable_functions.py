@@ -9,14 +9,17 @@ from cellpose import dynamics, plot, transforms
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model import portable_dynamics
+from cellrepro.model.portable_cellpose import dx_to_circ, taper_mask
 from cellrepro.model.portable_dynamics import follow_flows
-from cellrepro.model.portable_filters import gaussian_filter, gaussian_filter1d, smooth_sharpen_img
 from cellrepro.model.portable_flows import flow_error, masks_to_flows
-from cellrepro.model.portable_functions import exponentials
-from cellrepro.model.portable_percentiles import percentile
-from cellrepro.model.portable_picture import dx_to_circ
+from cellrepro.model.portable_normalisation import (
+    exponentials,
+    gaussian_filter,
+    gaussian_filter1d,
+    percentile,
+    smooth_sharpen_img,
+)
 from cellrepro.model.portable_resizing import resize
-from cellrepro.model.portable_tiles import taper_mask
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

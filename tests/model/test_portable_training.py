@@ -9,8 +9,7 @@ import torch
 from cellpose import transforms, utils
 
 import portable_steps
-from cellrepro.model.portable_augmentation import rotate_and_resize
-from cellrepro.model.portable_training import diameters, portable_training
+from cellrepro.model.portable_training import diameters, portable_training, rotate_and_resize
 from portable_steps import AVX2, NO_VECTORS, in_another_process, portable, stopped, taken_up
 from small_training import IMAGES
 

@@ -1,4 +1,4 @@
-"""What the audits of a training and of a segmentation have in common."""
+"""What all audits have in common: their options, and the fields of their results."""
 
 from __future__ import annotations
 
@@ -6,10 +6,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cellrepro.determinism.mode_names import Mode
+from cellrepro.errors import whole
 from cellrepro.results import Result, derived
+from cellrepro.spec import defaults
 from cellrepro.spec.spec import Spec
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_audit import Audit
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """How much an audit repeats; see `cellrepro.audit`."""
+
+    steps: int = defaults.AUDITED_STEPS
+    """Steps of a training, images of a segmentation."""
+    replays: int = defaults.REPLAYS
+    """How often each operation of a step is run again."""
+    suspects: int = defaults.SUSPECT_REPLAYS
+    """How often, if more, an operation that has a substitute or is documented to race."""
+    threads: int | None = None
+    """CPU threads of PyTorch meanwhile; by default the profile's."""
+
+
+def checked_options(
+    *, steps: int, replays: int, suspects: int, threads: int | None
+) -> AuditOptions:
+    """Refuse numbers that are too small."""
+    return AuditOptions(
+        steps=whole("steps", steps, least=1),
+        replays=whole("replays", replays, least=1),
+        suspects=whole("suspects", suspects, least=0),
+        threads=None if threads is None else whole("threads", threads, least=1),
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -17,7 +45,7 @@ class AuditOfRun(Result):
     """Operations of a run that were executed again, and what of them flips."""
 
     spec: Spec = field(repr=False)
-    """Of the run that was audited."""
+    """The spec of the run that was audited."""
     operations: Audit = field(repr=False)
     """What was replayed, how often, and what flipped; steps of a segmentation are images."""
 
@@ -53,10 +81,10 @@ class AuditOfRun(Result):
 
     @derived
     def mode(self) -> Mode:
-        """In which it was watched."""
+        """The mode of the run."""
         return self.spec.mode
 
     @derived
     def profile(self) -> str:
-        """With which it was watched."""
+        """The profile of the run."""
         return self.spec.profile

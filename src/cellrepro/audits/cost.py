@@ -30,9 +30,9 @@ _MOST_IMAGES = 4
 class CostRow:
     """What one way of training costs, beside ``plain`` Cellpose.
 
-    Both ways run in turns and are divided round by round, so that a load on the machine meets
-    both, and a median is not moved by one slow round. Kalibera and Jones (ISMM 2013) compare
-    systems by a ratio over repeated runs as well, there of means.
+    Both ways run in turns and are divided round by round, so that a load on the machine slows
+    both, and one slow round does not move the median. Kalibera and Jones (ISMM 2013) compare
+    systems by a ratio over repeated runs, too, but of means.
     """
 
     name: str
@@ -40,7 +40,7 @@ class CostRow:
     what: str
     """The same in words."""
     seconds: float
-    """Of one step, median over the steps of all rounds."""
+    """Duration of one step, median over the steps of all rounds."""
     ratio: float
     """How many times as long as ``plain`` a step takes. Each round gives one ratio, of the median
     seconds of its steps; this is the median of the rounds."""
@@ -57,17 +57,17 @@ class Cost(Result):
     """What determinism costs here."""
 
     encoder: str
-    """The network's size, and where it was trained."""
+    """The size of the network."""
     device: str
-    """The network's size, and where it was trained."""
+    """Where it was trained."""
     threads: int
-    """Of PyTorch on the CPU."""
+    """Threads of PyTorch on the CPU."""
     steps: int
-    """Timed in a round."""
+    """Timed steps of a round."""
     rounds: int
-    """In which every way of training was run once."""
+    """How often every way of training was run."""
     table: tuple[CostRow, ...]
-    """One for each way of training, ``plain`` first."""
+    """A row for each way of training, ``plain`` first."""
 
     def sentence(self) -> str:
         """Say how long a step takes in each way, beside Cellpose as it is."""
@@ -97,10 +97,7 @@ class Cost(Result):
 def summarise(
     rounds: Sequence[Mapping[str, Sequence[float]]], peaks: Mapping[str, Sequence[int]]
 ) -> tuple[CostRow, ...]:
-    """Sum up the times of the same steps in several ways.
-
-    ``plain`` first, the others in their order.
-    """
+    """Summarise the seconds of the same steps in each way of training, ``plain`` first."""
     other_names = [name for name in rounds[0] if name != "plain"]
     return tuple(_cost_row(name, rounds, peaks[name]) for name in ("plain", *other_names))
 
@@ -187,7 +184,7 @@ def measure_cost(
 
 
 def _chosen(variants: Sequence[str] | None, *, device: str) -> list[str]:
-    """The names of the ways that are timed."""
+    """The names of the variants that are timed."""
     if variants is None:
         return [name for name in VARIANTS if device == "cuda" or name not in CUDA_ONLY]
     check_variants(variants)
@@ -228,7 +225,7 @@ def time_steps(
 
 
 def _images(data: Path | None) -> list[LabelledImage]:
-    """The first images that can be trained on."""
+    """The first few images that can be trained on."""
     from cellrepro.images.folder import read_folder
     from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.prepared_images import trainable

@@ -1,4 +1,4 @@
-"""What here is not reproducible, why, and the remedy; checked by training `tiny` twice."""
+"""What is not reproducible on this computer, why, and the remedy, with a double run as a check."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.audits.double_run import DoubleRun, run_twice
-from cellrepro.audits.finding import LEVELS, Finding, Level
+from cellrepro.audits.double_run import N_STEPS, DoubleRun, run_twice
+from cellrepro.audits.findings import (
+    LEVELS,
+    Finding,
+    Level,
+    setup_findings,
+    version_findings,
+)
 from cellrepro.audits.gpu_findings import gpu_findings
 from cellrepro.audits.network_findings import network_findings
 from cellrepro.audits.portable_witness import PortableWitness, witness
-from cellrepro.audits.setup_findings import setup_findings
-from cellrepro.audits.small_training import N_STEPS
 from cellrepro.audits.torch_warning import WarningMeaning, explain_warning
-from cellrepro.audits.version_findings import version_findings
 from cellrepro.determinism import modes, profiles
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.determinism.seeds import seed_of
@@ -35,7 +38,7 @@ class Diagnosis(Result):
     host: Mapping[str, object]
     """The machine, its libraries and its numeric class."""
     profile: Mapping[str, object]
-    """With mode and seed."""
+    """The profile, with mode and seed."""
     findings: tuple[Finding, ...]
     """Errors first, then warnings."""
     _possible_here: bool = True
@@ -93,13 +96,13 @@ class ExplainedWarning(Result):
     host: Mapping[str, object]
     """The machine."""
     profile: Mapping[str, object]
-    """With mode."""
+    """The profile, with the mode."""
     findings: tuple[Finding, ...]
     """What the warning means, and what helps."""
     ok: bool
     """Whether the warning is of nothing that the training does."""
     warning: WarningMeaning
-    """What it means."""
+    """Its meaning."""
 
     def sentence(self) -> str:
         """Say what the warning means, in four lines."""
@@ -203,7 +206,7 @@ def diagnose(
 
 
 def _host(double_run: DoubleRun | None) -> dict[str, object]:
-    """The machine, its packages, and what the double run met there."""
+    """The machine, its packages, and what the double run computed with."""
     return {
         **this_machine.host(),
         "versions": this_machine.versions(),

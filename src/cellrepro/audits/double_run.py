@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cellrepro.audits.finding import Finding
-from cellrepro.audits.small_training import N_STEPS, small_training
+from cellrepro.audits.findings import Finding
 from cellrepro.model.cellpose_generation import refuse_training
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
@@ -16,17 +15,30 @@ from cellrepro.progress import progress
 from cellrepro.store import this_machine
 from cellrepro.store.numeric_class import measure_numeric_class
 
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from cellrepro.model.training_loop import TrainingLoop
+    from cellrepro.model.weight_sources import ModelSource
+
+N_STEPS = 6
+"""Training steps in two epochs, with one image a step."""
+
+_N_EPOCHS = 2
+_LEARNING_RATE = 1e-3
+
 
 @dataclass(frozen=True)
 class ShortRun:
-    """What one process made of the short training."""
+    """The short training in one process."""
 
     weights_before: str
-    """Digests of all weights, before the first step and after the last."""
+    """Digest of all weights before the first step."""
     weights: str
-    """Digests of all weights, before the first step and after the last."""
+    """Digest of all weights after the last step."""
     numeric_class: str
-    """Of the device that it computed on."""
+    """The numeric class of its device."""
     libraries: Sequence[Mapping[str, Any]]
     """BLAS and OpenMP, as `cellrepro.store.this_machine.numeric_libraries` lists them."""
 
@@ -36,14 +48,12 @@ class DoubleRun:
     """The same short training in two processes; both should end in equal weights."""
 
     first: ShortRun
-    """In the order in which they ran."""
     second: ShortRun
-    """In the order in which they ran."""
 
     def findings(self) -> Iterator[Finding]:
-        """Say what the two show.
+        """Judge the two.
 
-        An error if the weights differ or were not changed; a warning for several OpenMP libraries.
+        An error if the weights differ or did not change; a warning of several OpenMP libraries.
         """
         if self.first.weights == self.first.weights_before:
             yield Finding(
@@ -102,3 +112,23 @@ def train_briefly(child: Child) -> ShortRun:
         numeric_class=measure_numeric_class(str(device))["name"],
         libraries=this_machine.numeric_libraries(),
     )
+
+
+def small_training(
+    source: ModelSource, device: torch.device, *, seed: int | None
+) -> tuple[TrainingLoop, nn.Module]:
+    """Prepare two short epochs of a network on synthetic images."""
+    from cellrepro.images.synthetic_sets import labelled_nuclei
+    from cellrepro.model.network import build
+    from cellrepro.model.training_loop import TrainingLoop
+
+    network = build(source, seed=seed, device=device, dtype="float32")
+    loop = TrainingLoop(
+        network,
+        labelled_nuclei(2),
+        (),
+        learning_rate=_LEARNING_RATE,
+        n_epochs=_N_EPOCHS,
+        images_per_epoch=N_STEPS // _N_EPOCHS,
+    )
+    return loop, network

@@ -1,4 +1,4 @@
-"""What one operation does to a training and its cells, where it alone is left loose."""
+"""What one operation does to a training and its cells where it alone is left loose."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from cellrepro.words import amount, pixels_text, share_text
 
 @dataclass(frozen=True, repr=False)
 class Effect(Result):
-    """What an operation left loose does: the largest difference of any two of its repeats."""
+    """The largest differences between any two repeats with one operation left loose."""
 
     op: str
-    """The operation, as it was dispatched."""
+    """The operation, by its name in PyTorch."""
     key: str
-    """Of the run with this operation left as it is, and of the run with every one fixed."""
+    """Key of the run with this operation left as it is."""
     fixed_key: str
-    """Of the run with this operation left as it is, and of the run with every one fixed."""
+    """Key of the run with every operation fixed."""
     repeats: int
-    """Of each of the two."""
+    """Repeats of each of the two."""
     fixed_identical: bool
     """Whether the repeats with every operation fixed were bit-identical."""
     n_weights: int
-    """Different weights files, and different sets of masks, among the loose repeats."""
+    """Different weights files among the loose repeats."""
     weights_differing: float
-    """Share of the weights, from 0 to 1."""
+    """Share of the weights that differ, from 0 to 1."""
     n_masks: int
-    """Different weights files, and different sets of masks, among the loose repeats."""
+    """Different sets of masks among the loose repeats."""
     ppm: float
     """Pixels of the masks that differ, per million."""
     n_objects: int
@@ -97,7 +97,7 @@ def effect_between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
         n_masks=len(by_masks),
         ppm=max((pair.ppm for pair in masks), default=0.0),
         n_objects=max((pair.totals.n_unmatched for pair in masks), default=0),
-        # What holds for every repeat: cells in one and none in another are an effect.
+        # Only reasons of every repeat: cells in one and none in another are an effect.
         vacuous=tuple(
             reason
             for reason in first_reasons
@@ -107,7 +107,7 @@ def effect_between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
 
 
 def _different_weights(repeats: Iterable[Repeat]) -> list[Path]:
-    """One file of each weights that repeats ended in."""
+    """A file for each distinct result of the weights."""
     files: dict[str, Path] = {}
     for repeat in repeats:
         if repeat.weights is not None:  # as of every training
@@ -116,5 +116,5 @@ def _different_weights(repeats: Iterable[Repeat]) -> list[Path]:
 
 
 def _different_masks(repeats: Iterable[Repeat]) -> list[Repeat]:
-    """One repeat of each set of masks."""
+    """A repeat for each distinct set of masks."""
     return list({repeat.manifest.masks_digest: repeat for repeat in repeats}.values())

@@ -1,7 +1,4 @@
-"""Whether what a process did before changes what it computes next.
-
-Imports, draws of random numbers, and calls of Cellpose's ``eval``.
-"""
+"""Whether earlier imports, draws or calls of ``eval`` change what a process computes next."""
 
 from __future__ import annotations
 
@@ -35,14 +32,11 @@ if TYPE_CHECKING:
 
 _EVAL_PIXELS = 512  # along an edge: enough to tell results apart
 _PARTIAL = {"percentile": [1.0, 99.0]}
-"""A dictionary as users pass it to ``eval``; what it leaves out is read from the defaults."""
+"""A dictionary as users pass it to ``eval``, which reads the other fields from its defaults."""
 
 
 def import_order(modules: Sequence[str] = inference.IMPORTED) -> Source:
-    """Try whether importing Cellpose, in a fresh process, undoes a switch or moves a generator.
-
-    ``import-order``.
-    """
+    """Try whether importing Cellpose, in a fresh process, undoes a switch or moves a generator."""
     task = partial(imported, modules=list(modules))
     states = in_child(task, None, label="sources, imports")
     changes = {
@@ -69,8 +63,7 @@ def import_order(modules: Sequence[str] = inference.IMPORTED) -> Source:
 def imported(child: Child, *, modules: list[str]) -> list[dict[str, object]]:
     """Inside the child: import modules one after the other.
 
-    Digests of the generators and values of the switches by name: before the first module, and after
-    each.
+    Gives digests of the generators and values of the switches, before the first and after each.
     """
     import torch
 
@@ -85,7 +78,7 @@ def imported(child: Child, *, modules: list[str]) -> list[dict[str, object]]:
 
 
 def initial_weights() -> Source:
-    """Try whether `tiny`, as PyTorch and as the lab make it, depends on what was drawn before."""
+    """Try whether the initial weights by PyTorch and by the lab depend on earlier draws."""
     initialisations: dict[str, Callable[[nn.Module], None]] = {
         "PyTorch's own initialisation": _reset_by_pytorch,
         "cellrepro's seeded_network": _unchanged,
@@ -114,7 +107,7 @@ def initial_weights() -> Source:
 
 
 def _weight_digests(initialise: Callable[[nn.Module], None], *, n_draws: int) -> dict[str, str]:
-    """Digests of the tensors of a new network, made after some draws from one state."""
+    """Digests of a new network's tensors, made after some draws from one state."""
     import torch
 
     with generators_kept():
@@ -127,7 +120,7 @@ def _weight_digests(initialise: Callable[[nn.Module], None], *, n_draws: int) ->
 
 @runtime_checkable
 class _Resettable(Protocol):
-    """A module that draws weights of its own."""
+    """A module that draws its own weights."""
 
     def reset_parameters(self) -> None:
         """Draw them anew."""
@@ -141,11 +134,11 @@ def _reset_by_pytorch(network: nn.Module) -> None:
 
 
 def _unchanged(network: nn.Module) -> None:
-    """Leave a network's weights as they are."""
+    """Keep a network's weights."""
 
 
 class _CellposeModel(Protocol):
-    """``cellpose.models.CellposeModel``, as far as it is called here."""
+    """``cellpose.models.CellposeModel``, which has no types."""
 
     def eval(
         self,
@@ -159,7 +152,7 @@ class _CellposeModel(Protocol):
 
 
 def hidden_state(folder: ImageFolder) -> Source:
-    """Try whether ``CellposeModel.eval`` changes the next call's result, by its shared defaults."""
+    """Try whether ``CellposeModel.eval`` changes its shared defaults, and so the next result."""
     images = [image.image[:_EVAL_PIXELS, :_EVAL_PIXELS] for image in folder.train[:2]]
     plain: _CellposeModel = inference.evaluator(seeded_network(TINY, seed=0)).model
     with _shared_defaults_kept() as shared, generators_kept():
@@ -192,7 +185,7 @@ def hidden_state(folder: ImageFolder) -> Source:
 
 @contextmanager
 def _shared_defaults_kept() -> Iterator[dict[str, object]]:
-    """Cellpose's shared defaults of normalisation; after the block they are as before."""
+    """Cellpose's shared defaults of normalisation, restored after the block."""
     shared = inference.shared_defaults()
     start = copy.deepcopy(shared)
     try:
@@ -208,7 +201,7 @@ def _eval_digests(
     *,
     normalize: bool | dict[str, list[float]],
 ) -> list[str]:
-    """Digest of flows and cell probability that Cellpose's model gives for each image."""
+    """Digest of the flows and the cell probability of each image."""
     digests = []
     for image in images:
         _, flows, *_ = model.eval(
@@ -219,7 +212,7 @@ def _eval_digests(
 
 
 def _changes_in_words(start: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """What a call wrote into Cellpose's shared defaults."""
+    """Say what a call wrote into Cellpose's shared defaults."""
     changes = [
         f"{name} {start[name]!r} to {value!r}"
         for name, value in now.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from cellrepro.audits.audit_options import AuditOptions, checked_options
+from cellrepro.audits.audit_of_run import AuditOptions, checked_options
 from cellrepro.audits.segmentation import SegmentationAudit
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.process.calling import in_child

@@ -1,4 +1,4 @@
-"""The GPUs of this machine: whether the installed PyTorch can use them, and Cellpose would."""
+"""Findings of `doctor` about GPUs: whether the installed PyTorch can use them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from cellrepro.audits.finding import Finding
+from cellrepro.audits.findings import Finding
 from cellrepro.determinism.automatic_profile import UsableDevices
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
@@ -29,9 +29,9 @@ class TorchBuild:
     cuda: str | None
     """The version of CUDA that it was built with."""
     architectures: tuple[str, ...]
-    """The GPUs that it has kernels for, ``sm_90`` for example."""
+    """The architectures that it has kernels for, ``sm_90`` for example."""
     capabilities: tuple[str, ...]
-    """Of the GPUs that it sees, in the same words."""
+    """The architectures of the GPUs that it sees."""
     usable: UsableDevices
 
     def has_kernels_for(self, capability: str) -> bool:
@@ -80,7 +80,7 @@ def look_at_torch(child: Child) -> TorchBuild:
 def judged(
     gpus: Sequence[Mapping[str, object]], build: TorchBuild | None, *, is_mac: bool
 ) -> Iterator[Finding]:
-    """Say of each GPU whether it would be used, and if not, why."""
+    """Judge of each GPU whether it would be used, and if not, why."""
     if build is None:
         yield Finding(
             level="info",

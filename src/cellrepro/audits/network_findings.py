@@ -1,10 +1,10 @@
-"""Cellpose's own network on this machine: whether it is here, whole, and as it was published."""
+"""Findings of `doctor` about Cellpose's own network: whether it is here, as it was published."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cellrepro.audits.finding import Finding
+from cellrepro.audits.findings import Finding
 from cellrepro.errors import CellreproError
 from cellrepro.explanation.describe import Description, describe
 from cellrepro.model.cellpose_generation import generation_of, installed_version

@@ -1,7 +1,7 @@
-"""What makes two trainings differ outside the training step: tried here, on your data.
+"""What makes two trainings differ outside the training step, tried on the user's data.
 
-Generators, switches and Cellpose's defaults are put back. The seven experiments stand in
-`experiments_of_files`, `experiments_of_draws` and `experiments_of_process`.
+Generators, switches and Cellpose's defaults are restored. The seven experiments stand in
+`experiments_of_images` and `experiments_of_process`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from cellrepro.audits.experiments_of_draws import augmentation, loader
-from cellrepro.audits.experiments_of_files import file_order, two_readings
+from cellrepro.audits.experiments_of_images import augmentation, file_order, loader, two_readings
 from cellrepro.audits.experiments_of_process import hidden_state, import_order, initial_weights
 from cellrepro.audits.source_of_difference import Source
 from cellrepro.images.folder import read_folder
@@ -19,10 +18,7 @@ from cellrepro.progress import progress
 
 
 def sources_of_difference(data: str | Path, *, quiet: bool = False) -> list[Source]:
-    """Try every source of difference outside the training step on a folder of labelled images.
-
-    In the order of `cellrepro.audits.source_of_difference.EXPERIMENTS`.
-    """
+    """Try each source of difference on a folder of labelled images, as ordered in `EXPERIMENTS`."""
     folder = read_folder(data)
     experiments: list[Callable[[], Source]] = [
         partial(file_order, folder),

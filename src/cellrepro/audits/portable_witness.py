@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from cellrepro.images.folder import LabelledImage
 
 REFERENCE = "portable_reference.json"
-"""In this folder: the digest of every stage, in the order in which they are computed."""
+"""File in this folder with the digest of every stage, in the order in which they are computed."""
 
 N_STEPS = 4
 _SEED = 0
 _SHAPE = (150, 170)
 _SETTINGS = {"cellprob_threshold": -2.0, "flow_threshold": 0.0, "min_size": 1}
-"""With which a network that has learnt for four steps finds objects."""
+"""With these a network that has learnt for four steps finds objects."""
 
 
 @dataclass(frozen=True)
 class StageDigest:
-    """What one stage gave on this machine, and what it should give."""
+    """The digest of one stage on this machine, and in the reference."""
 
     stage: str
-    """In words."""
+    """The stage, in words."""
     digest: str
-    """SHA-256 of its numbers here."""
+    """SHA-256 of its numbers on this machine."""
     expected: str | None
-    """That of the reference; none where the reference does not have the stage."""
+    """That of the reference; None where the reference lacks the stage."""
 
     @property
     def is_as_expected(self) -> bool:
@@ -61,11 +61,11 @@ class PortableWitness(Result):
     """What one machine says about mode ``portable``."""
 
     profile: str
-    """With which it computed."""
+    """The profile with which it computed."""
     machine: Mapping[str, object]
     """Processor, system and GPU."""
     versions: Mapping[str, str]
-    """Of the numeric libraries."""
+    """Versions of the numeric libraries."""
     stages: tuple[StageDigest, ...]
     """In the order in which they are computed."""
 
@@ -101,7 +101,7 @@ class PortableWitness(Result):
         )
 
     def rows(self) -> Sequence[Row]:
-        """One row a stage."""
+        """Give one row for each stage."""
         return [
             {
                 "stage": stage.stage,
@@ -119,7 +119,7 @@ class PortableWitness(Result):
 
 
 def reference_digests() -> dict[str, str]:
-    """The digests that come with the package, by stage."""
+    """Read the digests that come with the package, by stage."""
     text = resources.files("cellrepro.audits").joinpath(REFERENCE).read_text(encoding="utf-8")
     return dict(json.loads(text)["digests"])
 
@@ -208,14 +208,14 @@ def compute_stages(child: Child) -> dict[str, str]:
 
 
 def _digest_of_weights(network: nn.Module) -> str:
-    """The digest of a network's tensors, made in the processor's memory on every device."""
+    """The digest of a network's tensors, copied to the processor from any device."""
     from cellrepro.digests.tensor_digests import tensors_digest
 
     return tensors_digest({name: value.cpu() for name, value in network.state_dict().items()})
 
 
 def _stages_of_segmentation(network: nn.Module, image: LabelledImage) -> dict[str, str]:
-    """The digest of each stage of a segmentation, of flows and of masks."""
+    """Segment an image, and digest each stage, the flows and the masks."""
     from cellrepro.digests.digests import array_digest
     from cellrepro.model.inference import segment
     from cellrepro.model.stages import PASSED, Stages

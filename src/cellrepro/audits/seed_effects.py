@@ -1,4 +1,4 @@
-"""Which seed changes a Cellpose training, and what one epoch changes: tried, not told."""
+"""Which seed changes a Cellpose training, and what one epoch changes, found by trainings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from cellrepro.spec import defaults
 from cellrepro.spec.spec import Spec
 
 if TYPE_CHECKING:
-    from cellrepro.model.network import CellposeNetwork
+    from cellrepro.model.encoders import CellposeNetwork
+    from cellrepro.trace.watches import Watch
 
 SeedName = Literal["NumPy and Python", "PyTorch", "data seed"]
 
@@ -34,12 +35,11 @@ SEEDS: dict[SeedName, str] = {
     "PyTorch": "torch.manual_seed({0})",
     "data seed": "data_seed={0}",
 }
-"""What is tried, and how it is written."""
+"""Each seed, with the code that sets it."""
 
 _VALUES = (1, 2)
-"""Of each seed."""
 _OTHERS = 0
-"""Value of the generators' seeds that are not tried."""
+"""Seed of the generators that are not tried."""
 _EPOCHS = 2  # the first epoch trains with a learning rate of 0
 _STEPS = 3
 _MOST_IMAGES = 6  # flows take longer than the steps
@@ -54,7 +54,7 @@ class Trial:
     seed: int
     """Its value."""
     batches: tuple[str, ...]
-    """Digests of what the network was shown, augmentation included, one for each step."""
+    """Digest of the augmented images of each step."""
     thumbnails: np.ndarray
     """The first image of every step as it was shown."""
     n_changed: tuple[int, ...]
@@ -64,7 +64,7 @@ class Trial:
 
     @property
     def call(self) -> str:
-        """The seed as one writes it."""
+        """The code that sets the seed."""
         return SEEDS[self.seed_name].format(self.seed)
 
 
@@ -75,11 +75,11 @@ class SeedProbe(Result):
     trials: tuple[Trial, ...]
     """Two for each of `SEEDS`, from the same initial weights."""
     n_images: int
-    """To draw from."""
+    """Images to draw from."""
     steps_per_epoch: int
-    """Of each trial."""
+    """Steps in an epoch of each trial."""
     start_seed: int
-    """PyTorch's own, before anybody set one: another in every process (torch 2.15)."""
+    """PyTorch's seed before anybody sets one, another in every process (torch 2.15)."""
 
     def sentence(self) -> str:
         """Say what each seed changes."""
@@ -207,14 +207,12 @@ def try_seeds(child: Child, *, request: Request) -> SeedProbe:
 def _trial(
     network: CellposeNetwork, folder: ImageFolder, spec: Spec, seed_name: SeedName, seed: int
 ) -> Trial:
-    """Two short epochs with one seed set; what was shown, and what became of the weights."""
-    from cellrepro.audits.shown_images import ShownImages
-
+    """Train two short epochs with one seed set."""
     data_seed = seed if seed_name == "data seed" else defaults.DATA_SEED
     _seed_generators(seed_name, seed)
-    shown = ShownImages()
+    watch, batches = _watch_of_images()
     spec_of_trial = spec.model_copy(update={"data_seed": data_seed})
-    loop = training_loop(spec_of_trial, network, folder, watch=shown)
+    loop = training_loop(spec_of_trial, network, folder, watch=watch)
     weights = {name: tensor.detach() for name, tensor in network.named_parameters()}
     weights_before = {name: tensor.clone() for name, tensor in weights.items()}
     n_changed = []
@@ -226,15 +224,28 @@ def _trial(
     return Trial(
         seed_name=seed_name,
         seed=seed,
-        batches=tuple(array_digest(batch) for batch in shown.batches),
-        thumbnails=np.stack([_thumbnail(batch[0]) for batch in shown.batches]),
+        batches=tuple(array_digest(batch) for batch in batches),
+        thumbnails=np.stack([_thumbnail(batch[0]) for batch in batches]),
         n_changed=tuple(n_changed),
         weights=tensors_digest(weights),
     )
 
 
+def _watch_of_images() -> tuple[Watch, list[np.ndarray]]:
+    """A watch, and the list to which it adds the images of every batch."""
+    from cellrepro.trace.watches import Watch
+
+    batches: list[np.ndarray] = []
+
+    class ShownImages(Watch):
+        def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:
+            batches.append(images.detach().cpu().numpy().copy())
+
+    return ShownImages(), batches
+
+
 def _seed_generators(seed_name: SeedName, seed: int) -> None:
-    """Seed every generator alike, but for the one that is tried."""
+    """Seed all generators alike, except the one that is tried."""
     import torch
 
     usual_seed = seed if seed_name == "NumPy and Python" else _OTHERS
@@ -244,7 +255,7 @@ def _seed_generators(seed_name: SeedName, seed: int) -> None:
 
 
 def _thumbnail(crop: np.ndarray) -> np.ndarray:
-    """Of what the network is shown, float (C, 256, 256), every fourth pixel, in 8 bit."""
+    """Every fourth pixel of a crop, float (C, 256, 256), in 8 bit."""
     plane = crop.mean(axis=0)[2::4, 2::4]
     low, high = np.percentile(plane, (1, 99))
     return np.rint(255 * np.clip((plane - low) / (high - low or 1), 0, 1)).astype(np.uint8)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.audits.audit_of_run import AuditOfRun
-from cellrepro.audits.audit_options import AuditOptions, checked_options
+from cellrepro.audits.audit_of_run import AuditOfRun, AuditOptions, checked_options
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.images.folder import LabelledImage
@@ -35,10 +34,10 @@ if TYPE_CHECKING:
     from cellrepro.trace.batch_invariance import BatchDependent, BatchInvariance
 
 BATCH_SIZES = (1, 3, 8, 16)
-"""At which an image is segmented; the first is what the others are compared with."""
+"""Batch sizes at which an image is segmented; the others are compared with the first."""
 
 _MOST_TILES = 8
-"""In the batch whose operations are compared."""
+"""Tiles of the batch whose operations are compared."""
 
 _FEW_TILES = 4
 """An image with fewer is given moved copies of them."""
@@ -81,9 +80,9 @@ class SegmentationAudit(AuditOfRun):
     image: str | None = None
     """The image that was segmented at each batch size."""
     n_tiles: int = 0
-    """Of that image."""
+    """Tiles of that image."""
     remark: str = ""
-    """How what was audited differs from what Cellpose computes by itself; empty if it does not."""
+    """How the audited computation differs from Cellpose's own; empty if it does not."""
 
     @derived
     def depends_on_batch(self) -> bool:
@@ -121,7 +120,7 @@ class SegmentationAudit(AuditOfRun):
 
     def lines(self) -> list[str]:
         """Give what flips, then what depends on the batch, and what that does to the cells."""
-        flipping = [f"{_place(operation)}: {operation.seen}" for operation in self.ops]
+        flipping = [f"{_place_in_code(operation)}: {operation.seen}" for operation in self.ops]
         remark = [self.remark] if self.remark else []
         return [*flipping, self.sentence(), *remark, *self._batch_lines()]
 
@@ -131,7 +130,7 @@ class SegmentationAudit(AuditOfRun):
         yield f"batches of tiles: {self.batch.sentence()}"
         for operation in self.batch.ops:
             calls = amount(operation.calls, "call")
-            yield f"    {_place(operation)}: in {calls}, by up to {operation.max_abs:.2g}"
+            yield f"    {_place_in_code(operation)}: in {calls}, by up to {operation.max_abs:.2g}"
         for result in self.batches[1:]:
             cells = amount(result.n_cells, "cell")
             yield (
@@ -141,7 +140,7 @@ class SegmentationAudit(AuditOfRun):
             )
 
 
-def _place(operation: NondeterministicOperation | BatchDependent) -> str:
+def _place_in_code(operation: NondeterministicOperation | BatchDependent) -> str:
     module = operation.module or "no module"
     return f"{operation.op} of {module}, {operation.source or 'no line of Python'}"
 
@@ -226,10 +225,7 @@ def audit_segmentation(
 
 
 def audit_images(child: Child, *, request: Request, options: AuditOptions) -> SegmentationAudit:
-    """Inside the child: audit some images, then the batches of the first.
-
-    With the batches of the first image.
-    """
+    """Inside the child: audit some images, then the batches of the first."""
     from cellrepro.model.inference import evaluator, in_plain_layout, packs_tensors
     from cellrepro.model.network import build
     from cellrepro.trace.operation_audit import audit
@@ -316,7 +312,7 @@ def _batch_result(batch_size: int, tile_by_tile: EvalOutput, in_batch: EvalOutpu
 def _tiles(
     network: nn.Module, evaluate: Evaluator, image: LabelledImage, arguments: Mapping[str, Any]
 ) -> torch.Tensor:
-    """What the network is given for an image, all tiles together: (N, C, Y, X)."""
+    """All tiles of an image as the network is given them: (N, C, Y, X)."""
     import torch
 
     inputs_seen: list[torch.Tensor] = []
@@ -332,7 +328,7 @@ def _tiles(
 
 
 def _at_least_two(tiles: torch.Tensor) -> torch.Tensor:
-    """Of an image with few tiles some more of the same, moved, so that no two are alike."""
+    """Add moved copies of the tiles where there are few."""
     import torch
 
     if len(tiles) >= _FEW_TILES:

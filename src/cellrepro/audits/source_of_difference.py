@@ -1,4 +1,4 @@
-"""A source of difference outside the training step: what is tried, and what was found."""
+"""A source of difference outside the training step: the experiment, and its result."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SourceName = Literal[
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is tried of one source of difference."""
+    """An experiment on one source of difference."""
 
     question: str
-    """That it answers."""
+    """The question that it answers."""
     remedy: str
     """How to pin the source."""
 
@@ -64,19 +64,19 @@ EXPERIMENTS: dict[SourceName, Experiment] = {
         "process of its own, as cellrepro does",
     ),
 }
-"""Of each source of difference what is tried."""
+"""The experiment on each source of difference."""
 
 
 @dataclass(frozen=True, repr=False)
 class Source(Result):
-    """One source of difference, as it was found here."""
+    """The result of one experiment."""
 
     name: SourceName
     """A key of `EXPERIMENTS`."""
     moves: bool
     """Whether it changed something here; "no" is no proof for other data."""
     n_compared: int
-    """Over how many things."""
+    """How many digests, images or modules were compared."""
     evidence: tuple[str, ...]
     """Short facts; of digests the first 12 hex digits."""
 
@@ -99,9 +99,6 @@ class Source(Result):
 
 
 def changed_names(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """Compare two readings of the same named values.
-
-    The names whose values differ, sorted; a name that only one side has counts as differing.
-    """
+    """The sorted names whose values differ, or that only one side has."""
     names = sorted({*before, *after})
     return [name for name in names if before.get(name) != after.get(name)]

@@ -1,7 +1,6 @@
-"""A pasted warning of PyTorch about determinism: what it means, and whether it matters here.
+"""A pasted warning of PyTorch about determinism: what it means, and what helps.
 
-It says what the warning means, whether it can change the lab's training with the settings asked
-for, what it means for any other training, and what helps.
+Also whether it can change the lab's training with the given settings, or any other training.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _OTHER_FRAMEWORKS = (
     ),
     ("JAX", r"(?i)\bjax|\bxla", "XLA_FLAGS=--xla_gpu_deterministic_ops=true"),
 )
-"""Name, by what a text is known to be of it, and its switch."""
+"""Each framework's name, the pattern of its warnings, and its switch."""
 _IF_YOURS = "where a training of yours, in Cellpose or any other framework of PyTorch,"
 
 
@@ -39,13 +38,13 @@ class WarningMeaning(Result):
     """What a warning of PyTorch about determinism means."""
 
     op: str
-    """The operation, as PyTorch calls it."""
+    """The operation, by its name in PyTorch."""
     meaning: str
     """Why its bits may change from run to run."""
     training: str
     """The training that `affects` and `why` are about."""
     affects: bool | None
-    """Whether the operation can change that training; none if unknown."""
+    """Whether the operation can change that training; None if unknown."""
     why: str
     """How that is known."""
     elsewhere: str
@@ -53,7 +52,7 @@ class WarningMeaning(Result):
     remedy: str
     """What helps."""
     profile: str = defaults.PROFILE
-    """Of that training."""
+    """The profile of that training."""
 
     def sentence(self) -> str:
         """Say all of it, in four lines."""
@@ -69,11 +68,11 @@ class WarningMeaning(Result):
         )
 
 
-class Effect(NamedTuple):
+class Influence(NamedTuple):
     """Whether an operation can change a training, and how that is known."""
 
     affects: bool | None
-    """None if nobody knows."""
+    """None if unknown."""
     why: str
 
 
@@ -139,10 +138,10 @@ def explain_warning(
         calls = known_operations.called_by_cellpose()
         effect = effect_on_training(entry, calls, mode=mode, model=model)
         if settings.kind != "cpu":
-            effect = Effect(effect.affects, f"{effect.why} {_SEEN_ON_PROCESSOR}")
+            effect = Influence(effect.affects, f"{effect.why} {_SEEN_ON_PROCESSOR}")
     else:
         devices = joined(entry.devices)
-        effect = Effect(
+        effect = Influence(
             affects=False,
             why=f"it concerns {devices}, and profile {settings.name} computes on {settings.kind}.",
         )
@@ -159,10 +158,9 @@ def explain_warning(
 
 
 def device_of(text: str, entry: known_operations.KnownOperation | None) -> str:
-    """The kind of device that a warning is about, which is the name of a profile, too.
+    """The device that a warning is about, ``cpu``, ``cuda`` or ``mps``: a profile's name, too.
 
-    ``cpu``, ``cuda`` or ``mps``: as the text says, else as the operation's devices are; the
-    processor where it is one of several.
+    By its text, or else by the operation's devices; the processor where it is one of several.
     """
     named = re.findall(r"(?<![a-z])(cuda|mps|cpu)(?![a-z])|cublas", text.lower())
     if named:
@@ -185,34 +183,33 @@ def _of_another_framework(text: str) -> BadInput | None:
 
 def effect_on_training(
     entry: known_operations.KnownOperation, calls: Mapping[str, str], *, mode: Mode, model: str
-) -> Effect:
-    """Say whether an operation can change a training.
-
-    With none for `Effect.affects` where PyTorch does not say which operations it means.
-    """
+) -> Influence:
+    """Judge whether an operation can change a training, by the calls of Cellpose."""
     if not entry.ops:
-        return Effect(None, "PyTorch does not say which operations it means.")
+        return Influence(None, "PyTorch does not say which operations it means.")
     called_at = [calls[op] for op in entry.ops if op in calls]
     if not called_at:
-        return Effect(False, f"a training step of {model} calls none of: {', '.join(entry.ops)}.")
+        return Influence(
+            False, f"a training step of {model} calls none of: {', '.join(entry.ops)}."
+        )
     call = f"a training step of {model} calls it ({called_at[0]})"
     if mode in modes.FREE:
-        return Effect(True, f"{call}, and mode {mode} does not fix it.")
+        return Influence(True, f"{call}, and mode {mode} does not fix it.")
     if mode == "portable":
-        return Effect(False, f"{call}, and mode portable computes it in a form of its own.")
+        return Influence(False, f"{call}, and mode portable computes it in a form of its own.")
     if entry.kind == "switched":
-        return Effect(False, f"{call}, and mode {mode} selects its deterministic way.")
+        return Influence(False, f"{call}, and mode {mode} selects its deterministic way.")
     if mode == "warn":
-        return Effect(True, f"{call}, and mode warn only warns of it.")
+        return Influence(True, f"{call}, and mode warn only warns of it.")
     substitutes = [item.name for item in SUBSTITUTES if set(item.replaces) & set(entry.ops)]
     if substitutes:
         names = ", ".join(substitutes)
-        return Effect(False, f"{call}, and mode strict puts a substitute there ({names}).")
-    return Effect(True, f"{call}, and mode strict stops at it.")
+        return Influence(False, f"{call}, and mode strict puts a substitute there ({names}).")
+    return Influence(True, f"{call}, and mode strict stops at it.")
 
 
 def _not_in_the_list(alert: str, training: str, profile: str) -> WarningMeaning:
-    """The meaning of a warning that PyTorch, as far as the list goes, does not give."""
+    """The meaning of a warning that no listed version of PyTorch gives."""
     known = known_operations.lookup_elsewhere(alert)
     first, *_, last = known_operations.releases()
     listed = f"PyTorch {first} and {last}, whose warnings are listed, do not give it"

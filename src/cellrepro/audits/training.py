@@ -1,7 +1,4 @@
-"""Audit of Cellpose's own training steps: which operations flip.
-
-The steps are audited in a process of its own.
-"""
+"""Audit of Cellpose's own training steps: which operations flip."""
 
 from __future__ import annotations
 
@@ -9,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cellrepro.audits.audit_of_run import AuditOfRun
-from cellrepro.audits.audit_options import AuditOptions, checked_options
+from cellrepro.audits.audit_of_run import AuditOfRun, AuditOptions, checked_options
 from cellrepro.audits.effect import Effect
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.process.calling import in_child
@@ -26,10 +21,7 @@ from cellrepro.spec import defaults
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.words import amount
 
-if TYPE_CHECKING:
-    pass
-
-_WARM_UP = 2  # steps, in which memory and kernels are set up
+_WARM_UP = 2  # steps, for memory and the choice of kernels
 
 
 @dataclass(frozen=True)
@@ -37,11 +29,11 @@ class Updates:
     """What the audited steps changed: an audit of steps that train nothing would prove nothing."""
 
     lowest_rate: float
-    """Learning rates of the steps."""
+    """The lowest learning rate of a step."""
     highest_rate: float
-    """Learning rates of the steps."""
+    """The highest."""
     n_weights_changed: int
-    """Weights that are others after the steps than before."""
+    """Weights that the steps changed."""
 
     def sentence(self) -> str:
         """Say it in half a sentence."""
@@ -58,7 +50,7 @@ class TrainingAudit(AuditOfRun):
     updates: Updates = field(repr=False)
     """What the audited steps changed."""
     warnings: tuple[NondeterministicOperation, ...]
-    """Of which PyTorch warns, seen in one step in mode ``warn``."""
+    """Operations of one step of which PyTorch warns in mode ``warn``."""
     suspects: tuple[NondeterministicOperation, ...] = ()
     """Operations that are known to flip and did not here, whose effect was measured."""
     interrupted: bool = field(default=False, repr=False)
@@ -71,7 +63,7 @@ class TrainingAudit(AuditOfRun):
 
     @property
     def effects(self) -> dict[str, Effect | str]:
-        """By operation, as far as measured: its effect, or why it is not known."""
+        """The measured effect of each operation, or why it is not known."""
         effects: dict[str, Effect | str] = {}
         for row in (*self.ops, *self.suspects):
             if isinstance(row.effect, Effect):
@@ -208,16 +200,13 @@ def audit_training(
 
 
 def audit_steps(child: Child, *, request: Request, options: AuditOptions) -> TrainingAudit:
-    """Inside the child: prepare a training as a worker does, and audit its first steps.
-
-    Of the steps after the first epoch.
-    """
+    """Inside the child: begin a training as a worker does, and audit the steps after one epoch."""
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build
     from cellrepro.trace.operation_audit import audit
     from cellrepro.trace.torch_warnings import determinism_warnings
 
-    # The first epoch, in which Cellpose's learning rate is 0, is over before the audit.
+    # Cellpose's learning rate is 0 in the first epoch, which ends before the audit.
     first_epoch = {
         "epochs": options.steps + 2,
         "images_per_epoch": _WARM_UP * request.spec.batch_size,

@@ -1,7 +1,6 @@
-"""What each operation that flips does to a training, measured one after the other.
+"""The effect of each operation that flips: trainings with it alone left loose, and with none.
 
-By trainings in mode ``strict`` with this operation alone left loose, beside as many that leave
-nothing loose.
+All of them are in mode ``strict`` otherwise.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from cellrepro.spec import defaults
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 _AS_AUDITED = ("seed", "data_seed", "batch_size")
-"""Options that are those of the audit where they are not given."""
+"""Options that default to those of the audit."""
 
 
 def measure_effects(
@@ -79,14 +78,14 @@ def measure_effects(
 
 @dataclass(frozen=True)
 class _Answer:
-    """The effect of an operation, or why it has none."""
+    """The effect of an operation, or why it is not known."""
 
     effect: Effect | None = None
     no_effect_because: str | None = None
 
 
 def _suspects(audit: TrainingAudit) -> tuple[NondeterministicOperation, ...]:
-    """What may flip though nothing did."""
+    """Operations that may flip though none did."""
     from cellrepro.determinism.substitutes import SUBSTITUTES
 
     if audit.warnings:
@@ -109,7 +108,7 @@ def _rows(audit: TrainingAudit) -> tuple[NondeterministicOperation, ...]:
 
 
 def _operations_to_measure(audit: TrainingAudit) -> list[str]:
-    """Their names, each once: an operation is left loose wherever it is called."""
+    """Names of operations, each once, as one is left loose wherever it is called."""
     return list(dict.fromkeys(base_name(row.op) for row in _rows(audit)))
 
 
@@ -120,7 +119,7 @@ def _effect_of(
     repeats: int,
     quiet: bool,
 ) -> _Answer:
-    """Measure one operation; ``members`` are its rows, one for each place that calls it."""
+    """Measure one operation; ``members`` are its rows, one for each line that calls it."""
     try:
         if any(row.read_by is not None for row in members):
             raise BadInput("memory that nobody has written cannot be held fixed by a mode")
@@ -135,7 +134,7 @@ def _effect_of(
 def _with_answer(
     audit: TrainingAudit, members: Iterable[NondeterministicOperation], answer: _Answer
 ) -> TrainingAudit:
-    """The audit, with the effect of an operation at each of its rows."""
+    """Add the effect of an operation to each of its rows."""
     rows = tuple(
         replace(row, effect=answer.effect, no_effect_because=answer.no_effect_because)
         if row in members

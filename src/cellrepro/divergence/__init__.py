@@ -1,1 +1,4 @@
-"""The first place where two runs diverge, and how far apart they come."""
+"""When did two runs diverge? The first difference, its cause, and how it grows.
+
+May import `explanation`, `run`, `comparison` and the rooms above them.
+"""

@@ -31,37 +31,19 @@ from cellrepro.terminal import FileName, Quiet
 from cellrepro.words import ppm_text, share_text, some
 
 LabelImages = Sequence[np.ndarray]
-"""Masks of several images, each uint (Y, X), 0 is background."""
-
-
-@dataclass(frozen=True)
-class MasksApart:
-    """How far the masks of two runs are apart over the same images."""
-
-    ppm: float
-    """Differing pixels per million."""
-    lost: int
-    """Objects of A without a match in B at IoU 0.5."""
-    gained: int
-    """Objects of B without a match in A."""
-    objects: tuple[int, int]
-    """In A and in B."""
-    changed: float | None
-    """Share of both sides' objects without a match; None where there are none."""
-    ap50: tuple[float, float] | None
-    """Of A and of B, mean over images with a ground truth; None without any."""
+"""Masks of several images, each (Y, X); 0 is background."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """How far two runs lie apart after some epochs; what was not segmented or scored is None."""
+    """How far two runs are apart after some epochs; what was not segmented or scored is None."""
 
     epoch: int
     """Epochs done."""
     n_differing: int
-    """Parameters whose bits differ, out of the next."""
+    """Parameters whose bits differ."""
     n_parameters: int
-    """Of each network."""
+    """Parameters of each network."""
     relative_l2: float
     """Distance of the weights, relative to their length."""
     ppm: float | None = None
@@ -71,7 +53,7 @@ class Moment:
     gained: int | None = None
     """Objects of B without a match in A."""
     objects: tuple[int, int] | None = None
-    """In A and in B."""
+    """Objects in A and in B."""
     changed: float | None = None
     """Share of both sides' objects without a match."""
     ap50_a: float | None = None
@@ -216,16 +198,20 @@ def growth(
     for epoch in epochs:
         checkpoints.refuse_changed(checkpoints_a[epoch])
         checkpoints.refuse_changed(checkpoints_b[epoch])
+    moments = [
+        _moment(epoch, (checkpoints_a[epoch], checkpoints_b[epoch]), repeats) for epoch in epochs
+    ]
     chosen = _spread_over(epochs, n_masks)
-    masks: dict[int, MasksApart] = {}
     if chosen:
-        masks = _masks_by_epoch(
+        truths, masks_by_epoch = _masks_by_epoch(
             opened_store, repeats, (checkpoints_a, checkpoints_b), chosen, quiet=quiet
         )
-    moments = (
-        _moment(epoch, (checkpoints_a[epoch], checkpoints_b[epoch]), repeats, masks.get(epoch))
-        for epoch in epochs
-    )
+        moments = [
+            with_masks(moment, truths, *map(_read, masks_by_epoch[moment.epoch]))
+            if moment.epoch in masks_by_epoch
+            else moment
+            for moment in moments
+        ]
     repeat_a, repeat_b = repeats
     return Growth(a=repeat_a.name, b=repeat_b.name, moments=tuple(moments))
 
@@ -235,40 +221,24 @@ def _checkpoints_by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
 
 
 def _spread_over(epochs: Sequence[int], n: int) -> list[int]:
-    """So many epochs, evenly chosen, the first and the last among them."""
+    """Choose ``n`` epochs evenly, the first and the last among them."""
     positions = np.linspace(0, len(epochs) - 1, min(n, len(epochs)))
     return [epochs[round(position)] for position in positions]
 
 
-def _moment(
-    epoch: int,
-    kept: tuple[Checkpoint, Checkpoint],
-    repeats: Sequence[Repeat],
-    masks: MasksApart | None,
-) -> Moment:
-    """What differs after one epoch; scores as they were stored, if they were."""
+def _moment(epoch: int, kept: tuple[Checkpoint, Checkpoint], repeats: Sequence[Repeat]) -> Moment:
+    """Compare the weights after one epoch; scores are those that both stored, if they did."""
     files = [checkpoint.folder / checkpoints.STATE for checkpoint in kept]
     weights = compare_weights(*files, prefix=checkpoints.NETWORK)
     score_a, score_b = (repeat.manifest.ap50_by_epoch.get(epoch) for repeat in repeats)
-    if score_a is None or score_b is None:
-        score_a, score_b = (masks and masks.ap50) or (None, None)
-    moment = Moment(
+    are_stored = score_a is not None and score_b is not None
+    return Moment(
         epoch=epoch,
         n_differing=weights.n_differing,
         n_parameters=weights.n_parameters,
         relative_l2=weights.relative_l2,
-        ap50_a=score_a,
-        ap50_b=score_b,
-    )
-    if masks is None:
-        return moment
-    return replace(
-        moment,
-        ppm=masks.ppm,
-        lost=masks.lost,
-        gained=masks.gained,
-        objects=masks.objects,
-        changed=masks.changed,
+        ap50_a=score_a if are_stored else None,
+        ap50_b=score_b if are_stored else None,
     )
 
 
@@ -297,8 +267,8 @@ def _masks_by_epoch(
     epochs: Sequence[int],
     *,
     quiet: bool,
-) -> dict[int, MasksApart]:
-    """How far the masks of both would have been apart, had training ended after these epochs."""
+) -> tuple[list[np.ndarray | None], dict[int, tuple[bytes, bytes]]]:
+    """The true masks, and by epoch those of A and of B, had training ended there."""
     digest = repeats[0].spec.images_digest
     names = list(repeats[0].manifest.masks)
     truths = [store.truth(digest, name) for name in names]
@@ -321,13 +291,11 @@ def _masks_by_epoch(
             )
             made.append(files)
     files_a, files_b = made
-    return {
-        epoch: masks_apart(truths, _read(files_a[epoch]), _read(files_b[epoch])) for epoch in epochs
-    }
+    return truths, {epoch: (files_a[epoch], files_b[epoch]) for epoch in epochs}
 
 
 def _kept_images(store: Store, repeat: Repeat) -> list[Path]:
-    """Files of the images that a repeat segmented, as the store keeps them."""
+    """Files in the store of the images that a repeat segmented."""
     digest = repeat.spec.images_digest
     files = {name: store.kept_file(digest, f"{name}.tif") for name in repeat.manifest.masks}
     missing = [name for name, path in files.items() if path is None]
@@ -345,29 +313,40 @@ def _read(file: bytes) -> LabelImages:
         return list(masks.values())  # in the order in which they were saved
 
 
-def masks_apart(truths: Sequence[np.ndarray | None], a: LabelImages, b: LabelImages) -> MasksApart:
-    """Measure how far the masks of two runs are apart."""
+def with_masks(
+    moment: Moment, truths: Sequence[np.ndarray | None], a: LabelImages, b: LabelImages
+) -> Moment:
+    """Add how far the masks of two runs are apart, and scores where none are stored."""
     totals = totals_over(
         compare_masks(masks_a, masks_b) for masks_a, masks_b in zip(a, b, strict=True)
     )
-    scores = [
-        [average_precision(truth, masks_a)[0], average_precision(truth, masks_b)[0]]
-        for truth, masks_a, masks_b in zip(truths, a, b, strict=True)
-        if truth is not None and truth.any()
-    ]
     n_objects = totals.n_objects
-    ap50 = None
-    if scores:
-        score_a, score_b = np.mean(scores, axis=0).tolist()
-        ap50 = (score_a, score_b)
-    return MasksApart(
+    score_a, score_b = moment.ap50 or _mean_scores(truths, a, b) or (None, None)
+    return replace(
+        moment,
         ppm=totals.ppm,
         lost=totals.n_objects_a - totals.n_matched,
         gained=totals.n_objects_b - totals.n_matched,
         objects=(totals.n_objects_a, totals.n_objects_b),
         changed=1 - 2 * totals.n_matched / n_objects if n_objects else None,
-        ap50=ap50,
+        ap50_a=score_a,
+        ap50_b=score_b,
     )
+
+
+def _mean_scores(
+    truths: Sequence[np.ndarray | None], a: LabelImages, b: LabelImages
+) -> tuple[float, float] | None:
+    """AP at IoU 0.5 of A and of B, mean over the images with true objects; None without any."""
+    scores = [
+        [average_precision(truth, masks_a)[0], average_precision(truth, masks_b)[0]]
+        for truth, masks_a, masks_b in zip(truths, a, b, strict=True)
+        if truth is not None and truth.any()
+    ]
+    if not scores:
+        return None
+    score_a, score_b = np.mean(scores, axis=0).tolist()
+    return score_a, score_b
 
 
 def segmented(
@@ -378,7 +357,7 @@ def segmented(
     weights: list[Checkpoint],
     settings: Settings,
 ) -> dict[int, bytes]:
-    """Inside the child: what each checkpoint makes of the images, by epoch, compressed."""
+    """Inside the child: segment the images with each checkpoint; compressed masks by epoch."""
     import tifffile
 
     from cellrepro.images.folder import LabelledImage

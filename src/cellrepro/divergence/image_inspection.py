@@ -1,4 +1,4 @@
-"""One image of two segmentations inspected: segmented again, with every stage kept."""
+"""One image of two segmentations, segmented again with every stage kept, to find what differs."""
 
 from __future__ import annotations
 
@@ -16,64 +16,45 @@ from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
 from cellrepro.divergence.substitute_calls import align_operations
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.stages import MADE_BY, PASSED, Stages
-from cellrepro.model.weight_sources import started_from
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child, Event
 from cellrepro.progress import progress
 from cellrepro.run.plan import Request
-from cellrepro.run.plan_sources import refuse_unreadable_network
 from cellrepro.store.ledger import LEDGER, OPERATIONS, SEGMENTATION_STAGES, LedgerRow, read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.words import amount, grouped, that_differ
 
 IMAGE_STAGES = SEGMENTATION_STAGES[SEGMENTATION_STAGES.index("decoded") :]
-"""Those that an image passes."""
+"""The stages of a segmentation that an image passes."""
 
 _OF_NETWORK = ("network", "flows")
-_OF_OLDER_LEDGERS = ("flows", "filtered")  # all that these tell
+_OF_OLDER_LEDGERS = ("flows", "filtered")  # their only stages of an image
 _WITH_CHANNELS_LAST = ("channels", "normalised")
-_ARRAYS = {"tiles": "tile", "network": "tile"}  # what each array of a stage is; else a plane
+_ARRAYS = {"tiles": "tile", "network": "tile"}  # one array each; at other stages each is a plane
 _FLOWS = ("the flows", "the cell probability")
 
 
 @dataclass
 class SegmentedAgain:
-    """What segmenting one image again has shown."""
+    """One image segmented again; arrays and digests by stage."""
 
     arrays: Mapping[str, list[np.ndarray]]
-    """By stage."""
     digests: Mapping[str, str]
-    """By stage."""
     rows: list[OperationRow]
     """Operations of the network."""
     diverged: SegmentedAgain | None = None
-    """The repetition that gave different bits."""
+    """The first repetition that gave different bits."""
     n_repetitions: int = 0
-    """Until then."""
 
 
 class ImageInspection(Inspection):
     """Two segmentations inspected in one image."""
 
-    @classmethod
-    def of(cls, inspection: Inspection) -> ImageInspection:
-        """With the same runs and options."""
-        return cls(
-            repeats=inspection.repeats,
-            store=inspection.store,
-            data=inspection.data,
-            again=inspection.again,
-            repetitions=inspection.repetitions,
-            suspects=inspection.suspects,
-            quiet=inspection.quiet,
-        )
-
     def cause_of(self, cause: Cause) -> Cause:
-        """Find the stage, how far apart the two are there and later, and what made it."""
+        """Find the first stage that differs, how far apart the two are from there on, and why."""
         stored = self._in_stored_rows(cause.difference)
         if not self.again:
             return _with_operation(cause, stored)
@@ -91,25 +72,25 @@ class ImageInspection(Inspection):
         return self._judged(cause, a, b) if with_operations else cause
 
     def _evidence(self, sides: Sequence[SegmentedAgain], image: str) -> Evidence:
-        """How often the image was segmented, and how many stages have the stored bits."""
-        # One side, where both should make the same and the first did not differ from itself.
+        """How often the image was segmented, and how many stages had the stored bits."""
+        # There is one side where both should agree and the first did not differ from itself.
         arrival = [
-            _held_against(seen, repeat, image)
-            for seen, repeat in zip(sides, self.repeats, strict=False)
+            _agreement_with_stored(replayed, repeat, image)
+            for replayed, repeat in zip(sides, self.repeats, strict=False)
         ]
         return Evidence(
             "segmented again", n_repetitions=sides[0].n_repetitions, arrival=tuple(arrival)
         )
 
     def _in_stored_rows(self, difference: FirstDifference) -> Cause | None:
-        """The operation that both wrote down and that differs first."""
+        """The first operation that differs, where both runs recorded operations."""
         if difference.stage not in _OF_NETWORK or difference.step is None:
             return None
         rows = self.stored_rows(OPERATIONS, OperationRow, difference.step)
         return None if rows is None else self.cause_in_rows(difference, *rows)
 
     def _segmented_again(self, cause: Cause, *, with_operations: bool) -> list[SegmentedAgain]:
-        """The image as each side makes it; where both should make the same, until one differs."""
+        """Segment the image on each side, or on one repeatedly where both should agree."""
         image = str(cause.difference.image)
         a, b = (repeat.spec for repeat in self.repeats)
         alike = (a.profile_settings, a.cellpose) == (b.profile_settings, b.cellpose)
@@ -118,8 +99,8 @@ class ImageInspection(Inspection):
                 self._segment_side, image, on_event=counting(bar), operations=with_operations
             )
             if cause.judgement == "unexplained" and alike:
-                seen = segment_side(self.repeats[0], repetitions=self.repetitions)
-                return [seen] if seen.diverged is None else [seen, seen.diverged]
+                replayed = segment_side(self.repeats[0], repetitions=self.repetitions)
+                return [replayed] if replayed.diverged is None else [replayed, replayed.diverged]
             return [segment_side(repeat) for repeat in self.repeats]
 
     def _segment_side(
@@ -134,11 +115,7 @@ class ImageInspection(Inspection):
         pixels = self.store.image(repeat.spec.images_digest, image)
         if pixels is None:
             raise CannotInspect(f"the store does not keep {image} of {repeat.name}")
-        try:
-            source = started_from(repeat, self.store)
-            refuse_unreadable_network(source)
-        except BadInput as error:
-            raise CannotInspect(str(error)) from error
+        source = self.source_of(repeat)
         if source.path is None and repeat.spec.seed is None:
             raise CannotInspect(f"the random weights of {repeat.name} were not seeded (mode off)")
         stack = repeat.masks(image).ndim == 3
@@ -154,7 +131,7 @@ class ImageInspection(Inspection):
         return in_child(task, request.setup, label=label, on_event=on_event)
 
     def _judged(self, cause: Cause, a: SegmentedAgain, b: SegmentedAgain) -> Cause:
-        """The operation of the network, and whether all of them are within their error."""
+        """Name the network's operation, and judge whether all are within their error."""
         alignment = align_operations(self.repeats, a.rows, b.rows)
         parting = first_divergence(alignment)
         verdict, round_off = judge_round_off(a.rows, b.rows)
@@ -162,17 +139,12 @@ class ImageInspection(Inspection):
         if parting is not None:
             operation = OperationAt.of(parting.a, inputs=parting.inputs)
             difference = replace(difference, operation=operation)
-        evidence = replace(
-            cause.evidence,
-            alignment=alignment.sentence(),
-            parting=None if parting is None else parting.in_words,
-            round_off=round_off,
-        )
+        evidence = cause.evidence.of_operations(alignment, parting, round_off)
         return Cause(difference, of_round_off(verdict), evidence, operations=alignment)
 
 
 def _with_operation(cause: Cause, stored: Cause | None) -> Cause:
-    """With the operation that both wrote down."""
+    """Add the operation that both runs recorded, if any."""
     if stored is None or stored.difference.operation is None:
         return cause
     operation = replace(stored.difference.operation, phase="forward")
@@ -187,13 +159,15 @@ def _with_operation(cause: Cause, stored: Cause | None) -> Cause:
     )
 
 
-def _held_against(seen: SegmentedAgain, repeat: Repeat, image: str) -> str:
-    """How many stages have the bits of the stored run."""
+def _agreement_with_stored(replayed: SegmentedAgain, repeat: Repeat, image: str) -> str:
+    """Say how many stages have the bits of the stored run."""
     if not repeat.has(LEDGER):
         return "there is no ledger to compare it with"
     stored = {row.name: row.digest for row in read_rows(repeat.file(LEDGER), LedgerRow)}
-    in_both = [stage for stage in PASSED if f"{image} {stage}" in stored and stage in seen.digests]
-    n_same = sum(stored[f"{image} {stage}"] == seen.digests[stage] for stage in in_both)
+    in_both = [
+        stage for stage in PASSED if f"{image} {stage}" in stored and stage in replayed.digests
+    ]
+    n_same = sum(stored[f"{image} {stage}"] == replayed.digests[stage] for stage in in_both)
     return f"{n_same} of {amount(len(in_both), 'stage')} gave the stored bits"
 
 
@@ -213,22 +187,22 @@ def segmented_again(
 
     with child.opened(request.model) as (network, _), child.loosened():
         child.setup.seed_all()
-        seen = _stages_of(network, image, request)
+        replayed = _stages_of(network, image, request)
         if operations:
             with OperationLedger(network, step=0, reference=True, across_devices=True) as ledger:
                 _stages_of(network, image, request)
-            seen.rows = ledger.rows
-        while seen.diverged is None and seen.n_repetitions < repetitions:
+            replayed.rows = ledger.rows
+        while replayed.diverged is None and replayed.n_repetitions < repetitions:
             repetition = _stages_of(network, image, request)
-            seen.n_repetitions += 1
-            if repetition.digests != seen.digests:
-                seen.diverged = repetition
+            replayed.n_repetitions += 1
+            if repetition.digests != replayed.digests:
+                replayed.diverged = repetition
     child.tell("done", "segmented")
-    return seen
+    return replayed
 
 
 def _stages_of(network: Any, image: LabelledImage, request: Request) -> SegmentedAgain:
-    """Every stage of one image."""
+    """Segment one image, and keep every stage."""
     from cellrepro.model.inference import segment
 
     stages = Stages(keep=True)
@@ -244,7 +218,7 @@ def _stages_of(network: Any, image: LabelledImage, request: Request) -> Segmente
 
 
 def _measured(cause: Cause, a: SegmentedAgain, b: SegmentedAgain) -> Cause:
-    """The first stage that differs, how far apart the two are there, and at those after it."""
+    """Add how far apart the two are in each stage; older ledgers do not name the first."""
     sizes = dict(_sizes_by_stage(a, b))
     difference = cause.difference
     if difference.stage in _OF_OLDER_LEDGERS and sizes:
@@ -260,7 +234,7 @@ def _measured(cause: Cause, a: SegmentedAgain, b: SegmentedAgain) -> Cause:
 
 
 def _sizes_by_stage(a: SegmentedAgain, b: SegmentedAgain) -> Iterator[tuple[str, Size]]:
-    """How far apart two results are at every stage that differs, in order."""
+    """How far apart two results are in every stage that differs, in order."""
     for stage in IMAGE_STAGES:
         if a.digests.get(stage) != b.digests.get(stage):
             yield stage, _size_at(stage, a.arrays.get(stage, []), b.arrays.get(stage, []))
@@ -304,11 +278,11 @@ class _Largest(NamedTuple):
 
     max_abs: float
     array: int
-    """In which array of the list it is."""
+    """Index of its array in the lists."""
     position: tuple[int, ...]
-    """Where in that array."""
+    """Index in that array."""
     n_differing: int
-    """Values in all arrays."""
+    """Values that differ, in all arrays."""
 
 
 def _largest_difference(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> _Largest:

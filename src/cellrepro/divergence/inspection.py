@@ -1,4 +1,4 @@
-"""Two runs inspected where they differ: what both wrote down of its operations."""
+"""What the inspections of a step and of an image have in common: the operations both recorded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from cellrepro.comparison.operation_diff import first_divergence, judge_round_of
 from cellrepro.divergence.judgements import DivergenceJudgement, may_explain, of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt
 from cellrepro.divergence.substitute_calls import align_operations
+from cellrepro.errors import BadInput
+from cellrepro.model.weight_sources import ModelSource, started_from
+from cellrepro.run.plan_sources import refuse_unreadable_network
 from cellrepro.store.ledger import read_rows
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.operation_ledger import OperationRow
@@ -24,21 +27,15 @@ class CannotInspect(Exception):
 
 @dataclass(frozen=True)
 class Inspection:
-    """Two runs to inspect."""
+    """Two runs to inspect, and the options of `cellrepro.diverge`."""
 
     repeats: Sequence[Repeat]
-    """The two."""
     store: Store
     data: str | Path | None
-    """As for `cellrepro.diverge`."""
     again: bool
-    """As for `cellrepro.diverge`."""
     repetitions: int
-    """As for `cellrepro.diverge`."""
     suspects: int
-    """As for `cellrepro.diverge`."""
     quiet: bool
-    """As for `cellrepro.diverge`."""
 
     @property
     def on_two_machines(self) -> bool:
@@ -49,10 +46,7 @@ class Inspection:
     def stored_rows(
         self, file: str, kind: type[Row], step: int
     ) -> tuple[list[Row], list[Row]] | None:
-        """Read what both runs wrote down of one step, or of one image.
-
-        The rows of A and of B; None where one of them wrote nothing down.
-        """
+        """Read what both runs recorded of one step or image; None where one recorded nothing."""
         repeat_a, repeat_b = self.repeats
         if not repeat_a.has(file) or not repeat_b.has(file):
             return None
@@ -60,12 +54,21 @@ class Inspection:
         rows_b = read_rows(repeat_b.file(file), kind, step=step)
         return (rows_a, rows_b) if rows_a and rows_b else None
 
+    def source_of(self, repeat: Repeat) -> ModelSource:
+        """Find the weights that a run started from."""
+        try:
+            source = started_from(repeat, self.store)
+            refuse_unreadable_network(source)
+        except BadInput as error:
+            raise CannotInspect(str(error)) from error
+        return source
+
     def cause_in_rows(
         self, difference: FirstDifference, a: Sequence[OperationRow], b: Sequence[OperationRow]
     ) -> Cause | None:
         """Find the operation in which two lists of operations diverge.
 
-        None where no operation differs, or the one that does runs after the difference.
+        None where no operation differs, or it runs after the difference.
         """
         alignment = align_operations(self.repeats, a, b)
         parting = first_divergence(alignment)
@@ -76,12 +79,7 @@ class Inspection:
         if self.on_two_machines:  # each operation was held against float64 where it ran
             verdict, round_off = judge_round_off(a, b)
             judgement = of_round_off(verdict)
-        evidence = Evidence(
-            "stored operations",
-            alignment=alignment.sentence(),
-            parting=parting.in_words,
-            round_off=round_off,
-        )
+        evidence = Evidence("stored operations").of_operations(alignment, parting, round_off)
         operation = OperationAt.of(parting.a, inputs=parting.inputs)
         return Cause(
             replace(difference, operation=operation), judgement, evidence, operations=alignment

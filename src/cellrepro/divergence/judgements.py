@@ -1,4 +1,4 @@
-"""What a divergence may be, and what a difference means that begins in a stage of a run."""
+"""The judgements of a divergence, and what a first difference in each stage of a run means."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ JUDGEMENTS: Mapping[DivergenceJudgement, str] = {
     "draws": "different random numbers were drawn",
     "unexplained": "what made them diverge was not found",
 }
-"""What a divergence may be, and how that is said. A ``fault`` is an operation beyond the error of
-its class, or one that gave different bits and does not when it is repeated where no race is
-possible.
+"""Each judgement, in words. A ``fault`` is an operation beyond the error of its class, or one that
+gave different bits once, and equal ones when it is repeated where no race is possible.
 """
 
 
@@ -43,13 +42,12 @@ class Stage(NamedTuple):
     """A stage of a run, in words, and what a difference that begins in it means."""
 
     name: str
-    """For people."""
     meaning: str
-    """To somebody who trains networks but writes none."""
+    """For somebody who trains networks but writes none."""
     judgement: DivergenceJudgement = "unexplained"
-    """As long as no operation explains the difference."""
+    """The judgement where no operation explains the difference."""
     phases: tuple[str, ...] = ("forward",)
-    """Of operations that may explain it; others run after it."""
+    """Phases of the operations that may explain it; others run after it."""
 
 
 _TO_BACKWARD = ("forward", "backward")
@@ -79,12 +77,12 @@ OF_STAGE: Mapping[str, Stage] = {
     "dynamics": Stage("dynamics", "where pixels arrive"),
     "filtered": Stage("filtered", "filled, small ones out"),
 }
-"""By their names in `cellrepro.store.ledger.STAGES`, then those of segmentations alone."""
+"""By name: those of `cellrepro.store.ledger.STAGES`, then those that only segmentations have."""
 
 COMPUTED_IN_STEP = ("batch", "forward", "loss", "backward", "update", "weights")
-"""Stages that a training step passes."""
+"""The stages of a training step."""
 
 
 def may_explain(phase: str | None, stage: str) -> bool:
-    """Whether an operation can be why a stage differs: one that runs after the stage cannot."""
+    """Whether an operation of a phase runs early enough to make a stage differ."""
     return phase in OF_STAGE[stage].phases

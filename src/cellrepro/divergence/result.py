@@ -1,4 +1,4 @@
-"""What is known of two runs that diverge: the first difference, its cause, and the sentence."""
+"""The answer of `diverge`: the first difference of two runs, its cause, and how that is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
-from cellrepro.comparison.operation_diff import Alignment
+from cellrepro.comparison.operation_diff import Alignment, DivergingOperation
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.judgements import COMPUTED_IN_STEP, JUDGEMENTS, DivergenceJudgement
 from cellrepro.explanation.comparison import Comparison
@@ -17,7 +17,7 @@ from cellrepro.store.ledger import STAGES
 from cellrepro.words import amount, share_text, some
 
 _MOST_NAMES = 4
-"""Of what differs in a stage."""
+"""Listed of what differs in a stage."""
 _HOW: Mapping[str, str] = {
     "stored operations": "the operations that both runs have stored were compared",
     "stored draws": "the random numbers that both runs have stored were compared",
@@ -40,19 +40,19 @@ _WHAT_IT_DID = {
 
 
 class HasSite(Protocol):
-    """An operation that says where it was called."""
+    """An operation of PyTorch with the place in the code that called it; see `OperationAt`."""
 
     @property
     def op(self) -> str:
-        """As PyTorch names it."""
+        """Its name."""
 
     @property
     def module(self) -> str | None:
-        """In which it was called."""
+        """The module that called it."""
 
     @property
     def source(self) -> str | None:
-        """Line of Python that called it."""
+        """The line of Python that called it."""
 
     @property
     def phase(self) -> str | None:
@@ -64,23 +64,23 @@ class OperationAt:
     """The operation in which two runs diverge."""
 
     op: str | None
-    """As PyTorch names it; or what a random number was drawn for."""
+    """Its name in PyTorch, or what a random number was drawn for."""
     module: str | None = None
-    """In which it was called."""
+    """The module that called it."""
     source: str | None = None
-    """Line of Python that called it."""
+    """The line of Python that called it."""
     phase: str | None = None
-    """``forward``, ``backward`` or ``update``; None for one of a segmentation's stages."""
+    """``forward``, ``backward`` or ``update``; None in a stage of a segmentation."""
     inputs: str | None = None
-    """Whether these ``agree``, ``differ``, or this is ``unknown``."""
+    """Whether its inputs ``agree``, ``differ``, or this is ``unknown``."""
 
     @classmethod
     def of(cls, operation: HasSite, *, inputs: str | None = None) -> OperationAt:
-        """Give where an operation that was written down stands in the code."""
+        """The place of a recorded operation."""
         return cls(operation.op, operation.module, operation.source, operation.phase, inputs)
 
     def is_at(self, operation: HasSite) -> bool:
-        """Whether an operation of this name was called in the same module and phase."""
+        """Whether an operation has the same name, module and phase."""
         site = (self.op, self.module, self.phase)
         return site == (operation.op, operation.module, operation.phase)
 
@@ -92,19 +92,19 @@ class Size:
     max_abs: float | None = None
     """Largest difference, where results can be subtracted."""
     n_elements: int | None = None
-    """That differ."""
+    """How many elements differ."""
     words: str | None = None
-    """What the difference is between, if not an operation's two results; or how they differ."""
+    """How they differ, or between what, if not between an operation's two results."""
 
     @classmethod
     def of_elements(cls, n_elements: int, max_abs: float) -> Size:
-        """By numbers; where no number says it, in words."""
+        """In numbers, or in words where the largest difference is not finite."""
         if math.isfinite(max_abs):
             return cls(max_abs=max_abs, n_elements=n_elements)
         return cls(n_elements=n_elements, words="with NaN or infinity beside a number")
 
     def sentence(self) -> str:
-        """Say it; nothing where it is not known."""
+        """Say it; empty where it is not known."""
         number = None if self.max_abs is None else f"largest difference {self.max_abs:.2g}"
         return " ".join(part for part in (number, self.words) if part)
 
@@ -114,25 +114,25 @@ class FirstDifference:
     """The first difference of two runs, in a stage of one step, of one image, or of neither."""
 
     step: int | None
-    """Of the training, from 0, or the number of the image; None outside."""
+    """Training step, from 0, or the number of the image; None outside both."""
     epoch: int | None
-    """Of the training, from 0; None outside."""
+    """Epoch of the training, from 0; None outside."""
     stage: str
-    """Of the run: ``spec``, ``data``, ``batch``, ``forward``, ``masks`` …"""
+    """Stage of the run: ``spec``, ``data``, ``batch``, ``forward``, ``masks`` …"""
     names: tuple[str, ...]
     """What differs: variables, files, generators, groups of layers, images."""
     said: str
     """The first of these, with what each side holds."""
     operation: OperationAt | None = field(default=None, repr=False)
-    """That made it, where one could be named."""
+    """The operation that made it, where one could be named."""
     size: Size = field(default=Size(), repr=False)
     """How far apart the two are."""
     image: str | None = None
-    """Of a segmentation."""
+    """The image that was segmented; None in a training."""
 
     @classmethod
     def of(cls, difference: Difference, ledgers: LedgerComparison) -> FirstDifference:
-        """Give a difference of two ledgers, with all that differs at the same stage and step."""
+        """A difference of two ledgers, with the names of all at the same stage and step."""
         names = [
             entry.name
             for entry in ledgers.of_stage(difference.stage)
@@ -187,7 +187,7 @@ class FirstDifference:
         return self.size.words
 
     def of_image(self, image: str, step: int) -> FirstDifference:
-        """Give the same as a difference of one image, by its name and number."""
+        """The same as a difference of one image."""
         return replace(self, image=image, step=step)
 
     def sentence(self) -> str:
@@ -201,7 +201,7 @@ class FirstDifference:
         return f"{self._beginning()}{self._what_the_operation_did(operation)}"
 
     def _sentence_of_image_stage(self) -> str:
-        """Say how far apart two segmentations are at a stage, and what made it."""
+        """Say how far apart two segmentations are in a stage, and which function computes it."""
         operation = self.operation
         has_name = operation is not None and operation.op is not None
         made_by = f" (`{operation.module}.{operation.op}`)" if operation and has_name else ""
@@ -211,7 +211,7 @@ class FirstDifference:
         return "" if self.step is None or self.image else f"step {self.step}, "
 
     def _beginning(self) -> str:
-        """Where the operation ran: the image, or the stage and the step."""
+        """The place of the operation: the image, or the stage and the step."""
         if self.image is not None:
             return f"{self.stage} of {self.image}; "
         if self.stage in COMPUTED_IN_STEP:
@@ -236,15 +236,15 @@ class Evidence:
     """"stored operations", "stored draws", "repetition", "audit", "two replays", "ledgers" or, of
     images, "segmented again"."""
     n_repetitions: int = 0
-    """Of the step."""
+    """How often the step was repeated."""
     n_replays: int = 0
-    """Of single operations."""
+    """How often single operations were repeated."""
     flips: int | None = None
     """How often the named operation gave different bits."""
     n_asked: int | None = None
-    """In so many replays of it."""
+    """Repetitions of that operation."""
     alignment: str | None = None
-    """Which operations correspond."""
+    """Which operations of the two correspond."""
     parting: str | None = None
     """How the operation is known."""
     round_off: str | None = None
@@ -258,12 +258,23 @@ class Evidence:
     elimination: str | None = None
     """Why it may be no fault though no race was seen."""
     stages_apart: tuple[str, ...] = ()
-    """Of a segmentation, how far apart each stage is, from the first that differs."""
+    """How far apart two segmentations are, stage by stage, from the first that differs."""
+
+    def of_operations(
+        self, alignment: Alignment, parting: DivergingOperation | None, round_off: str | None
+    ) -> Evidence:
+        """Add what the operations of both sides show."""
+        return replace(
+            self,
+            alignment=alignment.sentence(),
+            parting=None if parting is None else parting.in_words,
+            round_off=round_off,
+        )
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What made a difference: its operation, what it was, and how that is known."""
+    """What made a difference: its operation, the judgement, and how that is known."""
 
     difference: FirstDifference
     judgement: DivergenceJudgement
@@ -291,23 +302,23 @@ class Divergence(Result):
     verdict: Verdict
     """Over weights and masks."""
     comparison: Comparison = field(repr=False)
-    """Of weights and masks."""
+    """Comparison of weights and masks."""
     evidence: Evidence | None
     """How the cause is known."""
     compared: int
-    """Entries of the ledgers."""
+    """Entries of the ledgers that were compared."""
     notes: tuple[str, ...] = ()
-    """What was not looked at, and why."""
+    """What was not compared, and why."""
     ledgers: LedgerComparison | None = field(default=None, repr=False)
-    """What differs in them."""
+    """What differs in the ledgers."""
     operations: Alignment | None = field(default=None, repr=False)
-    """Of the diverging step."""
+    """The operations of the diverging step, side by side."""
     chain: tuple[str, ...] = field(default=STAGES, repr=False)
     """Stages that both passed."""
 
     @derived
     def objects(self) -> Mapping[str, int]:
-        """How many each side found."""
+        """How many objects each side found."""
         return self.comparison.n_objects
 
     @derived
@@ -322,7 +333,7 @@ class Divergence(Result):
 
     @property
     def where(self) -> FirstDifference | None:
-        """The difference of which an operation is named, or else the first; None if none is."""
+        """The difference with a named operation, or else the first; None if there is none."""
         for difference in (self.computed, self.first):
             if difference is not None and difference.op is not None:
                 return difference

@@ -1,4 +1,4 @@
-"""The training step in which two runs diverge, inspected: the operation, and what happened there.
+"""The training step in which two runs diverge, repeated to find the operation and its fault.
 
 Where environments or modes differ, the step is repeated in two processes, else in one.
 """
@@ -16,19 +16,16 @@ from cellrepro.digests.site import Site
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
-from cellrepro.divergence.step_again import StepAgain, step_again, steps_again
-from cellrepro.divergence.stepper import same_as_stored
+from cellrepro.divergence.step_again import StepAgain, same_as_stored, step_again, steps_again
 from cellrepro.divergence.substitute_calls import (
     OutputsBySide,
     align_operations,
     is_call,
     whose_substitutes,
 )
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.images.folder import folder_digest
-from cellrepro.model.weight_sources import started_from
 from cellrepro.run.plan import Request
-from cellrepro.run.plan_sources import refuse_unreadable_network
 from cellrepro.run.training_recorder import CHECKPOINTS
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place, read_rows
 from cellrepro.store.manifest import is_on_another_computer
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
     import torch
 
 _OF_DRAWS = {"rng", "crops", "images drawn"}
-"""Stages, and what differs in them, that a draw of random numbers explains."""
+"""Stages, and names of differences, that a draw of random numbers explains."""
 
 
 class StepInspection(Inspection):
@@ -52,7 +49,7 @@ class StepInspection(Inspection):
         if difference.stage == "rng" and difference.names[0].endswith(" before"):
             raise CannotInspect("no operation is named: a generator changed before the step began")
         step = self._step_of(difference)
-        drawn = self._drawn_otherwise(difference, step)
+        drawn = self._cause_in_draws(difference, step)
         if drawn is not None:
             return drawn
         rows = self.stored_rows(OPERATIONS, OperationRow, step)
@@ -77,8 +74,8 @@ class StepInspection(Inspection):
         image = difference.names[0].rpartition(" ")[0]
         return list(self.repeats[0].manifest.masks).index(image)
 
-    def _drawn_otherwise(self, difference: FirstDifference, step: int) -> Cause | None:
-        """The draw of random numbers that both wrote down and that made the difference."""
+    def _cause_in_draws(self, difference: FirstDifference, step: int) -> Cause | None:
+        """The draw of random numbers that made the difference, where both runs recorded draws."""
         draws = self.stored_rows(DRAWS, Draw, step)
         other_draw = None if draws is None else first_draw_difference(*draws)
         if other_draw is None or not {difference.stage, *difference.names} & _OF_DRAWS:
@@ -102,9 +99,9 @@ class StepInspection(Inspection):
     def _in_one_process(
         self, difference: FirstDifference, step: int, stored: Cause | None
     ) -> Cause:
-        """What the stored operations or the repetitions show, and whether it came again."""
+        """The cause by stored operations or repetitions, and whether it shows again."""
         repeat = self.repeats[0]
-        seen = step_again(
+        replayed = step_again(
             self._request(repeat),
             repeat,
             step,
@@ -112,16 +109,16 @@ class StepInspection(Inspection):
             suspects=self.suspects,
             quiet=self.quiet,
         )
-        cause = stored or self._of_repetitions(difference, seen)
+        cause = stored or self._of_repetitions(difference, replayed)
         evidence = replace(
             cause.evidence,
-            n_repetitions=seen.n_repetitions,
-            n_replays=seen.n_replays,
-            ends_as=self._ends_as(seen, step),
-            arrival=(seen.arrival,),
+            n_repetitions=replayed.n_repetitions,
+            n_replays=replayed.n_replays,
+            ends_as=self._ends_as(replayed, step),
+            arrival=(replayed.arrival,),
         )
         cause = replace(cause, evidence=evidence)
-        for audited in seen.audited:
+        for audited in replayed.audited:
             if _is_about(audited, cause.difference.operation):
                 return _flipping(cause, audited)
         if cause.judgement == "race":
@@ -135,25 +132,25 @@ class StepInspection(Inspection):
             evidence=replace(evidence, elimination=why_no_fault),
         )
 
-    def _of_repetitions(self, difference: FirstDifference, seen: StepAgain) -> Cause:
+    def _of_repetitions(self, difference: FirstDifference, replayed: StepAgain) -> Cause:
         """The operation in which the step diverged from itself, or the first that flips."""
-        if seen.diverged is not None:
-            cause = self.cause_in_rows(difference, seen.rows, seen.diverged)
+        if replayed.diverged is not None:
+            cause = self.cause_in_rows(difference, replayed.rows, replayed.diverged)
             if cause is not None:
                 evidence = replace(cause.evidence, how="repetition")
                 return replace(cause, judgement="race", evidence=evidence)
         suspects = [
             operation
-            for operation in seen.audited
+            for operation in replayed.audited
             if may_explain(operation.phase, difference.stage)
         ]
         if suspects:
-            first = _first_to_run(suspects, seen.rows)
+            first = _first_to_run(suspects, replayed.rows)
             difference = replace(difference, operation=OperationAt.of(first, inputs="agree"))
         return Cause(difference, "unexplained", Evidence("audit"))
 
     def _why_no_fault(self) -> str | None:
-        """Why a difference that did not come again may be something else than a fault."""
+        """Why a difference that did not show again may be no fault."""
         if self.on_two_machines:
             return "the two were computed on two machines, and the step was repeated on one only"
         spec = self.repeats[0].spec
@@ -164,9 +161,11 @@ class StepInspection(Inspection):
             loose=spec.loose,
         )
 
-    def _ends_as(self, seen: StepAgain, step: int) -> Literal["a", "b", "both", "neither"] | None:
-        """Whose bits a replay of the step ends in; None where no ledger has anything of it."""
-        a, b = (_ends_as_stored(seen, repeat, step) for repeat in self.repeats)
+    def _ends_as(
+        self, replayed: StepAgain, step: int
+    ) -> Literal["a", "b", "both", "neither"] | None:
+        """Whose bits a replay of the step ends in; None where no ledger has the step."""
+        a, b = (_ends_as_stored(replayed, repeat, step) for repeat in self.repeats)
         if a is None and b is None:
             return None
         if a and b:
@@ -178,7 +177,7 @@ class StepInspection(Inspection):
     # -- two processes, each in its own environment
 
     def _in_two_processes(self, difference: FirstDifference, step: int) -> Cause:
-        """Where the step diverges, and whether all in it is within the error of its class."""
+        """The operation in which the step diverges, and whether all are within their error."""
         requests = [self._request(repeat) for repeat in self.repeats]
         a, b = steps_again(requests, self.repeats, step, quiet=self.quiet)
         alignment = align_operations(
@@ -198,12 +197,9 @@ class StepInspection(Inspection):
             difference = replace(difference, operation=operation, size=size)
         evidence = Evidence(
             "two replays",
-            alignment=alignment.sentence(),
-            parting=None if parting is None else parting.in_words,
-            round_off=round_off,
             arrival=(a.arrival, b.arrival),
             draws=None if draws is None else draws.sentence(),
-        )
+        ).of_operations(alignment, parting, round_off)
         judgement = of_round_off(verdict)
         drew_first = parting is not None and parting.inputs == "agree" and parting.a.draws
         if drew_first and judgement != "fault":  # as of dropout, drawn on two devices
@@ -229,21 +225,16 @@ class StepInspection(Inspection):
             raise CannotInspect(
                 f"{folder} does not hold the images of {repeat.name}; name their folder with --data"
             )
-        try:
-            source = started_from(repeat, self.store)
-            refuse_unreadable_network(source)
-            return Request(repeat.spec, folder.resolve(), source)
-        except BadInput as error:
-            raise CannotInspect(str(error)) from error
+        return Request(repeat.spec, folder.resolve(), self.source_of(repeat))
 
 
-def _ends_as_stored(seen: StepAgain, repeat: Repeat, step: int) -> bool | None:
+def _ends_as_stored(replayed: StepAgain, repeat: Repeat, step: int) -> bool | None:
     stored = read_rows(repeat.file(LEDGER), LedgerRow, step=step)
-    return same_as_stored(seen.entries, by_place(stored))
+    return same_as_stored(replayed.entries, by_place(stored))
 
 
 def _is_about(audited: NondeterministicOperation, operation: OperationAt | None) -> bool:
-    """Whether an operation that flips is the one that was named, or is read by it."""
+    """Whether an operation that flips is the named one, or the named one reads its output."""
     if operation is None:
         return False
     if operation.is_at(audited):
@@ -253,7 +244,7 @@ def _is_about(audited: NondeterministicOperation, operation: OperationAt | None)
 
 
 def _flipping(cause: Cause, audited: NondeterministicOperation) -> Cause:
-    """A cause whose operation flips when it is repeated, or computes from unwritten memory."""
+    """Judge an operation that flips when it is repeated: a race, or unwritten memory."""
     evidence = replace(cause.evidence, flips=audited.flips, n_asked=audited.replays)
     if audited.read_by is not None:
         evidence = replace(evidence, parting=audited.sentence())
@@ -269,7 +260,7 @@ def _flipping(cause: Cause, audited: NondeterministicOperation) -> Cause:
 def _first_to_run(
     operations: Sequence[NondeterministicOperation], rows: Sequence[OperationRow]
 ) -> NondeterministicOperation:
-    """The one that ran first in a step; those that are not among its rows come last."""
+    """The operation that ran first in a step; those that are not among its rows come last."""
     sites = [OperationAt.of(row) for row in rows]
 
     def order_in_step(operation: NondeterministicOperation) -> int:

@@ -1,7 +1,7 @@
-"""Operations of two runs that correspond, with each call of a substitute as one operation.
+"""Operations of two runs, paired so that each call of a substitute counts as one operation.
 
-Where one side has a substitute for what the other ran, the operations inside are a difference of
-settings; what can be compared is the result of the call, by its tensors where they are at hand.
+Where one side has a substitute for what the other ran, the operations inside differ by choice; what
+can be compared is the result of the call, by its tensors where these were kept.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     import torch
 
 Outputs = Mapping[int, Sequence["torch.Tensor"]]
-"""The tensors that came out of some operations, by their order in the step."""
+"""The output tensors of some operations, by their order in the step."""
 
 _INPUTS_OF_A = value_digest("what went into a call of A")
 _OTHER_INPUTS = value_digest("what went into a call of B, and differs")
-"""Digests in the place of those of a whole call, of which nobody took one: all that counts of them
-is whether they are equal."""
+"""Stand in for digests of a whole call's inputs, which nobody took: they are equal, or differ."""
 
 
 class OperationPair(NamedTuple):
@@ -39,12 +38,10 @@ class OperationPair(NamedTuple):
 
 @dataclass(frozen=True)
 class OutputsBySide:
-    """What came out of some operations of each run."""
+    """Output tensors of some operations of each run."""
 
     a: Outputs
-    """By the operation's order in the step."""
     b: Outputs
-    """By the operation's order in the step."""
 
 
 _NO_OUTPUTS = OutputsBySide({}, {})
@@ -56,7 +53,7 @@ def align_operations(
     b: Sequence[OperationRow],
     outputs: OutputsBySide = _NO_OUTPUTS,
 ) -> Alignment:
-    """Pair the operations of two runs that correspond."""
+    """Pair the corresponding operations of two runs."""
     if not any(_only_own_substitutes(repeats)):
         return align(a, b)
     alignment = align(_calls_as_one(a), _calls_as_one(b))
@@ -67,7 +64,7 @@ def align_operations(
 def pairs_to_compare(
     repeats: Sequence[Repeat], a: Sequence[OperationRow], b: Sequence[OperationRow]
 ) -> list[OperationPair]:
-    """Give the operations whose tensors are needed: whole calls, and where the two diverge."""
+    """Choose the operations whose tensors are needed: whole calls, and where the two diverge."""
     alignment = align_operations(repeats, a, b)
     pairs = [OperationPair(*pair) for pair in alignment.pairs if is_call(pair[0])]
     parting = first_divergence(alignment)
@@ -77,7 +74,7 @@ def pairs_to_compare(
 
 
 def is_call(row: OperationRow) -> bool:
-    """Whether a row stands for a whole call; PyTorch's own names have dots."""
+    """Whether a row stands for a whole call: the names of PyTorch's operations have dots."""
     return "." not in row.op
 
 
@@ -89,18 +86,18 @@ def whose_substitutes(repeats: Sequence[Repeat]) -> str:
 
 
 def _only_own_substitutes(repeats: Sequence[Repeat]) -> tuple[list[str], list[str]]:
-    """The substitutes that only one of two runs had in place, of each."""
+    """The substitutes that only A had in place, and those that only B had."""
     a, b = (set(repeat.manifest.switches.get("substitutes") or ()) for repeat in repeats)
     return sorted(a - b), sorted(b - a)
 
 
 def _with_results_of_calls(alignment: Alignment, outputs: OutputsBySide) -> Iterator[OperationPair]:
-    """The pairs, each call with digests of its result that can be compared."""
+    """Give each call digests of its result that can be compared."""
     all_agree = True
     for row_a, row_b in alignment.pairs:
         pair = OperationPair(row_a, row_b)
         if is_call(row_a):
-            # What went in agrees as long as all that came out before does.
+            # Its inputs agree if all outputs before it do.
             pair = _with_results(pair, outputs, inputs_agree=all_agree)
         if pair.a.outputs and pair.b.outputs and pair.a.outputs != pair.b.outputs:
             all_agree = False
@@ -110,7 +107,7 @@ def _with_results_of_calls(alignment: Alignment, outputs: OutputsBySide) -> Iter
 def _with_results(
     pair: OperationPair, outputs: OutputsBySide, *, inputs_agree: bool
 ) -> OperationPair:
-    """Two calls with digests of their results, which no layout in memory changes."""
+    """Give two calls digests of their results, which no layout in memory changes."""
     tensors_a = outputs.a.get(pair.a.index)
     tensors_b = outputs.b.get(pair.b.index)
     if tensors_a and tensors_b:
@@ -129,7 +126,7 @@ def _with_results(
 
 
 def _calls_as_one(rows: Sequence[OperationRow]) -> list[OperationRow]:
-    """Operations of a step, with each call of a function that has substitutes as one."""
+    """Merge the operations of each call of a function that has substitutes into one."""
     operations: list[OperationRow] = []
     in_order = sorted(rows, key=lambda row: row.index)
     groups = groupby(in_order, lambda row: (stands_in(row.source), row.module, row.phase))
@@ -144,7 +141,7 @@ def _calls_as_one(rows: Sequence[OperationRow]) -> list[OperationRow]:
 
 
 def _as_call(row: OperationRow, function: str) -> OperationRow:
-    """The last operation of a call, in the place of all inside."""
+    """Turn the last operation of a call into the call."""
     return replace(
         row,
         op=function.rpartition(" ")[2],
@@ -160,7 +157,7 @@ def _as_call(row: OperationRow, function: str) -> OperationRow:
 
 
 class _EndOfCall(NamedTuple):
-    """What the last operation of every call in a row has in common, and no other of them."""
+    """By this the last operation of each of several calls in succession is known."""
 
     op: str
     source: str | None

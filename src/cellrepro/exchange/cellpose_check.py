@@ -14,7 +14,7 @@ from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import Damaged
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.cellpose_loading import loaded_by_cellpose
+from cellrepro.model.inference import loaded_by_cellpose
 from cellrepro.store.peak_memory import peak_memory_of_process
 from cellrepro.words import some, that_differ
 

@@ -13,7 +13,7 @@ from cellrepro.comparison.portable_promise import promised_alike
 from cellrepro.comparison.seed_spread import decide_between
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.digests.nested_values import flattened
-from cellrepro.divergence.find import diverge
+from cellrepro.divergence.diverge import diverge
 from cellrepro.divergence.result import Divergence
 from cellrepro.errors import CellreproError
 from cellrepro.exchange.given import Given

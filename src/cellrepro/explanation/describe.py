@@ -27,7 +27,7 @@ from cellrepro.explanation.recorded_lines import command_lines, value_lines
 from cellrepro.explanation.recorded_settings import RecordedSettings
 from cellrepro.explanation.run_log import is_run_log, log_record
 from cellrepro.explanation.run_record import run_commands, run_record
-from cellrepro.images.file_endings import SEG_ENDING
+from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import read_seg
 from cellrepro.libraries import has_library

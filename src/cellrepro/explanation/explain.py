@@ -198,7 +198,7 @@ class Explanation(Result):
             return f"{differ}; {self._recorded()}"
         causes = [cause.name for cause in self.causes]
         caused_by = f"caused by {joined(causes)}" if causes else "no cause was found"
-        where = "" if self.window is None else f" in {self.window.place}"
+        where = "" if self.window is None else f" in {self.window.in_words}"
         remains = f"{share_text(self.unexplained)} of the cells{where} unexplained"
         cut_short = "; the search was cut short" if self.interrupted else ""
         return f"{differ}; {caused_by}; {remains}{cut_short}"

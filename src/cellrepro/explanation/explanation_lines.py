@@ -120,7 +120,7 @@ def _cause_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.window is not None:
         n_cells = replayed.a.n_target + replayed.b.n_target
         yield (
-            f"replayed: {explanation.window.place} alone, and what follows holds for the "
+            f"replayed: {explanation.window.in_words} alone, and what follows holds for the "
             f"{amount(n_cells, 'cell')} of both sides that lie wholly there"
         )
     if explanation.interrupted:

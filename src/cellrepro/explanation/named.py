@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.images.file_endings import SEG_ENDING
+from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
 from cellrepro.words import joined
 

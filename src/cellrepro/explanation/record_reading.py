@@ -11,7 +11,7 @@ import numpy as np
 from cellrepro.explanation.named import image_name
 from cellrepro.explanation.recorded_settings import RecordedSettings
 from cellrepro.explanation.tiff_record import tiff_record
-from cellrepro.images.file_endings import SEG_ENDING
+from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from cellrepro.explanation.recorded_settings import Generation, RecordedSettings
 from cellrepro.explanation.run_log import USUAL_NAME, log_record
 from cellrepro.explanation.run_record import run_record
 from cellrepro.explanation.trials import n_cells_in
-from cellrepro.images.file_endings import SEG_ENDING
+from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
 from cellrepro.results import derived

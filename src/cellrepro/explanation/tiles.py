@@ -16,7 +16,7 @@ from cellrepro.errors import BadInput
 from cellrepro.explanation.straight_cuts import Cuts, straight_cuts
 from cellrepro.explanation.tile_dependence import Tiled, TileDependence
 from cellrepro.explanation.tile_lines import tile_lines
-from cellrepro.model.tile_layout import TileLayout
+from cellrepro.model.cellpose_generation import TileLayout
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import print_note

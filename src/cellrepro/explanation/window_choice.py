@@ -49,12 +49,12 @@ def chosen_window(crop: str | Sequence[int], a: Integers, b: Integers) -> Window
     cells_a, cells_b = window.cells_of(a), window.cells_of(b)
     if not (cells_a.any() and cells_b.any()):
         raise BadInput(
-            f"one of the two has no cell that lies wholly in {window.place}: masks without "
+            f"one of the two has no cell that lies wholly in {window.in_words}: masks without "
             f"a cell tell nothing of their settings; give a larger SIZE, or {AUTO}"
         )
     if not any(_unmatched(cells_a, cells_b, 1.0)):
         raise BadInput(
-            f"of the cells that lie wholly in {window.place}, none differs: there is "
+            f"of the cells that lie wholly in {window.in_words}, none differs: there is "
             "nothing to replay; give the place of a changed cell, as `cellrepro compare` lists "
             f"them, a larger SIZE, or {AUTO}"
         )

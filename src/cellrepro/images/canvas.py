@@ -26,10 +26,11 @@ class Form:
     """Size and form of one nucleus: lengths in SUBPIXEL, the rest in ONE."""
 
     long: int
-    """Half axes."""
+    """Half the long axis."""
     short: int
+    """Half the short axis."""
     direction: tuple[int, int, int]
-    """Of the long axis, see `Draws.direction`."""
+    """Direction of the long axis, see `Draws.direction`."""
     bend: int
     taper: int
 
@@ -53,11 +54,11 @@ def draw_form(draws: Draws, diameter: int, elongation: int, *, condensed: bool) 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where one nucleus lies on the canvas, and its pixels seen from it."""
+    """The pixels around one nucleus, with their coordinates on its axes in SUBPIXEL."""
 
     window: Window
     along: Integers
-    """Coordinate on the long axis of each pixel of the window, SUBPIXEL."""
+    """On the long axis."""
     across: Integers
     """On the short axis."""
 
@@ -89,12 +90,12 @@ class Canvas:
         self.chromatin = self._chromatin(draws)
 
     def _warp(self, draws: Draws) -> Integers:
-        """How far positions are pushed along an axis before a form is drawn: irregular outlines."""
+        """Shifts of positions along an axis, which make outlines irregular."""
         width = max(3, self.look.diameter // SUBPIXEL // 3)
         return smooth_noise(draws, self.shape, width) * (self.look.diameter // 32) // ONE
 
     def _chromatin(self, draws: Draws) -> Integers:
-        """Grain at every scale, in ONE; the optics will take most of the finest away."""
+        """Grain at every scale, in ONE; the optics blur most of the finest."""
         finest = smooth_noise(draws, self.shape, 1)
         fine = smooth_noise(draws, self.shape, 3)
         coarse = smooth_noise(draws, self.shape, max(5, self.look.diameter // SUBPIXEL // 4))
@@ -102,12 +103,12 @@ class Canvas:
         return np.clip(ONE + grain * self.look.texture // ONE, ONE // 4, 2 * ONE)
 
     def cropped(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The part of an array of the canvas's shape that the image shows; a view."""
+        """A view of the part of an array that the image shows."""
         height, width = self.image_shape
         return values[self.margin :, self.margin :][:height, :width]
 
     def frame(self, form: Form, y: int, x: int) -> Frame:
-        """A window around a nucleus at a position (SUBPIXEL), and its pixels' own coordinates."""
+        """The pixels around a nucleus at a position in SUBPIXEL."""
         window = self._window(y, x, form.long * 3 // 2 + SUBPIXEL)
         rows, columns = np.ogrid[window]
         dy = rows * SUBPIXEL - y + self._warp_y[window]

@@ -15,10 +15,26 @@ import numpy as np
 import tifffile
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, no_such_file
-from cellrepro.images.codecs import jpeg_frame, jpeg_pixels, png_pixels
-from cellrepro.images.decoded import Decoded, damaged, most_unpacked, no_cmyk, refuse_absurd
-from cellrepro.images.file_endings import FORMATS, OTHER_ENDINGS
+from cellrepro.images.codecs import (
+    damaged,
+    jpeg_frame,
+    jpeg_pixels,
+    most_unpacked,
+    no_cmyk,
+    png_pixels,
+    refuse_absurd,
+)
+from cellrepro.images.image_axes import Decoded
 from cellrepro.images.tiff_decoding import decode_tiff
+
+FORMATS = {".tif": "TIFF", ".tiff": "TIFF", ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
+"""The format by the ending of a file's name, in lower case."""
+
+OTHER_ENDINGS = ", ".join(ending for ending in FORMATS if ending != ".tif")
+"""All but the usual one, as messages list them."""
+
+SEG_ENDING = "_seg.npy"
+"""What follows the name of an image in that of Cellpose's own file about it."""
 
 _SIGNATURES = {
     "TIFF": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
@@ -51,7 +67,7 @@ def empty_file(file: Path) -> BadInput:
 
 
 def why_unreadable(error: OSError, what: str) -> str:
-    """Why the system refused a file or folder, and what to do."""
+    """Say why the system refused a file or folder, and what to do."""
     reason = error.strerror or error
     return f"the {what} cannot be read ({reason}); check its spelling, links, permissions and disk"
 
@@ -84,7 +100,7 @@ def decode(file: Path, data: bytes) -> Decoded:
 
 
 def decode_labels(file: Path, data: bytes) -> Decoded:
-    """Decode masks: no JPEG, but also what `numpy.save` writes."""
+    """Decode masks, which may be a file of `numpy.save`, but no JPEG."""
     if FORMATS.get(file.suffix.lower()) == "JPEG":
         raise BadInput(
             f"{file}: a JPEG mask, but JPEG changes label numbers; save the labels as "
@@ -105,7 +121,7 @@ def decode_labels(file: Path, data: bytes) -> Decoded:
 
 
 def _with_pixels(file: Path, decoded: Decoded) -> Decoded:
-    """Refuse an image without a pixel, of which nothing can be said."""
+    """Refuse an image without a pixel."""
     if decoded.pixels.size == 0:
         raise BadInput(
             f"{file}: an image of shape {decoded.pixels.shape} has no pixel; save it again in the "

@@ -1,7 +1,7 @@
-"""A folder of images in Cellpose's own convention, read whole and checked on the way in.
+"""A folder of images in Cellpose's own convention, read whole and checked.
 
 ``train/`` and ``test/`` hold ``NAME.tif`` (or png, jpg) beside ``NAME_masks.tif`` (or png); a
-folder without the two is all training. What this module returns can be trained on: every file was
+folder without the two is all training. What `read_folder` returns can be trained on: every file was
 decoded to its end, every mask fits its image, and the order does not depend on the file system.
 """
 
@@ -20,8 +20,7 @@ from natsort import natsorted
 
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import read_bytes, why_unreadable
-from cellrepro.images.file_endings import FORMATS, OTHER_ENDINGS
+from cellrepro.images.decoding import FORMATS, OTHER_ENDINGS, read_bytes, why_unreadable
 from cellrepro.images.image_axes import FLAT, Axes
 from cellrepro.images.image_file import Checked, check_image, check_masks
 from cellrepro.results import Result, Row
@@ -46,12 +45,12 @@ class LabelledImage:
     name: str
     """Name of the file without extension; unique within a part of the folder."""
     image: np.ndarray = field(repr=False)
-    """The dtype as stored."""
+    """(Y, X) or (Y, X, C), in the dtype of the file."""
     masks: np.ndarray | None = field(repr=False)
-    """0 is background."""
+    """(Y, X); 0 is background."""
     image_path: Path
     stack: bool = False
-    """Whether the first axis counts planes."""
+    """Whether image and masks have planes as their first axis."""
 
     @property
     def n_objects(self) -> int:
@@ -72,7 +71,7 @@ class ImageFolder(Result):
     train: tuple[LabelledImage, ...]
     """In natural order of their file names, ``img_2`` before ``img_10``, as Cellpose sorts them."""
     test: tuple[LabelledImage, ...]
-    """In natural order of their file names, ``img_2`` before ``img_10``, as Cellpose sorts them."""
+    """In natural order of their file names, too."""
     warnings: tuple[str, ...]
     """What can be used but deserves a look."""
 
@@ -153,7 +152,7 @@ def read_folder(
 def _leaks(
     train: Sequence[LabelledImage], test: Sequence[LabelledImage], survey: _Survey
 ) -> Iterator[str]:
-    """A warning of each test image that is one of the training images."""
+    """Warn of each test image that is one of the training images, too."""
     known = {array_digest(item.image): item for item in train}
     for item in test:
         twin = known.get(array_digest(item.image))
@@ -195,7 +194,7 @@ class _Pair:
 
 @dataclass
 class _Survey:
-    """What a folder holds, and what is wrong with it, as far as it has been looked at."""
+    """The files of a folder, and its problems as far as they are known."""
 
     folder: Path
     pairs: list[_Pair] = field(default_factory=list)
@@ -205,11 +204,11 @@ class _Survey:
     warnings: list[str] = field(default_factory=list)
 
     def relative(self, file: Path) -> str:
-        """A file's path in the folder, with slashes."""
+        """A file's path relative to the folder, with slashes."""
         return file.relative_to(self.folder).as_posix()
 
     def read(self, file: Path) -> bytes:
-        """The bytes of a file, whose digest is kept."""
+        """Read a file, and keep its digest."""
         data = read_bytes(file)
         self.files[self.relative(file)] = hashlib.sha256(data).hexdigest()
         return data
@@ -229,7 +228,7 @@ class _Survey:
 
 
 def _list_folder(folder: Path, to_train: bool) -> _Survey:
-    """Find the pairs of a folder by name alone; a folder without any use raises at once."""
+    """Find the pairs of a folder by their names alone."""
     if folder.is_file() and not to_train:
         return _list_one(folder)
     survey = _Survey(folder)
@@ -254,7 +253,7 @@ def _list_folder(folder: Path, to_train: bool) -> _Survey:
 
 
 def _list_one(image: Path) -> _Survey:
-    """One image file that is to be segmented, with the mask that lies beside it, if one does."""
+    """Find one image file that is to be segmented, and the mask beside it, if there is one."""
     survey = _Survey(image.parent)
     own = [
         path
@@ -277,7 +276,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _kind(path: Path) -> Literal["image", "mask"] | None:
-    """Whether a file is, by its name, an ``image``, a ``mask`` or neither."""
+    """What a file is by its name."""
     if is_litter(path.name) or path.suffix.lower() not in FORMATS:
         return None
     if _is_named_as_result(path):
@@ -306,7 +305,7 @@ def _no_images(folder: Path) -> str:
 def _list_split(
     directory: Path, split: Split, to_train: bool, survey: _Survey, *, entries: Sequence[Path]
 ) -> bool:
-    """Pair the images and masks of one folder; whether it holds any."""
+    """Pair the images and masks of one folder, and say whether it holds any."""
     images: dict[str, Path] = {}  # by stem
     masks: dict[str, Path] = {}
     seen: dict[tuple[str, str], Path] = {}
@@ -355,7 +354,7 @@ def _list_split(
 
 
 def _how_to_get_masks(image: Path) -> str:
-    """How what Cellpose wrote beside an image becomes its mask."""
+    """Say how a file that Cellpose wrote beside an image becomes its mask."""
     for ending in FORMATS:
         written = image.with_name(f"{image.stem}{_CELLPOSE_MASKS}{ending}")
         if written.exists():
@@ -380,7 +379,7 @@ def is_newer(file: Path, other: Path) -> bool:
 def _passed_over(
     entries: Sequence[Path], images: Mapping[str, Path], survey: _Survey, *, to_train: bool
 ) -> Iterator[str]:
-    """What is named as Cellpose names its results, and so is not read, in words."""
+    """Warn of files that are not read because they are named like results of Cellpose."""
     passed = [path for path in entries if _is_named_as_result(path)]
     flows = [path for path in passed if path.stem.removesuffix("_flows") in images]
     strange = [
@@ -406,7 +405,7 @@ def _passed_over(
 
 
 def _read_pair(pair: _Pair, survey: _Survey, axes: Axes) -> LabelledImage | None:
-    """Read an image and its mask, check each and then both together; none where that fails."""
+    """Read and check an image and its mask; None where there is a problem."""
     image = _checked(pair.image, check_image, survey, axes)
     if pair.masks is None:
         masks = None
@@ -438,7 +437,7 @@ def _read_pair(pair: _Pair, survey: _Survey, axes: Axes) -> LabelledImage | None
 def _checked(
     file: Path, check: Callable[[Path, bytes, Axes], Checked], survey: _Survey, axes: Axes
 ) -> Checked | None:
-    """Read a file; what is wrong with it, or deserves a look, goes to the survey."""
+    """Read and check a file; problems and warnings go to the survey."""
     try:
         checked = check(file, survey.read(file), axes)
     except BadInput as error:

@@ -1,38 +1,54 @@
-"""The axes of an image: which are planes and which are channels, put in Cellpose's order."""
+"""The axes of decoded pixels: which are planes and which channels, put in Cellpose's order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cellrepro.errors import BadInput
 
-if TYPE_CHECKING:
-    from cellrepro.images.decoded import Decoded
-
 _MOST_CHANNELS = 3  # Cellpose 4 reads three
 
 
 @dataclass(frozen=True)
+class Decoded:
+    """Pixels as a decoder gave them, without axes of length 1 beyond two."""
+
+    pixels: np.ndarray
+    axes: str
+    """A letter for each axis, as in tifffile: S and C are channels, Q and I unknown."""
+    alpha: bool = False
+    """Whether the last channel is transparency."""
+
+    @classmethod
+    def of(cls, pixels: np.ndarray, axes: str, *, alpha: bool = False) -> Decoded:
+        """Drop axes of length 1 until two are left."""
+        while pixels.ndim > 2 and 1 in pixels.shape:
+            axis = pixels.shape.index(1)
+            pixels = pixels.squeeze(axis)
+            axes = axes[:axis] + axes[axis + 1 :]
+        return cls(pixels, axes, alpha)
+
+
+@dataclass(frozen=True)
 class Axes:
-    """How the axes of image files are understood, beside what the files say."""
+    """What the user says of the axes of image files."""
 
     stacks: bool = False
     """Whether an image may have planes, (Z, Y, X) or (Z, Y, X, C)."""
     channel: int | None = None
-    """The axis of channels, of the array as the file holds it without axes of length 1."""
+    """Index of the axis of channels in `Decoded`."""
     z: int | None = None
-    """The axis of planes, likewise."""
+    """Index of the axis of planes in `Decoded`."""
     planes_of: tuple[int, ...] | None = None
-    """The shape of its masks, (Z, Y, X), where these are known: an image of the same shape has
-    planes where they have theirs, whatever its file calls its axes."""
+    """Shape of the image's masks, (Z, Y, X): an image that begins with these lengths has the same
+    axes, whatever its file calls them."""
 
 
 FLAT = Axes()
-"""One plane; its channels are where the file says."""
+"""One plane, with its channels where the file says."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +59,7 @@ class Ordered:
     """(Y, X) or (Y, X, C), of a stack (Z, Y, X) or (Z, Y, X, C)."""
     is_stack: bool
     drops_channel: bool = False
-    """The last channel, which Cellpose does not read, is not constant."""
+    """Whether a last channel that is not constant was left out, as Cellpose does not read it."""
 
 
 def in_order(file: Path, decoded: Decoded, axes: Axes) -> Ordered:
@@ -82,7 +98,7 @@ def in_order(file: Path, decoded: Decoded, axes: Axes) -> Ordered:
 
 
 def _named(file: Path, decoded: Decoded, axes: Axes) -> Decoded:
-    """With the letters of axes that the user has named."""
+    """Letter the axes as the user names them."""
     letters = decoded.axes
     if decoded.pixels.shape[:3] == axes.planes_of:
         letters = "ZYXC"[: decoded.pixels.ndim]
@@ -112,7 +128,7 @@ def _with_letter(letters: str, letter: str, axis: int, *, instead_of: str) -> st
 
 
 def _channel_axis(letters: str, sizes: tuple[int, ...], *, is_named: bool) -> int | None:
-    """Which axis of one plane is that of channels; none where the plane cannot be understood."""
+    """Index of the axis of channels of one plane; None where it cannot be told."""
     if len(letters) != 3:
         return None
     channel = next((axis for axis, letter in enumerate(letters) if letter in "CS"), None)

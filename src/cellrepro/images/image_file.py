@@ -6,20 +6,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import fastremap
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import decode, decode_labels, read_bytes
-from cellrepro.images.file_endings import SEG_ENDING
-from cellrepro.images.image_axes import FLAT, Axes, in_order, native
+from cellrepro.images.decoding import SEG_ENDING, decode, decode_labels, read_bytes
+from cellrepro.images.image_axes import FLAT, Axes, Decoded, in_order, native
 from cellrepro.images.label_image import LARGEST_LABEL, label_image, refuse_picture
 from cellrepro.words import some
-
-if TYPE_CHECKING:
-    from cellrepro.images.decoded import Decoded
 
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
 _LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becomes int32

@@ -1,4 +1,4 @@
-"""Random numbers and blurs in whole numbers alone: the same to the bit on every machine.
+"""Random numbers and blurs in whole numbers alone, with the same bits on every machine.
 
 Three scales of fixed point are used: positions and distances count 1/256 of a pixel (``SUBPIXEL``),
 light 1/256 of a camera count (``SUBCOUNT``), fractions 1/65536 (``ONE``).
@@ -20,7 +20,7 @@ NOISE_SPREAD = 209
 
 
 class Draws:
-    """Random integers from the raw stream of PCG64, which NumPy promises to keep (NEP 19)."""
+    """Random integers from the raw stream of PCG64, which no version of NumPy changes (NEP 19)."""
 
     def __init__(self, seed: int) -> None:
         self._bits = np.random.PCG64(seed)

@@ -28,7 +28,7 @@ READ_NOISE = 4
 
 
 def photograph(canvas: Canvas, draws: Draws) -> NDArray[np.uint16]:
-    """Camera counts of what is drawn on a canvas: uint16, (Y, X) of the image, in [0, 4095]."""
+    """Photograph the nuclei on a canvas: camera counts, uint16, (Y, X), in [0, 4095]."""
     _add_ghosts(canvas, draws)
     light = _through_the_optics(canvas)
     light += _background(draws, canvas)
@@ -64,7 +64,7 @@ def _through_the_optics(canvas: Canvas) -> Integers:
 
 
 def _background(draws: Draws, canvas: Canvas) -> Integers:
-    """Stain left in the medium and in the cells, in SUBCOUNT: never flat."""
+    """Light of stain in the medium and in the cells, in SUBCOUNT, which is never flat."""
     cloud = smooth_noise(draws, canvas.shape, max(canvas.image_shape) // 4)
     wisps = smooth_noise(draws, canvas.shape, canvas.look.diameter // SUBPIXEL)
     level = ONE + cloud // 4 + wisps // 8

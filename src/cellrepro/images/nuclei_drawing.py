@@ -68,7 +68,7 @@ def nuclei(
 def draw_nuclei(
     seed: int, look: NucleiLook, *, shape: tuple[int, int], n_nuclei: int | None = None
 ) -> SyntheticImage:
-    """`nuclei` of a look that is at hand."""
+    """Draw the nuclei of a look that is already made."""
     image_shape = _height_and_width(shape)
     draws = Draws(whole("seed", seed, 0))
     canvas = Canvas(draws, image_shape, look.in_fixed_point())
@@ -80,7 +80,7 @@ def draw_nuclei(
 
 
 def _height_and_width(shape: Sequence[int]) -> tuple[int, int]:
-    """The two sides of an image; NumPy's numbers become Python's."""
+    """Check the two sides of an image."""
     try:
         height, width = map(operator.index, shape)
         if min(height, width) < 16 or max(height, width) > 4096:
@@ -97,11 +97,11 @@ def _height_and_width(shape: Sequence[int]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Nucleus:
-    """One nucleus that found a place."""
+    """One nucleus on the canvas."""
 
     form: Form
     y: int
-    """Of its centre, SUBPIXEL."""
+    """Of its centre, in SUBPIXEL; likewise x."""
     x: int
     condensed: bool
     """Smaller and brighter, as before a division."""
@@ -109,13 +109,13 @@ class _Nucleus:
 
 def _place_nuclei(canvas: Canvas, draws: Draws, n_nuclei: int | None) -> None:
     """Draw nuclei one after another where there is room for them."""
-    wanted = _usual_number(canvas) if n_nuclei is None else whole("n_nuclei", n_nuclei, 0)
-    if wanted > _MOST_NUCLEI:
+    n_wanted = _usual_number(canvas) if n_nuclei is None else whole("n_nuclei", n_nuclei, 0)
+    if n_wanted > _MOST_NUCLEI:
         raise BadInput(
-            f"n_nuclei is {wanted}; expected at most {_MOST_NUCLEI}, as masks have 16 bits"
+            f"n_nuclei is {n_wanted}; expected at most {_MOST_NUCLEI}, as masks have 16 bits"
         )
     placed: list[_Nucleus] = []
-    for _ in range(wanted):
+    for _ in range(n_wanted):
         nucleus = _place_one(canvas, draws, placed)
         if nucleus is None:
             break
@@ -130,29 +130,29 @@ def _place_nuclei(canvas: Canvas, draws: Draws, n_nuclei: int | None) -> None:
 
 
 def _usual_number(canvas: Canvas) -> int:
-    """As many nuclei as cover about a fifth of the image."""
+    """The number of nuclei that covers about a fifth of the image."""
     pixels_each = 4 * canvas.look.diameter**2 // SUBPIXEL**2  # five times a nucleus's area
     return max(1, canvas.n_pixels // pixels_each)
 
 
 def _place_one(canvas: Canvas, draws: Draws, placed: Sequence[_Nucleus]) -> _Nucleus | None:
-    """A nucleus whose pixels are taken now; None where no draw found a place."""
+    """Draw a nucleus and label its pixels; None where no position was free."""
     look = canvas.look
     for _ in range(_TRIES):
         condensed = draws.chance(ONE // 20)
         form = draw_form(draws, look.diameter, look.elongation, condensed=condensed)
         if placed and draws.chance(look.touching):
-            position = _take_place_beside(canvas, draws, form, placed)
+            position = _take_position_beside(canvas, draws, form, placed)
         else:
-            position = _take_free_place(canvas, draws, form)
+            position = _take_free_position(canvas, draws, form)
         if position is not None:
             y, x = position
             return _Nucleus(form, y, x, condensed)
     return None
 
 
-def _take_free_place(canvas: Canvas, draws: Draws, form: Form) -> tuple[int, int] | None:
-    """A position away from all other nuclei, now taken, or None where this draw was unlucky."""
+def _take_free_position(canvas: Canvas, draws: Draws, form: Form) -> tuple[int, int] | None:
+    """Try one position at random, away from all other nuclei; None where it is not free."""
     height, width = canvas.image_shape
     edge = canvas.margin * SUBPIXEL
     y = draws.between(edge, edge + height * SUBPIXEL)
@@ -164,12 +164,12 @@ def _take_free_place(canvas: Canvas, draws: Draws, form: Form) -> tuple[int, int
     return (y, x) if _take(canvas, form, frame) else None
 
 
-def _take_place_beside(
+def _take_position_beside(
     canvas: Canvas, draws: Draws, form: Form, placed: Sequence[_Nucleus]
 ) -> tuple[int, int] | None:
-    """A position that touches a nucleus, now taken, or None where this draw was unlucky.
+    """Try one direction from another nucleus, at random; None where the position is not free.
 
-    The new one moves outwards from the other's centre until hardly any of it lies on top of others:
+    The new nucleus moves outwards from the other's centre until hardly any of it overlaps others:
     its light may overlap theirs, its label may not.
     """
     other = placed[draws.between(0, len(placed) - 1)]
@@ -188,7 +188,7 @@ def _take_place_beside(
 
 
 def _take(canvas: Canvas, form: Form, frame: Frame) -> bool:
-    """Label one nucleus's pixels, unless too little of it would be seen."""
+    """Label a nucleus's pixels, unless too little of it would be seen; say whether it was."""
     labels = canvas.labels[frame.window]
     seen = canvas.seen[frame.window]
     free = (frame.squared_radius(form) < ONE) & (labels == 0)
@@ -234,7 +234,7 @@ def _add_light(canvas: Canvas, draws: Draws, nucleus: _Nucleus) -> None:
 
 
 def _relief(radius: Integers) -> Integers:
-    """How much of a nucleus lies above each pixel, ONE in the middle; its rim is steep."""
+    """Thickness of a nucleus at each pixel, ONE in the middle, with a steep rim."""
     thickness = square_root(np.maximum(0, ONE - radius) * ONE)
     rim = np.clip((ONE - radius) * 4, 0, ONE)
     return (thickness * 7 + rim * 9) // 16

@@ -1,4 +1,4 @@
-"""How nuclei of a synthetic image look: in units that people use, and in fixed point."""
+"""The look of nuclei in a synthetic image, in usual units and in fixed point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cellrepro.images.integer_images import ONE, SUBCOUNT, SUBPIXEL
 
 
 class _Range(NamedTuple):
-    """What one field of `NucleiLook` can be, and the scale of fixed point that it is drawn in."""
+    """The bounds of a field of `NucleiLook`, and its scale in fixed point."""
 
     least: float
     most: float

@@ -42,7 +42,7 @@ _TIMEOUT = (10.0, 60.0)  # seconds to connect and between two pieces of data
 class Archive(BaseModel):
     """A zip file of a public set."""
 
-    file: str  # its name
+    file: str
     url: str
     sha256: str | None
 
@@ -57,8 +57,8 @@ class PublicSet(BaseModel):
     archives: list[Archive]
 
 
-class _Files(BaseModel):
-    """Of ``NAME.download.json`` what a set is held to; its other entries are for people."""
+class _Record(BaseModel):
+    """The entry of ``NAME.download.json`` that `_verify` reads; the others are for people."""
 
     files: dict[str, str]  # SHA-256 by path
 
@@ -95,7 +95,7 @@ def registry() -> dict[str, PublicSet]:
 
 
 def describe_all() -> dict[str, str]:
-    """What each name means, in a line."""
+    """Each name, with a line about the set."""
     made = {SYNTHETIC: "synthetic nuclei with exact masks, the same bytes on every machine"}
     return made | {name: entry.description for name, entry in sorted(registry().items())}
 
@@ -221,7 +221,7 @@ def provide_data(
 def write_benchmark(
     data: Path, *, images: int | None = None, size: int | None = None, cells: int | None = None
 ) -> Path:
-    """Write square synthetic images, all in ``train/``, where both tasks take them."""
+    """Write square synthetic images, all in ``train/``, from where both tasks read."""
     n_images = whole("images", 11 if images is None else images, 1)
     edge = whole("size", 256 if size is None else size, 16)
     name = "" if cells is None else f"-{whole('cells', cells, 1)}-cells"
@@ -233,21 +233,21 @@ def write_benchmark(
 
 
 def _fetch(name: str, target: Path, record: Path, mirror: str | None) -> None:
-    """Download and convert a set, with a record of what it became."""
+    """Download and convert a set, and write a record of its files."""
     public_set = registry()[name]
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{name}-") as scratch:
         unpacked = _download(public_set, Path(scratch), mirror)
         files = _convert(Path(scratch, name), _LAYOUTS[name](unpacked))
-        # The record first: a crash in between leaves no folder that nothing vouches for.
+        # The record first, so that a crash leaves no folder without one.
         known = {"name": name, **public_set.model_dump(), "files": files}
         write_whole(record, json.dumps(known, indent=2), replace=_is_record(record))
         Path(scratch, name).rename(target)  # same file system, so whole or absent
 
 
 def _is_record(path: Path) -> bool:
-    """Whether a file is what the download of a set has left, whose images have gone since."""
+    """Whether a file is the record of a set, which a new one may replace."""
     try:
-        _Files.model_validate_json(path.read_bytes())
+        _Record.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return False
     return True
@@ -256,7 +256,7 @@ def _is_record(path: Path) -> bool:
 def _verify(target: Path, record: Path) -> None:
     """Compare a stored set with its record, file by file."""
     try:
-        files = _Files.model_validate_json(record.read_bytes()).files
+        files = _Record.model_validate_json(record.read_bytes()).files
     except (OSError, ValidationError) as error:
         why = wrong_fields(error) if isinstance(error, ValidationError) else error
         raise BadInput(
@@ -283,7 +283,7 @@ def _verify(target: Path, record: Path) -> None:
 
 
 def _download(public_set: PublicSet, scratch: Path, mirror: str | None) -> list[Path]:
-    """Download the archives of a set, each held to its digest; the folders they unpack to."""
+    """Download the archives of a set, checked by their digests, and unpack them into folders."""
     import pooch
 
     unpacked = []
@@ -334,7 +334,7 @@ class _Pair:
 
 
 def _convert(folder: Path, pairs: Iterator[_Pair]) -> dict[str, str]:
-    """Write a set in Cellpose's convention; its digests."""
+    """Write a set in Cellpose's convention, and digest its files."""
     for pair in pairs:
         (folder / pair.split).mkdir(parents=True, exist_ok=True)
         _write_tiff(folder / pair.split / f"{pair.stem}.tif", pair.image)
@@ -384,7 +384,7 @@ _LAYOUTS: dict[str, Callable[[Sequence[Path]], Iterator[_Pair]]] = {
     "dsb2018": _dsb2018,
     "bbbc039": _bbbc039,
 }
-"""Reads each set from the folders that its archives were unpacked to, in the registry's order."""
+"""The reader of each set, given the folders of its archives in the registry's order."""
 
 
 def _label_by_value(values: np.ndarray) -> np.ndarray:

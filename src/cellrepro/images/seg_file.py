@@ -13,8 +13,7 @@ import numpy as np
 
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images import seg_pickle
-from cellrepro.images.decoding import empty_file
-from cellrepro.images.file_endings import SEG_ENDING
+from cellrepro.images.decoding import SEG_ENDING, empty_file
 from cellrepro.images.label_image import label_image
 from cellrepro.images.within_limits import Limits, Refused, arrays_of
 from cellrepro.results import Result, Row
@@ -36,11 +35,11 @@ class SegFile(Result):
     ``n_colors``; ``masks_flows_to_seg``: ``diameter`` (None), ``filename``, ``chan_choose``,
     ``ismanual``. In Cellpose 2 the diameter is ``est_diam``."""
     flows: tuple[np.ndarray, ...] = ()
-    """As stored; shape (0,) where one is empty."""
+    """As they are stored; an empty one has shape (0,)."""
 
     @property
     def diameter(self) -> float | None:
-        """Of the cells, pixels, as it was recorded; None where it is not known."""
+        """Recorded diameter of the cells in pixels; None where it is not known."""
         recorded = self.settings.get("diameter", self.settings.get("est_diam"))
         is_number = isinstance(recorded, int | float) and not isinstance(recorded, bool)
         return float(recorded) if is_number else None
@@ -81,16 +80,18 @@ def read_seg(path: str | os.PathLike[str]) -> SegFile:
     file = Path(path)
     if not file.is_file():
         raise no_such_file(file, expected=f"a {SEG_ENDING} that Cellpose wrote")
-    arrays = _taken_apart(file)
+    arrays = _arrays_of_file(file)
     masks = label_image(f"{file}: masks", arrays.pop("masks").squeeze())
     settings = json.loads(arrays.pop("settings").tobytes())
     flows = [arrays[f"flows_{number}"] for number in range(len(arrays))]
     return SegFile(masks.astype(np.uint32), settings, tuple(flows))
 
 
-def _taken_apart(file: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file, and its settings as JSON in bytes: ``masks``, ``settings``, ``flows_0``
-    and so on."""
+def _arrays_of_file(file: Path) -> dict[str, np.ndarray]:
+    """Read a file's arrays in a process with limits: ``masks``, ``flows_0`` …, and ``settings``.
+
+    The settings are JSON in bytes.
+    """
     n_bytes = file.stat().st_size
     if n_bytes == 0:
         raise empty_file(file)

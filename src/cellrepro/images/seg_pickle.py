@@ -1,9 +1,9 @@
-"""Runs as a process of its own: takes a ``_seg.npy`` apart, and writes its arrays and settings.
+"""The pickle of a ``_seg.npy``, read in a process of its own, into arrays and settings.
 
-``python seg_pickle.py FILE MEMORY SECONDS ANSWER`` puts an ``.npz`` without pickles on standard
-output, or ends with a reason (`cellrepro.images.within_limits`). Of the names that a pickle may
-call only those below exist here, and behind each stands a stand-in of this file: no code of NumPy's
-unpickling runs either, as that believes whatever layout of memory it is told.
+``python seg_pickle.py FILE MEMORY SECONDS ANSWER`` writes an ``.npz`` without pickles to standard
+output, or ends with a reason (`cellrepro.images.within_limits`). A pickle can call only the names
+below, each of which is a stand-in of this file: not even NumPy's unpickling runs, as it believes
+whatever layout of memory the file says.
 """
 
 import json
@@ -29,7 +29,7 @@ _NO_SETTINGS = {"masks", "flows", "outlines", "colors", "img", "img_restore"}
 
 
 class _Type:
-    """Stands for ``numpy.dtype``: numbers, text and objects, without fields."""
+    """Stand-in for ``numpy.dtype``: numbers, text and objects, without fields."""
 
     def __init__(self, code: str, align: object = False, copy: object = False) -> None:
         if not isinstance(code, str) or not _PLAIN_TYPE.fullmatch(code):
@@ -44,7 +44,7 @@ class _Type:
         self.order = "=" if order == "|" else order
 
     def values(self, content: Any) -> np.ndarray:
-        """The numbers in a row of bytes, in native order."""
+        """Read bytes as numbers, and convert them to native byte order."""
         if self.code[0] == "O":
             raise Refused("objects where numbers are expected")
         stored = np.frombuffer(content, np.dtype(self.order + self.code))
@@ -52,7 +52,7 @@ class _Type:
 
 
 class _Array:
-    """Stands for ``numpy.ndarray``, which a pickle makes empty and then fills."""
+    """Stand-in for ``numpy.ndarray``, which a pickle makes empty and then fills."""
 
     def __init__(self) -> None:
         self.content: Any = self  # until it is filled: numbers, or a list of objects
@@ -66,7 +66,7 @@ class _Array:
 
 
 class _Name:
-    """A name that a pickle may use: it can be called, and nothing else."""
+    """A name that a pickle may use: it can be called, and has no other attribute."""
 
     __slots__ = ("_call",)
 
@@ -132,7 +132,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _resolved(value: Any, left: Iterator[int], depth: int = 0) -> Any:
-    """Arrays for what stands for them, in plain containers; each value takes one from ``left``."""
+    """Replace stand-ins by arrays in plain containers; each value takes one from ``left``."""
     if not next(left, 0):  # a list can hold another one twice, and so on
         raise Refused("more values than its size allows")
     if depth > _DEEPEST:
@@ -151,9 +151,9 @@ def _resolved(value: Any, left: Iterator[int], depth: int = 0) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value for JSON: NaN and what no float holds become null, as do arrays of several axes.
+    """Convert a value for JSON; NaN, infinity and arrays of several axes become null.
 
-    Halves of characters, which no file and no terminal takes, are written out.
+    Lone surrogates, which no file and no terminal takes, are escaped.
     """
     if isinstance(value, dict):
         return {_plain(name): _plain(item) for name, item in value.items()}
@@ -168,19 +168,19 @@ def _plain(value: Any) -> Any:
 
 
 def take_apart(stream: BinaryIO) -> dict[str, np.ndarray]:
-    """``masks``, ``flows_0`` and so on, and ``settings`` as JSON in bytes."""
+    """Read ``masks``, ``flows_0`` and so on, and ``settings`` as JSON in bytes."""
     header = _HEADERS.get(_FORMAT.read_magic(stream))
     if header is None or header(stream)[2] != np.dtype(object):
         raise Refused("no dictionary in the format of numpy.save")
     n_bytes = os.fstat(stream.fileno()).st_size
-    found = _resolved(_Unpickler(stream).load(), iter(range(n_bytes, 0, -1)))
-    if not isinstance(found, dict) or not isinstance(found.get("masks"), np.ndarray):
+    content = _resolved(_Unpickler(stream).load(), iter(range(n_bytes, 0, -1)))
+    if not isinstance(content, dict) or not isinstance(content.get("masks"), np.ndarray):
         raise Refused("no dictionary with an array `masks`")
-    settings = _plain({name: item for name, item in found.items() if name not in _NO_SETTINGS})
-    colors = found.get("colors")
+    settings = _plain({name: item for name, item in content.items() if name not in _NO_SETTINGS})
+    colors = content.get("colors")
     if isinstance(colors, np.ndarray) and colors.ndim:
         settings[N_COLORS] = len(colors)
-    flows = found.get("flows")
+    flows = content.get("flows")
     arrays = {
         f"flows_{i}": flow if isinstance(flow, np.ndarray) else np.zeros(0)
         for i, flow in enumerate(flows if isinstance(flows, list) else [])
@@ -188,11 +188,11 @@ def take_apart(stream: BinaryIO) -> dict[str, np.ndarray]:
     if sum(array.nbytes for array in arrays.values()) > 4 * n_bytes:  # one array can stand twice
         raise Refused("more arrays than its size allows")
     written = np.frombuffer(json.dumps(settings, allow_nan=False).encode(), np.uint8)
-    return {"masks": found["masks"], "settings": written, **arrays}
+    return {"masks": content["masks"], "settings": written, **arrays}
 
 
 def main() -> dict[str, np.ndarray]:
-    """What the file holds."""
+    """Read the file that the command line names."""
     with Path(sys.argv[1]).open("rb") as stream:
         return take_apart(stream)
 

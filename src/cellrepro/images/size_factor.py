@@ -1,4 +1,4 @@
-"""Masks and images whose sizes differ by a factor, and how that comes about."""
+"""The factor between the sizes of two images, and how it comes about."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _USUAL_DIAMETER = 30  # pixels, to which Cellpose's networks scale cells
 
 
 def size_factor(a: Sequence[int], b: Sequence[int]) -> float | None:
-    """Give the factor by which one image is larger than another one along Y and X.
+    """Compute the factor by which image a is larger than b along both Y and X.
 
-    Above 1 where a is larger, below 1 where b is. None where the sizes are equal or nearly so, or
-    differ by one factor along Y and another one along X, as those of a crop do.
+    None where the sizes are nearly equal, or the factors along Y and X differ, as those of a crop
+    do.
 
     >>> size_factor((1802, 3764), (901, 1882)), size_factor((341, 341), (512, 512))
     (2.0, 0.6666666666666666)
@@ -34,9 +34,9 @@ def size_factor(a: Sequence[int], b: Sequence[int]) -> float | None:
 def factor_text(
     name_a: str, a: Sequence[int], name_b: str, b: Sequence[int], *, b_is_image: bool = False
 ) -> str:
-    """Say that two sizes differ by a factor, and what makes masks of a size unlike the image's.
+    """Say by which factor two sizes differ, and what makes masks larger or smaller than an image.
 
-    A clause that begins with "; "; empty where no factor says it.
+    A clause that begins with "; ", or nothing where there is no such factor.
 
     >>> factor_text("a", (64, 64), "b", (64, 60))
     ''

@@ -1,4 +1,4 @@
-"""Sets of synthetic images: which looks are in them, and their files, the same bytes everywhere."""
+"""Sets of synthetic images: the looks in them, and their files, the same bytes everywhere."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _USUAL_SHAPE = (256, 256)
 
 @dataclass(frozen=True)
 class ImageOfSet:
-    """What one image of a set shows."""
+    """The number and the look of nuclei in one image of a set."""
 
     n_nuclei: int
-    """In 256 x 256 pixels."""
+    """Per 256 x 256 pixels."""
     look: NucleiLook
 
 
@@ -77,11 +77,11 @@ def write_folder(
     shape: tuple[int, int] = _USUAL_SHAPE,
     n_cells: int | None = None,
 ) -> dict[str, str]:
-    """Write a set of synthetic images, the same bytes everywhere.
+    """Write a set of synthetic images in Cellpose's layout.
 
-    The layout is Cellpose's; the test images go on counting. ``SHA256SUMS`` is written last, so a
-    folder that holds it is whole. Image number i depends on `seed`, i, `shape` and `n_cells` alone.
-    Right files that are there are left alone.
+    Test images are numbered after those to train on, and image number i depends on `seed`, i,
+    `shape` and `n_cells` alone. ``SHA256SUMS`` is written last, so a folder that holds it is whole.
+    Existing files of the same content are kept.
     """
     folder = Path(folder)
     contents = _draw_set(
@@ -105,7 +105,7 @@ def write_folder(
 
 
 def _refuse_other_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Raise where a folder holds a file that is none of a set, or differs from it."""
+    """Refuse a folder with a file that the set does not have, or has otherwise."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         ours = name in contents and path.read_bytes() == contents[name]
@@ -147,7 +147,7 @@ def _draw_image(
 
 
 def _tiff(pixels: NDArray[np.uint16]) -> bytes:
-    """A plain TIFF file: no compression, date, software name or description."""
+    """Encode a TIFF without compression, date, software name or description."""
     buffer = io.BytesIO()
     tifffile.imwrite(
         buffer,

@@ -1,8 +1,9 @@
-"""A TIFF of one image, decoded by tifffile; what it will need is known before.
+"""A TIFF of one image, decoded by tifffile, with bounds on what that takes.
 
 tifffile believes what a description says of planes, fills what is missing with zeros, and decodes
-JPEG at whatever size its own header says. So pages and descriptions are looked at first. A file of
-one of the many other kinds that tifffile knows is decoded in a process with limits, `tiff_apart`.
+JPEG at whatever size its own header says. So pages and descriptions are checked first. A file of
+one of the many other kinds that tifffile knows is decoded in a process with limits: this file, run
+as ``python tiff_decoding.py NAME MEMORY SECONDS ANSWER`` with the TIFF on its standard input.
 """
 
 from __future__ import annotations
@@ -11,27 +12,29 @@ import io
 import logging
 import math
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import tifffile
 
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.images import within_limits
-from cellrepro.images.codecs import decoded_by_python, jpeg_frame, refuse_compression
-from cellrepro.images.decoded import (
+from cellrepro.images.codecs import (
     ALWAYS_ALLOWED,
-    Decoded,
     damaged,
+    decoded_by_python,
+    jpeg_frame,
     most_unpacked,
     no_cmyk,
     refuse_absurd,
+    refuse_compression,
 )
+from cellrepro.images.image_axes import Decoded
 from cellrepro.store.tiff_pages import IMAGE_DESCRIPTION, TiffPages, TooManyPages, pages_of
 from cellrepro.words import some
 
-_APART = str(Path(__file__).with_name("tiff_apart.py"))
 _SOFTWARE = 305
 _JPEG_TABLES = 347
 _USUAL_TAGS = frozenset(range(254, 348)) | {
@@ -51,7 +54,7 @@ _USUAL_TAGS = frozenset(range(254, 348)) | {
     50838,  # of ImageJ
     50839,
 }
-"""Tags by which tifffile takes a file for none of its other kinds."""
+"""With no tags but these, tifffile takes a file for none of its other kinds."""
 _OTHER_SOFTWARE = re.compile(r"SI\.|PerkinElmer|Philips|Ventana|ScanOutput|Indica")
 _OTHER_DESCRIPTION = re.compile(r"state\.|Aperio |(?s:.*)scanimage\.SI")
 _OF_JPEG = {6, 7, 33007, 34892}
@@ -66,7 +69,7 @@ _OF_BYTES = (
     tifffile.COMPRESSION.ZSTD,
     tifffile.COMPRESSION.ZSTD_DEPRECATED,
 )
-"""Compressions whose decoders are told where to stop; those of pictures have their own headers."""
+"""Compressions whose decoders are told where to stop; formats of pictures have headers that say."""
 _UNUSUAL_IN_OME = ("Modulo", "<!")  # axes of any length, entities
 _MOST_OF_OME = 2**24  # letters
 _ORDER_OF_OME = "DimensionOrder"
@@ -74,11 +77,12 @@ _COUNTS_OF_OME = ("PlaneCount", "NumPlanes")
 _MOST_NAMED = 2**16  # planes, of an OME description
 _PADDING = 16  # pixels; JPEG codes blocks, and some programs write their size
 
-logging.getLogger("tifffile").addHandler(logging.NullHandler())  # what it says is known by then
+# What tifffile would log of a damaged file is checked here, and is refused.
+logging.getLogger("tifffile").addHandler(logging.NullHandler())
 
 
 class NeedsLimits(Exception):
-    """The file is of a kind whose needs are not known before it is decoded."""
+    """Nobody knows what the file takes before it is decoded."""
 
 
 def decode_tiff(file: Path, data: bytes) -> Decoded:
@@ -89,7 +93,7 @@ def decode_tiff(file: Path, data: bytes) -> Decoded:
         pass
     limits = within_limits.Limits.for_bytes(len(data), answer=2**40)
     try:
-        arrays = within_limits.arrays_of(_APART, str(file), limits=limits, given=data)
+        arrays = within_limits.arrays_of(__file__, str(file), limits=limits, content=data)
     except within_limits.NotHere as error:
         raise NotPossibleHere(str(error)) from error
     except within_limits.Refused as error:
@@ -101,7 +105,7 @@ def decode_tiff(file: Path, data: bytes) -> Decoded:
 
 
 def decode_whole(file: Path, data: bytes, *, within_limits_already: bool) -> Decoded:
-    """Decode a TIFF in this process."""
+    """Decode a TIFF in this process, which may hold itself to limits."""
     try:
         pages = pages_of(data)
     except TooManyPages as error:
@@ -149,7 +153,7 @@ def decode_whole(file: Path, data: bytes, *, within_limits_already: bool) -> Dec
 
 
 def _is_usual(pages: TiffPages) -> bool:
-    """Whether tifffile takes a file for an ordinary TIFF, its own, ImageJ's or OME's."""
+    """Whether tifffile reads a file as an ordinary TIFF, its own, ImageJ's or OME's."""
     if not pages.numbers <= _USUAL_TAGS:
         return False
     if any(_OTHER_SOFTWARE.match(text) for text in pages.texts(_SOFTWARE)):
@@ -186,11 +190,11 @@ def _refuse_planes_elsewhere(file: Path, pages: TiffPages) -> None:
 
 
 def _planes_counted(ome: str, pages: TiffPages) -> int:
-    """The most planes of which an OME description speaks in one place, or in too many."""
+    """The most planes that an element of an OME description counts; too many are added up."""
     from xml.etree import ElementTree
 
     n_planes = 0
-    n_named = 0  # each of which tifffile looks up
+    n_named = 0  # tifffile looks each of them up
     for element in ElementTree.fromstring(ome).iter():
         if element.tag.endswith("Pixels"):
             sizes = [int(element.attrib[f"Size{axis}"]) for axis in element.attrib[_ORDER_OF_OME]]
@@ -301,7 +305,7 @@ def _pages_of(series: tifffile.TiffPageSeries) -> list[tifffile.TiffPage | tifff
 
 
 def _may_burst(page: tifffile.TiffPage, series: tifffile.TiffPageSeries, chunk: int) -> bool:
-    """Whether a decoder may give more bytes than it is asked for."""
+    """Whether a decoder may return more bytes than are expected."""
     if page.compression == tifffile.COMPRESSION.JPEG:
         return _JPEG_TABLES in page.tags and jpeg_frame(page.tags[_JPEG_TABLES].value) is not None
     if page.compression not in _OF_BYTES:
@@ -310,3 +314,26 @@ def _may_burst(page: tifffile.TiffPage, series: tifffile.TiffPageSeries, chunk: 
         return False
     largest = max(max(each.databytecounts) for each in _pages_of(series))
     return most_unpacked(largest, page.compression) > max(ALWAYS_ALLOWED, 4 * chunk)
+
+
+# -- in a process with limits ------------------------------------------------------------------
+
+
+def main() -> within_limits.Arrays:
+    """The pixels of a TIFF on standard input, and what their axes are."""
+    file = Path(sys.argv[1])  # for messages
+    try:
+        decoded = decode_whole(file, sys.stdin.buffer.read(), within_limits_already=True)
+    except NotPossibleHere as error:
+        raise within_limits.NotHere(str(error)) from error
+    except CellreproError as error:
+        raise within_limits.Refused(str(error)) from error
+    return {
+        "pixels": decoded.pixels,
+        "axes": np.array(decoded.axes),
+        "alpha": np.array(decoded.alpha),
+    }
+
+
+if __name__ == "__main__":
+    within_limits.answer_with(main)

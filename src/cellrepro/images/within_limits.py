@@ -1,7 +1,7 @@
-"""A process of its own, with limits, for a file that may ask for any memory or time.
+"""A process with limits on memory and time, for a file whose decoder may take any of them.
 
-`arrays_of` starts a script that calls `answer_with`. On Windows, and for memory on macOS, only time
-and the size of the answer are held to.
+`arrays_of` starts a script that calls `answer_with`. Windows limits only the time that is waited
+and the size of the answer, and macOS no memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import numpy as np
 
 from cellrepro.own_scripts import script_command
 
+Arrays = Mapping[str, np.ndarray]
+"""What a script answers with."""
+
 _REFUSED = 2
 _NOT_HERE = 3
 _LEAST_MEMORY = 2**30  # bytes; NumPy itself takes about a tenth
@@ -26,7 +29,7 @@ _SECONDS_PER_BYTE = 1e-7
 
 
 class Refused(Exception):
-    """The file holds something else than was expected, or asks for more than its limits."""
+    """The file holds something else than was expected, or takes more than its limits."""
 
 
 class NotHere(Exception):
@@ -38,45 +41,45 @@ class Limits:
     """What reading a file may take."""
 
     memory: int
-    """Bytes."""
+    """In bytes."""
     seconds: int
-    """Of a processor."""
+    """CPU time."""
     answer: int
-    """Bytes of the arrays that come of it."""
+    """Size of the arrays in the answer, in bytes."""
 
     @classmethod
     def for_bytes(cls, n_bytes: int, *, answer: int) -> Limits:
-        """The usual limits for so many bytes that are read or made."""
+        """The usual limits for reading or making ``n_bytes``."""
         seconds = int(_LEAST_SECONDS + _SECONDS_PER_BYTE * n_bytes)
         return cls(_LEAST_MEMORY + 4 * n_bytes, seconds, answer)
 
 
 def arrays_of(
-    script: str, *arguments: str, limits: Limits, given: bytes = b""
+    script: str, *arguments: str, limits: Limits, content: bytes = b""
 ) -> dict[str, np.ndarray]:
-    """Run a script that ends with `answer_with`, and give its arrays."""
+    """Run a script that ends with `answer_with`, with content on its standard input."""
     words = [str(limits.memory), str(limits.seconds), str(limits.answer)]
     no_end = f"reading it did not end within {limits.seconds} s, or crashed"
     with (
-        tempfile.TemporaryFile() as asked,
+        tempfile.TemporaryFile() as stdin,
         tempfile.TemporaryFile() as answer,
-        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as errors,
     ):
-        asked.write(given)
-        asked.seek(0)
+        stdin.write(content)
+        stdin.seek(0)
         try:
             ended = subprocess.run(
                 script_command(script, *arguments, *words),
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # each thread takes memory
-                stdin=asked,
+                stdin=stdin,
                 stdout=answer,
-                stderr=said,
+                stderr=errors,
                 timeout=4 * limits.seconds,  # of a busy machine
             )
         except subprocess.TimeoutExpired as error:
             raise Refused(no_end) from error
-        said.seek(0)
-        reason = said.read(2**20).decode(errors="replace").rpartition("\n")[2]
+        errors.seek(0)
+        reason = errors.read(2**20).decode(errors="replace").rpartition("\n")[2]
         if ended.returncode == _NOT_HERE:
             raise NotHere(reason)
         if ended.returncode == _REFUSED:
@@ -93,12 +96,12 @@ def arrays_of(
 
 
 def limits_given() -> Limits:
-    """The limits to which this process, a script, was told to hold itself."""
+    """The limits on the command line of this process."""
     return Limits(*map(int, sys.argv[-3:]))
 
 
-def answer_with(make: Callable[[], Mapping[str, np.ndarray]]) -> None:
-    """Hold this process to its limits, and write the arrays that come of a function; then end."""
+def answer_with(make: Callable[[], Arrays]) -> None:
+    """Set this process's limits, and write a function's arrays, or end with its reason."""
     limits = limits_given()
     hold_memory(limits.memory)
     with contextlib.suppress(ImportError, ValueError, OSError):
@@ -123,11 +126,11 @@ def answer_with(make: Callable[[], Mapping[str, np.ndarray]]) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write("\n" + " ".join(reason.split("\n")))
         sys.stderr.flush()
-    os._exit(code)  # what is left half made is not taken down
+    os._exit(code)  # at once, without destructors of what is half made
 
 
 def hold_memory(n_bytes: int) -> None:
-    """Hold this process to so much memory, where the system can."""
+    """Limit this process's memory, where the system can."""
     with contextlib.suppress(ImportError, ValueError, OSError):  # Windows; macOS refuses
         import resource
 

@@ -1,4 +1,4 @@
-"""What of an image a training is shown: Cellpose's random crops, or the middle as it is."""
+"""The crops of images that a training is shown: Cellpose's random ones, or the middle as it is."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ if TYPE_CHECKING:
     import torch
 
 CROP_SIZE = 256
-"""Pixels along both sides of what the network is shown; fixed for CPSAM."""
+"""Pixels along both sides of a crop; fixed for CPSAM."""
 
 USUAL_SCALE_RANGE = Hyperparameters().scale_range
 
 
 @dataclass(frozen=True)
 class Crop:
-    """How Cellpose's augmentation shows one image."""
+    """How Cellpose's augmentation resizes, turns, flips and moves one image."""
 
     scale: float
-    """By which the image is resized."""
     degrees: float
-    """By which it is turned, from -180 to 180."""
+    """From -180 to 180."""
     flipped: bool
     """Whether left and right change places."""
     y: float
-    """Pixels of the resized image by which its middle is moved, along Y."""
+    """Pixels by which the middle is moved, drawn within the height of the resized image. Cellpose
+    hands them to torchvision as those along X (4.2.1.1), which shows in images that are not square.
+    """
     x: float
-    """Likewise along X."""
+    """Likewise within the width, handed on as those along Y."""
 
 
 def augment(
@@ -63,9 +64,9 @@ def upcoming_crops(
     sizes: np.ndarray | None = None,
     scale_range: float = USUAL_SCALE_RANGE,
 ) -> list[Crop]:
-    """Tell what `augment` is about to draw for each image, without drawing it.
+    """Foresee the next crops of `augment`, from a copy of NumPy's global generator.
 
-    In the order of ``cellpose.transforms.random_rotate_and_resize`` of Cellpose 4.2.1.1.
+    Draws in the order of ``cellpose.transforms.random_rotate_and_resize`` of Cellpose 4.2.1.1.
     """
     generator = np.random.RandomState()
     generator.set_state(np.random.get_state())
@@ -91,15 +92,15 @@ def upcoming_crops(
 
 
 def pass_over_crop() -> None:
-    """Draw what `augment` draws for one image, for which another process draws the same.
+    """Move NumPy's global generator as `augment` moves it for one image.
 
-    As `upcoming_crops`: scale, angle, flip, and the place along Y and X.
+    Five draws: scale, angle, flip, and the position along Y and X.
     """
     np.random.rand(5)
 
 
 def middle_crops(arrays: Sequence[np.ndarray], device: torch.device | str) -> torch.Tensor:
-    """Take the middle of each array, as it is; zeros stand around a smaller one."""
+    """Take the middle of each array, as it is; a smaller one is padded with zeros."""
     import torch
 
     n_channels = len(arrays[0])
@@ -113,7 +114,7 @@ def middle_crops(arrays: Sequence[np.ndarray], device: torch.device | str) -> to
 
 
 def _middle(length: int, other: int) -> slice:
-    """Along one axis the part of a length that the middle of another length shares with it."""
+    """The middle of an axis of one length that fits into another length."""
     n_shared = min(length, other)
     begin = (length - n_shared) // 2
     return slice(begin, begin + n_shared)

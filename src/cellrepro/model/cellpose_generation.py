@@ -1,4 +1,4 @@
-"""What each generation of Cellpose can do, as far as the lab asks it: the one place that knows.
+"""What each generation of Cellpose can do, as far as the lab needs to know it.
 
 The lab segments with the Cellpose that is installed. It trains with the versions whose loop its
 tests have compared with its own.
@@ -16,6 +16,12 @@ TRAINED_WITH = ("4.2.0", "4.2.1", "4.2.1.1")
 """Versions with whose loop the lab trains. ``tests/model/test_training_loop.py`` compares it with
 that of 4.2.1.1; the training, transforms and networks of the other two are the same files."""
 
+NETWORK_DIAMETER = 30
+"""Pixels: the diameter of a cell to which Cellpose resizes an image."""
+
+FLOW_STEPS = 200
+"""Steps along the flows, at that diameter, where ``niter`` is not given (4.2.1.1, models.py)."""
+
 _WAY_TO_TRAIN = (
     "`cellrepro setup FOLDER` makes a lab that trains, with Cellpose "
     f"{TRAINED_WITH[-1]}, in an environment of its own beside this one, and changes nothing here"
@@ -24,27 +30,43 @@ _WAY_TO_TRAIN = (
 
 @dataclass(frozen=True)
 class Generation:
-    """The versions of Cellpose from one on, which are alike in what the lab asks of them."""
+    """The versions of Cellpose from one on that behave alike where the lab needs them."""
 
     first: tuple[int, int]
-    """Its first version: major and minor number."""
+    """Major and minor number of its first version."""
     default_network: str
     """The network that it takes where none is named."""
     names: tuple[str, ...]
-    """Its pretrained networks that need nothing beside it."""
+    """Its pretrained networks that need no other package."""
     networks: str = "Cellpose 4"
-    """Those whose files it loads, in words."""
+    """Whose files it loads, in words."""
     builds_own_networks: bool = True
     """Whether the lab's networks (``tiny``, ``vit-b`` …) can be built of its classes."""
     n_channels: int | None = None
-    """How many channels it scales, whatever the image has: missing ones are filled with zeros. None
-    where it scales those of the image."""
+    """Channels that it scales whatever the image has, missing ones filled with zeros; None where
+    it scales those of the image."""
     chooses_channels: bool = False
     """Whether ``eval`` takes ``channels``: the one to segment, and that of nuclei."""
     tile_size: int = 256
-    """Usual size of a tile, in pixels."""
+    """Default size of a tile, in pixels."""
     has_precision: bool = True
-    """Whether it can be asked for bfloat16."""
+    """Whether it can compute in bfloat16."""
+
+
+@dataclass(frozen=True)
+class TileLayout:
+    """What decides, beside an image and its settings, where its tiles lie.
+
+    The defaults are those of Cellpose 4.0 to 4.2.
+    """
+
+    tile_size: int = 256
+    """In pixels, where no setting says another."""
+    network_diameter: float = float(NETWORK_DIAMETER)
+    usual_diameter: float = float(NETWORK_DIAMETER)
+    """Diameter of a cell that is assumed where none is set, in pixels of the image."""
+    fills_tile: bool = True
+    """Whether an image that is smaller than a tile is padded to the size of one."""
 
 
 _NAMES_OF_3 = (
@@ -112,8 +134,7 @@ def generation_of(version: str | None = None) -> Generation:
     >>> generation_of("3.1.1.2").networks
     'Cellpose 2 or 3'
     """
-    asked = version or installed_version() or ""
-    leading = re.match(r"(\d+)\.(\d+)", asked)
+    leading = re.match(r"(\d+)\.(\d+)", version or installed_version() or "")
     if leading is None:  # none is installed, or the spec refuses what is no version
         return _GENERATIONS[0]
     numbers = (int(leading[1]), int(leading[2]))
@@ -122,17 +143,14 @@ def generation_of(version: str | None = None) -> Generation:
 
 
 def why_no_training(version: str | None = None) -> str | None:
-    """Say why the lab does not train with a version of Cellpose, and the way on.
-
-    None where it trains with it.
-    """
-    asked = version or installed_version()
-    if asked is None or asked in TRAINED_WITH:
+    """Say why the lab does not train with a version of Cellpose; None where it does."""
+    version = version or installed_version()
+    if version is None or version in TRAINED_WITH:
         return None
     return (
-        f"Cellpose {asked} is installed, and the lab trains with {joined(TRAINED_WITH)} only: its "
-        f"tests have compared its loop with theirs. {_WAY_TO_TRAIN}. Segmenting, explaining and "
-        f"comparing are done with your {asked}"
+        f"Cellpose {version} is installed, and the lab trains with {joined(TRAINED_WITH)} only: "
+        f"its tests have compared its loop with theirs. {_WAY_TO_TRAIN}. Segmenting, explaining "
+        f"and comparing are done with your {version}"
     )
 
 
@@ -144,13 +162,13 @@ def refuse_training(version: str | None = None) -> None:
 
 
 def refuse_own_network(name: str, version: str | None = None) -> None:
-    """Refuse a network of the lab's own where Cellpose has no classes to build it of."""
+    """Refuse a network of the lab's where Cellpose lacks the classes to build it of."""
     generation = generation_of(version)
     if generation.builds_own_networks:
         return
-    asked = version or installed_version()
+    version = version or installed_version()
     raise BadInput(
-        f"the network is {name!r}, which is made of parts of Cellpose 4, and Cellpose {asked} is "
+        f"the network is {name!r}, which is made of parts of Cellpose 4, and Cellpose {version} is "
         f"to segment with it; expected --model with a weights file of {generation.networks}, or "
         f"one of its names ({some(generation.names)}). {_WAY_TO_TRAIN}; it also has {name!r}"
     )

@@ -1,4 +1,4 @@
-"""The sizes of Cellpose's networks, and what suits each."""
+"""The sizes of Cellpose's networks, and the learning rate and draws that suit each."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Encoder:
     width: int
     """Numbers in a token."""
     depth: int
-    """Blocks."""
+    """Number of blocks."""
     heads: int
-    """Of attention."""
+    """Attention heads of a block."""
     mlp_ratio: float
-    """Hidden width of a block's perceptron, in widths."""
+    """Hidden width of a block's perceptron, divided by ``width``."""
     global_blocks: tuple[int, ...]
     """The blocks whose tables of relative positions have 127 rows; the others' have 27, as their
     attention was windowed before Cellpose made every block global."""
     patch: int
     """Pixels along a token's edge."""
     learning_rate: float = 1e-5
-    """Where nobody asks for another: small networks start from noise, Cellpose fine-tunes."""
+    """The default: small networks start from noise, Cellpose's own is fine-tuned."""
     is_small: bool = False
     """Whether it learns from noise on any laptop."""
 
@@ -75,18 +75,13 @@ ENCODERS = {
 }
 """The encoders that `seeded_network` builds, by name; the number is that of blocks."""
 
-
 PRETRAINED = "cellpose"
 """The architecture of what Cellpose loads by itself."""
 
-
 ARCHITECTURES = frozenset({*ENCODERS, PRETRAINED})
-"""What a file of weights may say that it is for."""
-
+"""What the metadata of a weights file may name."""
 
 SMALL = frozenset(name for name, encoder in ENCODERS.items() if encoder.is_small)
-"""Those that learn from noise on any laptop."""
-
 
 LEARNING_RATES = {
     **{name: encoder.learning_rate for name, encoder in ENCODERS.items()},
@@ -94,6 +89,5 @@ LEARNING_RATES = {
 }
 """Default learning rates, by architecture."""
 
-
 SMALL_DRAWS_PER_EPOCH = 48
-"""Default draws per epoch for those: twelve epochs of `tiny` over a dozen images find cells."""
+"""The least default of small networks: twelve epochs of `tiny` over a dozen images find cells."""

@@ -1,5 +1,4 @@
-"""What ``cellpose.train.train_seg`` (4.2.1.1) does at each epoch: its learning rate, its seed, and
-whether it looks at the test images."""
+"""Learning rate, seed and test of each epoch, as in ``cellpose.train.train_seg`` (4.2.1.1)."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ DataSeed = int | Literal["cellpose"]
 """A seed for order and augmentation, or Cellpose's own way: the number of the epoch."""
 
 TEST_SEED = 42
-"""With which Cellpose seeds NumPy before it looks at the test images."""
+"""Cellpose seeds NumPy with it before it evaluates the test images."""
 
 
 def learning_rates(n_epochs: int, learning_rate: float) -> np.ndarray:
@@ -30,10 +29,7 @@ def learning_rates(n_epochs: int, learning_rate: float) -> np.ndarray:
 
 
 def trains_nothing(n_epochs: int, learning_rate: float) -> str | None:
-    """Say why a training would leave every weight as it is.
-
-    The reason in words; none if it would change weights.
-    """
+    """Say why a training would leave every weight as it is; None if it would change some."""
     if learning_rates(n_epochs, learning_rate).any():
         return None
     if learning_rate == 0:

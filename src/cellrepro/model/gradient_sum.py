@@ -1,4 +1,4 @@
-"""Gradients of single images, added in the order of the images, whoever computed them."""
+"""Gradients of single images, added in the order of the images, whichever rank computed them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ if TYPE_CHECKING:
 
 
 class GradientSum:
-    """The sum of gradients of a batch, to which images are added one by one.
-
-    The order of additions follows from the order of the images alone, and not from their number
-    at a time, nor from who computed them.
-    """
+    """The sum of a batch's gradients, in an order of additions that no number of ranks changes."""
 
     def __init__(self, network: CellposeNetwork) -> None:
         self.parameters: list[torch.nn.Parameter] = list(network.parameters())
         self._sums: dict[int, torch.Tensor] = {}
 
     def taken(self) -> list[torch.Tensor | None]:
-        """Take the gradients out of the network; none of a parameter that has none."""
+        """Take the gradients out of the network; None for a parameter without one."""
         gradients = [parameter.grad for parameter in self.parameters]
         for parameter in self.parameters:
             parameter.grad = None
@@ -32,7 +28,7 @@ class GradientSum:
     def add(
         self, gradients: Sequence[torch.Tensor | None], *, which: Iterable[int] | None = None
     ) -> None:
-        """Add gradients of one image."""
+        """Add the gradients of one image: of all parameters, or of those at some indices."""
         indices = range(len(self.parameters)) if which is None else which
         for index, gradient in zip(indices, gradients, strict=True):
             if gradient is None:
@@ -43,6 +39,6 @@ class GradientSum:
                 self._sums[index] = gradient
 
     def leave_mean(self, n_images: int) -> None:
-        """Leave the mean over so many images in the network."""
+        """Store the mean over ``n_images`` as the network's gradients."""
         for index, total in self._sums.items():
             self.parameters[index].grad = total.div_(total.new_full((1,) * total.dim(), n_images))

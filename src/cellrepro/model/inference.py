@@ -1,4 +1,4 @@
-"""Masks of images through Cellpose's own ``CellposeModel.eval``, and what Cellpose shares."""
+"""Masks of images through Cellpose's own ``CellposeModel.eval``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.digests.digests import array_digest, value_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.cellpose_generation import generation_of
+from cellrepro.model.cellpose_generation import FLOW_STEPS, TileLayout, generation_of
 from cellrepro.model.patching import replaced
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.shared_steps import RecentResults, SharedSteps
-from cellrepro.model.tile_layout import TileLayout
 from cellrepro.model.window import Window, WindowedNetwork
+from cellrepro.spec.segmentation_settings import Settings
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from cellrepro.model.encoders import CellposeNetwork
 
 IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
-"""What Cellpose brings in, after NumPy and PyTorch; the last brings in the network module."""
+"""What importing Cellpose imports after NumPy and PyTorch, in order; the last has the networks."""
 
 
 @dataclass(frozen=True)
@@ -39,37 +40,32 @@ class Segmentation:
     """The masks of one image."""
 
     name: str
-    """Of the image."""
     masks: np.ndarray
-    """0 is background, 1..N as numbered by Cellpose; of planes that were segmented by themselves,
-    each begins where the one before it ends."""
+    """0 is background, 1..N as numbered by Cellpose; the numbers of planes that were segmented one
+    by one follow on from each other."""
     seconds: float
     """Wall time of ``eval`` alone."""
     flows: dict[str, np.ndarray] = field(default_factory=dict)
-    """What the network gave for the whole image: ``flows``, shape (2, Y, X), in y and x, and
-    ``probability``, shape (Y, X), of being cell, as a logit. Empty where masks come from
-    elsewhere."""
+    """The network's output for the whole image: ``flows``, shape (2, Y, X), in y and x, and
+    ``probability``, shape (Y, X), the logit of being cell. Empty where another program segments."""
 
 
 @dataclass(frozen=True)
 class EvalOutput:
-    """What ``CellposeModel.eval`` gives for one image; of a stack with an axis Z for its planes."""
+    """What ``CellposeModel.eval`` returns for one image; arrays of a stack have an axis Z."""
 
     masks: np.ndarray
-    """0 is background; of planes that were segmented by themselves, no two share a number."""
+    """0 is background; planes that were segmented one by one share no number."""
     flows: np.ndarray
     """In y and x."""
     probability: np.ndarray
-    """Of being cell, as a logit."""
+    """The logit of being cell."""
 
 
 def segment(
     network: CellposeNetwork, images: tuple[LabelledImage, ...], **options: Any
 ) -> Iterator[Segmentation]:
-    """Segment images one by one, moving no generator.
-
-    Of each image, in order.
-    """
+    """Segment images one by one; no generator of random numbers is moved."""
     evaluate = evaluator(network)
     for image in images:
         with generators_kept():
@@ -91,7 +87,7 @@ def evaluator(
     tile_by_tile: bool | None = None,
     window: Window | None = None,
 ) -> Evaluator:
-    """Put ``CellposeModel.eval`` around a network."""
+    """Wrap a network as ``CellposeModel.eval`` needs it."""
     from cellpose.models import CellposeModel
 
     network.eval()
@@ -106,8 +102,36 @@ def evaluator(
     return Evaluator(model, sharing=sharing, window=window)
 
 
+def loaded_by_cellpose(file: Path, *, device: torch.device, dtype: str) -> Evaluator:
+    """Load a file through the constructor of ``CellposeModel``, as a user of Cellpose does."""
+    from cellpose.models import CellposeModel
+
+    with generators_kept():
+        model = CellposeModel(
+            pretrained_model=str(file), device=device, use_bfloat16=dtype == "bfloat16"
+        )
+    return Evaluator(model, sharing=False)
+
+
+def masks_of_flows(output: NDArray[np.float32], settings: Settings) -> NDArray[np.uint32]:
+    """Make masks of the network's output for one tile, at the size at which it saw the image."""
+    from cellpose.dynamics import resize_and_compute_masks
+
+    masks = resize_and_compute_masks(
+        output[:2],
+        output[2],
+        niter=settings.niter or FLOW_STEPS,
+        cellprob_threshold=settings.cellprob_threshold,
+        flow_threshold=settings.flow_threshold,
+        min_size=settings.min_size,
+        max_size_fraction=settings.max_size_fraction,
+    )
+    labels: NDArray[np.uint32] = np.asarray(masks).astype(np.uint32)
+    return labels
+
+
 def _model_around(network: CellposeNetwork, model_class: Any) -> Any:
-    """A ``CellposeModel`` of a network; its constructor takes only files of weights (4.2.1.1)."""
+    """A ``CellposeModel`` without its constructor, which takes only files of weights (4.2.1.1)."""
     model = model_class.__new__(model_class)
     model.net = network
     model.device = network.device
@@ -146,7 +170,7 @@ def _strict_is_in_force() -> bool:
 
 
 class _TileByTile:
-    """A network that sees one tile at a time, always, never, or where mode ``strict`` is set."""
+    """A network that is given one tile at a time: always, never, or in mode ``strict`` (None)."""
 
     def __init__(self, network: CellposeNetwork, tile_by_tile: bool | None) -> None:
         self._network = network
@@ -168,9 +192,9 @@ class _TileByTile:
 
 
 class Evaluator:
-    """Calls ``CellposeModel.eval``, with the whole of its normalisation each time.
+    """Calls ``CellposeModel.eval``, each time with every field of its normalisation.
 
-    Made by `evaluator`.
+    With ``sharing``, outputs of the network and `SharedSteps` come from memory where they can.
     """
 
     def __init__(self, model: Any, *, sharing: bool, window: Window | None = None) -> None:
@@ -216,7 +240,7 @@ class Evaluator:
             )
         masks = np.asarray(masks)
         if stack and not planes_together:
-            masks = _with_numbers_of_their_own(masks)
+            masks = _with_distinct_numbers(masks)
         _picture, flows, probability, *_ = network_output
         return EvalOutput(masks, np.asarray(flows), np.asarray(probability))
 
@@ -234,7 +258,7 @@ class Evaluator:
         )
 
     def channels_of(self, image: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
-        """Give the channels of a flat image whose intensities Cellpose scales."""
+        """Give those channels of one plane whose intensities Cellpose scales."""
         generation = generation_of()
         if generation.n_channels is None:
             return image
@@ -248,14 +272,14 @@ class Evaluator:
         return np.asarray(convert_image(pixels, channel_axis=channel_axis))
 
     def _share(self, borrowed: ExitStack) -> None:
-        """Take passes and steps from memory where they have been made."""
+        """Replace passes through the network and the steps beside it by cached ones."""
         run_network = self.model._run_net
         shared_pass = functools.partial(self._shared_pass, run_network)
         borrowed.enter_context(replaced(self.model, "_run_net", shared_pass))
         borrowed.enter_context(self._steps.in_force())
 
     def _shared_pass(self, run_network: Any, x: np.ndarray, **options: Any) -> Any:
-        """The network's output for normalised pixels; the options are Cellpose's."""
+        """Cache the network's output for normalised pixels; the options are Cellpose's."""
         key = value_digest([array_digest(x), sorted((n, str(v)) for n, v in options.items())])
 
         def run() -> Any:
@@ -265,8 +289,8 @@ class Evaluator:
         return self._passes.get(key, run)
 
 
-def _with_numbers_of_their_own(masks: np.ndarray) -> np.ndarray:
-    """Planes that share no number: no object of one is meant to be one of another."""
+def _with_distinct_numbers(masks: np.ndarray) -> np.ndarray:
+    """Renumber planes so that they share no number: their objects are not one another's."""
     most = masks.max(axis=(1, 2), initial=0).astype(np.int64)
     n_before = np.concatenate([[0], np.cumsum(most)])
     return np.where(masks > 0, masks + n_before[:-1, None, None], 0)
@@ -274,27 +298,24 @@ def _with_numbers_of_their_own(masks: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _usual_normalisation() -> dict[str, Any]:
-    """As Cellpose has it before the first call: ``eval`` writes into its own defaults, and a call
+    """Cellpose's defaults before the first call: ``eval`` writes into its own (4.2.1.1), and a call
     that leaves a field out would take what an earlier one has left there."""
     return dict(shared_defaults())
 
 
-def listed(folder: Path) -> list[Path]:
-    """List the images of a folder as Cellpose does, which knows fewer endings than the lab.
-
-    Empty where Cellpose finds none.
-    """
+def listed_by_cellpose(folder: Path) -> list[Path]:
+    """List the images of a folder as Cellpose does, which knows fewer endings than the lab."""
     from cellpose.io import get_image_files
 
     try:
-        # Its argument is a pattern; brackets in a folder's name are none.
+        # Its argument is a pattern, and a folder's name may hold brackets.
         return [Path(path) for path in get_image_files(glob.escape(str(folder)), "_masks")]
     except ValueError:  # where it finds none
         return []
 
 
 def shared_defaults() -> dict[str, Any]:
-    """The normalisation defaults of the whole process, which ``eval`` reads and writes into."""
+    """Cellpose's normalisation defaults, a dictionary that ``eval`` reads and writes into."""
     from cellpose import models
 
     return models.normalize_default

@@ -1,5 +1,7 @@
-"""Whose network a file of weights holds, by the names and shapes in it, and what Cellpose makes of
-it. Nothing is loaded."""
+"""Which network a file of weights holds, by the names and shapes in it, and how Cellpose loads it.
+
+Nothing is loaded.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from cellrepro.libraries import has_library
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.network import parameter_shapes
+from cellrepro.model.pretrained import NOT_DRAWN
 from cellrepro.words import amount
 
 OFFICIAL_NAMES = {  # SHA-256 of the files as they were published in 2025 and 2026
@@ -18,7 +21,6 @@ OFFICIAL_NAMES = {  # SHA-256 of the files as they were published in 2025 and 20
     "0f1cc3f7ecdd8a037a57c6c48d9d8921391be4cbce3fa9f13c3e3a2e1253c667": "cpsam_v2",
 }
 _SHIPPED = "vit-l"  # the encoder of Cellpose's own network
-_NOT_DRAWN = {"diam_labels", "diam_mean"}  # the same in every network
 _PATCHES = "encoder.patch_embed.proj.weight"
 OF_SEVERAL_GPUS = (
     "its names begin with `module.`; Cellpose 4.2.1.1 looks for W2 before it takes that off, and "
@@ -42,44 +44,44 @@ _TORCH_ONLY = "Cellpose reads what torch.save wrote; cellrepro loads this one"
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a network is, and what becomes of it in the Cellpose that is installed."""
+    """What a network is, and how the installed Cellpose loads it."""
 
     generation: str | None
-    """Of Cellpose; none if it is none of Cellpose's."""
+    """Of Cellpose, in words; None if the network is none of Cellpose's."""
     network: str | None
     """The kind of network and its encoder."""
     loads_as: str | None
-    """``itself``, or what else Cellpose makes of it; none where it does not load."""
+    """``itself``, or what else Cellpose makes of it; None where it does not load."""
     note: str = ""
     """Why it does not load, or what is lost when it does."""
 
 
 @dataclass(frozen=True)
 class _Weights:
-    """What a file of weights says without being loaded."""
+    """What the header of a weights file says."""
 
     shapes: Mapping[str, tuple[int, ...]]
-    """Of the parameters, by name."""
+    """By the names of the parameters."""
     saved_by_torch: bool
 
     @property
     def patch_shape(self) -> tuple[int, ...]:
-        """Of the weights that turn a patch into a token: (width, channels, height, width)."""
+        """Shape of the patch embedding's weights: (width, channels, height, width)."""
         return self.shapes.get(_PATCHES, (0,))
 
-    def has_name_from(self, beginning: str) -> bool:
-        """Whether the name of a parameter begins so."""
-        return any(name.startswith(beginning) for name in self.shapes)
+    def has_prefix(self, prefix: str) -> bool:
+        """Whether a parameter's name begins with a prefix."""
+        return any(name.startswith(prefix) for name in self.shapes)
 
     def loaded(self, generation: str, network: str, note: str = "") -> Recognised:
-        """A network that loads as itself, if Cellpose can read the file."""
+        """A network that loads as itself where Cellpose can read the file."""
         if not self.saved_by_torch:
             return Recognised(generation, network, None, _TORCH_ONLY)
         return Recognised(generation, network, "itself", note)
 
 
 def recognise(shapes: Mapping[str, tuple[int, ...]], *, saved_by_torch: bool) -> Recognised:
-    """Say what a network is.
+    """Say what network the parameters of a file belong to.
 
     >>> recognise({"downsample.down.0.weight": (32, 2, 3, 3)}, saved_by_torch=True).generation
     '2 or 3'
@@ -91,32 +93,32 @@ def recognise(shapes: Mapping[str, tuple[int, ...]], *, saved_by_torch: bool) ->
 
 def _cpnet(weights: _Weights) -> Recognised | None:
     """The convolutional network of Cellpose 2 and 3."""
-    if not weights.has_name_from("downsample."):
+    if not weights.has_prefix("downsample."):
         return None
-    if _is_before_4():
+    if _is_cellpose_3():
         return weights.loaded("2 or 3", "CPnet")
     return Recognised("2 or 3", "CPnet", None, _NEEDS_CELLPOSE_3)
 
 
 def _older_transformer(weights: _Weights) -> Recognised | None:
     """The transformer that Cellpose 3 had beside it."""
-    if "diam_mean" not in weights.shapes or not weights.has_name_from("net.encoder."):
+    if "diam_mean" not in weights.shapes or not weights.has_prefix("net.encoder."):
         return None
-    why = _OLDER_TRANSFORMER if _is_before_4() else _NEEDS_CELLPOSE_3
+    why = _OLDER_TRANSFORMER if _is_cellpose_3() else _NEEDS_CELLPOSE_3
     return Recognised("3", "transformer", None, why)
 
 
 def _newer_than_installed(weights: _Weights) -> Recognised | None:
     """A network of Cellpose 4, where Cellpose 3 is installed."""
-    if not _is_before_4() or _other_program(weights) is not None:
+    if not _is_cellpose_3() or _other_program(weights) is not None:
         return None
     if "encoder.cls_token" in weights.shapes:
         return Recognised("4 (DINO)", "CPDINO", None, _NEEDS_CELLPOSE_4)
     return Recognised("4 (SAM)", _sam_name(weights), None, _NEEDS_CELLPOSE_4)
 
 
-def _is_before_4() -> bool:
-    """Whether the installed Cellpose has none of the classes of Cellpose 4."""
+def _is_cellpose_3() -> bool:
+    """Whether the installed Cellpose lacks the classes of Cellpose 4."""
     return not generation_of().builds_own_networks
 
 
@@ -133,7 +135,7 @@ def _dino(weights: _Weights) -> Recognised | None:
 
 
 def _other_program(weights: _Weights) -> Recognised | None:
-    """What has no head of Cellpose 4, or no patches."""
+    """A file without the head of Cellpose 4 or without a patch embedding."""
     if "W2" in weights.shapes and len(weights.patch_shape) == 4:
         return None
     return Recognised(None, None, None, "no network of Cellpose 2, 3 or 4")
@@ -165,7 +167,7 @@ def _sam_of_another_size(weights: _Weights) -> Recognised | None:
 
 def _incomplete_sam(weights: _Weights) -> Recognised | None:
     """Cellpose's own network without some of its parameters, in a file that Cellpose reads."""
-    missing = parameter_shapes(_SHIPPED).keys() - weights.shapes.keys() - _NOT_DRAWN
+    missing = parameter_shapes(_SHIPPED).keys() - weights.shapes.keys() - NOT_DRAWN
     if missing and weights.saved_by_torch:
         why = f"{amount(len(missing), 'parameter')} missing, which Cellpose draws at random"
         return Recognised("4 (SAM)", _sam_name(weights), "a partly random network", why)
@@ -183,7 +185,7 @@ def _sam(weights: _Weights) -> Recognised:
 
 
 def _sam_name(weights: _Weights) -> str:
-    """``CPSAM`` and its encoder, by the sizes of that."""
+    """``CPSAM`` and the name of its encoder, by the encoder's sizes."""
     width, *_, patch = weights.patch_shape
     blocks = {name.split(".")[2] for name in weights.shapes if name.startswith("encoder.blocks.")}
     for name, encoder in ENCODERS.items():
@@ -203,11 +205,11 @@ _RULES: tuple[Callable[[_Weights], Recognised | None], ...] = (
     _incomplete_sam,
     _sam,
 )
-"""The first that fits says what it is; the last always does."""
+"""In order of precedence; the last fits every network."""
 
 
 def known_to_cellpose(name: str) -> bool:
-    """Whether Cellpose has a model of that name, or the user gave it one."""
+    """Whether Cellpose has a model of that name, its own or one that the user registered."""
     from cellpose import models
 
     return name in {*models.MODEL_NAMES, *models.get_user_models()}

@@ -1,8 +1,9 @@
-"""Cellpose's network: small ones that train on any laptop, its own size, and any pretrained one.
+"""Cellpose's network, built and saved: small ones that train on any laptop, and larger ones.
 
 ``tiny`` is Cellpose's own ``CPSAM`` class around a small encoder of SAM's own class, so that every
-operation is the real one. NumPy draws its initial weights: the same bytes on every machine, which
-PyTorch's own are not (they depend on the vector instructions, torch 2.15)."""
+operation is the real one. NumPy draws its initial weights, the same bytes on every machine;
+PyTorch's own depend on the processor's vector instructions (torch 2.15).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,6 @@ from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.model.cellpose_generation import refuse_own_network
 from cellrepro.model.encoders import ENCODERS, CellposeNetwork, Encoder
-from cellrepro.model.initial_weights import draw_weights
 from cellrepro.model.pretrained import load_pretrained
 from cellrepro.model.weight_sources import ModelSource
 
@@ -34,7 +34,7 @@ _ALIGNMENT = 8  # bytes, of the first number in a safetensors file
 
 
 def import_cellpose() -> None:
-    """Import Cellpose: its network module changes a switch (TF32), so before a mode is set."""
+    """Import Cellpose, before a mode is set: its network module switches TF32 on (4.2.1.1)."""
     import cellpose.models  # noqa: F401
 
 
@@ -69,13 +69,13 @@ def seeded_network(
     with generators_kept():
         with encoder_in_place(sizes):
             network = _network_class()(ps=sizes.patch)
-        draw_weights(network, np.random.default_rng(seed), sizes)
+        _draw_weights(network, np.random.default_rng(seed), sizes)
     return network.to(device)
 
 
 @functools.cache
 def parameter_shapes(encoder: str) -> dict[str, tuple[int, ...]]:
-    """The shape of every parameter around one of `ENCODERS`, by name; without numbers."""
+    """The shape of every parameter, by name, of a network around one of `ENCODERS`."""
     import torch
 
     sizes = ENCODERS[encoder]
@@ -97,7 +97,10 @@ def _network_class() -> Any:
 
 @contextmanager
 def encoder_in_place(sizes: Encoder) -> Iterator[None]:
-    """Let ``CPSAM()`` find an encoder of these sizes where it looks SAM's ViT-L up."""
+    """Let ``CPSAM()`` find an encoder of these sizes where it looks SAM's ViT-L up.
+
+    `packaged_network` has the same, as it imports nothing of the lab.
+    """
     import torch
     from segment_anything import sam_model_registry
     from segment_anything.modeling import ImageEncoderViT
@@ -123,6 +126,49 @@ def encoder_in_place(sizes: Encoder) -> Iterator[None]:
         sam_model_registry["vit_l"] = builder
 
 
+def _draw_weights(network: CellposeNetwork, generator: np.random.Generator, sizes: Encoder) -> None:
+    """Initialise as PyTorch does, uniform in ±1/sqrt(fan-in), with the same bytes everywhere."""
+    import torch
+
+    # Half the memory and time for 300 million numbers; tiny's draws are pinned in float64.
+    dtype = np.float64 if sizes.is_small else np.float32
+    for module in network.modules():
+        if isinstance(module, torch.nn.Linear | torch.nn.Conv2d):
+            fan_in = dtype(np.sqrt(module.weight[0].numel()))
+            for parameter in module.parameters(recurse=False):
+                drawn = (2 * generator.random(tuple(parameter.shape), dtype) - 1) / fan_in
+                parameter.data = torch.from_numpy(drawn.astype(np.float32, copy=False))
+    if sizes.patch**2 < sizes.width:
+        return  # fewer patterns than numbers in a token: its patches stay as drawn
+    # CPSAM.forward reads the patch embedding's data, so it is never trained (4.2.1.1): noise
+    # would stay noise. An orthogonal basis keeps what is in the patch.
+    patch = network.encoder.patch_embed.proj
+    patch.weight.data = torch.from_numpy(_walsh_patches(sizes.width, sizes.patch))
+    patch.bias.data.zero_()
+
+
+def _walsh_patches(n_patterns: int, size: int) -> np.ndarray:
+    """Walsh functions of a patch, the smoothest first, alike for Cellpose's three channels.
+
+    They are exact in binary, so equal on every machine; grey images fill one channel.
+    """
+    from scipy.linalg import hadamard
+
+    rows = hadamard(size)
+    by_sequency = rows[np.argsort((np.diff(rows, axis=1) != 0).sum(axis=1))]
+    pairs = ((i, j) for i in range(size) for j in range(size))
+    order = sorted(pairs, key=lambda pair: (sum(pair), pair))
+    # Weighted by sequency, as a whitening filter: images hold most power in smooth patterns, and
+    # the layer norm behind the embedding would drown texture in brightness.
+    patterns = np.stack(
+        [(1 + i + j) * np.outer(by_sequency[i], by_sequency[j]) for i, j in order[:n_patterns]]
+    )
+    return np.repeat(patterns[:, None], 3, axis=1).astype(np.float32) / (2 * size)
+
+
+# --- files of weights -------------------------------------------------------------------------
+
+
 def _load_into(network: CellposeNetwork, path: Path, encoder: str) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -143,7 +189,7 @@ def save_weights(network: CellposeNetwork, path: Path, *, architecture: str) -> 
 
 
 def weights_digest(network: CellposeNetwork, *, architecture: str) -> str:
-    """The digest that `save_weights` returns, without its file, on disk or in memory."""
+    """The digest that `save_weights` returns, without writing a file."""
     tensors = _as_float32(network)
     digest = hashlib.sha256(_safetensors_header(tensors, _of_architecture(architecture)))
     for tensor in tensors.values():
@@ -152,7 +198,7 @@ def weights_digest(network: CellposeNetwork, *, architecture: str) -> str:
 
 
 def _as_float32(network: CellposeNetwork) -> dict[str, torch.Tensor]:
-    """Every parameter and buffer by its name, in the order of names, as it is written."""
+    """Every parameter and buffer as it is written, in the order of names."""
     import torch
 
     return {
@@ -162,12 +208,12 @@ def _as_float32(network: CellposeNetwork) -> dict[str, torch.Tensor]:
 
 
 def _of_architecture(architecture: str) -> dict[str, str]:
-    """What a weights file says of its network."""
+    """The metadata of a weights file."""
     return {"cellrepro": json.dumps({"architecture": architecture})}
 
 
 def _safetensors_header(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
-    """What stands before the numbers of a safetensors file of float32 tensors."""
+    """The header of a safetensors file of float32 tensors, padded as that library pads it."""
     entries: dict[str, object] = {"__metadata__": metadata}
     end = 0
     for name, tensor in tensors.items():

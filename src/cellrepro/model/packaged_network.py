@@ -1,7 +1,8 @@
-"""The network of a bioimage.io package: Cellpose's own class, whose one output are the flows.
+"""The network of a bioimage.io package: Cellpose's own class, with the flows as its one output.
 
-This file is copied into the package as it is, where ``bioimageio.core`` imports it: it knows
-nothing of the lab, and needs PyTorch, Cellpose (from 4.2 on) and segment_anything."""
+This file is copied into the package, where ``bioimageio.core`` imports it, so it imports nothing of
+the lab: PyTorch, Cellpose from 4.2 on, and segment_anything.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from segment_anything.modeling import ImageEncoderViT
 
 
 class PackagedNetwork(CPSAM):
-    """Cellpose's network with one output in the place of two."""
+    """Cellpose's network without its second output, the style."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Give the flows of a batch of tiles."""
@@ -29,7 +30,7 @@ class PackagedNetwork(CPSAM):
 def packaged_network(
     *, patch: int = 8, encoder: Mapping[str, float | Sequence[int]] | None = None
 ) -> PackagedNetwork:
-    """Build the network, with weights that are still to be loaded."""
+    """Build the network; its weights are loaded by ``bioimageio.core``."""
     if encoder is None:
         return PackagedNetwork(ps=patch)
     with _encoder_in_place(encoder):
@@ -63,7 +64,7 @@ def _encoder_in_place(sizes: Mapping[str, float | Sequence[int]]) -> Iterator[No
 
 @contextmanager
 def _in_float32() -> Iterator[None]:
-    """Let no NVIDIA GPU round products to TF32, which ``cellpose.vit`` allows when imported."""
+    """Forbid TF32 on NVIDIA GPUs, which importing ``cellpose.vit`` allows (4.2.1.1)."""
     products = torch.backends.cuda.matmul
     convolutions = torch.backends.cudnn
     before = products.allow_tf32, convolutions.allow_tf32

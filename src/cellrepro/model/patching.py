@@ -1,4 +1,4 @@
-"""Attributes of a different library, replaced for one block and then given back."""
+"""Monkeypatching: an attribute of another library, replaced for one block."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
-    """Put something in an attribute's place for one block, also where that raises.
+    """Replace an attribute for one block, and restore it, also where the block raises.
 
     >>> import math
     >>> with replaced(math, "pi", 3):
@@ -26,5 +26,5 @@ def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
     finally:
         if is_its_own:
             setattr(owner, name, original)
-        else:  # a class has it, and shows again
+        else:  # inherited from a class
             delattr(owner, name)

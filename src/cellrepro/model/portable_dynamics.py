@@ -3,11 +3,11 @@
 Cellpose's ``dynamics.steps_interp`` samples the flows with ``grid_sample``, which fuses operations
 where a processor can. Here each operation is one of NumPy's, which IEEE 754 rounds in one way.
 
-Pixels are followed block by block, so that a block stays in the cache. What Cellpose does not use:
-the next position follows from the last one alone. A pixel that stands where it stood a number of
-steps before goes round in a circle; if the steps that are left are a multiple of that number, it
-ends where it stands, bit for bit. Most pixels circle in their last digits soon after they arrive,
-and need not be followed any longer.
+Pixels are followed block by block, so that a block stays in the cache. Unlike Cellpose, this uses
+that the next position is a function of the last one alone: a pixel that stands where it stood a
+number of steps before goes round in a circle, and if the steps that are left are a multiple of that
+number, it ends where it stands, bit for bit. Most pixels circle in their last digits soon after
+they arrive, and are followed no longer.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ def follow_flows(
 ) -> torch.Tensor:
     """Follow the flows from some pixels, as ``cellpose.dynamics.steps_interp`` does."""
     field = _Field(flows)
-    places = field.places(inds)
-    n_pixels = places.shape[1]
-    blocks = [places[:, begin : begin + _BLOCK] for begin in range(0, n_pixels, _BLOCK)]
+    coordinates = field.coordinates(inds)
+    n_pixels = coordinates.shape[1]
+    blocks = [coordinates[:, begin : begin + _BLOCK] for begin in range(0, n_pixels, _BLOCK)]
     n_threads = max(1, min(torch.get_num_threads(), len(blocks)))
     with ThreadPoolExecutor(n_threads) as threads:
         list(threads.map(lambda block: _follow(field, block, niter), blocks))
-    ends = field.positions(places)
+    ends = field.positions(coordinates)
     return torch.from_numpy(ends).to(device)
 
 
 class _Field:
-    """The flows of an image, between whose pixels they are looked up.
+    """The flows of an image, interpolated between its pixels.
 
     Cellpose 4.2.1.1 maps the outermost pixels to -1 and 1 and samples with ``align_corners`` off,
-    so that a pixel i of n looks its flow up at i n / (n - 1) - 1/2. The places here are those, and
-    one more on each axis for a border of zeros; the flows are stretched likewise.
+    so that a pixel i of n looks its flow up at i n / (n - 1) - 1/2. Coordinates here are those
+    plus 1, for a border of zeros, and the flows are stretched likewise.
     """
 
     def __init__(self, flows: NDArray[np.float32]) -> None:
@@ -64,8 +64,8 @@ class _Field:
             padded[inner] = flow.astype(np.float32) * stretch
             self._padded.append(padded.reshape(-1))
 
-    def places(self, pixels: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
-        """The places of pixels in the flows, float32, shape (axes, N)."""
+    def coordinates(self, pixels: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+        """The coordinates of pixels in the flows, float32, shape (axes, N)."""
         return np.stack(
             [
                 along_axis.astype(np.float32) * stretch + np.float32(0.5)
@@ -73,36 +73,36 @@ class _Field:
             ]
         )
 
-    def positions(self, places: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The positions of places in the image, in pixels; 0 where one is not a number."""
+    def positions(self, coordinates: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Coordinates in the flows as positions in the image, in pixels; NaN becomes 0."""
         positions = np.stack(
             [
                 (along_axis - np.float32(0.5)) / stretch
-                for along_axis, stretch in zip(places, self._stretches, strict=True)
+                for along_axis, stretch in zip(coordinates, self._stretches, strict=True)
             ]
         )
         return np.nan_to_num(positions, copy=False, nan=0.0)
 
-    def next_places(self, places: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The places after one step, no farther than half a pixel outside the image."""
-        lower = np.floor(places)
-        upper_shares = places - lower
+    def step(self, coordinates: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Coordinates after one step, at most half a pixel outside the image."""
+        lower = np.floor(coordinates)
+        upper_shares = coordinates - lower
         with np.errstate(invalid="ignore"):  # NaN stands anywhere, and stays NaN
             corner = lower[0].astype(np.intp)
-            for axis in range(1, len(places)):
+            for axis in range(1, len(coordinates)):
                 corner *= self._padded_sizes[axis]
                 corner += lower[axis].astype(np.intp)
-        after = np.empty_like(places)
+        after = np.empty_like(coordinates)
         for axis, size in enumerate(self._sizes):
             flow = self._between(self._padded[axis], corner, upper_shares)
-            np.add(places[axis], flow, out=after[axis])
+            np.add(coordinates[axis], flow, out=after[axis])
             np.clip(after[axis], np.float32(0.5), np.float32(size + 0.5), out=after[axis])
         return after
 
     def _between(
         self, flow: NDArray[np.float32], corner: NDArray[np.intp], upper_shares: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Flow between the corners from ``corner`` on, interpolated along the last axes."""
+        """Interpolate a flow along the last axes; ``corner`` is the flat index of the lower one."""
         n_axes = len(upper_shares)
         if n_axes == 0:
             return flow.take(corner, mode="clip")
@@ -115,40 +115,42 @@ class _Field:
         return upper
 
 
-def _follow(field: _Field, places: NDArray[np.float32], n_steps: int) -> None:
-    """Follow the flows from places, and write the last ones over them."""
-    current = places.copy()
+def _follow(field: _Field, coordinates: NDArray[np.float32], n_steps: int) -> None:
+    """Follow the flows from some coordinates, and overwrite them by the last ones."""
+    current = coordinates.copy()
     for _ in range(n_steps % _CIRCLE):
-        current = field.next_places(current)
-    still_moving = np.arange(places.shape[1])
+        current = field.step(current)
+    still_moving = np.arange(coordinates.shape[1])
     for _ in range(n_steps // _CIRCLE):
         before = current
         for _ in range(_CIRCLE):
-            current = field.next_places(current)
-        places[:, still_moving] = current
+            current = field.step(current)
+        coordinates[:, still_moving] = current
         moved = (current != before).any(axis=0)
         still_moving = still_moving[moved]
         current = current[:, moved]
         if len(still_moving) == 0:
             return
-    places[:, still_moving] = current
+    coordinates[:, still_moving] = current
 
 
 class Histogram:
-    """Numbers added up where they stand, as a sparse tensor is for Cellpose's ``get_masks_torch``.
+    """Counts by position, in the place of the sparse tensor in Cellpose's ``get_masks_torch``.
 
-    A sparse tensor sorts all places; whole numbers can be counted in any order.
+    That tensor sorts all positions; whole numbers can be counted in any order.
     """
 
-    def __init__(self, places: torch.Tensor, counted: torch.Tensor, size: tuple[int, ...]) -> None:
-        self._places = places
+    def __init__(
+        self, coordinates: torch.Tensor, counted: torch.Tensor, size: tuple[int, ...]
+    ) -> None:
+        self._coordinates = coordinates
         self._dtype = counted.dtype
         self._size = tuple(int(length) for length in size)
 
     def to_dense(self) -> torch.Tensor:
-        """How many stand at each place, in the type of the numbers."""
-        flat = self._places[0].long()
-        for along_axis, length in zip(self._places[1:], self._size[1:], strict=True):
+        """The count at each position, in the type of the numbers that are counted."""
+        flat = self._coordinates[0].long()
+        for along_axis, length in zip(self._coordinates[1:], self._size[1:], strict=True):
             flat = flat * length + along_axis
         counts = torch.bincount(flat, minlength=math.prod(self._size))
         return counts.to(self._dtype).reshape(self._size)

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 _Label = TypeVar("_Label", np.uint16, np.uint32, np.int32, np.int64)
 
 Box: TypeAlias = "tuple[slice[int, int, None], ...]"
-"""Where a cell lies in an image: rows and columns, or none for a number that no pixel has."""
+"""Rows and columns of a cell in an image; None for a number that no pixel has."""
 
 _TOGETHER = 2**15
 """Pixels of the boxes whose heat spreads together: 256 kB of float64, which a cache holds."""
 _BOX_STEP = 4
 """Pixels: boxes that round up to the same multiple of it are of one size."""
 _LEAST = 1e-60
-"""Cellpose adds it to the length of a gradient, which may be 0."""
+"""Cellpose adds it to the length of a gradient, so as not to divide by 0."""
 
 
 def masks_to_flows(
@@ -53,20 +53,18 @@ def masks_to_flows(
 
 
 class _Cells(NamedTuple):
-    """Cells whose boxes are of one size."""
+    """Cells that fit into boxes of one size."""
 
     numbers: list[int]
     """In the label image, less 1."""
     boxes: list[Box]
-    """Their own."""
     height: int
-    """Of the boxes that all of them fit into."""
+    """Of the common size of box."""
     width: int
-    """Of the boxes that all of them fit into."""
 
 
 def _groups(boxes: list[Box]) -> Iterator[_Cells]:
-    """Cells of about one size, as many together as fit into the cache."""
+    """Group cells of about one size, as many together as fit into the cache."""
     by_size: dict[tuple[int, int], list[int]] = {}
     for number, (rows, columns) in enumerate(boxes):
         size = (_rounded_up(rows.stop - rows.start), _rounded_up(columns.stop - columns.start))
@@ -89,19 +87,19 @@ def _spread_heat(
     centres: NDArray[np.int64],
     n_steps: int,
 ) -> None:
-    """Let heat spread in some cells, and write it into an image that has a border of 1.
+    """Diffuse heat in some cells, and add it to an image with a border of one pixel.
 
-    A pixel gets the mean of itself and its eight neighbours in the same cell, where a neighbour
-    outside counts as 0. Sums are the same for a mirrored cell: the outer two are added first.
+    A pixel becomes the mean of itself and its eight neighbours, of which those outside its cell
+    count as 0. The outer two of three are added first, so that a mirrored cell has the same sums.
     """
     n_cells = len(cells.numbers)
     share = np.zeros((cells.height, cells.width, n_cells))
     sources = np.empty((3, n_cells), np.int64)
-    for place, (number, box) in enumerate(zip(cells.numbers, cells.boxes, strict=True)):
+    for position, (number, box) in enumerate(zip(cells.numbers, cells.boxes, strict=True)):
         is_cell = masks[box] == number + 1
-        share[: is_cell.shape[0], : is_cell.shape[1], place] = is_cell
+        share[: is_cell.shape[0], : is_cell.shape[1], position] = is_cell
         y, x = centres[number]
-        sources[:, place] = (y - box[0].start + 1, x - box[1].start + 1, place)
+        sources[:, position] = (y - box[0].start + 1, x - box[1].start + 1, position)
     share /= 9.0
     boxed = np.zeros((cells.height + 2, cells.width + 2, n_cells))
     of_rows = np.empty((cells.height, cells.width + 2, n_cells))
@@ -114,18 +112,18 @@ def _spread_heat(
         np.add(of_rows[:, :-2], of_rows[:, 2:], out=of_all)
         of_all += of_rows[:, 1:-1]
         np.multiply(of_all, share, out=inner)
-    for place, box in enumerate(cells.boxes):
+    for position, box in enumerate(cells.boxes):
         rows, columns = box
         height = rows.stop - rows.start
         width = columns.stop - columns.start
         target = heat[rows.start + 1 : rows.stop + 1, columns.start + 1 : columns.stop + 1]
-        target += inner[:height, :width, place]  # 0 outside of its own cell
+        target += inner[:height, :width, position]  # 0 outside its own cell
 
 
 def flow_error(
     masks: NDArray[_Label], flows: NDArray[np.float32], device: torch.device | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How far flows are from those of masks, as ``cellpose.dynamics.flow_error`` gives it."""
+    """Mean squared difference of flows from those of masks, as ``cellpose.dynamics.flow_error``."""
     flows_of_masks, _ = masks_to_flows(masks, device)
     difference = flows_of_masks - flows / np.float32(5)
     squares = difference[0] * difference[0] + difference[1] * difference[1]

@@ -27,10 +27,7 @@ _INTERPOLATED = ("float32", "float64", "uint8", "uint16", "int16")
 def resize(
     image: NDArray[_Pixel], size: tuple[int, int], interpolation: int = LINEAR
 ) -> NDArray[_Pixel]:
-    """Resize an image, as ``cv2.resize`` does.
-
-    Of the same type; as from OpenCV, without the last axis where C is 1.
-    """
+    """Resize an image, as ``cv2.resize`` does, which drops the axis of a single channel."""
     width = int(size[0])
     height = int(size[1])
     if interpolation == NEAREST:
@@ -49,15 +46,15 @@ def resize(
     return resized[..., 0] if is_one_channel else resized
 
 
-def _nearest(length: int, wanted: int) -> NDArray[np.int64]:
-    """The pixel of an axis that each pixel of the resized one shows."""
-    step = 1.0 / (wanted / length)
-    places = np.floor(np.arange(wanted) * step).astype(np.int64)
-    return np.minimum(places, length - 1)
+def _nearest(length: int, new_length: int) -> NDArray[np.int64]:
+    """Index of the pixel of an axis that each pixel of the resized axis copies."""
+    step = 1.0 / (new_length / length)
+    indices = np.floor(np.arange(new_length) * step).astype(np.int64)
+    return np.minimum(indices, length - 1)
 
 
 def _linear(image: NDArray[_Pixel], height: int, width: int) -> NDArray[_Pixel]:
-    """Interpolated along X, then along Y, in float32 (of float64 images in float64)."""
+    """Interpolate along X, then along Y, in float32 (images of float64 in float64)."""
     if image.dtype.name not in _INTERPOLATED:
         raise BadInput(
             f"an image of type {image.dtype} was to be resized, which OpenCV cannot do either; "
@@ -79,12 +76,12 @@ def _along_both_axes(pixels: NDArray[_Float], height: int, width: int) -> NDArra
 
 
 def _of_bytes(pixels: NDArray[np.int64], height: int, width: int) -> NDArray[np.int64]:
-    """Interpolated in whole numbers, as OpenCV does with bytes: shares are counted in 2048ths.
+    """Interpolate in whole numbers, as OpenCV does with bytes: shares are counted in 2048ths.
 
     OpenCV drops 4 bits after the first axis and 16 after the second, and rounds the last 2.
     """
-    x = _Neighbours.of_axis(pixels.shape[1], width, has_rough_positions=True)
-    y = _Neighbours.of_axis(pixels.shape[0], height, has_rough_positions=True)
+    x = _Neighbours.of_axis(pixels.shape[1], width, rounds_positions=True)
+    y = _Neighbours.of_axis(pixels.shape[0], height, rounds_positions=True)
     lower_x, upper_x = x.shares_of_2048(axis=1, n_axes=pixels.ndim)
     lower_y, upper_y = y.shares_of_2048(axis=0, n_axes=pixels.ndim)
     along_x = pixels.take(x.lower, axis=1) * lower_x + pixels.take(x.upper, axis=1) * upper_x
@@ -95,32 +92,35 @@ def _of_bytes(pixels: NDArray[np.int64], height: int, width: int) -> NDArray[np.
 
 
 class _Neighbours(NamedTuple):
-    """The two pixels of an axis between which each pixel of the resized one lies."""
+    """The two pixels of an axis between which each pixel of the resized axis lies."""
 
     lower: NDArray[np.int64]
-    """Where they stand."""
     upper: NDArray[np.int64]
-    """Where they stand."""
     upper_share: NDArray[np.float32]
-    """What the upper one contributes, from 0 to 1."""
+    """Weight of the upper one, from 0 to 1."""
 
     @classmethod
-    def of_axis(cls, length: int, wanted: int, *, has_rough_positions: bool = False) -> _Neighbours:
-        """Find them; beyond the outermost pixels these are repeated."""
-        step = 1.0 / (wanted / length)
-        middles = (np.arange(wanted) + 0.5) * step - 0.5
-        if has_rough_positions:
+    def of_axis(
+        cls, length: int, new_length: int, *, rounds_positions: bool = False
+    ) -> _Neighbours:
+        """Find them; the outermost pixels are repeated beyond the image.
+
+        OpenCV rounds the positions of pixels of 8 bits to float32, those of others not.
+        """
+        step = 1.0 / (new_length / length)
+        middles = (np.arange(new_length) + 0.5) * step - 0.5
+        if rounds_positions:
             middles = middles.astype(np.float32).astype(np.float64)
         positions = np.clip(middles, 0, length - 1)
         lower = np.floor(positions)
         upper_share = (positions - lower).astype(np.float32)
-        places = lower.astype(np.int64)
-        return cls(places, np.minimum(places + 1, length - 1), upper_share)
+        indices = lower.astype(np.int64)
+        return cls(indices, np.minimum(indices + 1, length - 1), upper_share)
 
     def shares_of_2048(
         self, *, axis: int, n_axes: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What the lower and the upper pixels contribute, to be multiplied along one axis."""
+        """Weights of the lower and the upper pixels in 2048ths, shaped for one axis."""
         shape = [1] * n_axes
         shape[axis] = len(self.lower)
         lower = np.rint((np.float32(1) - self.upper_share) * np.float32(2048))

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from cellrepro.model.encoders import CellposeNetwork
 
 USUAL = Hyperparameters()
-"""Cellpose's own defaults."""
+"""Cellpose's defaults."""
 
 
 @dataclass(frozen=True, eq=False)
 class ImageWithFlows(LabelledImage):
-    """A labelled image whose flows are known already, so that no training computes them again."""
+    """A labelled image with its flows, so that no training computes them again."""
 
     flows: np.ndarray = field(kw_only=True, repr=False)
-    """Labels, cell or not, flows in y and x, as ``cellpose.dynamics.labels_to_flows`` gives
+    """Labels, cell or not, flows in y and x, as ``cellpose.dynamics.labels_to_flows`` returns
     them."""
 
 
@@ -49,9 +49,9 @@ def _fields_of(image: LabelledImage) -> dict[str, Any]:
 
 
 def training_labels(image: LabelledImage) -> np.ndarray:
-    """Give what Cellpose trains an image on: a copy of its flows, or of its masks.
+    """Copy the flows of an image, or else its masks: Cellpose's target of training.
 
-    A copy, because Cellpose renumbers masks in place (4.2.1.1, ``dynamics.py``).
+    Cellpose renumbers masks in place (4.2.1.1, ``dynamics.py``).
     """
     if isinstance(image, ImageWithFlows):
         return image.flows.copy()
@@ -61,7 +61,7 @@ def training_labels(image: LabelledImage) -> np.ndarray:
 
 
 def trainable(image: LabelledImage, least: int = USUAL.min_train_masks) -> bool:
-    """Whether Cellpose trains on an image."""
+    """Whether an image has enough masks for Cellpose to train on it."""
     if image.masks is None:
         return False
     return len(np.unique(image.masks)) - 1 >= least
@@ -70,7 +70,7 @@ def trainable(image: LabelledImage, least: int = USUAL.min_train_masks) -> bool:
 def trainable_images(
     images: Sequence[LabelledImage], least: int = USUAL.min_train_masks
 ) -> list[LabelledImage]:
-    """Give the images that are `trainable`."""
+    """Filter images by `trainable`, and refuse a set without any."""
     usable = [image for image in images if trainable(image, least)]
     if not usable:
         raise BadInput(
@@ -90,15 +90,15 @@ class PreparedImages:
     flows: list[np.ndarray]
     """Labels, cell or not, flows in y and x."""
     chances: np.ndarray | None
-    """Of being drawn, of sum 1; none where all have the same."""
+    """Probability of each to be drawn; None where all are equally likely."""
     sizes: np.ndarray | None
-    """Mean diameter of each image's cells in that of the network's; none without ``rescale``."""
+    """Mean diameter of each image's cells, divided by the network's; None without ``rescale``."""
 
     def __len__(self) -> int:
         return len(self.images)
 
     def drawn_order(self, n_draws: int) -> np.ndarray:
-        """Draw the order in which images are shown, from NumPy's global generator."""
+        """Draw the order of images, from NumPy's global generator."""
         if n_draws == len(self.images):
             return np.random.permutation(n_draws)
         return np.random.choice(len(self.images), size=n_draws, p=self.chances)
@@ -109,13 +109,12 @@ class CellposeImages:
     """The images of a training as Cellpose prepares them."""
 
     names: tuple[str, ...]
-    """Of the training images that were kept."""
+    """The training images that Cellpose kept, which are those with enough masks."""
     train: PreparedImages
-    """The two parts; without test images the second is empty."""
     test: PreparedImages
-    """The two parts; without test images the second is empty."""
+    """Empty without test images."""
     mean_diameter: float
-    """Of the cells in the training images, in pixels: what the network is told."""
+    """Of the cells in the training images, in pixels; it is stored in the network."""
 
     @classmethod
     def of(
@@ -172,7 +171,7 @@ class CellposeImages:
 
 
 def _chances(images: Sequence[LabelledImage], settings: Hyperparameters) -> np.ndarray | None:
-    """Of being drawn, before they are made to sum to 1; an image that is not named has 1."""
+    """Relative probabilities of being drawn; an image that is not named has 1."""
     if not settings.train_probs:
         return None
     by_name = dict(settings.train_probs)
@@ -180,7 +179,7 @@ def _chances(images: Sequence[LabelledImage], settings: Hyperparameters) -> np.n
 
 
 def _sizes(diameters: np.ndarray | None, unit: float | None) -> np.ndarray | None:
-    """Diameters in a unit; none without one, and of a part that is not there."""
+    """Diameters divided by a unit; None without a unit, or for a part without images."""
     if diameters is None or unit is None:
         return None
     return diameters / unit

@@ -1,4 +1,4 @@
-"""Networks that Cellpose loads by itself, and that must be whole."""
+"""Networks that Cellpose loads by itself; those with missing parameters are refused."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from cellrepro.words import some
 if TYPE_CHECKING:
     from cellrepro.model.encoders import CellposeNetwork
     from cellrepro.model.weight_sources import ModelSource
+
+NOT_DRAWN = frozenset({"diam_labels", "diam_mean"})
+"""Parameters that are the same in every new network; training sets the first."""
 
 
 def load_pretrained(source: ModelSource) -> CellposeNetwork:
@@ -71,7 +74,7 @@ def _load(name_or_path: str, asked_for: str) -> CellposeNetwork:
 
 
 def _cannot_load(source: ModelSource, error: Exception) -> BadInput | NotPossibleHere:
-    """What to raise where Cellpose failed to load a network."""
+    """The error for a network that Cellpose failed to load."""
     from cellpose import models
 
     reason = (str(error).strip() or repr(error)).splitlines()[0]
@@ -100,8 +103,7 @@ def _refuse_incomplete(network: CellposeNetwork, path: str, asked_for: str) -> N
     is_mapped = zipfile.is_zipfile(path)  # PyTorch maps no file in its format before 1.6
     parameters = torch.load(path, map_location="cpu", mmap=is_mapped, weights_only=True)
     names = {name.removeprefix("module.") for name in parameters}
-    fixed = {"diam_labels", "diam_mean"}  # not drawn; training sets the first
-    missing = [name for name in network.state_dict() if name not in names | fixed]
+    missing = [name for name in network.state_dict() if name not in names | NOT_DRAWN]
     if missing:
         raise BadInput(
             f"{asked_for!r} lacks {len(missing)} parameters of Cellpose's network, among them "

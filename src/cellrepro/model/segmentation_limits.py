@@ -6,15 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cellrepro.errors import BadInput
-
-_NETWORK_DIAMETER = 30
-"""Pixels: to this diameter of a cell Cellpose resizes an image."""
+from cellrepro.model.cellpose_generation import FLOW_STEPS, NETWORK_DIAMETER
 
 _MOST_PIXELS = 2**31 - 1
-"""Of a resized plane: OpenCV counts them in 32 bits."""
-
-_STEPS = 200
-"""Along the flows, at the network's diameter, where ``niter`` is not given."""
+"""In a resized plane: OpenCV counts them in 32 bits."""
 
 
 def refuse_impossible(
@@ -25,7 +20,7 @@ def refuse_impossible(
     name: str = "",
     n_channels: int | None = None,
 ) -> None:
-    """Refuse what Cellpose 4.2.1.1 would end in a different library's error for, or in nothing."""
+    """Refuse what ends in another library's error in Cellpose 4.2.1.1, or in an empty result."""
     who = name or "the image"
     planes = shape[0] if stack else 1
     height, width = shape[stack : stack + 2]
@@ -45,31 +40,31 @@ def _refuse_diameter(who: str, size: tuple[int, int, int], options: Mapping[str,
     diameter = options.get("diameter")
     if diameter is None:
         return
-    scale = _NETWORK_DIAMETER / diameter
-    resized = f"{who}, {height} x {width} pixels, is resized by {_NETWORK_DIAMETER} / diameter"
+    scale = NETWORK_DIAMETER / diameter
+    resized = f"{who}, {height} x {width} pixels, is resized by {NETWORK_DIAMETER} / diameter"
     shortest = min(height, width)
     if int(shortest * scale) < 1:
         raise BadInput(
             f"diameter is {diameter:g}: {resized}, and nothing of it would be left; give "
-            f"{_NETWORK_DIAMETER * shortest} or less, the diameter of a cell in pixels"
+            f"{NETWORK_DIAMETER * shortest} or less, the diameter of a cell in pixels"
         )
     depth_scale = scale * (options.get("anisotropy") or 1)
     if options.get("do_3D") and int(planes * depth_scale) < 1:
         raise BadInput(
             f"diameter is {diameter:g}: of the {planes} planes of {who}, which are resized by "
-            f"{_NETWORK_DIAMETER} / diameter x anisotropy, none would be left; give a smaller "
+            f"{NETWORK_DIAMETER} / diameter x anisotropy, none would be left; give a smaller "
             "diameter, or a larger anisotropy"
         )
     if height * scale * width * scale > _MOST_PIXELS:
-        least = _NETWORK_DIAMETER * (height * width / _MOST_PIXELS) ** 0.5
+        least = NETWORK_DIAMETER * (height * width / _MOST_PIXELS) ** 0.5
         raise BadInput(
             f"diameter is {diameter:g}: {resized} to more pixels than OpenCV can count; give "
             f"{least:.2g} or more"
         )
     steps_follow_diameter = options.get("niter") is None and options.get("resample", True)
-    if steps_follow_diameter and int(_STEPS / scale) < 1:
+    if steps_follow_diameter and int(FLOW_STEPS / scale) < 1:
         raise BadInput(
-            f"diameter is {diameter:g}: Cellpose would follow the flows for {_STEPS} x diameter / "
-            f"{_NETWORK_DIAMETER}, less than one step, and find nothing; give "
-            f"{_NETWORK_DIAMETER / _STEPS} or more, or niter"
+            f"diameter is {diameter:g}: Cellpose would follow the flows for {FLOW_STEPS} x "
+            f"diameter / {NETWORK_DIAMETER}, less than one step, and find nothing; give "
+            f"{NETWORK_DIAMETER / FLOW_STEPS} or more, or niter"
         )

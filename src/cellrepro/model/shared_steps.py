@@ -1,4 +1,4 @@
-"""Steps of Cellpose's ``eval`` that are taken once for all calls that give them the same."""
+"""A cache for the steps of Cellpose's ``eval``, for many calls that differ in few settings."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from cellrepro.digests.digests import array_digest, value_digest
 from cellrepro.model.patching import replaced
 
 MOST_BYTES = 2**28
-"""What may be held of the results of all steps, beside the two that were used last."""
+"""What a cache may hold, beside the two results that were used last."""
 
 _FEWEST_RESULTS = 2
 
 
 class RecentResults:
-    """Results by what they were computed from; those that were not used for longest go first."""
+    """A cache that drops the least recently used results, bounded by their bytes."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
         self._results: OrderedDict[str, Any] = OrderedDict()
 
     def get(self, key: str, compute: Callable[[], Any]) -> Any:
-        """Give the result of a key: from memory, or computed now."""
+        """Look a result up, or compute it."""
         if key not in self._results:
             self._results[key] = compute()
         self._results.move_to_end(key)
@@ -42,22 +42,21 @@ class RecentResults:
 
 
 def _n_bytes(result: Any) -> int:
-    """Of arrays and tensors, also in a tuple."""
+    """Bytes of an array or tensor, or of several in a tuple or list."""
     if isinstance(result, tuple | list):
         return sum(_n_bytes(part) for part in result)
     return int(getattr(result, "nbytes", 0))
 
 
 class SharedSteps:
-    """The steps of ``eval`` beside the network that take time, each from memory where it can be.
+    """The slow steps of ``eval`` beside the network, each cached by its arguments.
 
-    Of 30 thresholds on one output of the network the scaling of intensities and the coloured
-    picture of the flows, which nobody looks at, are the same 30 times. Where only
-    ``flow_threshold``, ``min_size`` or ``max_size_fraction`` is another, so are the paths of the
+    For 30 thresholds on one output of the network, the scaling of intensities is the same 30 times,
+    and so is the coloured picture of the flows, which nobody looks at. Where only
+    ``flow_threshold``, ``min_size`` or ``max_size_fraction`` varies, so are the paths of the
     pixels, and mostly the flows of the masks, which together are nine tenths of the time.
 
-    Names are those of Cellpose 4.2.1.1; a step whose function an older version lacks is not
-    shared. What is given to a stand-in goes on to the function that it stands for.
+    Names are those of Cellpose 4.2.1.1; a step whose function an older version lacks is not cached.
     """
 
     def __init__(self, results: RecentResults) -> None:
@@ -65,7 +64,7 @@ class SharedSteps:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Share the steps for one block; what ``eval`` returns keeps its bits."""
+        """Cache the steps for one block; what ``eval`` returns keeps its bits."""
         stand_ins: dict[tuple[str, str], Callable[..., Any]] = {
             ("cellpose.transforms", "normalize_img"): self._normalize_img,
             ("cellpose.dynamics", "follow_flows"): self._follow_flows,
@@ -97,13 +96,13 @@ class SharedSteps:
     ) -> tuple[Any, None]:
         arrays = [array_digest(array) for array in (masks, flows)]
         key = value_digest(["flow error", arrays, str(device)])
-        # Its second result, flows of the masks, is as large as the image and used by nobody.
+        # Its second result, the flows of the masks, is as large as the image, and eval drops it.
         errors = self._results.get(key, lambda: original(masks, flows, device)[0])
         return errors, None
 
 
 def _no_picture(original: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-    """Draw nothing in the place of the coloured flows."""
+    """Replaces the drawing of the coloured flows."""
 
 
 def _in_words(options: dict[str, Any]) -> list[tuple[str, str]]:

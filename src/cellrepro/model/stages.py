@@ -1,4 +1,4 @@
-"""What Cellpose passes on from stage to stage while its own ``eval`` segments an image."""
+"""The arrays that Cellpose hands from stage to stage while its ``eval`` segments an image."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ PASSED = {
     "dynamics": CellposeFunction("cellpose.dynamics", "follow_flows"),
     "masks": CellposeFunction("cellpose.dynamics", "compute_masks"),
 }
-"""By stage the function that is given it, or gives it; ``flows`` and the filtered masks are what
-``eval`` returns. Names of Cellpose 4.2.1.1; a stage whose function an older one lacks is not seen.
+"""The function, by stage, at which its arrays are seen: an argument or the result. ``flows`` and
+the filtered masks are not here, since ``eval`` returns them. Names of Cellpose 4.2.1.1; a stage
+whose function an older version lacks is not seen.
 """
 
 MADE_BY = {
@@ -47,7 +48,7 @@ MADE_BY = {
     "masks": CellposeFunction("cellpose.dynamics", "compute_masks"),
     "filtered": CellposeFunction("cellpose.utils", "fill_holes_and_remove_small_masks"),
 }
-"""By stage the function of Cellpose 4.2.1.1 that makes it."""
+"""The function of Cellpose 4.2.1.1, by stage, that computes it."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,17 @@ class _FinishedCall:
 
     result: Any
     arguments: tuple[Any, ...]
-    """By position; of a method the object first."""
+    """Positional ones; a method's object comes first."""
     options: dict[str, Any]
-    """By name."""
+    """Arguments by name."""
 
 
 class Stages:
-    """What one image was at each stage.
+    """One image at each stage.
 
-    channels (Y, X, C) or (Z, Y, X, C) and normalised (Z, Y, X, 3); of each plane resized (3, Y, X);
-    of each tile tiles (3, Y, X) and network (3, Y, X); of each plane dynamics (2, Y, X), where each
-    pixel arrives, and masks (Y, X); in 3-D with one axis more.
+    Once an image: channels, (Y, X, C) or (Z, Y, X, C), and normalised, (Z, Y, X, 3). Once a plane:
+    resized, (3, Y, X), dynamics, (2, Y, X), where each pixel arrives, and masks, (Y, X). Once a
+    tile: tiles and network, (3, Y, X). In 3-D dynamics and masks have one axis more.
     """
 
     def __init__(self, *, keep: bool = False) -> None:
@@ -75,7 +76,7 @@ class Stages:
         self._digests: dict[str, list[str]] = {}
 
     def saw(self, stage: str, *arrays: Any) -> None:
-        """Take note of arrays or tensors; Cellpose goes on to change some of them in place."""
+        """Record arrays or tensors now, as Cellpose goes on to change some of them in place."""
         for array in arrays:
             values = np.asarray(array.cpu() if hasattr(array, "cpu") else array)
             self._digests.setdefault(stage, []).append(tensor_digest(values))
@@ -84,12 +85,12 @@ class Stages:
 
     @property
     def digests(self) -> dict[str, str]:
-        """By stage; how many tiles went through the network at a time does not matter."""
+        """Digests by stage, whatever the batch size of the tiles."""
         return {stage: tensor_digest(digests) for stage, digests in self._digests.items()}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch Cellpose in this process for one block; what it computes stays the same."""
+        """Record what Cellpose computes in this process, for one block."""
         notes: dict[CellposeFunction, Callable[[_FinishedCall], None]] = {
             PASSED["channels"]: self._note_channels,
             PASSED["normalised"]: self._note_normalised,
@@ -140,7 +141,7 @@ class Stages:
 def _noted(
     function: Callable[..., Any], note: Callable[[_FinishedCall], None]
 ) -> Callable[..., Any]:
-    """The same function, of whose calls something is noted; parameters are Cellpose's."""
+    """Wrap a function so that each of its calls is noted."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:

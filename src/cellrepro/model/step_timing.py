@@ -1,7 +1,7 @@
-"""Seconds of single training steps: Cellpose's own ``train_seg`` and the lab's loop, in turns.
+"""Seconds of single training steps, of Cellpose's own ``train_seg`` and the lab's loop in turns.
 
-Both fetch every batch through Cellpose's ``_get_batch``. Watching that function gives the time from
-one step's start to the next one's, without preparing images and flows or writing the weights.
+Both fetch every batch by Cellpose's ``_get_batch``. Wrapping that function gives the time from one
+step's start to the next one's, without preparing images and flows or writing the weights.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,7 @@ from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
+from cellrepro.model.patching import replaced
 from cellrepro.model.prepared_images import USUAL, training_labels, with_flows
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.store.peak_memory import forget_peak_memory, peak_memory
@@ -32,18 +33,15 @@ class Variant:
     """A way of training that is timed."""
 
     in_words: str
-    """What it is."""
     loop: Literal["cellpose", "lab"]
-    """Whose loop trains."""
     mode: Literal["fast", "warn", "strict"] = "fast"
-    """The lab's mode meanwhile."""
     tf32: bool = True
     """Whether products on CUDA are rounded to TF32."""
     algorithms: bool = False
-    """PyTorch's ``use_deterministic_algorithms`` beside the mode. It only warns, since it would
-    stop at what has no deterministic implementation."""
+    """PyTorch's ``use_deterministic_algorithms`` beside the mode, with ``warn_only``, since it
+    would stop at operations without a deterministic implementation."""
     fills_memory: bool = False
-    """With ``algorithms``: whether PyTorch fills memory that nobody has written."""
+    """PyTorch's ``fill_uninitialized_memory``, with ``algorithms``."""
     cudnn: bool = False
     """PyTorch's ``cudnn.deterministic`` beside the mode."""
 
@@ -74,11 +72,11 @@ VARIANTS = {
         tf32=False,
     ),
 }
-"""The ways of training that are timed. All but the last one round products on CUDA to TF32,
-because importing Cellpose 4.2.1.1 allows that: precision has a price of its own."""
+"""All but the last one round products on CUDA to TF32, because importing Cellpose 4.2.1.1 allows
+that: precision has a price of its own."""
 
 CUDA_ONLY = ("cudnn", "strict-float32")
-"""Those that are no other on a processor."""
+"""Variants that a processor computes as another one."""
 
 _N_EPOCHS = 2
 _BATCH_SIZE = 1
@@ -86,7 +84,7 @@ _LEARNING_RATE = 1e-5  # time does not depend on it
 
 
 def check_variants(variants: Sequence[str]) -> None:
-    """Refuse what are no variants that can be compared."""
+    """Refuse unknown or repeated variants, and any without ``plain``."""
     chosen = set(variants)
     if not {"plain"} <= chosen <= VARIANTS.keys() or len(chosen) != len(variants):
         raise BadInput(
@@ -96,10 +94,7 @@ def check_variants(variants: Sequence[str]) -> None:
 
 
 class SideBySide:
-    """The same steps of one network in several ways in turns.
-
-    Each way starts from the same weights and generators.
-    """
+    """The same steps of one network by several variants, from the same weights and generators."""
 
     def __init__(
         self,
@@ -114,7 +109,7 @@ class SideBySide:
         self._images = with_flows(images, network.device)
         self._variants = tuple(variants)
         self._seed = seed
-        # One untimed, those timed, and the start of one more, which ends the last.
+        # The first is not timed, and the start of one more ends the last that is.
         self._n_batches = steps + 2
         self._images_per_epoch = -(-self._n_batches // _N_EPOCHS)
         self._start = {
@@ -124,7 +119,7 @@ class SideBySide:
         self.peaks: dict[str, list[int]] = {name: [] for name in variants}
 
     def round(self) -> dict[str, list[float]]:
-        """Seconds of each timed step, by variant, each round beginning with the next one."""
+        """Seconds of each timed step, by variant; each round begins with another variant."""
         if self._n_rounds == 0:
             self._run("plain")  # kernels are chosen and libraries loaded once in a process
         first = self._n_rounds % len(self._variants)
@@ -134,7 +129,7 @@ class SideBySide:
         return {name: seconds[name] for name in self._variants}
 
     def _run(self, name: str) -> list[float]:
-        """Train in one way; the seconds of each timed step."""
+        """Train by one variant; gives the seconds of each timed step."""
         variant = VARIANTS[name]
         train = self._train_by_cellpose if variant.loop == "cellpose" else self._train_by_lab
         forget_peak_memory()
@@ -181,11 +176,11 @@ class SideBySide:
 
 @contextmanager
 def _switches(variant: Variant, device: str) -> Iterator[None]:
-    """Set what a variant asks PyTorch for, for one block."""
+    """Set a variant's mode and switches of PyTorch for one block."""
     import torch
     import torch.utils.deterministic as memory
 
-    # The mode gives every switch back, those that are set beside it too.
+    # Leaving the mode restores every switch, those that are set beside it too.
     with mode_in_force(variant.mode, tf32=variant.tf32, device=device):
         if variant.algorithms:
             torch.use_deterministic_algorithms(True, warn_only=True)
@@ -196,12 +191,12 @@ def _switches(variant: Variant, device: str) -> Iterator[None]:
 
 
 class _Enough(Exception):
-    """The last step has been timed."""
+    """Ends a training after the last timed step."""
 
 
 @contextmanager
 def _batches_timed(n_batches: int) -> Iterator[list[float]]:
-    """The time at which each batch is fetched; the block ends with the last of them."""
+    """Note the time at which each batch is fetched; the last one ends the block."""
     import torch
     from cellpose import train
 
@@ -217,10 +212,5 @@ def _batches_timed(n_batches: int) -> Iterator[list[float]]:
             raise _Enough
         return original(*arguments, **options)
 
-    train._get_batch = get_batch
-    try:
+    with suppress(_Enough), replaced(train, "_get_batch", get_batch):
         yield times
-    except _Enough:
-        pass
-    finally:
-        train._get_batch = original

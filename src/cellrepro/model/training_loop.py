@@ -51,39 +51,37 @@ class Epoch:
     index: int
     """From 0."""
     learning_rate: float
-    """Of all its steps."""
     train_loss: float
     """Mean over the images drawn."""
     test_loss: float | None
-    """None where Cellpose's schedule evaluates nothing."""
+    """None where Cellpose's schedule evaluates no test images."""
 
 
 @dataclass
 class Training:
-    """What training did."""
+    """What a training has done so far."""
 
     epochs: list[Epoch] = field(default_factory=list)
-    """Those that have ended."""
+    """The epochs that have ended."""
     n_steps: int = 0
-    """Done so far."""
     n_removed: int = 0
-    """Training images left out, for they have too few masks."""
+    """Training images that were left out, as they have too few masks."""
 
 
 class Team(Protocol):
-    """The ranks of a data parallel training, as one of them sees them."""
+    """The ranks of a data parallel training, as seen by one of them."""
 
     rank: int
     n_ranks: int
     generators: list[dict[str, Any]]
 
     def share(self, network: Any, loss: float, n_images: int) -> tuple[float, int]:
-        """Turn the gradients of this rank's images into those of the batch; its loss and images."""
+        """Turn this rank's gradients into those of the batch; gives the batch's loss and size."""
 
     def add(self, gradients: GradientSum, loss: float | None) -> list[float]:
-        """Add the gradients that each rank has of one image, in the order of the ranks.
+        """Add each rank's gradients of one image, in the order of the ranks.
 
-        The loss is none of a rank without an image; those of the others are returned.
+        A rank without an image gives None as its loss; the losses of the others are returned.
         """
 
     def compare(self, network: Any) -> None:
@@ -92,14 +90,14 @@ class Team(Protocol):
 
 @dataclass
 class _EpochInProgress:
-    """How far the epoch that has begun is; before the first, and between two, at position 0."""
+    """How far the current epoch is; before the first, and between two, at position 0."""
 
     order: np.ndarray
-    """Int, shape (n_draws,): indices of the images in the order they are shown."""
+    """Int, shape (n_draws,): indices of images in the order in which they are shown."""
     position: int = 0
-    """Images shown."""
+    """How many have been shown."""
     total_loss: float = 0.0
-    """Over the images shown."""
+    """Sum over these."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +107,10 @@ class _Batch:
     pixels: list[np.ndarray]
     flows: list[np.ndarray]
     sizes: np.ndarray | None
-    """What each is first divided by."""
+    """Divisor by which augmentation first scales each image."""
 
     def only(self, position: int) -> _Batch:
-        """One of them."""
+        """The batch of one of its images."""
         part = slice(position, position + 1)
         sizes = None if self.sizes is None else self.sizes[part]
         return _Batch(self.pixels[part], self.flows[part], sizes)
@@ -120,16 +118,16 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What the network is shown of some images, and what it is to give."""
+    """The crops of some images that the network is shown."""
 
     inputs: torch.Tensor
-    """Pixels, and flows."""
+    """Pixels."""
     targets: torch.Tensor
-    """Pixels, and flows."""
+    """Flows."""
 
     @classmethod
     def joined(cls, images: Sequence[_Shown]) -> _Shown:
-        """Several as one."""
+        """Concatenate several."""
         import torch
 
         inputs = torch.cat([image.inputs for image in images])
@@ -145,16 +143,16 @@ class _BatchLoss:
     n_images: int
 
     def as_number(self) -> float:
-        """Read it, for which a GPU has to be waited for: best after the update."""
+        """Read the loss, which synchronises with a GPU: best after the update."""
         return self.mean if isinstance(self.mean, float) else self.mean.item()
 
 
 def _nothing_after(epoch: Epoch) -> None:
-    """What is called after an epoch if nobody wants to know."""
+    """The default callback."""
 
 
 class TrainingLoop:
-    """A training that is walked step by step, or `run` to its end."""
+    """A training that goes on by `step`, or by `run` to its end."""
 
     def __init__(
         self,
@@ -208,10 +206,9 @@ class TrainingLoop:
 
     @property
     def prepared(self) -> dict[str, np.ndarray]:
-        """What Cellpose made of each training image, by ``NAME normalised`` and ``NAME flows``.
+        """Each training image before augmentation, as ``NAME normalised`` and ``NAME flows``.
 
-        Float32; the first (C, Y, X), before augmentation, the second (4, Y, X): labels, cell or
-        not, flows in y and x.
+        Float32, the first (C, Y, X), the second (4, Y, X): labels, cell or not, flows in y and x.
         """
         arrays = {}
         train = self._images.train
@@ -220,7 +217,7 @@ class TrainingLoop:
             arrays[f"{name} flows"] = flows
         return arrays
 
-    # -- walking ---------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------
 
     @property
     def finished(self) -> bool:
@@ -228,7 +225,7 @@ class TrainingLoop:
         return len(self.training.epochs) == len(self._rates)
 
     def run(self) -> Training:
-        """Do all steps that are left, and return what was done."""
+        """Do all steps that are left."""
         while not self.finished:
             self.step()
         return self.training
@@ -253,8 +250,8 @@ class TrainingLoop:
     def end_here(self) -> None:
         """Make the epoch that has just ended the last one.
 
-        The result is that of a training that was asked for so many epochs: this is refused where
-        their learning rates would have been others.
+        Refused where a training of so many epochs would have had other learning rates, as the
+        result is to be that of such a training.
         """
         n_done = len(self.training.epochs)
         rates = learning_rates(n_done, self._learning_rate)
@@ -270,10 +267,7 @@ class TrainingLoop:
     # -- stopping and going on -------------------------------------------------------------
 
     def state(self) -> LoopState:
-        """Say where the training stands.
-
-        The next step writes into the optimizer's tensors: to come back to this one, keep a copy.
-        """
+        """Give the position, and the optimizer's tensors, into which the next step writes."""
         position = {
             "epochs": [asdict(epoch) for epoch in self.training.epochs],
             "n_steps": self.training.n_steps,
@@ -285,7 +279,7 @@ class TrainingLoop:
         return LoopState(position, self.optimizer.state_dict())
 
     def restore(self, state: LoopState) -> None:
-        """Go on from where `state` was taken; weights and generators are restored by others."""
+        """Go on from where `state` was taken; the caller restores weights and generators."""
         position = state.position
         self.training.epochs = [Epoch(**epoch) for epoch in position["epochs"]]
         self.training.n_steps = position["n_steps"]
@@ -327,14 +321,14 @@ class TrainingLoop:
             self._on_epoch(epoch)
 
     def _is_tested(self, epoch: int) -> bool:
-        """Whether a test loss is computed after an epoch, by this rank."""
+        """Whether this rank computes a test loss after an epoch."""
         is_first_rank = self._team is None or self._team.rank == 0
         return is_first_rank and len(self._images.test) > 0 and looks_at_test_images(epoch)
 
     # -- batches ---------------------------------------------------------------------------
 
     def _next_images(self) -> np.ndarray:
-        """Indices of the next batch; of several ranks, of this one's share of it."""
+        """Indices of the next batch, or of this rank's share of it."""
         begin = self._epoch.position
         indices = self._epoch.order[begin : begin + self._batch_size]
         if self._team is None or self._image_by_image:
@@ -342,7 +336,7 @@ class TrainingLoop:
         return indices[self._team.rank :: self._team.n_ranks]
 
     def _gradients(self, indices: np.ndarray) -> _BatchLoss:
-        """Leave the gradients of a batch in the network."""
+        """Compute a batch's gradients, which stay in the network."""
         self.optimizer.zero_grad()
         if self._image_by_image:
             return self._gradients_image_by_image(indices)
@@ -359,7 +353,7 @@ class TrainingLoop:
         return _BatchLoss(mean, n_images)
 
     def _gradients_image_by_image(self, batch: np.ndarray) -> _BatchLoss:
-        """Leave the gradients of a batch in the network, added in the order of its images."""
+        """Compute a batch's gradients, added in the order of its images."""
         shown = self._own_images(batch)
         gradients = GradientSum(self._network)
         losses: list[float] = []
@@ -387,10 +381,10 @@ class TrainingLoop:
         return _BatchLoss(mean_loss, len(batch))
 
     def _own_images(self, batch: np.ndarray) -> list[_Shown | None]:
-        """Augment the images of a batch that this rank computes; none stands for another rank's.
+        """Augment this rank's images of a batch; None stands for another rank's.
 
-        How the others are cropped is drawn all the same, so that the generator of every rank
-        stands where that of one process would.
+        The crops of those are drawn, too, so that every rank's generator has the state that it
+        would have in one process.
         """
         images = self._taken(batch, self._images.train)
         crops = self._upcoming_crops(images)
@@ -409,9 +403,9 @@ class TrainingLoop:
         return shown
 
     def _pass_over_dropping(self) -> None:
-        """Draw which layers the network drops of an image that another rank computes.
+        """Draw for dropped layers what another rank draws for its image.
 
-        As ``CPSAM.forward`` of Cellpose 4.2.1.1 draws: a number for each layer.
+        ``CPSAM.forward`` of Cellpose 4.2.1.1 draws a number for each layer.
         """
         import torch
 
@@ -421,7 +415,7 @@ class TrainingLoop:
     def _loss(
         self, indices: np.ndarray, part: PreparedImages, *, is_watched: bool = False
     ) -> torch.Tensor:
-        """Compute the mean loss of some images; who watches is told of those trained on."""
+        """Compute the mean loss of some images; the watch is told of those trained on."""
         images = self._taken(indices, part)
         crops = self._upcoming_crops(images) if is_watched else []
         shown = self._shown(images)
@@ -446,7 +440,7 @@ class TrainingLoop:
         return _Batch(pixels, flows, None if part.sizes is None else part.sizes[indices])
 
     def _upcoming_crops(self, images: _Batch) -> list[Crop]:
-        """How images are about to be cropped; nothing where they are shown as they are."""
+        """The crops that `_shown` is about to draw; none without augmentation."""
         if not self._settings.augmentation:
             return []
         scale_range = self._settings.scale_range

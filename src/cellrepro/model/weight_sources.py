@@ -1,4 +1,4 @@
-"""What a model reference means: a network from the seed, a name, a file, a stored run."""
+"""What a model reference means: an untrained network, a pretrained name, a file or a stored run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 from cellrepro.digests.digests import file_digest
 from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput
+from cellrepro.model.cellpose_generation import generation_of
+from cellrepro.model.encoders import ARCHITECTURES, ENCODERS, PRETRAINED
 from cellrepro.store.manifest import is_on_another_computer
 from cellrepro.store.unchanged import digest_once
 
 if TYPE_CHECKING:
     from cellrepro.store.store import Repeat, Store
-
-from cellrepro.model.cellpose_generation import generation_of
-from cellrepro.model.encoders import ARCHITECTURES, ENCODERS, PRETRAINED
 
 
 @dataclass(frozen=True)
@@ -27,17 +26,17 @@ class ModelSource:
     """Where a network's weights come from."""
 
     label: str
-    """As it stands in the spec."""
+    """Its name in the spec."""
     architecture: str
     """One of `ARCHITECTURES`."""
     path: Path | None = None
-    """The file; none for weights from the seed and for Cellpose's names."""
+    """The file; None for weights that a seed draws, and for names of Cellpose."""
     digest: str | None = None
     """SHA-256 of that file."""
 
     @property
     def untrained(self) -> bool:
-        """Its weights come from the seed."""
+        """Whether a seed draws its weights."""
         return self.path is None and self.architecture in ENCODERS
 
 
@@ -48,7 +47,7 @@ def cellpose_folder() -> Path:
 
 
 def find_model(reference: str, store: Store) -> ModelSource:
-    """Find what a model reference means; PyTorch is not imported."""
+    """Resolve a model reference, without importing PyTorch."""
     if reference in ENCODERS:
         return ModelSource(reference, reference)
     generation = generation_of()
@@ -77,7 +76,7 @@ def find_model(reference: str, store: Store) -> ModelSource:
 
 
 def _architecture(path: Path) -> str:
-    """Whose network a weights file is for, by its header."""
+    """The architecture that a weights file is for, by its header."""
     if is_saved_by_torch(path):
         return PRETRAINED  # Cellpose's own format
     from safetensors import SafetensorError, safe_open
@@ -97,7 +96,7 @@ def _architecture(path: Path) -> str:
 
 
 def started_from(repeat: Repeat, store: Store) -> ModelSource:
-    """Find the weights that a run started from: by their name, or where they were."""
+    """Find the weights that a run started from, by its spec or where its manifest has them."""
     spec = repeat.spec
     for reference in filter(None, (spec.model, repeat.manifest.model.path)):
         if is_on_another_computer(reference):

@@ -1,4 +1,4 @@
-"""A window of an image, segmented as it is in the whole image, with the tiles that lie on it alone.
+"""A window of an image, segmented as part of the whole image, but only with the tiles on it.
 
 The image is scaled, normalised and tiled whole, so that a cell in the window gets the pixels that
 it has in the whole image; a crop would be normalised by itself and tiled in a different way. Only
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from cellrepro.images.integer_images import Integers
 
 Edges = Sequence[Sequence[int]]
-"""Of each tile its first pixel along an axis, and the one after its last."""
+"""For each tile its first pixel along an axis, and the one after its last."""
 
 Tiling = tuple[NDArray[np.float32], Edges, Edges, int, int]
-"""What Cellpose's ``make_tiles`` gives: tiles, their rows and columns, and the padded size."""
+"""What Cellpose's ``make_tiles`` returns: tiles, their rows and columns, and the padded size."""
 
 
 class MakesTiles(Protocol):
@@ -52,15 +52,15 @@ class Window:
     """A rectangle of an image."""
 
     rows: tuple[int, int]
-    """Pixels, the second of each left out."""
+    """The first pixel, and the one after the last."""
     columns: tuple[int, int]
-    """Pixels, the second of each left out."""
+    """Likewise."""
 
     @property
-    def place(self) -> str:
-        """Where it lies, in words.
+    def in_words(self) -> str:
+        """Say where it lies.
 
-        >>> Window((0, 200), (50, 250)).place
+        >>> Window((0, 200), (50, 250)).in_words
         'rows 0 to 200 and columns 50 to 250'
         """
         rows, columns = self.rows, self.columns
@@ -74,7 +74,7 @@ class Window:
 
     @contextmanager
     def in_force(self, shape: Sequence[int]) -> Iterator[None]:
-        """Mark the tiles that do not touch the window, for one block of Cellpose's ``eval``."""
+        """Fill the tiles that do not touch the window with NaN, for one block of ``eval``."""
         transforms = importlib.import_module("cellpose.transforms")
         stand_in = functools.partial(self._tiles, transforms.make_tiles, shape)
         with replaced(transforms, "make_tiles", stand_in):
@@ -87,7 +87,7 @@ class Window:
         image: NDArray[np.float32],
         **options: object,
     ) -> Tiling:
-        """Cellpose's tiles of a padded image, (C, Y, X); those off the window are not a number."""
+        """Cellpose's tiles of a padded image, (C, Y, X), with NaN in those off the window."""
         tiles, rows, columns, n_rows, n_columns = make_tiles(image, **options)
         near_rows = _padded(self.rows, shape[0], image.shape[1])
         near_columns = _padded(self.columns, shape[1], image.shape[2])
@@ -108,7 +108,7 @@ class WindowedNetwork:
         return getattr(self._network, name)
 
     def __call__(self, tiles: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Give outputs, shape (n, 3, Y, X), and styles of tiles; off the window is no cell."""
+        """Give outputs, shape (n, 3, Y, X), and styles; tiles of NaN have no cell."""
         import torch
 
         needed = [i for i in range(len(tiles)) if not bool(torch.isnan(tiles[i]).any())]
@@ -127,7 +127,7 @@ class WindowedNetwork:
 
 
 def _padded(pixels: tuple[int, int], n_pixels: int, n_padded: int) -> tuple[float, float]:
-    """Where pixels of an axis lie in the scaled and padded image, and some more on either side."""
+    """Pixels of an axis in the scaled and padded image, with a margin on either side."""
     scale = n_padded / n_pixels
     return pixels[0] * scale - _MARGIN, pixels[1] * scale + _MARGIN
 

@@ -171,7 +171,7 @@ def masks_of_all(
     child: Child, *, outputs: Mapping[str, NDArray[np.float32]], settings: Settings
 ) -> dict[str, NDArray[np.uint32]]:
     """Make masks of outputs, in this process."""
-    from cellrepro.model.decoded_flows import masks_of_flows
+    from cellrepro.model.inference import masks_of_flows
 
     with child.prepared():
         return {name: masks_of_flows(output[0], settings) for name, output in outputs.items()}

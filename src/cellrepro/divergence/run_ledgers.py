@@ -1,14 +1,15 @@
-"""All that two runs left, compared stage by stage in the order in which they passed it."""
+"""The ledgers of two runs, completed by their files and compared stage by stage."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from cellrepro.comparison.ledger_diff import LedgerComparison, compare_ledgers
 from cellrepro.digests.digests import array_digest, file_digest, value_digest
 from cellrepro.digests.nested_values import flattened
-from cellrepro.divergence.segmentations import comparable_stages, rows_by_stage
+from cellrepro.model.stages import PASSED
 from cellrepro.store.ledger import (
     LEDGER,
     SEGMENTATION_STAGES,
@@ -20,7 +21,7 @@ from cellrepro.store.ledger import (
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS
 from cellrepro.store.store import Repeat
 
-_LAST = 2**31 - 1  # the step of what is there once everything is done
+_LAST = 2**31 - 1  # a step after all others, for the files that a run ended with
 
 _SPEC_FIELDS_LEFT_OUT = {
     "data",
@@ -30,31 +31,32 @@ _SPEC_FIELDS_LEFT_OUT = {
     "profile_settings",
     "ledger",
 }
-"""Fields of a spec that have stages of their own, or do not change what is computed."""
+"""Fields of a spec that have stages of their own, or change no result."""
 
 _NOT_IN_OTHER_VERSIONS = ("versions.cellrepro", "versions.papermill")
-"""Not installed beside a different version of Cellpose, and not used."""
+"""Not installed beside another version of Cellpose, and not used."""
 
 
 def of_segmentations(repeats: Sequence[Repeat]) -> bool:
-    """Whether all of them segmented only."""
+    """Whether both only segmented."""
     return all(repeat.spec.task == "segment" for repeat in repeats)
 
 
 def stages_of(repeats: Sequence[Repeat]) -> tuple[str, ...]:
-    """Give the stages that two runs passed, in order."""
+    """The stages that two runs passed, in order."""
     return SEGMENTATION_STAGES if of_segmentations(repeats) else STAGES
 
 
 def compare_runs(repeats: Sequence[Repeat]) -> LedgerComparison:
-    """Compare all that two runs left."""
+    """Compare what two runs recorded and stored."""
     with_ledger = all(repeat.has(LEDGER) for repeat in repeats)
     sides = [_rows_of(repeat, with_ledger=with_ledger) for repeat in repeats]
     if of_segmentations(repeats):
         by_stage = [
-            list(rows_by_stage(side, repeat)) for side, repeat in zip(sides, repeats, strict=True)
+            list(_by_stage_of_segmentation(side, repeat))
+            for side, repeat in zip(sides, repeats, strict=True)
         ]
-        sides = comparable_stages(by_stage, repeats)
+        sides = _comparable(by_stage, repeats)
     a, b = sides
     ignored = _Ignored.beside(repeats)
     return compare_ledgers(a, b, stages=stages_of(repeats), ignored=ignored.is_one)
@@ -62,7 +64,7 @@ def compare_runs(repeats: Sequence[Repeat]) -> LedgerComparison:
 
 @dataclass(frozen=True)
 class _Ignored:
-    """What differs between two runs without being a difference of its own."""
+    """Rows in which two runs differ because of another difference, or without a meaning."""
 
     spec_fields: frozenset[str]
     other_cellpose: bool
@@ -77,7 +79,7 @@ class _Ignored:
         return cls(frozenset(fields), a.cellpose != b.cellpose, a.mode_in_words != b.mode_in_words)
 
     def is_one(self, row: LedgerRow) -> bool:
-        """Whether a row of a ledger is passed over."""
+        """Whether a row of a ledger is ignored."""
         if row.stage == "spec":
             return row.name in self.spec_fields
         if self.other_cellpose and row.name in _NOT_IN_OTHER_VERSIONS:
@@ -88,7 +90,7 @@ class _Ignored:
 
 
 def _rows_of(repeat: Repeat, *, with_ledger: bool) -> list[LedgerRow]:
-    """What a repeat says of itself, and its files as they lie there now."""
+    """A repeat's profile and ledger, and its files as they are now."""
     ledger = Ledger()
     for name, value in flattened(repeat.spec.profile_settings, "profile"):
         if name != "profile.name":
@@ -108,7 +110,7 @@ def _rows_of(repeat: Repeat, *, with_ledger: bool) -> list[LedgerRow]:
 
 
 def _add_manifest(ledger: Ledger, repeat: Repeat) -> None:
-    """What the manifest of a repeat without a ledger says of it."""
+    """Rows from the manifest of a repeat without a ledger."""
     manifest = repeat.manifest
     environment = manifest.model_dump(mode="json", include={*ENVIRONMENT_FIELDS})
     for name, value in flattened(environment):
@@ -121,3 +123,57 @@ def _add_manifest(ledger: Ledger, repeat: Repeat) -> None:
     for image, masks in manifest.masks.items():
         ledger.add("masks", f"{image} outlines", masks.canonical_digest, value=masks.n_objects)
         ledger.add("masks", f"{image} labels", masks.digest, value=masks.n_objects)
+
+
+# --- segmentations ----------------------------------------------------------------------------
+
+
+def _by_stage_of_segmentation(rows: Sequence[LedgerRow], repeat: Repeat) -> Iterator[LedgerRow]:
+    """Give a ledger's rows the stages of a segmentation.
+
+    True masks, images that were not segmented, and generators are left out.
+    """
+    images = repeat.manifest.masks
+    for row in rows:
+        stage = _stage_in_segmentation(row, images)
+        if stage is not None:
+            yield replace(row, stage=stage)
+
+
+def _stage_in_segmentation(row: LedgerRow, images: Collection[str]) -> str | None:
+    """The stage of a segmentation that a row belongs to; None for what it does not use."""
+    match row.stage:
+        case "rng":
+            return None
+        case "data":
+            return _stage_of_data(row.name, images)
+        case "masks" if not row.name.endswith(" masks"):
+            return "filtered"
+    return row.stage
+
+
+def _stage_of_data(name: str, images: Collection[str]) -> str | None:
+    """``file`` or ``decoded`` for a row of a segmented image; None for others."""
+    if name.startswith("file "):
+        if Path(name.removeprefix("file ")).stem in images:
+            return "file"
+        return None
+    is_decoded = name.endswith(" decoded") and name.removesuffix(" decoded") in images
+    return "decoded" if is_decoded else None
+
+
+def _comparable(
+    sides: Sequence[list[LedgerRow]], repeats: Sequence[Repeat]
+) -> list[list[LedgerRow]]:
+    """Leave out stages that one ledger lacks, as older ones do.
+
+    So are the weights where both have one model in two precisions.
+    """
+    stages_a, stages_b = ({row.stage for row in side} for side in sides)
+    left_out = set(PASSED.keys() - (stages_a & stages_b))
+    a, b = (repeat.spec for repeat in repeats)
+    same_model = (a.model, a.model_digest) == (b.model, b.model_digest)
+    precisions = {spec.profile_settings.get("dtype", "float32") for spec in (a, b)}
+    if same_model and len(precisions) == 2:
+        left_out.add("weights-init")
+    return [[row for row in side if row.stage not in left_out] for side in sides]

@@ -1,19 +1,80 @@
-"""What of a profile, a mode and this process's variables decides a result, or leaves it open."""
+"""Findings of `doctor`: versions, profile, mode and variables that decide a result."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
 
-from cellrepro.audits.finding import Finding
 from cellrepro.determinism import known_operations, modes, process_start
 from cellrepro.determinism.profiles import Profile
+from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.process.setup import Setup
+from cellrepro.store import this_machine
 from cellrepro.words import joined, with_variables
+
+TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
+"""Versions whose behaviour the lab's claims about Cellpose were checked against."""
+
+Level = Literal["error", "warning", "info"]
+"""``warning``: reproducible here, but something else than the spec decides the result."""
+
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""The worst first."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a result depends on, or that changes it."""
+
+    level: Level
+    """How bad it is."""
+    what: str
+    """What was found."""
+    remedy: str
+    """What helps."""
+
+
+def version_findings(profile: Profile) -> Iterator[Finding]:
+    """Look at the installed versions and at the machine's name."""
+    yield from _of_versions()
+    if profile.kind != "cuda" and this_machine.is_anonymous():
+        yield Finding(
+            level="warning",
+            what="nothing tells this machine from another of its kind, as in a container without "
+            "a machine-id",
+            remedy=f"give each a name: {this_machine.MACHINE_VARIABLE}=NAME",
+        )
+
+
+def _of_versions() -> Iterator[Finding]:
+    installed = {
+        package: version.partition("+")[0] for package, version in this_machine.versions().items()
+    }
+    for package, tested in TESTED.items():
+        if package == "segment-anything" and not generation_of().builds_own_networks:
+            continue  # Cellpose 3 has no part of it
+        version = installed.get(package, "not installed")
+        if version != tested:
+            is_listed = package != "torch" or version in known_operations.releases()
+            remedy = f"install {package}=={tested}, or run `make test` to see what still holds"
+            if package == "cellpose":
+                remedy = (
+                    "nothing, if your results are made with it: the lab segments with it as it is; "
+                    f"`cellrepro setup FOLDER` makes a lab with {tested} beside it"
+                )
+            gap = "" if is_listed else ", and its operations are not among those the lab knows"
+            yield Finding(
+                level="warning",
+                what=f"{package} is {version}; the lab was checked with {tested}, and other "
+                f"versions give different bits{gap}",
+                remedy=remedy,
+            )
 
 
 def setup_findings(setup: Setup) -> Iterator[Finding]:
-    """Look at what a training is asked to compute with."""
+    """Look at the profile, the mode and the variables that a training would have."""
     yield from _of_races(setup)
     if setup.mode != "portable":
         yield from _of_threads(setup.profile)
@@ -79,7 +140,7 @@ def _of_tf32(profile: Profile) -> Iterator[Finding]:
 
 
 def _of_variables(variables: Mapping[str, str]) -> Iterator[Finding]:
-    """What a script that is started as this process was has not, or has otherwise."""
+    """Variables that a script started as this process was lacks, or has with another value."""
     at_start = process_start.variables_at_start()
     differing = {
         name: value for name, value in sorted(variables.items()) if at_start.get(name) != value

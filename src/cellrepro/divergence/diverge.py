@@ -1,4 +1,4 @@
-"""When did two runs diverge, and at which operation: from the ledgers down to the cells."""
+"""The first place where two stored runs diverge, and what made them diverge there."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
+from cellrepro.divergence.image_inspection import IMAGE_STAGES, ImageInspection
 from cellrepro.divergence.inspection import CannotInspect
 from cellrepro.divergence.judgements import OF_STAGE, DivergenceJudgement
-from cellrepro.divergence.result import Divergence, FirstDifference
-from cellrepro.divergence.rows_compared import compare_runs, of_segmentations, stages_of
-from cellrepro.divergence.segmentations import with_images
+from cellrepro.divergence.result import Cause, Divergence, Evidence, FirstDifference
+from cellrepro.divergence.run_ledgers import compare_runs, of_segmentations, stages_of
 from cellrepro.divergence.step_inspection import StepInspection
-from cellrepro.errors import whole
+from cellrepro.errors import CellreproError, whole
 from cellrepro.explanation.compare_repeats import compare_repeats
 from cellrepro.spec import defaults
 from cellrepro.store.ledger import LEDGER
@@ -20,10 +20,10 @@ from cellrepro.store.store import Repeat, Store
 from cellrepro.terminal import FileName, Quiet, Switch
 
 _COMPARABLE_SETTINGS = {"mode", "loose"}
-"""What two specs may differ in and still be worth comparing operation by operation."""
+"""Settings in which two specs may differ and their operations still be compared."""
 
 _OTHER_INPUTS = ("data", "weights-init", "rng")
-"""Stages before the first step, after which operations of the two have nothing in common."""
+"""Stages before the first step; where these differ, operations have nothing in common."""
 
 
 def diverge(
@@ -84,7 +84,10 @@ def diverge(
     repeats = opened_store.find_two(a, b)
     ledgers = compare_runs(repeats)
     answer = _by_ledgers(ledgers, repeats)
-    inspection = StepInspection(
+    kind: type[StepInspection | ImageInspection] = StepInspection
+    if of_segmentations(repeats):
+        kind = ImageInspection
+    inspection = kind(
         repeats=repeats,
         store=opened_store,
         data=data,
@@ -93,16 +96,16 @@ def diverge(
         suspects=suspects,
         quiet=quiet,
     )
-    if of_segmentations(repeats):
-        return with_images(answer, inspection, ledgers)
+    if isinstance(inspection, ImageInspection):
+        return _with_cause_in_image(answer, inspection, ledgers)
     computed = _first_computed(ledgers, repeats)
     if computed is None:
         return answer
-    return _with_cause(answer, computed, ledgers, inspection)
+    return _with_cause_in_step(answer, computed, ledgers, inspection)
 
 
 def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Divergence:
-    """What the ledgers alone say."""
+    """The answer of the ledgers alone."""
     a, b = repeats
     comparison = compare_repeats(a, b)
     first = ledgers.first
@@ -126,7 +129,7 @@ def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Diverge
 def _names_by_stage(
     ledgers: LedgerComparison, stages: Sequence[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """What differs in each stage, each name once; without stages that do not differ."""
+    """What differs, by stage, each name once."""
     by_stage = {}
     for stage in stages:
         names = dict.fromkeys(difference.name for difference in ledgers.of_stage(stage))
@@ -136,7 +139,7 @@ def _names_by_stage(
 
 
 def _judged_by_stage(first: Difference, ledgers: LedgerComparison) -> DivergenceJudgement:
-    """What the stage means in which the two differ first; results that differ need another."""
+    """The judgement of the first stage that differs; no environment explains results."""
     judgement = OF_STAGE[first.stage].judgement
     only_environment = ledgers.differences[-1].stage in ("environment", "spec")
     if judgement == "environment" and not only_environment:
@@ -145,19 +148,19 @@ def _judged_by_stage(first: Difference, ledgers: LedgerComparison) -> Divergence
 
 
 def _first_computed(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Difference | None:
-    """The first difference that was computed; of other tasks than training in the flows."""
+    """The first difference that was computed; without training steps the first in the flows."""
     if repeats[0].spec.task == "train":
         return ledgers.first_computed
     return next(iter(ledgers.of_stage("flows")), None)
 
 
-def _with_cause(
+def _with_cause_in_step(
     answer: Divergence,
     first_computed: Difference,
     ledgers: LedgerComparison,
     inspection: StepInspection,
 ) -> Divergence:
-    """The answer with what made the first difference that was computed."""
+    """Add what made the first difference that was computed."""
     computed = FirstDifference.of(first_computed, ledgers)
     is_of_step = first_computed.step is not None
     try:
@@ -177,10 +180,10 @@ def _with_cause(
 
 
 def _with_computed(answer: Divergence, computed: FirstDifference) -> Divergence:
-    """The answer with the first difference that was computed.
+    """Add the first difference that was computed.
 
-    It takes the place of the first of all where both are of one stage and step. Where environments
-    differ, which have no operation, the operation that shows it is named there, too.
+    It replaces the first of all where both are of one stage and step. A difference of environments,
+    which has no operation, gets the operation in which it shows.
     """
     first = answer.first
     assert first is not None  # what was computed otherwise differs
@@ -193,7 +196,7 @@ def _with_computed(answer: Divergence, computed: FirstDifference) -> Divergence:
 
 
 def _refuse_other_inputs(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> None:
-    """Raise where other things went into the first step on the two sides."""
+    """Refuse to compare operations where the two went into the first step with other inputs."""
     if any(repeat.spec.ranks > 1 for repeat in repeats):
         raise CannotInspect("operations were not compared: several ranks shared each step")
     settings = set()
@@ -223,3 +226,62 @@ def _notes(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Iterator[str
     n_a, n_b = ledgers.n_steps
     if n_a != n_b:
         yield f"A made {n_a} steps and B {n_b}; only the first {min(n_a, n_b)} were compared"
+
+
+# --- segmentations ----------------------------------------------------------------------------
+
+
+def _with_cause_in_image(
+    answer: Divergence, inspection: ImageInspection, ledgers: LedgerComparison
+) -> Divergence:
+    """Add the first stage in which an image differs, and what inspecting it shows."""
+    images = list(inspection.repeats[0].manifest.masks)
+    entry = _first_in_image(ledgers, images)
+    first = answer.first
+    if entry is None or first is None:
+        return answer
+    image = _image_of(entry)
+    difference = FirstDifference.of(entry, ledgers).of_image(image, images.index(image))
+    judgement = _judged_in_image(difference, ledgers)
+    cause = Cause(difference, judgement, Evidence("ledgers"))
+    notes = answer.notes
+    try:
+        cause = inspection.cause_of(cause)
+    except (CannotInspect, CellreproError) as error:
+        notes = (*notes, f"not segmented again: {error}")
+    computed = cause.difference
+    if first.stage == computed.stage:
+        first = computed
+    else:
+        first = replace(first, size=replace(first.size, max_abs=computed.size.max_abs))
+    return replace(
+        answer,
+        first=first,
+        computed=computed,
+        judgement=cause.judgement,
+        evidence=cause.evidence,
+        operations=cause.operations,
+        notes=notes,
+    )
+
+
+def _first_in_image(ledgers: LedgerComparison, images: Sequence[str]) -> Difference | None:
+    """The first difference in a stage of an image that both segmented."""
+    for difference in ledgers.differences:
+        is_of_image = difference.stage in IMAGE_STAGES and _image_of(difference) in images
+        is_stored_file = difference.name.endswith(" stored file")
+        if is_of_image and not is_stored_file and difference.a and difference.b:
+            return difference
+    return None
+
+
+def _judged_in_image(difference: FirstDifference, ledgers: LedgerComparison) -> DivergenceJudgement:
+    if any(entry.stage == "spec" for entry in ledgers.differences):
+        return "settings"
+    if difference.stage == "decoded" or ledgers.of_stage("weights-init"):
+        return "data"
+    return "unexplained"
+
+
+def _image_of(difference: Difference) -> str:
+    return difference.name.rpartition(" ")[0]

@@ -1,13 +1,15 @@
-"""The filters of Cellpose's normalisation and flows with the same bits on every machine.
+"""What Cellpose's normalisation computes, percentiles and filters, with the same bits everywhere.
 
-SciPy's are compiled, and on some processors its compiler joins a product and a sum into one
-operation; the fast Fourier transform adds in an order of its own on each. Here every product and
-every sum is an operation of NumPy, or one of whole numbers.
+SciPy's filters are compiled, and on some processors its compiler joins a product and a sum into
+one operation; the fast Fourier transform adds in an order of its own on each. Here every product
+and every sum is an operation of NumPy, or one of whole numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from decimal import Context, Decimal
 from typing import TypeVar
 
 import numpy as np
@@ -15,15 +17,47 @@ import torch
 from numpy.typing import NDArray
 
 from cellrepro.arithmetic.kernels.products import product
-from cellrepro.model.portable_functions import gaussian_weights
 from cellrepro.torch_internals import modes_suspended_if_any
 
 _Float = TypeVar("_Float", np.float32, np.float64)
 
+_DIGITS = Context(prec=40)
+"""Far more than the 17 of a float64 number, so that rounding to one is correct."""
 _TRUNCATED_AFTER = 4.0
-"""Standard deviations: as far SciPy's weights reach by default."""
+"""SciPy's default: standard deviations that its weights reach."""
 _NO_FILTER = 1e-15
 """A standard deviation up to this one leaves an axis as it is, as in SciPy."""
+
+
+def percentile(
+    numbers: NDArray[_Float], percent: float, axis: tuple[int, ...] | None = None
+) -> NDArray[_Float] | _Float:
+    """Interpolate a percentile linearly, as ``numpy.percentile`` does; NaN where a number is NaN.
+
+    NumPy 2 computes the share between two numbers in their type, NumPy 1 in float64, as here.
+
+    >>> float(percentile(np.array([1.0, 2.0, 4.0]), 75.0))
+    3.0
+    """
+    if axis is None:
+        rows = numbers.reshape(-1)
+    else:
+        reduced = tuple(each % numbers.ndim for each in axis)
+        kept = [each for each in range(numbers.ndim) if each not in reduced]
+        shape_kept = [numbers.shape[each] for each in kept]
+        rows = numbers.transpose(*kept, *reduced).reshape(*shape_kept, -1)
+    last = rows.shape[-1] - 1
+    position = float(percent) / 100.0 * last
+    lower = min(math.floor(position), last)
+    upper = min(lower + 1, last)
+    partitioned = np.partition(rows, sorted({lower, upper, last}), axis=-1)
+    below = partitioned[..., lower].astype(np.float64)
+    above = partitioned[..., upper].astype(np.float64)
+    value = np.asarray(below + (above - below) * (position - lower))
+    has_nan = np.isnan(partitioned[..., last])  # NaN is sorted to the end
+    value[has_nan] = np.nan
+    rounded: NDArray[_Float] = value.astype(numbers.dtype)
+    return rounded[()]
 
 
 def gaussian_filter1d(numbers: NDArray[_Float], sigma: float, axis: int = -1) -> NDArray[_Float]:
@@ -131,3 +165,24 @@ def _circulant(weights: NDArray[np.float64]) -> NDArray[np.float32]:
     shifted = np.lib.stride_tricks.sliding_window_view(twice, length)
     matrix: NDArray[np.float32] = shifted[(length // 2 - np.arange(length)) % length]
     return matrix
+
+
+# --- weights ----------------------------------------------------------------------------------
+
+
+def exponentials(exponents: Iterable[float]) -> NDArray[np.float64]:
+    """The exponential function, by decimal arithmetic: slow, so for hundreds of numbers at most.
+
+    NumPy's own has vector code for some processors, with other roundings (NumPy 1.24 to 2.4).
+
+    >>> exponentials([0.0, 1.0]).tolist()
+    [1.0, 2.718281828459045]
+    """
+    powers = [float(_DIGITS.exp(Decimal(float(exponent)))) for exponent in exponents]
+    return np.array(powers, dtype=np.float64)
+
+
+def gaussian_weights(positions: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
+    """A Gaussian at some positions, scaled to a sum of 1."""
+    heights = exponentials(-0.5 / (deviation * deviation) * (positions * positions))
+    return heights / math.fsum(heights)

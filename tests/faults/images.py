@@ -1,0 +1,119 @@
+"""Faults of what is read of images and masks, and of synthetic and public sets."""
+
+from faults.by_name import breaks
+
+
+@breaks(
+    "cellrepro.images.tiff_decoding:_refuse_missing_strips",
+    "A TIFF whose pixels end early is refused, not filled up with zeros.",
+    tests=["tests/images/test_folder.py::test_refuses_a_file[cut jpeg in tiff]"],
+)
+def a_cut_off_tiff_is_filled_up(refuse_missing_strips):
+    return lambda *_: None
+
+
+@breaks(
+    "cellrepro.images.codecs:refuse_absurd",
+    "A header that promises more pixels than the file can hold is refused before it is believed.",
+    tests=["tests/images/test_folder.py::test_refuses_a_file[absurd tiff]"],
+)
+def any_size_is_believed(refuse_absurd):
+    return lambda *_: None
+
+
+@breaks(
+    "cellrepro.images.folder:_read_pair",
+    "Masks whose Y and X are swapped are refused.",
+    tests=["tests/images/test_folder.py::test_refuses_a_file[transposed]"],
+)
+def masks_of_any_shape_fit(read_pair):
+    from dataclasses import replace
+
+    def read(pair, survey, axes):
+        n_problems = len(survey.problems)
+        image = read_pair(pair, survey, axes)
+        if image is not None:
+            return image
+        del survey.problems[n_problems:]
+        return read_pair(replace(pair, masks=None), survey, axes)
+
+    return read
+
+
+@breaks(
+    "cellrepro.images.label_image:refuse_picture",
+    "A picture that is given for masks is refused.",
+    tests=[
+        "tests/images/test_label_image.py::test_a_picture_in_a_file_is_refused_wherever_masks_are_read"
+    ],
+)
+def a_picture_is_taken_for_masks(refuse_picture):
+    return lambda *_: None
+
+
+@breaks(
+    "cellrepro.images.image_file:_whole_numbers",
+    "A probability map or a resized mask is not taken for labels.",
+    tests=["tests/images/test_folder.py::test_refuses_a_file[fractions]"],
+)
+def fractions_are_rounded_to_labels(whole_numbers):
+    return lambda file, labels: labels.astype("int64")
+
+
+@breaks(
+    "cellrepro.images.folder:_Survey.digest",
+    "Two folders with the same images under other names have different digests.",
+    tests=["tests/images/test_folder.py::test_digest_notices_names"],
+)
+def a_digest_forgets_names(digest):
+    import hashlib
+
+    return lambda survey: hashlib.sha256(
+        "".join(sorted(survey.files.values())).encode()
+    ).hexdigest()
+
+
+@breaks(
+    "cellrepro.images.folder:_leaks",
+    "A test image that was trained on is named.",
+    tests=["tests/images/test_folder.py::test_what_is_not_used_and_what_leaks_is_named"],
+)
+def no_leak_is_named(leaks):
+    return lambda *_: iter(())
+
+
+@breaks(
+    "cellrepro.images.public_sets:_verify",
+    "An image that has changed since its download is found at the next use.",
+    tests=["tests/images/test_public_sets.py::test_tampering_is_found"],
+)
+def a_download_is_not_checked_again(verify):
+    return lambda *_: None
+
+
+@breaks(
+    "cellrepro.images.within_limits:answer_with",
+    "A _seg.npy of a stranger executes nothing.",
+    tests=[
+        "tests/images/test_seg_file.py::test_a_hostile_pickle_is_refused_by_name_and_leaves_no_trace"
+    ],
+)
+def a_pickle_may_name_anything(answer_with):
+    import pickle
+
+    def answer(make):
+        unpickler = make.__globals__.get("_Unpickler")
+        if unpickler is not None:
+            unpickler.find_class = pickle.Unpickler.find_class
+        return answer_with(make)
+
+    return answer
+
+
+@breaks(
+    "cellrepro.images.integer_images:NOISE_SPREAD",
+    "A synthetic image has the same bytes everywhere.",
+    tests=["tests/images/test_nuclei.py::test_the_default_set_is_pinned"],
+)
+def synthetic_noise_is_weaker(noise_spread):
+    return noise_spread + 1
