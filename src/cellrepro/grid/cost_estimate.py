@@ -9,8 +9,8 @@ from cellrepro.grid.grid_runs import Estimate, GridRun, GridRuns
 from cellrepro.grid.points import Grid
 from cellrepro.run.plan import Plan
 from cellrepro.run.stored_costs import MOST_READ, most_similar
-from cellrepro.run.training_recorder import CHECKPOINTS
 from cellrepro.spec.spec import Spec
+from cellrepro.store.checkpoints import CHECKPOINTS
 from cellrepro.store.store import Repeat
 
 

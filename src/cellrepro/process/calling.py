@@ -1,31 +1,40 @@
-"""Work in a process of its own, with the profile's environment: the caller's end.
+"""Work in a process of its own, with the profile's environment: the caller's end and the child's.
 
-`in_child` starts a process that calls `cellrepro.process.serving.serve`, and listens to its events
-until it ends. What travels between the two is in `cellrepro.process.exchange`.
+`in_child` starts a process that calls `serve`, and listens to its events until it ends. What
+travels between the two is in `cellrepro.process.messages`. The child's standard input stays open:
+when it closes, the caller is gone, and the child ends.
 """
 
 from __future__ import annotations
 
 import functools
 import io
+import os
 import subprocess
+import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from cellrepro.errors import CellreproError
+from cellrepro.extras import missing_module, needs
 from cellrepro.process.child import Child, Event
-from cellrepro.process.exchange import (
+from cellrepro.process.interrupts import leave_interrupts_to_caller
+from cellrepro.process.messages import (
     Answer,
     T,
     Task,
     event_in,
+    line_of,
     not_written,
     read_answer,
+    read_task,
+    write_answer,
     write_task,
 )
 from cellrepro.process.process_ends import RunError, ended_with, leave_ending
@@ -36,7 +45,7 @@ from cellrepro.progress import Progress, progress
 # cellpose.py or random.py, is not ours to import; Python's option -P came with version 3.11.
 _SERVE = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; "
-    "from cellrepro.process.serving import serve; serve()"
+    "from cellrepro.process.calling import serve; serve()"
 )
 
 
@@ -269,3 +278,63 @@ def _followed(
     if is_late.is_set():
         raise RunError("time-limit", f"{minutes:g} minutes", label=label)
     return _ProcessEnd(code, unanswered)
+
+
+# -- the child's end -----------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Do the work in the folder that the command line names, and leave the answer there."""
+    end_with_caller()
+    leave_interrupts_to_caller()
+    scratch = Path(sys.argv[-1])
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever libraries print goes to the log, not between the events
+
+    def send(event: Event) -> None:
+        events.write(line_of(event))
+        events.flush()
+
+    answer = _do_task(scratch, send)
+    try:
+        write_answer(scratch, answer)
+    except OSError as error:
+        send(Event("unanswered", not_written("its answer", scratch, error)))
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)  # all is written; to take PyTorch apart first takes one to two seconds
+
+
+def _do_task(scratch: Path, send: Callable[[Event], None]) -> Answer:
+    """Do the work that a folder holds."""
+    try:
+        task, setup = read_task(scratch)
+        return Answer(value=task(Child(setup, send)))
+    except CellreproError as error:
+        return Answer(refusal=error)
+    except ModuleNotFoundError as error:
+        module = missing_module(error)
+        if module is None:
+            return _unforeseen(error)
+        return Answer(refusal=needs([module], what="what was asked for"))
+    except Exception as error:
+        return _unforeseen(error)
+
+
+def _unforeseen(error: Exception) -> Answer:
+    """The answer for an error that is being handled and is not one of the lab's own."""
+    with suppress(OSError):  # the log may lie on a full disk
+        traceback.print_exc()
+    return Answer(unforeseen=repr(error))
+
+
+def end_with_caller() -> None:
+    """End this process as soon as the caller's end of standard input is closed."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

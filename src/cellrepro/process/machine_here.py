@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism.process_start import require_at_startup
-from cellrepro.determinism.profiles import Profile
+from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
 from cellrepro.errors import BadInput
+from cellrepro.libraries import has_library
 from cellrepro.process.calling import in_child, in_this_process
 from cellrepro.process.child import Child
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.process.setup import Setup, only_gpu
 from cellrepro.store import this_machine
-from cellrepro.store.manifest import MachineRecord
+from cellrepro.store.manifest import EnvironmentRecord, MachineRecord
 from cellrepro.store.numeric_class import measure_numeric_class
 
 if TYPE_CHECKING:
@@ -85,3 +86,41 @@ def numeric_class(profile: Profile, device: torch.device) -> dict[str, Any]:
 
     with mode_in_force("fast", tf32=profile.tf32, device=profile.kind):
         return measure_numeric_class(str(device))
+
+
+# -- inside the process that computes ------------------------------------------------------
+
+
+def environment_here(profile: Profile, device: torch.device) -> EnvironmentRecord:
+    """What this process computes with, once its mode is in force."""
+    of_class = numeric_class(profile, device)
+    return EnvironmentRecord(
+        machine=this_machine.machine(device, of_class["name"]),
+        host=this_machine.host(),
+        versions=this_machine.versions(),
+        distributions=this_machine.distributions(),
+        cuda=this_machine.cuda(),
+        device=_name_of(device),
+        threads=_n_threads(profile),
+        cpu_capability=cpu_capability(),
+        numeric_libraries=this_machine.numeric_libraries(),
+        numeric_class=of_class,
+        variables={name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
+    )
+
+
+def _name_of(device: torch.device) -> str:
+    if device.type != "cuda":
+        return device.type
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+def _n_threads(profile: Profile) -> int:
+    """Threads that PyTorch computes with; without it, those that the profile allows libraries."""
+    if not has_library("torch"):
+        return profile.threads or os.cpu_count() or 1
+    import torch
+
+    return torch.get_num_threads()

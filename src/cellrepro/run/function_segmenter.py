@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -33,15 +33,7 @@ def plan_function(options: WrapOptions, function: str, *, inputs: PlanInputs | N
     """Check all that a wrapped function needs and name its spec; the function is not imported."""
     content = ScriptContent.of(_file_of(function))
     source = ModelSource(function.rpartition("/")[2], "function", digest=content.digest())
-    plan = plan_wrapped(options, source, (function,), inputs=inputs)
-    request = FunctionRequest(
-        spec=plan.request.spec,
-        data=plan.request.data,
-        model=plan.request.model,
-        device=plan.request.device,
-        asked_here=plan.request.asked_here,
-    )
-    return replace(plan, request=request)
+    return plan_wrapped(options, source, (function,), inputs=inputs, request_type=FunctionRequest)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from cellrepro.model.weight_sources import started_from
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_sources import FolderSummary, PlanInputs
-from cellrepro.run.stored_checkpoints import last_checkpoint
-from cellrepro.run.training_ledgers import growing_ledgers, with_spec
+from cellrepro.run.training_recorder import growing_ledgers, with_spec
 from cellrepro.spec.spec import Spec, make_spec
 from cellrepro.store import checkpoints
-from cellrepro.store.checkpoints import differences
+from cellrepro.store.checkpoints import differences, last_checkpoint
 from cellrepro.store.ledger import LEDGER, read_rows
 from cellrepro.store.store import Repeat, Store
 

@@ -34,16 +34,6 @@ INITIAL_WEIGHTS = "initial.safetensors"
 
 
 @dataclass(frozen=True)
-class InitialNetwork:
-    """A network as a repeat begins with it."""
-
-    network: CellposeNetwork
-    """Cellpose's; none where another segmenter is wrapped."""
-    record: ModelRecord
-    """What the manifest says of it."""
-
-
-@dataclass(frozen=True)
 class Request:
     """What is needed to carry a spec out on this machine, images unread."""
 
@@ -75,8 +65,8 @@ class Request:
         """Whether the process that carries it out imports Cellpose."""
         return "needed"
 
-    def build(self, device: torch.device, staged: Path) -> InitialNetwork:
-        """Make the network to begin with."""
+    def build(self, device: torch.device, staged: Path) -> tuple[CellposeNetwork, ModelRecord]:
+        """Make the network to begin with, and what the manifest says of it."""
         from cellrepro.model.network import build, save_weights, weights_digest
 
         source = self.model
@@ -96,7 +86,7 @@ class Request:
             initial_weights=digest,
             path=None if source.path is None else str(source.path.resolve()),
         )
-        return InitialNetwork(network, record)
+        return network, record
 
     def results(
         self, network: CellposeNetwork, images: tuple[LabelledImage, ...], staged: Path

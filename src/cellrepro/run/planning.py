@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -119,6 +119,7 @@ def planned(
     folder: FolderSummary,
     model: ModelSource,
     fields: Mapping[str, Any],
+    request_type: Callable[..., Request] = Request,
 ) -> Plan:
     """The plan of a new spec over some images and what segments them; ``fields`` are the rest."""
     data = Path(options.data).resolve()
@@ -139,7 +140,7 @@ def planned(
     first = spec.as_in_first_versions
     if store.knows(first.key) and not store.knows(spec.key):
         spec = first
-    request = Request(spec, data, model, device=profile.device, asked_here=True)
+    request = request_type(spec, data, model, device=profile.device, asked_here=True)
     return Plan(
         request=request,
         n_images=folder.n_segmented,

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PureWindowsPath
 
@@ -65,17 +65,12 @@ def plan_program(
     # The words name the program, the files that they name and what these import its content.
     contents = {word: ScriptContent.of(path).as_json() for word, path in files.items()}
     source = ModelSource(_label_of(words), "program", digest=value_digest([words, contents]))
-    plan = plan_wrapped(options, source, words, inputs=inputs)
-    request = ProgramRequest(
-        spec=plan.request.spec,
-        data=plan.request.data,
-        model=plan.request.model,
-        device=plan.request.device,
-        asked_here=plan.request.asked_here,
+    request_type = partial(
+        ProgramRequest,
         words=(str(Path(program).absolute()), *_with_absolute_paths(words[1:], files)),
         timeout=timeout,
     )
-    return replace(plan, request=request)
+    return plan_wrapped(options, source, words, inputs=inputs, request_type=request_type)
 
 
 def _words_of(command: Sequence[str] | str) -> list[str]:

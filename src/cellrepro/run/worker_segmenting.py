@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +13,11 @@ from cellrepro.comparison.mask_comparison import average_precision
 from cellrepro.digests.digests import array_digest
 from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import LabelledImage
+from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.stages import Stages
 from cellrepro.run.inputs import segmented_part
 from cellrepro.run.repeat_work import RepeatWork
-from cellrepro.run.stored_checkpoints import give_weights_of
-from cellrepro.spec.spec import Spec
+from cellrepro.store.checkpoints import Checkpoint
 from cellrepro.store.ledger import Ledger
 from cellrepro.store.manifest import MaskRecord, mean_score
 from cellrepro.store.store import STAGED_DATA
@@ -89,14 +88,14 @@ def scores_by_image(work: RepeatWork, images: Sequence[LabelledImage]) -> dict[s
     }
 
 
-def scores_of_checkpoints(work: RepeatWork, carried_out: Spec) -> dict[int, float]:
+def scores_of_checkpoints(work: RepeatWork) -> dict[int, float]:
     """Score the network as it was at each kept checkpoint but the last, whose score is known."""
     images = [image for image in segmented_part(work.folder) if image.masks is not None]
     if not images:
         return {}
     scores: dict[int, float] = {}
     for checkpoint in work.recorder.checkpoints_to_store:
-        if checkpoint.epoch >= carried_out.epochs:
+        if checkpoint.epoch >= work.carried_out.epochs:
             continue
         work.child.phase(f"score after epoch {checkpoint.epoch}")
         give_weights_of(checkpoint, work.network, work.child.setup.profile.dtype)
@@ -104,6 +103,15 @@ def scores_of_checkpoints(work: RepeatWork, carried_out: Spec) -> dict[int, floa
         if score is not None:
             scores[checkpoint.epoch] = score
     return scores
+
+
+def give_weights_of(checkpoint: Checkpoint, network: CellposeNetwork, dtype: str) -> None:
+    """Give a network the weights of a checkpoint, to segment in a profile's precision."""
+    import torch
+
+    network.dtype = torch.float32  # in which it was trained
+    network.load_state_dict(checkpoint.network())
+    network.dtype = getattr(torch, dtype)
 
 
 def _score(image: LabelledImage, masks: np.ndarray) -> float | None:
@@ -146,32 +154,16 @@ def _keep_image(image: LabelledImage, staged: Path) -> None:
         _write_tiff(staged / STAGED_DATA / f"{image.name}_masks.tif", image.masks.astype(np.int32))
 
 
-@dataclass(frozen=True)
-class _TiffLayout:
-    """How a TIFF file tells its readers which axis holds colours."""
-
-    photometric: str
-    planarconfig: str | None = None
-
-
-def _layout_of(array: np.ndarray) -> _TiffLayout:
-    n_colours = array.shape[-1] if array.ndim >= 3 else 1
-    if n_colours == 3:
-        return _TiffLayout("rgb", "contig")
-    if n_colours == 2:
-        return _TiffLayout("minisblack", "contig")
-    return _TiffLayout("minisblack")
-
-
 def _write_tiff(path: Path, array: np.ndarray) -> None:
+    """Write an array so that readers know which of its axes holds colours."""
     import tifffile
 
-    layout = _layout_of(array)
+    n_colours = array.shape[-1] if array.ndim >= 3 else 1
     tifffile.imwrite(
         path,
         array,
-        photometric=layout.photometric,
-        planarconfig=layout.planarconfig,
+        photometric="rgb" if n_colours == 3 else "minisblack",
+        planarconfig="contig" if n_colours in (2, 3) else None,
         compression="zlib",
         compressionargs={"level": _COMPRESSION_LEVEL},
         metadata=None,

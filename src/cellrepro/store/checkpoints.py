@@ -17,6 +17,7 @@ from cellrepro.determinism import generator_states
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.store.numeric_class import differing_probes
+from cellrepro.store.stored_run import Repeat
 from cellrepro.store.unchanged import digest_once
 from cellrepro.store.whole_files import folder_to_disk, remove_if_possible, to_disk
 
@@ -26,6 +27,8 @@ PLAIN = "state.json"
 NETWORK = "network/"
 """How the names of the network's tensors begin in `STATE`; the optimizer's: ``optimizer/0/``."""
 _FOLDER = "epoch-"
+CHECKPOINTS = "checkpoints"
+"""The folder of a finished repeat that holds those that were kept."""
 START_ANEW = "remove that folder and train without --resume"
 
 
@@ -268,3 +271,27 @@ def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
             f"{'; '.join(problems)}; train without --resume to start anew, or ask for what it "
             "belongs to"
         )
+
+
+# -- of a finished training ----------------------------------------------------------------
+
+
+def stored_checkpoints(repeat: Repeat) -> list[Checkpoint]:
+    """Read the plain parts of a stored repeat's checkpoints, the earliest first."""
+    stored = []
+    for folder in folders(repeat.folder / CHECKPOINTS):
+        repeat.file(f"{CHECKPOINTS}/{folder.name}/{PLAIN}")
+        stored.append(read_plain(folder))
+    return stored
+
+
+def last_checkpoint(repeat: Repeat) -> Checkpoint:
+    """The checkpoint of a finished training's last epoch, whole."""
+    stored = stored_checkpoints(repeat)
+    if not stored or stored[-1].epoch != repeat.spec.epochs:
+        raise BadInput(
+            f"{repeat.name} is no training that kept the checkpoint of its last epoch, from which "
+            "it could go on; train with keep_checkpoints 'last', in another store if it is in this"
+        )
+    refuse_changed(stored[-1])
+    return stored[-1]

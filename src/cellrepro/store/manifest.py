@@ -319,17 +319,11 @@ class ResultSummary(BaseModel):
         ]
 
 
-class Manifest(_Record, ResultSummary):
-    """What happened in one repeat."""
+class EnvironmentRecord(_Record):
+    """What a repeat's numbers depend on beside its spec."""
 
     machine: MachineRecord
     """Where it was computed."""
-    started: Annotated[str, AfterValidator(_a_moment)]
-    """Date and time, ISO 8601, UTC."""
-    seconds: Annotated[dict[str, float], AfterValidator(_a_while)]
-    """Time that each phase took: ``import``, ``data``, ``model``, ``train``, ``segment``."""
-    peak_memory: dict[str, Count | None]
-    """Bytes: of the process, and of PyTorch on the GPU."""
     host: dict[str, Any]
     """As `cellrepro.store.this_machine.host` gives it."""
     versions: dict[str, str]
@@ -350,6 +344,17 @@ class Manifest(_Record, ResultSummary):
     """Name and probes; none in old stores."""
     variables: dict[str, str]
     """Environment variables in force that change numbers."""
+
+
+class Manifest(EnvironmentRecord, ResultSummary):
+    """What happened in one repeat."""
+
+    started: Annotated[str, AfterValidator(_a_moment)]
+    """Date and time, ISO 8601, UTC."""
+    seconds: Annotated[dict[str, float], AfterValidator(_a_while)]
+    """Time that each phase took: ``import``, ``data``, ``model``, ``train``, ``segment``."""
+    peak_memory: dict[str, Count | None]
+    """Bytes: of the process, and of PyTorch on the GPU."""
     seeds: dict[str, int | str | None]
     """By generator; None where nothing was seeded."""
     data: DataRecord
