@@ -17,15 +17,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRun
-from cellrepro.grid.job import Job
-from cellrepro.grid.listener import JobProgress, Listener
-from cellrepro.grid.status import FOLDER, GridStatus, JobRow
+from cellrepro.grid.job import Job, Listener
+from cellrepro.grid.status import FOLDER, GridStatus, JobProgress, JobRow
 from cellrepro.process.calling import Children
 from cellrepro.progress import Progress
 from cellrepro.store import locks
@@ -74,7 +72,7 @@ class Board:
         with self._lock:
             self.is_at_work = self.is_at_work or bool(progress.notebook)
             row = self.status.rows[number]
-            running = row.model_copy(update={"status": "running", **asdict(progress)})
+            running = row.model_copy(update={"status": "running", **progress.model_dump()})
             self._show(number, running)
 
     def ended(self, number: int, run: GridRun) -> None:
@@ -132,7 +130,7 @@ def _interrupted(row: JobRow) -> JobRow:
 
 
 class _RowListener:
-    """Tells the board of one job; see `cellrepro.grid.listener.Listener`."""
+    """Tells the board of one job; see `cellrepro.grid.job.Listener`."""
 
     def __init__(self, board: Board, number: int) -> None:
         self.children = board.children

@@ -33,9 +33,9 @@ from cellrepro.grid.dask_worker import (
 )
 from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
-from cellrepro.grid.listener import JobProgress
 from cellrepro.grid.points import Grid, Machines
 from cellrepro.grid.sending import files_for_workers, job_to_send
+from cellrepro.grid.status import JobProgress
 from cellrepro.store.store import Run
 from cellrepro.version import __version__
 
@@ -48,7 +48,7 @@ _LOST_SECONDS = 10
 
 
 class DaskPool:
-    """The workers of a Dask cluster, as `cellrepro.grid.pool.Pool` says."""
+    """The workers of a Dask cluster, as `cellrepro.grid.grid.Pool` says."""
 
     def __init__(self, client: Client, area: Path, n_expected: int, queue: JobQueue) -> None:
         self.look_seconds = 0.05  # Dask tells its futures' ends to none but those who ask

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from distributed import get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from cellrepro.grid import this_host
 from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
-from cellrepro.grid.listener import JobProgress
 from cellrepro.grid.sending import SentFiles, job_on_worker
+from cellrepro.grid.status import JobProgress
 from cellrepro.process.calling import Children
 from cellrepro.store import this_machine
 from cellrepro.version import __version__
@@ -52,7 +51,7 @@ class MachineIdentities:
     @classmethod
     def here(cls) -> MachineIdentities:
         """Those of this process."""
-        gpus = this_host.visible_gpus()
+        gpus = this_machine.visible_gpus()
         return cls(
             processor=this_machine.identity(""),
             gpu=this_machine.identity(gpus[0]) if gpus else None,
@@ -86,7 +85,7 @@ class WorkerSetup(WorkerPlugin):
             path.write_bytes(content)
         resources = {machine_resource(identity): 1 for identity in MachineIdentities.here().all()}
         resources[JOB_RESOURCE] = 1
-        if this_host.visible_gpus() and GPU_RESOURCE not in worker.state.total_resources:
+        if this_machine.visible_gpus() and GPU_RESOURCE not in worker.state.total_resources:
             resources[GPU_RESOURCE] = 1
         await worker.set_resources(**resources)  # by Dask's own rule, one argument each
 
@@ -147,7 +146,7 @@ def run_job_on_worker(job: Job, area: Path, topic: str, number: int) -> WorkerAn
 
 
 class _EventSender:
-    """Tells the driver how a job goes on; see `cellrepro.grid.listener.Listener`.
+    """Tells the driver how a job goes on; see `cellrepro.grid.job.Listener`.
 
     The events hold plain values alone, which Dask's own format can carry.
     """
@@ -163,7 +162,7 @@ class _EventSender:
         return self.children.ended
 
     def changed(self, progress: JobProgress) -> None:
-        event = {"number": self._number, "progress": asdict(progress)}
+        event = {"number": self._number, "progress": progress.model_dump()}
         self._worker.log_event(self._topic, event)
 
     def say(self, line: str) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
-from cellrepro.grid.board import board_of
+from cellrepro.grid.board import Board, board_of
 from cellrepro.grid.grid_runs import GridRun, GridRuns
 from cellrepro.grid.job import Job
 from cellrepro.grid.local_pool import LocalPool
 from cellrepro.grid.points import Grid
-from cellrepro.grid.pool import Pool
 from cellrepro.progress import progress
 
 
@@ -98,6 +98,30 @@ def refuse_wrong_limits(*, workers: int | None, minutes: float | None) -> None:
         whole("workers", workers, least=1)
     if minutes is not None and not minutes > 0:
         raise BadInput(f"minutes (--time-limit) is {minutes:g}; expected a number above 0")
+
+
+class Pool(Protocol):
+    """Where jobs are carried out."""
+
+    dashboard: str
+    """The address where Dask shows what its workers do; empty without Dask."""
+    look_seconds: float
+    """After which `advance` is called although no job has ended."""
+
+    def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
+        """Give the points of a grid, each on the machines that are to carry it out."""
+
+    def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
+        """Take the jobs on, to be carried out in this order.
+
+        How each job will have ended, in the same order.
+        """
+
+    def advance(self) -> None:
+        """Begin what there is room for; called when a job has ended, and now and then."""
+
+    def stop(self) -> None:
+        """End all work at once."""
 
 
 @contextmanager

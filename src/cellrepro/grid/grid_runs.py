@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args, overload
 
 from cellrepro.grid.file import Scalar
-from cellrepro.grid.point import varied_in_words
+from cellrepro.grid.points import varied_in_words
 from cellrepro.progress import minutes
 from cellrepro.results import Result, Row, table_lines
 from cellrepro.words import amount, grouped

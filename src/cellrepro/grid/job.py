@@ -1,12 +1,14 @@
-"""A job: one point of a grid, and where it is to be carried out."""
+"""A job: one point of a grid and where it is to be carried out; and who hears how it goes on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from cellrepro.grid.grid_runs import GridRun, JobStatus
-from cellrepro.grid.point import Point
-from cellrepro.grid.points import Grid
+from cellrepro.grid.points import Grid, Point
+from cellrepro.grid.status import JobProgress
+from cellrepro.process.calling import Children
 from cellrepro.process.machine_here import machine_here
 
 
@@ -56,3 +58,33 @@ class Job:
             varied=self.point.varied,
             reason=reason,
         )
+
+
+class Listener(Protocol):
+    """Who hears how a job goes on, and can end it."""
+
+    children: Children
+    """The processes of the job, and of others of its grid."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether all work is to end: a child that was killed is then nobody's fault."""
+
+    def changed(self, progress: JobProgress) -> None:
+        """Hear that the job has come so far."""
+
+    def say(self, line: str) -> None:
+        """Print one line that stays."""
+
+
+class ProgressReporter:
+    """Remembers how far a job is, and tells its listener whenever that changes."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.progress = JobProgress()
+
+    def report(self, progress: JobProgress) -> None:
+        """Tell how far the job is now."""
+        self.progress = progress
+        self.listener.changed(progress)

@@ -16,8 +16,7 @@ from cellrepro.grid.board import Board
 from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
-from cellrepro.grid.point import Point
-from cellrepro.grid.points import Grid
+from cellrepro.grid.points import Grid, Point
 from cellrepro.grid.slots import Machine, Queues
 from cellrepro.store import this_machine
 
@@ -26,7 +25,7 @@ _STOP_SECONDS = 0.05
 
 
 class LocalPool:
-    """The cores of the processor and the GPUs of a machine, as `cellrepro.grid.pool.Pool` says."""
+    """The cores of the processor and the GPUs of a machine, as `cellrepro.grid.grid.Pool` says."""
 
     def __init__(self, workers: int | None = None, machine: Machine | None = None) -> None:
         self.dashboard = ""

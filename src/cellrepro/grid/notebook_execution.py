@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import is_litter
 from cellrepro.process.child import Child
-from cellrepro.process.grid_handover import handover_folder
-from cellrepro.process.process_ends import RunError, read_ending
+from cellrepro.process.grid_handover import handover_folder, read_ending
+from cellrepro.process.process_ends import RunError
 from cellrepro.progress import pass_on
 from cellrepro.results import Result
 from cellrepro.store.whole_files import whole_file

@@ -16,8 +16,7 @@ from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.job import Job
-from cellrepro.grid.point import Point
-from cellrepro.grid.points import Grid
+from cellrepro.grid.points import Grid, Point
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, WEIGHTS, Repeat, Store

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import psutil
 
 from cellrepro.errors import whole
-from cellrepro.grid import this_host
 from cellrepro.grid.job import Job
 from cellrepro.model.encoders import SMALL
+from cellrepro.store import this_machine
 
 CORE = 1000
 """Thousandths of a core."""
@@ -60,7 +60,7 @@ class Machine:
         return cls(
             n_cores=max(1, n_cores),
             memory=psutil.virtual_memory().total,
-            gpus=tuple(this_host.visible_gpus()),
+            gpus=tuple(this_machine.visible_gpus()),
         )
 
     def by_cores(self) -> Slots:

@@ -17,34 +17,39 @@ FOLDER = ".grids"
 """In the store."""
 
 
-class JobRow(BaseModel):
-    """One job of a grid as it stands."""
+class JobProgress(BaseModel):
+    """How far a job is."""
 
-    key: str
-    """Of its spec."""
-    label: str
-    """For people."""
-    n_repeats: int
-    """That it is to have."""
     machine: str = ""
-    """That carries it out; empty until it is known."""
-    status: JobStatus = "waiting"
+    """Name of the machine that carries it out; empty until it is known."""
     repeat: int = 0
-    """Repeats that are stored."""
+    """Repeats that are stored; so the index of the present one."""
     n_found: int = 0
-    """How many of these were stored before the grid was started."""
+    """How many of these were stored before."""
     started: float = 0.0
     """Seconds, as `time.time` counts them."""
     done: int = 0
-    """Parts of the present repeat, epochs and images: finished, and all."""
+    """Parts of the present repeat, epochs and images, that are finished."""
     total: int = 0
-    """Parts of the present repeat, epochs and images: finished, and all."""
+    """All parts of the present repeat."""
     text: str = ""
-    """Of the last part: epoch, loss, learning rate."""
+    """What is said of the last part: epoch, loss, learning rate."""
     notebook: str = ""
-    """That is being executed, as papermill writes it."""
+    """The notebook that is being executed, as papermill writes it; empty between two repeats."""
+
+
+class JobRow(JobProgress):
+    """One job of a grid as it stands."""
+
+    key: str
+    """Key of its spec."""
+    label: str
+    """The varied parameters and the machine, for people."""
+    n_repeats: int
+    """How many repeats it is to have."""
+    status: JobStatus = "waiting"
     folder: str = ""
-    """Of what was finished, or kept of a failure."""
+    """Folder of what was finished, or kept of a failure."""
     reason: str = ""
     """Why it failed, or why it is vacuous."""
 

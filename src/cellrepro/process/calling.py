@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 from cellrepro.errors import CellreproError
 from cellrepro.extras import missing_module, needs
 from cellrepro.process.child import Child, Event
+from cellrepro.process.grid_handover import leave_ending
 from cellrepro.process.interrupts import leave_interrupts_to_caller
 from cellrepro.process.messages import (
     Answer,
@@ -37,7 +38,7 @@ from cellrepro.process.messages import (
     write_answer,
     write_task,
 )
-from cellrepro.process.process_ends import RunError, ended_with, leave_ending
+from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup, interpreter_for
 from cellrepro.progress import Progress, progress
 

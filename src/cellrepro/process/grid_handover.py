@@ -7,8 +7,14 @@ whatever else the grid must know.
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import get_args
+
+from cellrepro.errors import CellreproError
+from cellrepro.process.process_ends import RunError, Status
 
 HANDOVER_FOLDER_VARIABLE = "CELLREPRO_HOLD"
 """Names a folder in which to leave the finished repeat instead of storing it; the grid sets it,
@@ -21,6 +27,8 @@ as any run is."""
 
 _FURTHER_RUNS = "further_runs.txt"
 """Beside that folder: the names of those others, a line each."""
+_ENDING = "ended.json"
+"""Beside that folder: the status of the error that ended the repeat."""
 
 
 def handover_folder() -> Path | None:
@@ -49,3 +57,25 @@ def further_runs(folder: Path) -> list[str]:
     """The names of the further runs that were left beside the folder of a held repeat."""
     path = folder.with_name(_FURTHER_RUNS)
     return path.read_text(encoding="utf-8").split() if path.exists() else []
+
+
+def leave_ending(error: CellreproError) -> None:
+    """Leave the status of an error for the grid that started this notebook, if one did.
+
+    An error leaves a notebook as text; this is how the grid knows of a `RunError` what it was.
+    """
+    folder = handover_folder()
+    if folder is None or not isinstance(error, RunError):
+        return
+    with suppress(OSError):  # a full disk is what it may be about
+        content = json.dumps({"status": error.status})
+        folder.with_name(_ENDING).write_text(content, encoding="utf-8")
+
+
+def read_ending(folder: Path) -> Status:
+    """The status that was left beside the folder of a held repeat; ``failed`` where none was."""
+    try:
+        status = json.loads(folder.with_name(_ENDING).read_text(encoding="utf-8"))["status"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return "failed"
+    return status if status in get_args(Status) else "failed"

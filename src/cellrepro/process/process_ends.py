@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
-from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from cellrepro.determinism.known_operations import PHRASES
 from cellrepro.errors import CellreproError, NotPossibleHere
-from cellrepro.process.grid_handover import handover_folder
 
 Status = Literal[
     "out-of-memory",
@@ -53,7 +49,6 @@ _SIGNS: dict[Status, tuple[str, ...]] = {
 """How the errors of Python, PyTorch and the system say so; PyTorch has no types for most."""
 
 _N_LAST_LINES = 12
-_ENDED = "ended.json"
 
 
 class RunError(CellreproError):
@@ -131,28 +126,3 @@ def reworded(error: CellreproError, sentence: str) -> CellreproError:
     if isinstance(error, RunError):
         return RunError(error.status, sentence, log=error.log)
     return type(error)(sentence)
-
-
-# -- left for the grid ---------------------------------------------------------------------
-
-
-def leave_ending(error: CellreproError) -> None:
-    """Leave the status of an error for the grid that started this notebook, if one did.
-
-    An error leaves a notebook as text; this is how the grid knows of a `RunError` what it was.
-    """
-    folder = handover_folder()
-    if folder is None or not isinstance(error, RunError):
-        return
-    with suppress(OSError):  # a full disk is what it may be about
-        content = json.dumps({"status": error.status})
-        folder.with_name(_ENDED).write_text(content, encoding="utf-8")
-
-
-def read_ending(folder: Path) -> Status:
-    """The status that was left beside the folder of a held repeat; ``failed`` where none was."""
-    try:
-        status = json.loads(folder.with_name(_ENDED).read_text(encoding="utf-8"))["status"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return "failed"
-    return status if status in get_args(Status) else "failed"

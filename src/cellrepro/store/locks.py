@@ -15,8 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from cellrepro.store.owner import Owner
-from cellrepro.store.whole_files import remove_empty, remove_if_possible
+from cellrepro.store.whole_files import Owner, remove_empty, remove_if_possible
 
 try:
     import fcntl

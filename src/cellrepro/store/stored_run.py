@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.spec.spec import Spec
 from cellrepro.store import whole_files
 from cellrepro.store.manifest import Manifest, ResultSummary
-from cellrepro.store.stored_spec import read_spec
 from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import RESTORE, Reading, refuse_damaged
 from cellrepro.words import short
@@ -29,6 +29,7 @@ WEIGHTS = "weights.safetensors"
 NOTEBOOK = "notebook.ipynb"
 
 Record = TypeVar("Record")
+Model = TypeVar("Model", bound=BaseModel)
 
 MOST_RECORD_BYTES = 2**28
 """Of a manifest, which has about a kilobyte for each image, or of a spec."""
@@ -44,6 +45,45 @@ def read_record(path: Path, parse: Callable[[bytes], Record]) -> Record:
             f"{path} is not a {path.stem} that this version of cellrepro reads ({why}); "
             f"move {path.parent} out of the store and run it again"
         ) from error
+
+
+def read_spec(text: bytes) -> Spec:
+    """Read a stored ``spec.json``: its types hold, the rules for new requests do not.
+
+    A rule that is added later must not make a run unreadable that was stored before it.
+    """
+    try:
+        return Spec.model_validate_json(text)
+    except ValidationError as error:
+        try:
+            return _without_rules(Spec, json.loads(text))
+        except (ValueError, TypeError):
+            raise error from None
+
+
+def _without_rules(kind: type[Model], document: object) -> Model:
+    """A model of plain values: every field of its type, no validator asked."""
+    if not isinstance(document, dict):
+        raise ValueError(f"{document!r:.40} in place of the fields of a {kind.__name__.lower()}")
+    unknown = document.keys() - kind.model_fields.keys()
+    if unknown:
+        raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
+    values: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
+        annotation: Any = field.annotation
+        if name not in document:
+            if field.is_required():
+                raise ValueError(f"{name} is missing")
+        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            values[name] = _without_rules(annotation, document[name])
+        else:
+            values[name] = _adapter(annotation).validate_python(document[name])
+    return kind.model_construct(**values)
+
+
+@functools.lru_cache
+def _adapter(annotation: Any) -> TypeAdapter:
+    return TypeAdapter(annotation)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import Damaged
 from cellrepro.store.seal import read_seal
+from cellrepro.store.whole_files import inside, regular_bytes, write_whole
 
 
 class _State(NamedTuple):
@@ -96,3 +97,37 @@ def refuse_damaged(path: Path | str, expected: str, *, reading: Reading | None =
 
 
 RESTORE = "copy the store again, or remove that repeat's folder and run it again"
+
+
+# -- files that never came -----------------------------------------------------------------
+
+RECEIVED = "received"
+"""Folder of a store."""
+_MASKS = "masks/"
+NOTE_ENDING = ".txt"
+"""Of the note on a repeat."""
+_MOST_BYTES = 2**24
+
+
+def note_not_sent(root: Path, repeat: str, names: Collection[str]) -> None:
+    """Note which files of a repeat did not come with it, in place of an earlier note."""
+    path = _file_of(root, repeat)
+    if not names:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, "\n".join(sorted(names)), replace=True)
+
+
+def names_not_sent(root: Path, repeat: str) -> frozenset[str]:
+    """The files of a repeat that did not come with it."""
+    try:
+        text = regular_bytes(_file_of(root, repeat), most_bytes=_MOST_BYTES)
+        names = text.decode().splitlines()
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(name for name in names if not name.startswith(_MASKS))
+
+
+def _file_of(root: Path, repeat: str) -> Path:
+    return inside(root / RECEIVED, f"{repeat}{NOTE_ENDING}")

@@ -19,9 +19,9 @@ from cellrepro.comparison.spread_axes import AXES, OBSERVING
 from cellrepro.comparison.verdicts import Judgement, Verdict, judge
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.spec.spec import PARAMETERS, Spec
-from cellrepro.store.failures import KeptFailure
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.unfinished import KeptFailure
 from cellrepro.words import amount, ppm_text, some, span
 
 PLACES = ("device", "threads", "precision", "profile", "machine", "version")

@@ -1,14 +1,19 @@
-"""How a repeat is named: ``KEY``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT``."""
+"""Which stored runs and repeats a user means: by a name, or by values of fields."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
+
+from yaml import YAMLError
 
 from cellrepro.errors import BadInput
 from cellrepro.store import this_machine
 from cellrepro.store.stored_run import Repeat, Run
+from cellrepro.yaml_values import read_yaml
 
 _MACHINE_AND_INDEX = re.compile(r"(?P<machine>[^/]*[^/\d][^/]*)?/?(?P<index>\d+)?")
 
@@ -61,3 +66,42 @@ def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> li
 
 def _is_of_here(repeat: Repeat) -> bool:
     return this_machine.is_here(repeat.manifest.machine)
+
+
+# -- by values -----------------------------------------------------------------------------
+
+
+def has_values(run: Run, machine: str, wanted: Mapping[str, object]) -> bool:
+    """Whether the repeats of a run on one machine have certain values."""
+    if not wanted:
+        return True
+    fields = {
+        "key": run.key,
+        "label": run.spec.label,
+        **run.spec.model_dump(mode="json"),
+        **run.spec.parameters(),
+        "machine": machine,
+    }
+    for name, wanted_value in wanted.items():
+        if not _is_equal(_field(fields, name), wanted_value):
+            return False
+    return True
+
+
+def _is_equal(value: object, wanted: object) -> bool:
+    if isinstance(wanted, str) and not isinstance(value, str):
+        with suppress(YAMLError):
+            return value == read_yaml(wanted)
+    return value == wanted
+
+
+def _field(fields: Mapping[str, object], name: str) -> object:
+    """The value of a field, or of a field of one with dots between."""
+    value: object = fields
+    path = [name] if name in fields else name.split(".")
+    for part in path:
+        if not isinstance(value, Mapping) or part not in value:
+            known = ", ".join(get_close_matches(part, fields, 3, 0.3) or sorted(fields))
+            raise BadInput(f"--where names {name!r}, which no run has; expected {known}")
+        value = value[part]
+    return value
