@@ -1,4 +1,4 @@
-"""A grid carried out: on this machine, or on the workers of a cluster."""
+"""Carries out a grid, in a pool: on this machine, or on the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -101,34 +101,31 @@ def refuse_wrong_limits(*, workers: int | None, minutes: float | None) -> None:
 
 
 class Pool(Protocol):
-    """Where jobs are carried out."""
+    """The machines that carry jobs out: `LocalPool` here, or `DaskPool` on a cluster."""
 
     dashboard: str
-    """The address where Dask shows what its workers do; empty without Dask."""
+    """Address of Dask's dashboard; empty without Dask."""
     look_seconds: float
-    """After which `advance` is called although no job has ended."""
+    """Seconds after which `advance` is called although no job has ended."""
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
-        """Give the points of a grid, each on the machines that are to carry it out."""
+        """Make the jobs of a grid: each point on the machines that are to carry it out."""
 
     def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
-        """Take the jobs on, to be carried out in this order.
-
-        How each job will have ended, in the same order.
-        """
+        """Begin the jobs, in this order; gives a future for each."""
 
     def advance(self) -> None:
-        """Begin what there is room for; called when a job has ended, and now and then."""
+        """Begin jobs as far as there is room; called when a job has ended, and now and then."""
 
     def stop(self) -> None:
-        """End all work at once."""
+        """Stop all jobs at once."""
 
 
 @contextmanager
 def _pool(
     grid: Grid, *, workers: int | None, scheduler: str | None, slurm: str | Path | None
 ) -> Iterator[Pool]:
-    """Where the grid is carried out, by the arguments of `run_grid`."""
+    """Open the pool that the arguments of `run_grid` ask for."""
     if scheduler is None and slurm is None:
         yield LocalPool(workers)
         return
@@ -188,7 +185,7 @@ def _wait_for_all(futures: list[Future[GridRun]], pool: Pool) -> None:
 
 
 def _n_ended(ended: queue.SimpleQueue[Future[GridRun]], seconds: float) -> int:
-    """How many jobs have ended since the last call; waits so long for the first of them."""
+    """Count the jobs that have ended since the last call; waits so long for the first."""
     try:
         ended.get(timeout=seconds)
     except queue.Empty:

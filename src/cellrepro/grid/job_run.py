@@ -1,4 +1,4 @@
-"""A job carried out where this process runs: repeat after repeat, each by its notebook, and stored.
+"""Carries out a job in this process: repeat after repeat, each by its notebook, and stored.
 
 A repeat whose process was killed is tried once more.
 """
@@ -34,18 +34,18 @@ from cellrepro.store.store import MANIFEST, NOTEBOOK, Repeat
 from cellrepro.words import some
 
 Decision = Literal["stored by the driver", "stored", "make"]
-"""What is to be done about one repeat."""
+"""What to do about one repeat."""
 
 
 @dataclass(frozen=True)
 class RepeatToMake:
-    """Which repeat of a job."""
+    """One repeat of a job."""
 
     job: Job
     machine: str
-    """The name of this machine as the job computes on it."""
+    """Name of this machine as the job computes on it."""
     index: int
-    """From 0."""
+    """Number of the repeat, from 0."""
 
     @property
     def name(self) -> str:
@@ -54,32 +54,32 @@ class RepeatToMake:
 
     @property
     def label(self) -> str:
-        """For messages."""
+        """Name of the repeat in messages."""
         return f"repeat {self.index}"
 
     def stored(self) -> Repeat | None:
-        """The repeat in the store; none if it is not there."""
+        """The repeat in the store, if it is there."""
         return self.job.grid.store.repeat(self.job.key, self.machine, self.index)
 
 
 def run_job(job: Job, listener: Listener) -> GridRun:
     """Make the repeats of a point that the store lacks of this machine.
 
-    A failure, of whatever kind, is kept, and ends the point and no other.
+    A failure of any kind is kept, and ends this job alone.
     """
     reporter = ProgressReporter(listener)
     try:
         return _run(job, reporter)
     except Exception as error:
         run = _ended_by(error, job, reporter)
-        with suppress(Exception):  # who listens may be what has failed
+        with suppress(Exception):  # the listener may be what has failed
             name = f"{job.key}/{reporter.progress.repeat}"
             listener.say(f"{run.status:8} {name}  {job.label}: {run.reason}")
         return run
 
 
 def _run(job: Job, reporter: ProgressReporter) -> GridRun:
-    """Make what is missing of a job, repeat after repeat."""
+    """Make the missing repeats of a job."""
     started = time.time()
     reporter.report(JobProgress(started=started))
     machine = job.machine
@@ -107,14 +107,14 @@ def _run(job: Job, reporter: ProgressReporter) -> GridRun:
 
 
 def decide(repeat: RepeatToMake) -> Decision:
-    """Decide what is to be done about a repeat of a job."""
+    """Decide what to do about a repeat."""
     if f"{repeat.machine}/{repeat.index}" in repeat.job.stored_by_driver:
         return "stored by the driver"
     return "make" if repeat.stored() is None else "stored"
 
 
 def _make(repeat: RepeatToMake, reporter: ProgressReporter) -> None:
-    """Make a repeat, and say how long it took."""
+    """Make a repeat, and print how long it took."""
     started = time.monotonic()
     made = make_repeat(repeat, reporter)
     seconds = time.monotonic() - started
@@ -122,7 +122,7 @@ def _make(repeat: RepeatToMake, reporter: ProgressReporter) -> None:
 
 
 def _why_vacuous(repeat: RepeatToMake) -> str:
-    """Why a stored repeat shows nothing; empty where it shows something."""
+    """Why equality with a stored repeat would prove nothing; empty where it would."""
     stored = repeat.stored()
     return "" if stored is None else "; ".join(stored.manifest.vacuous)
 
@@ -147,10 +147,7 @@ def make_repeat(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
 
 
 def _made_with_a_second_try(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
-    """Make a repeat; once more where its process was ended from outside.
-
-    An error of the run itself is final.
-    """
+    """Make a repeat; try once more if its process was killed, but not after an error."""
     try:
         return _try_to_make(repeat, reporter)
     except RunError as error:
@@ -161,7 +158,7 @@ def _made_with_a_second_try(repeat: RepeatToMake, reporter: ProgressReporter) ->
 
 
 def _try_to_make(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
-    """Make a repeat; say of a process that was killed whether memory was short."""
+    """Make a repeat; if its process was killed, find out whether memory was short."""
     n_killed_before = n_killed_for_memory()
     try:
         return _make_and_store(repeat, reporter)
@@ -201,12 +198,12 @@ def _make_and_store(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
 def _execute(
     repeat: RepeatToMake, reporter: ProgressReporter, *, repeat_folder: Path, notebook: Path
 ) -> None:
-    """Have the notebook executed in a process of its own."""
+    """Execute the notebook in a child process."""
     job = repeat.job
     source = job.grid.notebook
 
     def hear(event: Event) -> None:
-        # What is shown of its progress is worth no repeat.
+        # A progress message that cannot be parsed is no reason to lose the repeat.
         with suppress(ValueError, TypeError, LookupError):
             parts = json.loads(event.text)
             so_far = {name: parts[name] for name in ("done", "total", "text")}
@@ -219,11 +216,11 @@ def _execute(
         FILE_VARIABLE: str(repeat_folder.with_name("progress.json")),
         **only_gpu(job.gpu),
     }
-    # The notebook counts its repeats from the first; those that are stored it does not make again.
+    # A notebook makes repeats 0 to N-1; those that are stored it does not make again.
     parameters = {**job.point.parameters, "repeats": repeat.index + 1}
     in_child(
         partial(execute, notebook=source, output=notebook, parameters=parameters),
-        # A different version of Cellpose is for the notebook's own child.
+        # Another version of Cellpose is for the child of the notebook.
         replace(job.point.plan.request.setup, cellpose=None),
         label=f"the notebook {source.name}",
         on_event=hear,
@@ -234,7 +231,7 @@ def _execute(
 
 
 def _check_that_it_was_made(name: str, repeat_folder: Path) -> None:
-    """Refuse a notebook that made other runs alone, or none."""
+    """Refuse a notebook that did not make the repeat."""
     if (repeat_folder / MANIFEST).exists():
         return
     further = further_runs(repeat_folder)
@@ -246,7 +243,7 @@ def _check_that_it_was_made(name: str, repeat_folder: Path) -> None:
 
 
 def _with_failure_kept(error: Exception, repeat: RepeatToMake, folder: Path) -> CellreproError:
-    """Keep what a notebook left that failed; returns the error as one for the user."""
+    """Keep the reason and the notebook of a failure; gives the error as one for the user."""
     refusal = as_refusal(error, repeat.label)
     job = repeat.job
     try:
@@ -257,15 +254,15 @@ def _with_failure_kept(error: Exception, repeat: RepeatToMake, folder: Path) -> 
             repeat=repeat.index,
             reason=str(refusal),
         )
-    except CellreproError as not_kept:  # the disk is full: what came first is to be told
+    except CellreproError as not_kept:  # the disk is full: the first error matters more
         return reworded(refusal, f"{refusal}; its notebook could not be kept: {not_kept}")
     return refusal
 
 
 def n_killed_for_memory() -> int:
-    """Count processes that the system has ended because memory was short; 0 if that is unknown.
+    """Count the processes that the kernel killed for memory; 0 if that is unknown.
 
-    One of a container may be counted twice, so only whether the count grows means something.
+    One of a container may be counted twice, so only a growing count means something.
     """
     total = 0
     for path in (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")):
@@ -279,7 +276,7 @@ def n_killed_for_memory() -> int:
 
 
 def _ended_by(error: Exception, job: Job, reporter: ProgressReporter) -> GridRun:
-    """How a job has ended that an error has ended, its own or one that nobody foresaw."""
+    """Make the record of a job that an error has ended."""
     machine = reporter.progress.machine
     index = reporter.progress.repeat
     refusal = as_refusal(error, f"repeat {index}")
@@ -293,7 +290,7 @@ def _ended_by(error: Exception, job: Job, reporter: ProgressReporter) -> GridRun
 
 
 def how_it_ended(error: CellreproError) -> BadEnding:
-    """Name the ending of a job that an error has ended."""
+    """Classify an error as the status of its job."""
     if isinstance(error, RunError):
         match error.status:
             case "out-of-memory" | "disk-full" | "time-limit":

@@ -1,7 +1,4 @@
-"""A grid read from its file, with every point planned and checked before any runs.
-
-A point is a combination of parameters.
-"""
+"""A grid and its points: combinations of parameters, all planned and checked before any runs."""
 
 from __future__ import annotations
 
@@ -37,12 +34,12 @@ Parameters = Mapping[str, Any]
 """Values of a notebook's parameters by name, as YAML and the notebook have them."""
 
 _OPTIONS = TrainingOptions.model_fields.keys() | SegmentationOptions.model_fields.keys()
-"""Parameters of a notebook that are options of a training or a segmentation."""
+"""Names of parameters that are options of a training or a segmentation."""
 
 
 Machines = Literal["all"] | tuple[str, ...] | None
-"""The machines that each point is carried out on: all, those of some Dask workers by their names
-or resources, or none in particular, which is one."""
+"""The machines that carry out each point: all, those of Dask workers by name or resource, or None
+for any one."""
 
 
 _MOST_POINTS = 100_000
@@ -59,14 +56,14 @@ def varied_in_words(varied: Mapping[str, Scalar]) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a grid: a spec, and the parameters with which the notebook carries it out."""
+    """One point of a grid: a plan, and the parameters with which the notebook carries it out."""
 
     parameters: Parameters
-    """All that the notebook is given, ``repeats`` apart; paths are absolute."""
+    """Parameters of the notebook without ``repeats``; paths are absolute."""
     varied: dict[str, Scalar]
-    """Those of them that vary in the grid, as its file has them."""
+    """The parameters that vary in the grid, as its file has them."""
     plan: Plan
-    """The spec, checked, and what is needed to carry it out."""
+    """The checked spec."""
 
     @property
     def label(self) -> str:
@@ -79,17 +76,17 @@ class Grid(Result):
     """A grid file, checked: every point can be carried out as far as can be told beforehand."""
 
     name: str
-    """Of its file, without the ending."""
+    """Name of its file, without the extension."""
     notebook: Path
-    """What carries a point out."""
+    """The notebook that carries a point out."""
     points: tuple[Point, ...]
-    """In the order of the file; no two of them are the same spec."""
+    """The points in the order of the file; no two have the same spec."""
     repeats: int
-    """Of every point."""
+    """Number of repeats of every point."""
     store: Store
     """Where the runs are kept."""
     on: Machines
-    """The machines that each point is carried out on; without any it is one."""
+    """The machines that carry out each point; None for any one."""
 
     def sentence(self) -> str:
         """Say how many specs it has, and how often each is carried out."""
@@ -155,7 +152,7 @@ def read_grid(
 
 
 def _grid_path(path: str | Path) -> Path:
-    """The file that is meant: the one that is there, else one that came with the package."""
+    """Find the grid file: a path, else a grid of the package."""
     packaged = packaged_folder("grids").parent / path
     if not Path(path).exists() and packaged.is_file():
         return packaged
@@ -165,7 +162,7 @@ def _grid_path(path: str | Path) -> Path:
 def _points(
     file: GridFile, usual: Parameters, grid_path: Path, store: str | Path
 ) -> tuple[Point, ...]:
-    """All points of a grid file; the images are read once for all of them."""
+    """Plan all points of a grid file; images are read once for all of them."""
     inputs = PlanInputs()
     by_key: dict[str, Point] = {}
     for varied in combinations(file):
@@ -218,7 +215,7 @@ def _plan_point(
     store: str | Path,
     inputs: PlanInputs,
 ) -> Point:
-    """Plan one point of a grid."""
+    """Plan one point."""
     gathered = _with_settings_gathered(_with_variables_in_profile(parameters))
     plan = _plan(gathered, store, inputs)
     return Point(_with_absolute_paths(gathered, plan, store), varied, plan)
@@ -254,7 +251,7 @@ def _with_settings_gathered(parameters: Parameters) -> Parameters:
 
 
 def _plan(parameters: Parameters, store: str | Path, inputs: PlanInputs) -> Plan:
-    """The plan of a training, which has epochs, or else of a segmentation."""
+    """Plan a training if there are epochs, else a segmentation."""
     options = {name: parameters[name] for name in _OPTIONS if name in parameters}
     options["data"] = _absolute(parameters["data"])
     options["store"] = store

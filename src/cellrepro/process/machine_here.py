@@ -1,4 +1,4 @@
-"""This machine, as it computes under a profile."""
+"""This machine under a profile: which one it is, and the environment that goes on record."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 def machine_here(
     profile: Profile, gpu: str | None = None, cellpose: str | None = None
 ) -> MachineRecord:
-    """Find out which machine would carry out a repeat here; a second call takes the same answer."""
-    was_started_for_it = (
+    """Find out which machine a repeat would be of here; the answer is cached."""
+    can_answer_here = (
         handover_folder() is not None and cellpose is None and _was_started_for(profile)
     )
     question = _Question(
         profile_settings=profile.model_dump_json(exclude={"description"}),
         given_name=os.environ.get(this_machine.MACHINE_VARIABLE),
-        here=was_started_for_it,
+        in_this_process=can_answer_here,
         gpu=gpu,
         cellpose=cellpose,
     )
@@ -41,7 +41,7 @@ def machine_here(
 
 
 def _was_started_for(profile: Profile) -> bool:
-    """Whether this process has a profile's variables; a grid's notebook may ask for another one."""
+    """Whether this process has the variables of a profile; a grid's notebook may name another."""
     try:
         require_at_startup(profile.variables())
     except BadInput:
@@ -51,14 +51,13 @@ def _was_started_for(profile: Profile) -> bool:
 
 @dataclass(frozen=True)
 class _Question:
-    """All that the answer to `machine_here` depends on."""
+    """What `machine_here` depends on: the key of its cache."""
 
     profile_settings: str
-    """As JSON."""
+    """The profile as JSON."""
     given_name: str | None
-    """Of the machine, by its user."""
-    here: bool
-    """In this process."""
+    """The user's name for the machine."""
+    in_this_process: bool
     gpu: str | None
     cellpose: str | None
 
@@ -68,20 +67,20 @@ def _answered(question: _Question) -> MachineRecord:
     profile = Profile.model_validate_json(question.profile_settings)
     setup = Setup(profile, cellpose=question.cellpose)
     label = f"looking at this machine under profile {profile.name!r}"
-    if question.here:
+    if question.in_this_process:
         return in_this_process(look, setup, label=label)
     return in_child(look, setup, label=label, variables=only_gpu(question.gpu))
 
 
 def look(child: Child) -> MachineRecord:
-    """What this process computes with; Cellpose, which takes seconds to import, is not needed."""
+    """Identify the machine from inside a child; Cellpose, slow to import, is not needed."""
     profile = child.setup.profile
     device = profile.enter()
     return this_machine.machine(device, numeric_class(profile, device)["name"])
 
 
 def numeric_class(profile: Profile, device: torch.device) -> dict[str, Any]:
-    """The numeric class of a profile on a device, whatever mode is in force."""
+    """Measure the numeric class under a profile, whatever mode is in force."""
     from cellrepro.determinism.modes import mode_in_force
 
     with mode_in_force("fast", tf32=profile.tf32, device=profile.kind):

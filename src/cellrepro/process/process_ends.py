@@ -1,4 +1,4 @@
-"""How work in a process of its own ends without an answer: as data, whose text is made last."""
+"""How a child process ended without an answer: a status, whose text is made where it is shown."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Status = Literal[
 ]
 """``not-deterministic``: mode strict stopped at an operation that has no deterministic
 implementation; ``killed``: by signal 9, as the system does when memory is short; ``crashed``: by
-another signal; ``interrupted``: by us, at Ctrl-C; ``failed``: an error that nobody foresaw."""
+another signal; ``interrupted``: by us, at Ctrl-C; ``failed``: any other error."""
 
 LOST: tuple[Status, ...] = ("killed", "crashed")
-"""The process was ended from outside, which the same work may escape the next time."""
+"""The process was ended from outside, so a second try may succeed."""
 
 _MEANINGS: dict[Status, str] = {
     "out-of-memory": (
@@ -34,7 +34,7 @@ _MEANINGS: dict[Status, str] = {
         "nor this lab has one for one of them on this device; run in mode warn to see which"
     ),
 }
-"""What an ending means that is this machine's doing and not the user's, and what to do."""
+"""What to do about an ending that the machine caused."""
 
 _SIGNS: dict[Status, tuple[str, ...]] = {
     "out-of-memory": (
@@ -46,13 +46,13 @@ _SIGNS: dict[Status, tuple[str, ...]] = {
     "disk-full": ("No space left on device", "Disk quota exceeded"),
     "not-deterministic": PHRASES,
 }
-"""How the errors of Python, PyTorch and the system say so; PyTorch has no types for most."""
+"""Parts of the messages of Python, PyTorch and the system; PyTorch has no types for most."""
 
 _N_LAST_LINES = 12
 
 
 class RunError(CellreproError):
-    """Work in a process of its own ended without finishing."""
+    """A child process ended before its work was finished."""
 
     def __init__(
         self, status: Status, what: str, *, label: str | None = None, log: str = ""
@@ -96,7 +96,7 @@ def _run_error(status: Status, what: str, label: str | None, log: str) -> RunErr
 
 
 def ended_with(what: str, *, label: str, code: int = 0, log: str = "") -> RunError:
-    """What a process's end means that gave no answer and refused nothing."""
+    """Classify the end of a process that gave no answer, by its message and its exit code."""
     status = _status_by_signs(what)
     if status is None and code < 0:
         status = "killed" if code == -9 else "crashed"
@@ -112,17 +112,14 @@ def _status_by_signs(what: str) -> Status | None:
 
 
 def as_refusal(error: Exception, label: str) -> CellreproError:
-    """Turn an error into one for the user.
-
-    The error itself if it is one; else a `RunError` that says what it means.
-    """
+    """Turn any error into one for the user: itself, or a `RunError` that classifies it."""
     if isinstance(error, CellreproError):
         return error
     return ended_with(repr(error), label=label)
 
 
 def reworded(error: CellreproError, sentence: str) -> CellreproError:
-    """The same kind of error, said in another sentence."""
+    """Copy an error with another sentence."""
     if isinstance(error, RunError):
         return RunError(error.status, sentence, log=error.log)
     return type(error)(sentence)

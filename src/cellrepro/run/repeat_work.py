@@ -1,4 +1,4 @@
-"""One repeat while it is worked on, in the process of that repeat, and the manifest of it."""
+"""One repeat in progress, in its child process: inputs, results so far, and its manifest."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _IN_THE_LEDGER = (*ENVIRONMENT_FIELDS, "cuda")
 
 
 class Phases:
-    """Names the parts of the work to the caller and to the log of warnings, and times them."""
+    """The phases of a repeat: named to the caller and in the log of warnings, and timed."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -50,7 +50,7 @@ class Phases:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Name and time one part, for one block."""
+        """Name and time one phase, for one block."""
         self.log.phase = name
         self._child.phase(name)
         begun = time.perf_counter()
@@ -60,27 +60,26 @@ class Phases:
 
 @dataclass
 class RepeatWork:
-    """What every part of the work on a repeat has at hand, and what has come of it so far."""
+    """The state of a repeat in progress, from which its manifest is made."""
 
     child: Child
     """The line to the caller."""
     request: Request
-    """What is to be carried out."""
     repeat: int
-    """Its number, from 0."""
+    """Number of the repeat, from 0."""
     started: str
     """Date and time, ISO 8601, UTC."""
     phases: Phases
     device: torch.device
     environment: EnvironmentRecord
     switches: Mapping[str, object]
-    """PyTorch's, as the mode set them."""
+    """PyTorch's switches, as the mode set them."""
     folder: ImageFolder
     """The images, decoded."""
     network: CellposeNetwork
-    """Cellpose's; none where another segmenter is wrapped."""
+    """The network of Cellpose; None where another segmenter is wrapped."""
     model: ModelRecord
-    """What the manifest says of the network that the repeat began with."""
+    """Record of the network that the repeat began with."""
     recorder: TrainingRecorder
     """Writes ledgers and checkpoints."""
     staged: Path
@@ -88,12 +87,12 @@ class RepeatWork:
     with_images: bool
     """Whether the segmented images and their truth are left there, too."""
     loose: LooseBlock
-    """In which one operation is left loose, where that was asked for."""
+    """Context that leaves one operation loose, where that was asked for."""
 
     training: TrainingRecord | None = None
     weights: WeightsRecord | None = None
     masks: dict[str, MaskRecord] = field(default_factory=dict)
-    """By the name of the image."""
+    """Masks by the name of the image."""
     train_scores: dict[str, float | None] = field(default_factory=dict)
     """Scores of training images, by name."""
 
@@ -104,7 +103,7 @@ class RepeatWork:
 
     @property
     def carried_out(self) -> Spec:
-        """As it was asked for, with the number of epochs that a training has had."""
+        """The spec with the number of epochs that a training has had."""
         return as_trained(self.spec, self.training)
 
     def write_beginning(self) -> None:
@@ -128,10 +127,10 @@ class RepeatWork:
         watch.generators("at the start")
 
     def manifest(self, switches_at_end: Mapping[str, object]) -> Manifest:
-        """Put on record what has come of the work."""
+        """Make the manifest."""
         spec = self.carried_out
         folder = self.folder
-        # On record and no error: the bits of the repeat can be compared all the same.
+        # No error: the bits of the repeat can be compared all the same.
         moved = {
             name: switches_at_end[name]
             for name, value in self.switches.items()
@@ -172,7 +171,7 @@ class RepeatWork:
         )
 
     def _reasons_of_vacuity(self) -> list[str]:
-        """Why an equality with this repeat would prove nothing."""
+        """Reasons why equality with this repeat would prove nothing."""
         spec = self.carried_out
         reasons = []
         if self.weights is not None and self.weights.n_changed == 0:

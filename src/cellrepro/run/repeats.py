@@ -1,4 +1,4 @@
-"""The repeats of a plan: those that are stored stay, the others are made, and all are judged."""
+"""The repeats of a plan: what is stored is kept, what is missing is made, and all are compared."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from cellrepro.words import amount
 
 
 def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
-    """Make the repeats of a plan that the store lacks of this machine, and judge all of them."""
+    """Make the repeats of a plan that the store lacks of this machine, and compare all of them."""
     whole("repeats", repeats, least=1)
     if not quiet:
         for notice in plan.notices:
@@ -62,7 +62,7 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
 
 
 def _n_with_continuation(plan: Plan) -> int:
-    """How many repeats there are once a continuation, if it is not stored yet, is one of them."""
+    """Number of repeats with the continuation, which may be stored already."""
     assert plan.continued is not None
     name = plan.continued.name
     run = plan.store.run(plan.spec.key)
@@ -75,7 +75,7 @@ def _n_with_continuation(plan: Plan) -> int:
 
 
 def _refuse_nothing_to_resume(plan: Plan) -> None:
-    """Refuse to resume where only trainings of other specs or machines are unfinished."""
+    """Refuse to resume if only trainings of other specs or machines are unfinished."""
     run_on_machine = f"{plan.spec.key}/{plan.machine}"
     unfinished = plan.store.unfinished_specs()
     is_begun = any(name.startswith(f"{run_on_machine}/") for name in unfinished)
@@ -97,15 +97,14 @@ def _refuse_nothing_to_resume(plan: Plan) -> None:
 def made_repeat(plan: Plan, index: int, *, label: str, quiet: bool, here: bool = False) -> Repeat:
     """Make one repeat of a plan, or wait until another process has made it.
 
-    The label names the work in messages. What the grid asked for may be made ``here``, in this
-    process; see `computes_here`.
+    A grid's repeat may be made in this process, ``here``; see `computes_here`.
     """
     work = partial(_work, plan, index, label=label, quiet=quiet)
     with _alone(plan, index):
         stored = plan.store.repeat(plan.spec.key, plan.machine, index)
         if stored is not None:
             return stored
-        # The grid stores the repeat that it asked for by itself.
+        # A grid stores the repeat that it asked for.
         grid_folder = handover_folder_of(plan.spec.key, index)
         if grid_folder is not None:
             return _left_in(grid_folder, partial(work, here=here))
@@ -113,9 +112,9 @@ def made_repeat(plan: Plan, index: int, *, label: str, quiet: bool, here: bool =
 
 
 def _alone(plan: Plan, index: int) -> AbstractContextManager[None]:
-    """Wait while another process makes the same repeat; the grid has waited already."""
-    # Further runs of a grid's notebook wait neither: two notebooks could wait for each other's
-    # repeats for ever. Of two that make the same repeat at once the first is stored.
+    """Hold the claim on a repeat; a grid's notebook needs none, as the grid holds it."""
+    # Further runs of a grid's notebook claim nothing either: two notebooks could deadlock, each
+    # waiting for a repeat of the other. Of two that make the same repeat the first is stored.
     if HANDOVER_FOLDER_VARIABLE in os.environ:
         return nullcontext()
     waits = _WaitNotice(f"another process is at repeat {index} of {plan.spec.key}")
@@ -123,7 +122,7 @@ def _alone(plan: Plan, index: int) -> AbstractContextManager[None]:
 
 
 def _made_and_stored(plan: Plan, work: Callable[[Path], None]) -> Repeat:
-    """Have a worker make the repeat in a new folder, and store that."""
+    """Make the repeat in a staging folder, and store that."""
     with plan.store.staging() as area:
         folder = area / "repeat"
         folder.mkdir()
@@ -134,7 +133,7 @@ def _made_and_stored(plan: Plan, work: Callable[[Path], None]) -> Repeat:
 
 
 def _left_in(folder: Path, work: Callable[[Path], None]) -> Repeat:
-    """Have the repeat made in the folder that the grid named."""
+    """Make the repeat in the folder that the grid named."""
     if (folder / MANIFEST).exists():  # the notebook asks for it again
         return Repeat(folder)
     shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed in this notebook
@@ -144,7 +143,7 @@ def _left_in(folder: Path, work: Callable[[Path], None]) -> Repeat:
 
 
 def _work(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here: bool) -> None:
-    """Have a worker leave the repeat in a folder."""
+    """Have a worker make the repeat in a folder."""
     n_steps = plan.spec.epochs + plan.n_images
     # A grid that is started again goes on where it was.
     resume = plan.recording.resume or HANDOVER_FOLDER_VARIABLE in os.environ
@@ -170,7 +169,7 @@ def _work(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here
 
 @dataclass
 class _WaitNotice:
-    """Says once that this process waits for another one."""
+    """Prints once that this process waits for another one."""
 
     reason: str
     is_printed: bool = False
@@ -182,7 +181,7 @@ class _WaitNotice:
 
 
 def _carried_out(plan: Plan, folder: Path) -> Spec:
-    """The spec of what a worker left: the plan's, but where a goal ended a training."""
+    """The spec that a worker carried out: with fewer epochs where a goal ended the training."""
     if plan.request.goal is None:
         return plan.spec
     return as_trained(plan.spec, Repeat(folder).manifest.training)
@@ -202,11 +201,10 @@ def _show(event: Event, *, bar: Progress) -> None:
 
 
 def computes_here(plan: Plan) -> bool:
-    """Whether the repeat that a grid asked for can be made in this process.
+    """Whether a grid's repeat can be made in this process, which saves loading PyTorch twice.
 
-    True where the grid started this process for the repeat, with the variables of the plan's
-    profile, and nothing was computed in it yet. A worker beside it would then only load PyTorch and
-    Cellpose a second time.
+    It can where the grid started this process with the variables of the plan's profile, and
+    neither PyTorch nor Cellpose is imported yet.
     """
     if HANDOVER_FOLDER_VARIABLE not in os.environ or sys.modules.keys() & {"torch", "cellpose"}:
         return False
@@ -223,7 +221,7 @@ def computes_here(plan: Plan) -> bool:
 
 
 def _needs_folder(plan: Plan, recording: RecordingOptions) -> bool:
-    """Whether checkpoints are made, or looked for."""
+    """Whether checkpoints are written or resumed from."""
     return plan.spec.task == "train" and (bool(recording.checkpoint_every) or recording.resume)
 
 
@@ -231,13 +229,13 @@ def _needs_folder(plan: Plan, recording: RecordingOptions) -> bool:
 def _unfinished(
     plan: Plan, index: int, recording: RecordingOptions, *, quiet: bool
 ) -> Iterator[Path | None]:
-    """The folder of a training that makes checkpoints, for one block; else none."""
+    """Lock the folder of a training's checkpoints for one block; None without checkpoints."""
     if not _needs_folder(plan, recording):
         yield None
         return
     with plan.store.unfinished(plan.spec, plan.machine, index) as folder:
         if folder is None:
-            _tell_or_refuse_without(plan, index)
+            _refuse_or_note_without(plan, index)
             yield None
             return
         if plan.continued is not None and not folders(folder):
@@ -248,15 +246,15 @@ def _unfinished(
         yield folder.resolve()
 
 
-def _tell_or_refuse_without(plan: Plan, index: int) -> None:
-    """Say that another process has the folder of this training; a continuation needs it."""
+def _refuse_or_note_without(plan: Plan, index: int) -> None:
+    """Note that another process has locked the folder; a continuation cannot do without it."""
     if plan.continued is not None:
         raise BadInput(f"another process is at {plan.spec.key}; wait until it has ended")
     print_note(f"another process is at repeat {index} of {plan.spec.key}; no checkpoints here")
 
 
 def _how_far(plan: Plan, recording: RecordingOptions, last: Path) -> str:
-    """How far an unfinished training was, and what becomes of it."""
+    """Say at which epoch an unfinished training was, and whether it goes on."""
     goes_on = "goes on" if recording.resume else "starts anew (with resume it would go on)"
     ended = "was interrupted" if plan.continued is None else "ended"
     return f"this training {ended} after {last.name} of {plan.spec.epochs}; it {goes_on}"
@@ -266,7 +264,7 @@ def _how_far(plan: Plan, recording: RecordingOptions, last: Path) -> str:
 
 
 def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_repeats: int) -> str:
-    """What was not run, as it is stored, and which options had no effect on it."""
+    """Say what was not run because it is stored, and which options had no effect on it."""
     folder = stored[0].folder.parent
     are = "is" if len(stored) == 1 else "are"
     ran = "nothing was run" if len(stored) == n_repeats else "only the others were run"
@@ -281,7 +279,7 @@ def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_repeats: int) -> str:
 
 
 def _options_without_effect(plan: Plan, stored: Sequence[Repeat]) -> list[str]:
-    """The options that ask for more files than repeats that were stored before have."""
+    """The options that ask for files which repeats that were stored before do not have."""
     recording = plan.recording
     idle = []
     if recording.keep_checkpoints != "none":

@@ -1,4 +1,4 @@
-"""A request with another segmenter in the place of Cellpose's network."""
+"""A segmenter instead of Cellpose's network: its request, its plan, the check of its masks."""
 
 from __future__ import annotations
 
@@ -35,10 +35,7 @@ _SETS_ARE_FIXED = (
 
 @dataclass(frozen=True)
 class WrappedRequest(Request, ABC):
-    """A request with another segmenter in the place of Cellpose's network.
-
-    It has the fields of a `Request`; ``model`` says what segments.
-    """
+    """A request whose ``model`` names another segmenter than Cellpose's network."""
 
     @abstractmethod
     def segmenter(self, staged: Path) -> Callable[[LabelledImage], np.ndarray]:
@@ -72,7 +69,7 @@ class WrappedRequest(Request, ABC):
 
 
 def _checked(masks: np.ndarray, image: LabelledImage, segmenter: str) -> np.ndarray:
-    """Masks as a label image of the image's shape; `BadInput` if they are none."""
+    """Check that masks are a label image of the image's shape."""
     labels = label_image(f"what came of {segmenter}", masks)
     axes = "(Z, Y, X)" if image.stack else "(Y, X)"
     n_axes = 3 if image.stack else 2

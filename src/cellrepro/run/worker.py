@@ -1,4 +1,4 @@
-"""One repeat, carried out in a process of its own; it leaves a finished folder, or an error."""
+"""The worker: makes one repeat in a child process, and leaves a finished folder or an error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_repeat(
     unfinished: Path | None = None,
     with_images: bool,
 ) -> None:
-    """Train or segment as the spec says and leave everything in one folder.
+    """Train or segment as the spec says, and write everything into one folder.
 
     Checkpoints lie in the folder ``unfinished`` until the repeat is stored.
     """
@@ -100,7 +100,7 @@ def make_repeat(
 
 
 def _watched(work: RepeatWork) -> AbstractContextManager[object]:
-    """A block with PyTorch's warnings placed in mode ``warn``, else with one operation loose."""
+    """Locate PyTorch's warnings in mode ``warn``; else leave the loose operation loose."""
     if work.spec.mode == "warn":
         return work.phases.log.observing(work.network)
     return work.loose
@@ -110,7 +110,7 @@ def _watched(work: RepeatWork) -> AbstractContextManager[object]:
 
 
 def _other_ranks(work: RepeatWork) -> AbstractContextManager[RankTeam | None]:
-    """The other ranks of a training that has several, started for one block."""
+    """Start the other ranks of a training, if it has several, for one block."""
     if work.spec.ranks == 1:
         return nullcontext()
     return team_of(work.child, work.request, work.device)
@@ -171,7 +171,7 @@ def _train_network(work: RepeatWork, team: RankTeam | None) -> TrainingRecord:
 
 
 class _EpochListener:
-    """After every epoch: ends the training at its goal, has checkpoints written, sends progress."""
+    """After every epoch it ends the training at its goal, writes checkpoints and sends progress."""
 
     def __init__(self, work: RepeatWork) -> None:
         self._work = work
@@ -186,7 +186,7 @@ class _EpochListener:
             )
 
     def epoch_ended(self, epoch: Epoch) -> None:
-        """Do what is due after an epoch."""
+        """Handle the end of an epoch."""
         assert self.loop is not None
         is_enough = self.seeker is not None and self.seeker.is_enough(epoch.index + 1)
         if is_enough and not self.loop.finished:
@@ -195,7 +195,7 @@ class _EpochListener:
         self.tell(epoch, "done")
 
     def tell(self, epoch: Epoch, kind: Literal["done", "found"]) -> None:
-        """Tell the caller how far the training is."""
+        """Send the progress of the training."""
         how_far = f"epoch {epoch.index + 1}/{self._work.spec.epochs}"
         loss = f"loss {epoch.train_loss:.3f}"
         rate = f"learning rate {epoch.learning_rate:.1e}"
@@ -221,7 +221,7 @@ def _leave_trained_weights(work: RepeatWork) -> None:
 
 
 def _n_changed(network: CellposeNetwork, initial: Path) -> int:
-    """How many parameters (scalars) are others than in a weights file, read tensor by tensor."""
+    """Number of scalars that differ from a weights file, read tensor by tensor."""
     from safetensors import safe_open
 
     n_changed = 0

@@ -1,4 +1,4 @@
-"""The segmenting of one repeat: masks as the store keeps them, and their scores."""
+"""The segmenting part of the worker: masks as the store keeps them, and their scores."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
     from cellrepro.model.inference import Segmentation
 
-_COMPRESSION_LEVEL = 1  # of zlib; the best one takes three times as long
+_COMPRESSION_LEVEL = 1  # of zlib; level 9 takes three times as long
 
 
 def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
-    """Segment the images of a repeat; leave masks, and images and truth if they are to be
-    stored."""
+    """Segment the images of a repeat, and write masks, with images and truth if asked to."""
     (work.staged / "masks").mkdir()
     if work.with_images:
         (work.staged / STAGED_DATA).mkdir()
@@ -59,7 +58,7 @@ def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
 def _write_down(
     ledger: Ledger, result: Segmentation, record: MaskRecord, stages: Mapping[str, str]
 ) -> None:
-    """Write what segmenting one image gave into the ledger, in the order in which it came."""
+    """Add the digests of one segmentation to the ledger, in the order of the computation."""
     for stage, digest in stages.items():
         ledger.add(stage, f"{result.name} {stage}", digest)
     for name, array in result.flows.items():
@@ -74,11 +73,7 @@ def _write_down(
 
 
 def scores_by_image(work: RepeatWork, images: Sequence[LabelledImage]) -> dict[str, float | None]:
-    """Score the network on images, whose masks are not kept.
-
-    Average precision at IoU 0.5, by image; none without a ground truth, or where neither it nor the
-    masks have an object.
-    """
+    """Average precision at IoU 0.5 by image, of masks that are not kept; see `_score` for None."""
     from cellrepro.model.inference import segment
 
     results = segment(work.network, tuple(images), **work.spec.settings.arguments())
@@ -106,7 +101,7 @@ def scores_of_checkpoints(work: RepeatWork) -> dict[int, float]:
 
 
 def give_weights_of(checkpoint: Checkpoint, network: CellposeNetwork, dtype: str) -> None:
-    """Give a network the weights of a checkpoint, to segment in a profile's precision."""
+    """Load the weights of a checkpoint, to segment in the precision of the profile."""
     import torch
 
     network.dtype = torch.float32  # in which it was trained
@@ -115,7 +110,7 @@ def give_weights_of(checkpoint: Checkpoint, network: CellposeNetwork, dtype: str
 
 
 def _score(image: LabelledImage, masks: np.ndarray) -> float | None:
-    """Average precision at IoU 0.5; none without a truth, or where both are empty."""
+    """Average precision at IoU 0.5; None without a truth, or where both are empty."""
     if image.masks is None:
         return None
     score = float(average_precision(image.masks, masks)[0])
@@ -126,7 +121,7 @@ def _score(image: LabelledImage, masks: np.ndarray) -> float | None:
 
 
 def _keep_masks(image: LabelledImage, result: Segmentation, staged: Path) -> MaskRecord:
-    """Write masks as the store keeps them."""
+    """Write the masks of one image as the store keeps them."""
     import numpy as np
 
     masks = result.masks

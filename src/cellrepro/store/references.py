@@ -1,4 +1,4 @@
-"""Which stored runs and repeats a user means: by a name, or by values of fields."""
+"""References to stored runs and repeats: ``KEY/MACHINE/REPEAT``, or values of their fields."""
 
 from __future__ import annotations
 
@@ -20,21 +20,18 @@ _MACHINE_AND_INDEX = re.compile(r"(?P<machine>[^/]*[^/\d][^/]*)?/?(?P<index>\d+)
 
 @dataclass(frozen=True)
 class Reference:
-    """What a text names, as far as it names it."""
+    """A parsed reference; what the text leaves out is empty or None."""
 
     key: str
-    """Whole."""
+    """Whole key of the run."""
     machine: str
-    """First letters of its name; empty where none is named."""
+    """First letters of the machine's name; empty where none is named."""
     index: int | None
-    """Of the repeat; None where none is named."""
+    """Number of the repeat; None where none is named."""
 
     @classmethod
     def parse(cls, text: str, run: Run) -> Reference:
-        """Read a text that begins with the key of a run, or its first digits.
-
-        ``0a1b``, ``0a1b/1``, ``0a1b/laptop/1``, ``0a1b/laptop``
-        """
+        """Parse ``0a1b``, ``0a1b/1``, ``0a1b/laptop`` or ``0a1b/laptop/1`` for the run of 0a1b…"""
         _, _, rest = text.partition("/")
         parts = _MACHINE_AND_INDEX.fullmatch(rest)
         if parts is None:
@@ -47,7 +44,7 @@ class Reference:
 
 
 def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> list[Repeat]:
-    """Some repeats of a run, of the only machine that has them all, else of this one."""
+    """Find repeats of a run by number: of the only machine that has them all, else of this one."""
     candidates = [
         [repeats[index] for index in indices]
         for name, repeats in run.machines.items()

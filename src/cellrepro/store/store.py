@@ -161,7 +161,7 @@ class Store:
                 continue
             for repeat in run.repeats:
                 if repeat.why_unreadable is not None:
-                    self.passed_over[repeat.place] = repeat.why_unreadable
+                    self.passed_over[repeat.folder_name] = repeat.why_unreadable
                     _say_once(f"passed over: {repeat.why_unreadable}")
             readable = tuple(r for r in run.repeats if r.why_unreadable is None)
             if readable:

@@ -1,6 +1,7 @@
-"""What a store keeps of repeats that are not finished, outside of ``runs``.
+"""Repeats that are not finished, outside of ``runs``: killed trainings and failures of grids.
 
-Of a training that was killed, what it needs to go on; of a repeat of a grid that failed, why.
+Of a training its checkpoints are kept, from which it can go on; of a repeat that failed its reason
+and its notebook.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MOST_BYTES = 2**24
 
 
 def read_unfinished_specs(root: Path) -> dict[str, dict[str, Any]]:
-    """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
+    """The specs of the trainings that were not finished, by ``KEY/MACHINE/REPEAT``."""
     area = root / "unfinished"
     return {
         path.parent.relative_to(area).as_posix(): _spec_in(path)
@@ -56,12 +57,10 @@ def _spec_in(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def work_on(root: Path, spec: Spec, machine: str, repeat: int) -> Iterator[Path | None]:
-    """The folder of an unfinished repeat, held for the block.
+    """Lock the folder of an unfinished repeat for the block; None if another process has it.
 
-    What lies there stays if the block is left by an error and something was saved; it goes after a
-    block that ends well.
-
-    Made, with its spec, if it was not there; none if another process is at the repeat.
+    It is made, with the spec, if it was not there. Checkpoints in it stay if the block raises, and
+    are removed after a block that ends well.
     """
     folder = inside(root / "unfinished", f"{spec.key}/{machine}/{repeat}")
     with contextlib.ExitStack() as stack:
@@ -87,17 +86,17 @@ _RECORD = "failure.json"
 
 @dataclass(frozen=True)
 class KeptFailure:
-    """One failed repeat."""
+    """Why a repeat of a grid failed."""
 
     folder: Path
     key: str
-    """Of its spec."""
+    """Key of its spec."""
     machine: str
     repeat: int | str
-    """A text where its folder has no number for a name."""
+    """Its number, from 0; a text where its folder is not named by a number."""
     reason: str
     spec: dict[str, Any] | None
-    """What was asked for, plain values; None where it is not known."""
+    """The spec as plain values; None where it is not known."""
 
 
 def read_failures(root: Path) -> list[KeptFailure]:
@@ -106,7 +105,7 @@ def read_failures(root: Path) -> list[KeptFailure]:
 
 
 def _read(path: Path) -> KeptFailure:
-    """What one file says, or, where it was cut off, what its folder's name says."""
+    """Read one record; of one that was cut off, what the folder's name says."""
     key, machine, repeat = path.parent.parts[-3:]
     failure = KeptFailure(
         folder=path.parent,
@@ -127,7 +126,7 @@ def _read(path: Path) -> KeptFailure:
 
 
 def folder_of(root: Path, key: str, machine: str, repeat: int) -> Path:
-    """Where the failure of a repeat lies."""
+    """The folder of a failed repeat."""
     return inside(root / "failed", f"{key}/{machine}/{repeat}")
 
 
@@ -152,7 +151,7 @@ def keep_failure(
 
 
 def forget_failure(root: Path, key: str, *, machine: str, repeat: int) -> None:
-    """Remove the trace of a failure, if there is one."""
+    """Remove the record of a failure, if there is one."""
     folder = folder_of(root, key, machine, repeat)
     remove_if_possible(folder)
     remove_empty(*list(folder.parents)[:3])

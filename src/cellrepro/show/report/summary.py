@@ -188,7 +188,7 @@ def damaged_repeats(store: Store) -> dict[str, str]:
             try:
                 _read_all(repeat, store)
             except (BadInput, OSError) as error:
-                damaged[repeat.place] = str(error)
+                damaged[repeat.folder_name] = str(error)
     return damaged
 
 
@@ -207,12 +207,12 @@ def _whole_runs(store: Store, left_out: dict[str, str]) -> list[Run]:
     for run in store.readable_runs():
         whole = []
         for repeat in run.repeats:
-            if repeat.place in left_out:
+            if repeat.folder_name in left_out:
                 continue
             try:
                 repeat.refuse_damage()
             except Damaged as error:
-                left_out[repeat.place] = str(error)
+                left_out[repeat.folder_name] = str(error)
             else:
                 whole.append(repeat)
         if whole:
