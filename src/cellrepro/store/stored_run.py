@@ -95,15 +95,15 @@ class RepeatRecord:
     machine: str
     """Machine on which it was computed, as its folder is named."""
     weights: str | None
-    """Digest of the trained weights; none where nothing was trained."""
+    """Digest of the trained weights; null where nothing was trained."""
     masks: Mapping[str, str]
     """Digests of the masks, by image."""
     objects: Mapping[str, int]
     """Number of objects, by image."""
     ap50: float | None
-    """Mean AP at IoU 0.5 against the ground truth; none where there is no truth."""
+    """Mean AP at IoU 0.5 against the ground truth; null where there is no truth."""
     ap50_train: float | None
-    """Mean AP at IoU 0.5 on training images; none where these were not segmented."""
+    """Mean AP at IoU 0.5 on training images; null where these were not segmented."""
     train_scores: Mapping[str, float | None]
     """AP at IoU 0.5, by training image."""
     seconds: float
