@@ -21,8 +21,8 @@ from cellrepro.model.encoders import (
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.run.continuation import plan_continuation
 from cellrepro.run.inputs import axes_of
-from cellrepro.run.more_epochs import plan_continuation
 from cellrepro.run.options import (
     RecordingOptions,
     SegmentationOptions,

@@ -23,7 +23,7 @@ from cellrepro.process.grid_handover import (
 )
 from cellrepro.progress import Progress, print_note, progress
 from cellrepro.run import worker
-from cellrepro.run.more_epochs import lay_out
+from cellrepro.run.continuation import lay_out
 from cellrepro.run.options import RecordingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
