@@ -310,7 +310,7 @@ def _fields_in(module: str, name: str) -> dict[str, Field]:
         for alias in node.names
     }
     found: dict[str, Field] = {}
-    for base in definitions[name].bases:
+    for base in reversed(definitions[name].bases):  # the order of pydantic, and of the JSON
         if isinstance(base, ast.Name) and base.id in definitions:
             found |= _fields_in(module, base.id)
         elif isinstance(base, ast.Name) and base.id in origins:

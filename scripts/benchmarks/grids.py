@@ -17,8 +17,7 @@ from benchmarks.measuring import Extent, Figure, seconds_of
 
 if TYPE_CHECKING:
     from cellrepro.grid.grid_runs import GridRun
-    from cellrepro.grid.job import Job
-    from cellrepro.grid.listener import Listener
+    from cellrepro.grid.job import Job, Listener
     from cellrepro.grid.points import Grid
 
 
@@ -113,7 +112,7 @@ def _share_of_the_driver(checked: Grid, seconds: float) -> float:
     from unittest.mock import patch
 
     from cellrepro.grid import grid, local_pool
-    from cellrepro.grid.listener import JobProgress
+    from cellrepro.grid.status import JobProgress
 
     go_on = threading.Event()
 

@@ -90,8 +90,7 @@ def _manifest(data: bytes, folder: Path) -> None:
 
 
 def _spec(data: bytes, folder: Path) -> None:
-    from cellrepro.store.stored_run import read_record
-    from cellrepro.store.stored_spec import read_spec
+    from cellrepro.store.stored_run import read_record, read_spec
 
     spec = read_record(_written(data, folder, "spec.json"), read_spec)
     assert spec.key
@@ -118,7 +117,7 @@ def _settings_file(data: bytes, folder: Path) -> None:
 
 
 def _failure(data: bytes, folder: Path) -> None:
-    from cellrepro.store.failures import read_failures
+    from cellrepro.store.unfinished import read_failures
 
     place = folder / "failed" / "0123456789abcdef" / "machine" / "0"
     place.mkdir(parents=True, exist_ok=True)

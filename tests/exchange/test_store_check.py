@@ -11,9 +11,9 @@ from cellrepro.exchange.passport_export import export_passports
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store.locks import Owner
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.not_sent import note_not_sent
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import Store
+from cellrepro.store.unchanged import note_not_sent
 from stores import add_run, planted, squares, three
 
 WEIGHTS = "weights.safetensors"

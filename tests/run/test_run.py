@@ -28,7 +28,7 @@ from cellrepro.process.child import Event
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
-from cellrepro.run import repeat_making, repeats, train
+from cellrepro.run import repeats, train
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow, read_rows
@@ -173,15 +173,15 @@ def test_a_segmentation_leaves_no_network_and_no_image_that_is_stored(
     plan = plan_segmentation(
         SegmentationOptions(data=small_data, model=str(small_store.weights), store=tmp_path)
     )
-    built = plan.request.build(torch.device("cpu"), tmp_path / "no such folder")
-    assert built.record.initial_weights == plan.spec.model_digest
+    _, record = plan.request.build(torch.device("cpu"), tmp_path / "no such folder")
+    assert record.initial_weights == plan.spec.model_digest
     asked = []
 
     def in_child(task, *arguments, **options):
         asked.append(task.keywords["with_images"])
         raise BadInput("enough")
 
-    monkeypatch.setattr(repeat_making, "in_child", in_child)
+    monkeypatch.setattr(repeats, "in_child", in_child)
     with_images = shutil.copytree(small_store.root, tmp_path / "copy")
     for store in (with_images, tmp_path / "empty"):
         with pytest.raises(BadInput, match="enough"):
@@ -227,7 +227,7 @@ def test_a_switch_that_moved_costs_no_run(
     def in_child(task, *arguments, **options):
         return calling.in_child(partial(moving.carry_out, **task.keywords), *arguments, **options)
 
-    monkeypatch.setattr(repeat_making, "in_child", in_child)
+    monkeypatch.setattr(repeats, "in_child", in_child)
     outcome = train.segment(small_data, model="tiny", repeats=1, store=tmp_path / "outputs")
     assert wholeness(tmp_path / "outputs") == [f"{outcome.key}/0"]
     assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}
@@ -357,7 +357,7 @@ def test_a_child_ends_with_its_caller():
     """Its standard input closes when the caller goes, however it goes."""
     script = (
         "import time\n"
-        "from cellrepro.process.serving import end_with_caller\n"
+        "from cellrepro.process.calling import end_with_caller\n"
         "end_with_caller()\n"
         "print('on', flush=True)\n"
         "time.sleep(60)"

@@ -14,9 +14,8 @@ from cellrepro.exchange.export import export_runs
 from cellrepro.exchange.importing import import_runs
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store import checkpoints
-from cellrepro.store.owner import Owner
 from cellrepro.store.store import Store
-from cellrepro.store.whole_files import is_being_written, whole_file, write_whole
+from cellrepro.store.whole_files import Owner, is_being_written, whole_file, write_whole
 from small_training import Small
 from stores import add_run, squares, three
 

@@ -12,9 +12,9 @@ from cellrepro.errors import BadInput, Damaged
 from cellrepro.results import Result
 from cellrepro.spec import defaults
 from cellrepro.store.manifest import ResultSummary
+from cellrepro.store.references import has_values
 from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.store.unchanged import Reading
-from cellrepro.store.wanted import has_values
 from cellrepro.terminal import FileName
 from cellrepro.terminal_values import Conditions
 from cellrepro.words import amount

@@ -21,11 +21,11 @@ from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.results import Result, Row, derived, table_lines
-from cellrepro.run.stored_checkpoints import CHECKPOINTS, give_weights_of, stored_checkpoints
+from cellrepro.run.worker_segmenting import give_weights_of
 from cellrepro.spec import defaults
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.store import checkpoints
-from cellrepro.store.checkpoints import Checkpoint
+from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint, stored_checkpoints
 from cellrepro.store.store import Repeat, Store
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.words import ppm_text, share_text, some

@@ -20,8 +20,7 @@ from cellrepro.exchange.problem import (
 )
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, read_seal, seal_text
-from cellrepro.store.stored_run import MANIFEST, SPEC, read_record
-from cellrepro.store.stored_spec import read_spec
+from cellrepro.store.stored_run import MANIFEST, SPEC, read_record, read_spec
 from cellrepro.store.whole_files import is_being_written, is_scratch, regular_bytes
 from cellrepro.words import short_digest
 

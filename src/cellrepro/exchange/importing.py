@@ -19,9 +19,9 @@ from cellrepro.exchange.image_folders import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
-from cellrepro.store.not_sent import note_not_sent
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 from cellrepro.store.stored_run import MOST_RECORD_BYTES
+from cellrepro.store.unchanged import note_not_sent
 from cellrepro.store.whole_files import (
     inside,
     link_or_copy,

@@ -40,8 +40,7 @@ from cellrepro.exchange.statement import (
 )
 from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Inside, Manifest, WarningRecord
-from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat, Run
-from cellrepro.store.stored_spec import read_spec
+from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat, Run, read_spec
 
 BUILD_TYPES = {
     "train": "urn:cellrepro:buildtype:train:v1",

@@ -26,7 +26,7 @@ from cellrepro.explanation.comparison import Comparison
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
-from cellrepro.run.repeat_making import made_repeat
+from cellrepro.run.repeats import made_repeat
 from cellrepro.spec.spec import Spec
 from cellrepro.store.numeric_class import differing_probes
 from cellrepro.store.store import Repeat, Store

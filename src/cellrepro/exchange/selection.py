@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.store.repeat_names import Reference, repeats_of_one_machine
+from cellrepro.store.references import Reference, has_values, repeats_of_one_machine
 from cellrepro.store.store import Repeat, Run, Store
-from cellrepro.store.wanted import has_values
 from cellrepro.words import amount, some
 
 _GRID_ENDINGS = (".yaml", ".yml")

@@ -41,12 +41,11 @@ from cellrepro.spec import defaults
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store import locks
 from cellrepro.store.manifest import ResultSummary
-from cellrepro.store.not_sent import NOTE_ENDING, RECEIVED, names_not_sent
-from cellrepro.store.owner import Owner
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS
 from cellrepro.store.store import MANIFEST, SPEC, Repeat, Store, StoreOrFolder
 from cellrepro.store.stored_run import read_record
-from cellrepro.store.whole_files import OWN_FOLDERS, is_being_written
+from cellrepro.store.unchanged import NOTE_ENDING, RECEIVED, names_not_sent
+from cellrepro.store.whole_files import OWN_FOLDERS, Owner, is_being_written
 from cellrepro.words import amount, joined, short_digest
 
 _IMAGES = re.compile(r"[0-9a-f]{16}")

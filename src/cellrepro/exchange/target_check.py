@@ -27,9 +27,9 @@ from cellrepro.spec.sent_spec import (
 )
 from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.not_sent import names_not_sent
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import MANIFEST, Repeat, Run, Store
+from cellrepro.store.unchanged import names_not_sent
 from cellrepro.words import amount, some
 
 _FEW_REPEATS = 5

@@ -1,1 +1,4 @@
-"""Many specs from one file: read, carried out on devices and machines, and watched."""
+"""Grids: many specs from one file, planned, carried out on devices and machines, and watched.
+
+It may import the rooms up to `explanation`; of these it uses `run`, `process` and `store`.
+"""

@@ -1,4 +1,4 @@
-"""Waiting for the workers of a cluster to come, as long as their jobs are queued."""
+"""Waiting for the workers of a cluster, as long as their jobs are queued."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ from cellrepro.progress import minutes
 from cellrepro.words import amount
 
 START_SECONDS = 600.0
-"""That workers may take to come while nothing is queued."""
+"""Seconds that workers may take to connect while no job is queued."""
 FIRST_REPORT_SECONDS = 10.0
 REPORT_SECONDS = 600.0
 _LOOK_SECONDS = 0.2
 _ASK_SECONDS = 20.0
-"""Between two questions to the queue, which serves many."""
+"""Seconds between two calls of ``squeue``, which serves many users."""
 
 
 class JobQueue(Protocol):
-    """Where the jobs wait that bring the workers."""
+    """The queue of the jobs that start the workers."""
 
     @property
     def hours(self) -> float | None:
-        """That they may wait; none for as long as it takes."""
+        """Hours that the jobs may wait; None for as long as it takes."""
 
     def n_queued(self) -> int | None:
-        """How many of the jobs wait to be started; none if the queue does not tell."""
+        """Number of jobs that are pending; None if the queue does not answer."""
 
     def advice(self) -> str:
-        """What to do where no job waits any more, and no worker has come."""
+        """What to do if no job is pending and no worker has connected."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """Workers that a person starts, without a queue."""
+    """Workers that a user starts, without a queue."""
 
     address: str
-    """Of the scheduler."""
+    """Address of the scheduler."""
     hours: float | None = None
-    """Nothing waits."""
+    """No limit, as no job is pending."""
 
     def n_queued(self) -> int | None:
-        """None waits."""
+        """No job is pending."""
         return 0
 
     def advice(self) -> str:
-        """How to start one."""
+        """How to start a worker."""
         return f"start them: dask worker {self.address} --nthreads 1"
 
 
 @dataclass(frozen=True)
 class SlurmQueue:
-    """The jobs that this command has given to Slurm."""
+    """The jobs that this command has submitted to Slurm."""
 
     job_ids: Callable[[], Collection[str]]
-    """Gives Slurm's numbers of them, which change when one is asked for anew."""
+    """Gives the ids of the jobs, which change when one is submitted again."""
     log_folder: str
-    """Where they write what they print."""
+    """Folder of their logs."""
     hours: float | None = None
-    """That they may wait; by default as long as it takes."""
+    """Hours that they may wait; by default as long as it takes."""
 
     def n_queued(self) -> int | None:
-        """By ``squeue``."""
+        """Number of pending jobs by ``squeue``."""
         command = ["squeue", "--noheader", "--states=PENDING", "--format=%i"]
         command += ["--user", str(os.getuid())]  # in a container it may have no name
         try:
@@ -78,7 +78,7 @@ class SlurmQueue:
         return len(pending & set(self.job_ids()))
 
     def advice(self) -> str:
-        """Where it is said why the jobs bring none."""
+        """Where to look for the reason that no worker connected."""
         return (
             "no job of theirs is queued any more: look why they ended, or cannot reach this "
             f"machine, in their logs ({self.log_folder}); `interface` in the Slurm file names the "
@@ -87,9 +87,9 @@ class SlurmQueue:
 
 
 def wait_for_workers(n_workers: Callable[[], int], *, n_expected: int, queue: JobQueue) -> None:
-    """Return once enough workers have come; say now and then what is waited for."""
+    """Wait until enough workers have connected; print now and then what is waited for."""
     began = time.monotonic()
-    last_queued = began  # when a job was seen to wait
+    last_queued = began  # when a job was last pending
     next_question = began
     next_report = began + FIRST_REPORT_SECONDS
     n_queued: int | None = None
@@ -119,7 +119,7 @@ def wait_for_workers(n_workers: Callable[[], int], *, n_expected: int, queue: Jo
 
 
 def _report(n_here: int, n_expected: int, n_queued: int | None, seconds: float) -> None:
-    """Say what is waited for."""
+    """Print what is waited for."""
     waits = "for workers to start"
     if n_queued:
         waits = f"in the queue for machines: {amount(n_queued, 'job')} of this grid not begun yet"

@@ -1,14 +1,13 @@
-"""The board of a grid while it is carried out: counted by a progress bar, and kept in a file.
+"""The board of a running grid: its rows, counted by a progress bar and written to a file.
 
 The file is ``STORE/.grids/NAME.json``, which `cellrepro.grid.status` reads. Its lock says that a
-command is alive, and is held by
+command is alive. It is held by
 
-- the command that carries the grid out, from the moment when something is known to be missing to
-  its end. So whoever finds the file without its lock and without an end knows that it was killed;
-- another command that carries out the same grid, which has the same file: that one's board is then
-  the one that is shown, and this command writes none;
-- whoever looks on, for a moment: so it is asked for several times before another command is taken
-  to have it.
+- the command that carries the grid out, from the first repeat that is missing to its end. A file
+  without its lock and without an end is therefore of a command that was killed;
+- another command that carries out the same grid, which has the same file: only the board of the
+  first is written and shown;
+- a reader, for a moment: so it is tried several times before another command counts as its holder.
 """
 
 from __future__ import annotations
@@ -17,15 +16,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRun
-from cellrepro.grid.job import Job
-from cellrepro.grid.listener import JobProgress, Listener
-from cellrepro.grid.status import FOLDER, GridStatus, JobRow
+from cellrepro.grid.job import Job, Listener
+from cellrepro.grid.status import FOLDER, GridStatus, JobProgress, JobRow
 from cellrepro.process.calling import Children
 from cellrepro.progress import Progress
 from cellrepro.store import locks
@@ -33,12 +30,12 @@ from cellrepro.store.whole_files import write_whole
 
 _REFRESH_SECONDS = 0.5
 _TRIES = 10
-"""To hold the lock of the file, which who looks on may hold for a moment."""
+"""Attempts to take the lock of the file, which a reader may hold for a moment."""
 _RETRY_SECONDS = 0.05
 
 
 class Board:
-    """The rows of a grid while it is carried out; threads of jobs change them."""
+    """The rows of a running grid, which the threads of its jobs change."""
 
     def __init__(self, jobs: Sequence[Job], bar: Progress, dashboard: str) -> None:
         grid = jobs[0].grid
@@ -55,30 +52,30 @@ class Board:
         self.is_at_work = not all(_seems_stored(job) for job in jobs)
         self._bar = bar
         self._n_counted = [0] * len(jobs)
-        """Repeats of each job that the bar has counted."""
+        """Repeats that the bar has counted, by job."""
         self._n_counted_found = [0] * len(jobs)
-        """Those among them that were stored before."""
+        """Repeats among these that were stored before, by job."""
         self._lock = threading.Lock()
 
     def listener(self, number: int) -> Listener:
-        """Give the one who hears how the job of a number goes on."""
+        """Make the listener of a job, by its number."""
         return _RowListener(self, number)
 
     def say(self, line: str) -> None:
-        """Print one line that stays."""
+        """Print a line above the progress bar."""
         with self._lock:
             self._bar.say(line)
 
     def changed(self, number: int, progress: JobProgress) -> None:
-        """Show how far the job of a number is, which runs."""
+        """Show the progress of a running job."""
         with self._lock:
             self.is_at_work = self.is_at_work or bool(progress.notebook)
             row = self.status.rows[number]
-            running = row.model_copy(update={"status": "running", **asdict(progress)})
+            running = row.model_copy(update={"status": "running", **progress.model_dump()})
             self._show(number, running)
 
     def ended(self, number: int, run: GridRun) -> None:
-        """Show how the job of a number has ended."""
+        """Show how a job has ended."""
         ending = {
             "status": run.status,
             "machine": run.machine,
@@ -91,7 +88,7 @@ class Board:
             self._show(number, row.model_copy(update=ending))
 
     def _show(self, number: int, row: JobRow) -> None:
-        """Put a row in its place, and let the bar count the repeats that are over with it."""
+        """Replace a row, and let the bar count the repeats that are over with it."""
         self.status.rows[number] = row
         is_over = row.status in ("present", *BAD_ENDINGS) and row.status != "interrupted"
         n_over = row.n_repeats if is_over else row.repeat
@@ -105,7 +102,7 @@ class Board:
         self._n_counted[number] = max(self._n_counted[number], n_over)
 
     def written(self, *, ended: bool = False) -> GridStatus:
-        """Give the status as it is to be written now; at the end nothing runs any more."""
+        """Give the status to write; at the end no row is running."""
         with self._lock:
             rows = self.status.rows
             if ended:
@@ -116,15 +113,15 @@ class Board:
 
 
 def _seems_stored(job: Job) -> bool:
-    """Whether some machine has all repeats; which machine this is takes seconds to find out."""
+    """Whether any machine has all repeats, as naming this machine takes seconds."""
     try:
         run = job.grid.store.run(job.key)
-    except BadInput:  # damaged, which is for the job to report
+    except BadInput:  # damaged: the job will report it
         return False
     if run is None:
         return False
-    wanted = set(range(job.grid.repeats))
-    return any(wanted <= repeats.keys() for repeats in run.machines.values())
+    indices = set(range(job.grid.repeats))
+    return any(indices <= repeats.keys() for repeats in run.machines.values())
 
 
 def _interrupted(row: JobRow) -> JobRow:
@@ -132,7 +129,7 @@ def _interrupted(row: JobRow) -> JobRow:
 
 
 class _RowListener:
-    """Tells the board of one job; see `cellrepro.grid.listener.Listener`."""
+    """The listener of one job, which passes everything on to the board."""
 
     def __init__(self, board: Board, number: int) -> None:
         self.children = board.children
@@ -155,7 +152,7 @@ class _RowListener:
 
 @contextmanager
 def board_of(jobs: Sequence[Job], bar: Progress, *, dashboard: str = "") -> Iterator[Board]:
-    """Make the board of a grid for one block, in the course of which its file follows it."""
+    """Make the board of a grid for one block, and keep its file up to date."""
     board = Board(jobs, bar, dashboard)
     is_over = threading.Event()
     thread = threading.Thread(
@@ -170,17 +167,17 @@ def board_of(jobs: Sequence[Job], bar: Progress, *, dashboard: str = "") -> Iter
 
 
 def _file_of(jobs: Sequence[Job]) -> Path:
-    """Of the same jobs the same file, whoever carries them out."""
+    """The file of a board; the same jobs have the same file in every process."""
     grid = jobs[0].grid
     digest = value_digest([grid.name, *(job.key for job in jobs)])[:8]
     return grid.store.root / FOLDER / f"{grid.name}-{digest}.json"
 
 
 def _follow(board: Board, path: Path, is_over: threading.Event) -> None:
-    """Keep the file up to date until all is over: the life of a thread."""
+    """Thread: keep the file up to date until all is over."""
     while not board.is_at_work and not is_over.wait(_REFRESH_SECONDS):
         pass
-    with suppress(OSError):  # a store that cannot be written is for the jobs to report
+    with suppress(OSError):  # a store that cannot be written: the jobs will report it
         if not _is_to_be_written(board, path):
             return
         for _ in range(_TRIES):
@@ -192,7 +189,7 @@ def _follow(board: Board, path: Path, is_over: threading.Event) -> None:
 
 
 def _is_to_be_written(board: Board, path: Path) -> bool:
-    """Whether something is made; or all is there, and the file of an earlier attempt has to go."""
+    """Whether something is made, or the file of an earlier attempt is to be removed."""
     if board.is_at_work:
         return True
     is_well = not board.status.n("waiting", "running", *BAD_ENDINGS)
@@ -200,7 +197,7 @@ def _is_to_be_written(board: Board, path: Path) -> bool:
 
 
 def _write_until_over(board: Board, path: Path, is_over: threading.Event) -> None:
-    """Write the file again and again; none remains of a grid that ended well."""
+    """Write the file again and again; remove it if the grid ended well."""
     write_whole(path, _as_text(board.written()), replace=True)
     while not is_over.wait(_REFRESH_SECONDS):
         with suppress(OSError):  # the disk may be full for a while

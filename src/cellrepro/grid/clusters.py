@@ -1,6 +1,6 @@
-"""Clusters opened for one grid: the workers of a Dask scheduler, or jobs of Slurm that start some.
+"""Clusters for one grid: the workers of a Dask scheduler, or jobs of Slurm that start workers.
 
-All that is opened here ends with its block.
+Connections and jobs end with their block.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pool_of_scheduler(grid: Grid, address: str) -> Iterator[DaskPool]:
 
 @contextmanager
 def pool_of_slurm(grid: Grid, path: Path) -> Iterator[DaskPool]:
-    """Have Slurm start workers for one block."""
+    """Let Slurm start workers for one block."""
     options = SlurmOptions.read(path)
     from dask_jobqueue import SLURMCluster
 
@@ -63,7 +63,7 @@ def pool_of_slurm(grid: Grid, path: Path) -> Iterator[DaskPool]:
         )
         n_expected = options.n_jobs if grid.on else 1
         with cluster, Client(cluster) as client:
-            # A job that is lost is asked for anew.
+            # A job that is lost is submitted again.
             cluster.adapt(minimum_jobs=options.n_jobs, maximum_jobs=options.n_jobs)
             with closing(DaskPool(client, area.resolve(), n_expected, queue)) as pool:
                 yield pool
@@ -71,14 +71,14 @@ def pool_of_slurm(grid: Grid, path: Path) -> Iterator[DaskPool]:
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """What a Slurm file says."""
+    """The content of a Slurm file."""
 
     n_jobs: int
-    """``jobs``: how many, each of which starts workers."""
+    """``jobs``: number of jobs, each of which starts workers."""
     wait_hours: float | None
-    """That the jobs may be queued; none for as long as it takes."""
+    """Hours that the jobs may be queued; None for as long as it takes."""
     of_each_job: dict[str, Any]
-    """All else: the options of ``dask_jobqueue.SLURMCluster``."""
+    """All other keys: options of ``dask_jobqueue.SLURMCluster``."""
 
     @classmethod
     def read(cls, path: Path) -> SlurmOptions:

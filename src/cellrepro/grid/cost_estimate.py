@@ -1,4 +1,4 @@
-"""What a grid will take in time and on the disk, by what the store has of such runs."""
+"""Estimates of the time and disk space of a grid, by similar runs in the store."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from cellrepro.grid.grid_runs import Estimate, GridRun, GridRuns
 from cellrepro.grid.points import Grid
 from cellrepro.run.plan import Plan
 from cellrepro.run.stored_costs import MOST_READ, most_similar
-from cellrepro.run.training_recorder import CHECKPOINTS
 from cellrepro.spec.spec import Spec
+from cellrepro.store.checkpoints import CHECKPOINTS
 from cellrepro.store.store import Repeat
 
 
 def with_estimates(grid: Grid, runs: GridRuns) -> GridRuns:
-    """Add to each planned run what it will take, where the store has one like it."""
+    """Add an estimate to each planned run that has a similar one in the store."""
     past = [run.repeats[0] for run in grid.store.runs()[:MOST_READ]]
     plans = {point.plan.spec.key: point.plan for point in grid.points}
     return GridRuns(tuple(_with_estimate(run, plans[run.key], grid, past) for run in runs))
 
 
 def _with_estimate(run: GridRun, plan: Plan, grid: Grid, past: Sequence[Repeat]) -> GridRun:
-    """The run, with what its repeats will take if it is planned and its like is stored."""
+    """Add an estimate to a run, if it is planned and a similar one is stored."""
     if run.status != "planned":
         return run
     similar = most_similar(past, plan.spec, plan.request.model.architecture)
@@ -34,9 +34,9 @@ def _with_estimate(run: GridRun, plan: Plan, grid: Grid, past: Sequence[Repeat])
 
 
 def _scaled(similar: Repeat, plan: Plan, n_repeats: int) -> Estimate:
-    """What so many repeats take: training grows with epochs and draws, segmenting with images.
+    """Scale a similar repeat: training by epochs and draws, segmenting by images.
 
-    Checkpoints on the disk grow with the training; the rest stays.
+    Of its files only checkpoints grow, with the training.
     """
     training = _times_longer(similar.spec, plan.spec)
     segmenting = plan.n_images / max(1, len(similar.manifest.masks))
@@ -55,7 +55,7 @@ def _scaled(similar: Repeat, plan: Plan, n_repeats: int) -> Estimate:
 
 
 def _times_longer(past: Spec, spec: Spec) -> float:
-    """How many times as long a training is as a past one."""
+    """Ratio of the lengths of two trainings."""
     times = spec.epochs / max(1, past.epochs)
     if spec.images_per_epoch and past.images_per_epoch:
         times *= spec.images_per_epoch / past.images_per_epoch

@@ -1,7 +1,7 @@
-"""The driver's half of a grid on a Dask cluster: which job goes where, and what comes back.
+"""The driver's half of a grid on a Dask cluster: submits jobs, and stores what comes back.
 
-A job whose worker is lost is given to another one by Dask. Where a worker does not see the store,
-it is sent what it needs, and sends the repeats back.
+Dask gives a job whose worker is lost to another one. A worker that does not see the store is sent
+what it needs, and sends its repeats back.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from cellrepro.grid.dask_worker import (
 )
 from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
-from cellrepro.grid.listener import JobProgress
 from cellrepro.grid.points import Grid, Machines
 from cellrepro.grid.sending import files_for_workers, job_to_send
+from cellrepro.grid.status import JobProgress
 from cellrepro.store.store import Run
 from cellrepro.version import __version__
 
@@ -44,20 +44,20 @@ _SCHEDULER_LOST = (
     "stored is not made again"
 )
 _LOST_SECONDS = 10
-"""Time without an answer of the scheduler after which it counts as lost."""
+"""Seconds without an answer of the scheduler after which it counts as lost."""
 
 
 class DaskPool:
-    """The workers of a Dask cluster, as `cellrepro.grid.pool.Pool` says."""
+    """The pool (`cellrepro.grid.grid.Pool`) of the workers of a Dask cluster."""
 
     def __init__(self, client: Client, area: Path, n_expected: int, queue: JobQueue) -> None:
-        self.look_seconds = 0.05  # Dask tells its futures' ends to none but those who ask
+        self.look_seconds = 0.05  # Dask's futures have to be polled
         self._client = client
         self._area = area
         self._topic = f"cellrepro-{area.name}"
         self._unanswered_since: float | None = None
         self._at_workers: dict[int, Any] = {}
-        """Dask's futures of the jobs that have not ended, by their numbers."""
+        """Dask's futures of the jobs that have not ended, by number."""
         self._jobs: Sequence[Job] = ()
         self._futures: list[Future[GridRun]] = []
         client.register_plugin(WorkerSetup(self._topic, files={}))
@@ -72,7 +72,7 @@ class DaskPool:
         return str(self._client.dashboard_link) if has_one else ""
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
-        """Give a job for each point; with ``on``, for each point on each machine that is meant."""
+        """Make a job for each point; with ``on``, for each point on each machine that it names."""
         workers = self._workers()
         if not all(worker.sees_store for worker in workers):
             self._client.register_plugin(WorkerSetup(self._topic, files_for_workers(grid)))
@@ -86,7 +86,7 @@ class DaskPool:
         return jobs
 
     def _workers(self) -> list[WorkerRecord]:
-        """What all workers say of themselves."""
+        """The records of all workers."""
         answers = self._client.run(describe_worker, self._area, on_error="return")
         for address, answer in answers.items():
             if isinstance(answer, BaseException):
@@ -104,30 +104,32 @@ class DaskPool:
         return workers
 
     def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
-        """Submit the jobs to the scheduler; those that one machine has finished end at once."""
+        """Submit the jobs to the scheduler; a job that one machine has finished ends at once."""
         self._jobs = jobs
         self._board = board
         self._futures = [Future() for _ in jobs]
         self._client.subscribe_topic(self._topic, self._hear)
-        at_hand = {identity for worker in self._workers() for identity in worker.identities.all()}
+        identities = {
+            identity for worker in self._workers() for identity in worker.identities.all()
+        }
         for number, job in enumerate(jobs):
             run = job.grid.store.run(job.key)
             finished_on = None if run is None else _machine_with_all(run, job)
             if finished_on is None:
-                self._submit(number, job, run, at_hand)
+                self._submit(number, job, run, identities)
             else:
                 self._end(number, job.grid_run("present", machine=finished_on))
         return self._futures
 
-    def _submit(self, number: int, job: Job, run: Run | None, at_hand: Collection[str]) -> None:
-        """Give a job to the scheduler."""
+    def _submit(self, number: int, job: Job, run: Run | None, identities: Collection[str]) -> None:
+        """Submit one job."""
         resources = {JOB_RESOURCE: 1.0}
         if job.point.plan.profile.kind == "cuda":
             resources[GPU_RESOURCE] = 1.0
         identity = job.machine_identity
         stored: frozenset[str] = frozenset()
         if run is not None:
-            identity = identity or _machine_that_began(run, at_hand)
+            identity = identity or _machine_that_began(run, identities)
             stored = frozenset(f"{repeat.machine}/{repeat.index}" for repeat in run.repeats)
         if identity:
             resources[machine_resource(identity)] = 1.0
@@ -143,7 +145,7 @@ class DaskPool:
         )
 
     def advance(self) -> None:
-        """Take what has come back."""
+        """Handle the futures that are done."""
         self._check_scheduler()
         for number, answer in tuple(self._at_workers.items()):
             if answer.done():
@@ -161,12 +163,12 @@ class DaskPool:
             raise NotPossibleHere(_SCHEDULER_LOST)
 
     def _ended_run(self, job: Job, answer: Any) -> GridRun:
-        """How a job has ended, by Dask's future of it; stores what a worker sent back."""
+        """Store what a worker sent back; gives how the job ended."""
         try:
             returned: WorkerAnswer = answer.result()
         except CancelledError:
             raise NotPossibleHere(_SCHEDULER_LOST) from None
-        except Exception as error:  # of Dask: a worker lost again and again, another version of it
+        except Exception as error:  # of Dask: a worker lost repeatedly, another version of Dask
             return job.grid_run("failed", reason=f"its worker was lost: {error}")
         try:
             if returned.files is not None:
@@ -180,7 +182,7 @@ class DaskPool:
         self._futures[number].set_result(run)
 
     def _hear(self, event: tuple[float, dict[str, Any]]) -> None:
-        """Pass on to the board what a worker says; Dask gives the time of an event, too."""
+        """Pass an event of a worker, which has a time and a content, on to the board."""
         _, content = event
         if "line" in content:
             self._board.say(content["line"])
@@ -188,13 +190,13 @@ class DaskPool:
             self._board.changed(content["number"], JobProgress(**content["progress"]))
 
     def stop(self) -> None:
-        """End all that the workers do for this grid."""
+        """Cancel the jobs of this grid, and kill their processes."""
         with suppress(OSError, TimeoutError, ValueError):  # the scheduler may be lost
             self._client.cancel(list(self._at_workers.values()), force=True)
             self._client.run(end_jobs, self._topic, on_error="ignore")
 
     def close(self) -> None:
-        """Take from the workers what they were given for the grid."""
+        """Remove the plugin, and the files of the grid, from the workers."""
         if self._client.status != "running":
             return
         with suppress(OSError, TimeoutError, ValueError):  # the scheduler may be lost
@@ -202,7 +204,7 @@ class DaskPool:
 
 
 def _machine_with_all(run: Run, job: Job) -> str | None:
-    """The machine that holds all repeats of a job already; none if the job is for a certain one."""
+    """The machine that has made all repeats of a job; None if the job is for one machine."""
     if job.machine_label:
         return None
     for machine, repeats in run.machines.items():
@@ -211,17 +213,17 @@ def _machine_with_all(run: Run, job: Job) -> str | None:
     return None
 
 
-def _machine_that_began(run: Run, at_hand: Collection[str]) -> str:
-    """The identity of the machine at hand that made most repeats of a run; empty for none."""
+def _machine_that_began(run: Run, identities: Collection[str]) -> str:
+    """The identity of the present machine that made most repeats of a run; empty for none."""
     n_made = Counter(repeat.manifest.machine.identity for repeat in run.repeats)
     for identity, _ in n_made.most_common():
-        if identity in at_hand:
+        if identity in identities:
             return identity
     return ""
 
 
 def _one_for_each_machine(job: Job, on: Machines, workers: Sequence[WorkerRecord]) -> list[Job]:
-    """A job for each machine among the workers that ``on`` means, each machine once."""
+    """Make a job for each machine that ``on`` names, each machine once."""
     needs_gpu = job.point.plan.profile.kind == "cuda"
     names: dict[str, str] = {}
     for worker in workers:

@@ -1,75 +1,73 @@
-"""The worker's half of a grid on a Dask cluster: what it says of itself, and a job carried out.
+"""The worker's half of a grid on a Dask cluster: describes the worker, and carries out its jobs.
 
 A worker does one job at a time: it has one of the resource `JOB_RESOURCE`, and each job takes it.
-It says as resources, too, which machine it is, so that a job that must be carried out there waits
-for one of its workers.
+Its machine is a resource, too, so that a job for that machine waits for one of its workers.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from distributed import get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from cellrepro.grid import this_host
 from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
-from cellrepro.grid.listener import JobProgress
 from cellrepro.grid.sending import SentFiles, job_on_worker
+from cellrepro.grid.status import JobProgress
 from cellrepro.process.calling import Children
 from cellrepro.store import this_machine
 from cellrepro.version import __version__
 
 JOB_RESOURCE = "cellrepro"
 GPU_RESOURCE = "GPU"
-"""A worker that was started with one by its user keeps it."""
+"""A worker that its user started with this resource keeps its number."""
 _MACHINE_PREFIX = "machine "
 
 _CHILDREN: dict[str, Children] = {}
-"""The processes of each grid, by its topic: its command ends its own and no other's."""
+"""The child processes of each grid, by topic, as a command ends only those of its own grid."""
 
 
 def machine_resource(identity: str) -> str:
-    """The resource of all workers on one machine."""
+    """Name of the resource of all workers on one machine."""
     return f"{_MACHINE_PREFIX}{identity}"
 
 
 @dataclass(frozen=True)
 class MachineIdentities:
-    """Which machines a process is, as `cellrepro.store.this_machine.identity` says it."""
+    """The identities of a process, as `cellrepro.store.this_machine.identity` gives them."""
 
     processor: str
-    """Of the machine that computes on its processor."""
+    """Identity of the machine that computes on its processor."""
     gpu: str | None
-    """Of the machine that computes on its first GPU; None where it sees none."""
+    """Identity of the machine that computes on its first GPU; None where it sees none."""
 
     @classmethod
     def here(cls) -> MachineIdentities:
-        """Those of this process."""
-        gpus = this_host.visible_gpus()
+        """The identities of this process."""
+        gpus = this_machine.visible_gpus()
         return cls(
             processor=this_machine.identity(""),
             gpu=this_machine.identity(gpus[0]) if gpus else None,
         )
 
     def all(self) -> tuple[str, ...]:
-        """One or two."""
+        """One or two identities."""
         return (self.processor,) if self.gpu is None else (self.processor, self.gpu)
 
 
 def _folder_of(worker: Any, topic: str) -> Path:
-    """A worker's folder for one grid: another one may have another notebook of the same name."""
+    """A worker's folder for one grid, as two grids may have different files of one name."""
     return Path(worker.local_directory) / topic
 
 
 class WorkerSetup(WorkerPlugin):
-    """Prepares every worker for a grid, also one that comes later."""
+    """Plugin of Dask that prepares every worker for a grid, also one that connects later."""
 
     idempotent = False
 
@@ -78,7 +76,7 @@ class WorkerSetup(WorkerPlugin):
         self.files = files
 
     async def setup(self, worker: Any) -> None:
-        """Write the files, and say as resources what the worker is."""
+        """Write the files, and set the resources of the worker."""
         folder = _folder_of(worker, self.name)
         for name, content in self.files.items():
             path = folder / name
@@ -86,33 +84,32 @@ class WorkerSetup(WorkerPlugin):
             path.write_bytes(content)
         resources = {machine_resource(identity): 1 for identity in MachineIdentities.here().all()}
         resources[JOB_RESOURCE] = 1
-        if this_host.visible_gpus() and GPU_RESOURCE not in worker.state.total_resources:
+        if this_machine.visible_gpus() and GPU_RESOURCE not in worker.state.total_resources:
             resources[GPU_RESOURCE] = 1
         await worker.set_resources(**resources)  # by Dask's own rule, one argument each
 
     def teardown(self, worker: Any) -> None:
-        """Remove what was sent for the grid, and what was sent back, at its end."""
+        """Remove the folder of the grid."""
         shutil.rmtree(_folder_of(worker, self.name), ignore_errors=True)
 
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """What a worker says of itself."""
+    """A worker, as it describes itself."""
 
     name: str
-    """That its user gave it, or Dask."""
+    """Name that its user gave it, or Dask."""
     version: str
-    """Of cellrepro there."""
+    """Version of cellrepro there."""
     identities: MachineIdentities
-    """The machines that it is."""
     resources: tuple[str, ...]
-    """Those that its user gave it, by name, and those that every worker has here."""
+    """Names of its resources, without those of its machines."""
     sees_store: bool
     """Whether the driver's store lies at the same path there."""
 
 
 def describe_worker(area: Path, dask_worker: Any) -> WorkerRecord:
-    """Say what this worker is."""
+    """Describe this worker."""
     resources = dask_worker.state.total_resources
     return WorkerRecord(
         name=str(dask_worker.name),
@@ -125,12 +122,12 @@ def describe_worker(area: Path, dask_worker: Any) -> WorkerRecord:
 
 @dataclass(frozen=True)
 class WorkerAnswer:
-    """What a worker returns of a job."""
+    """The result of a job on a worker."""
 
     run: GridRun
-    """Its folder is relative to the store."""
+    """How the job ended; the folder is relative to the store."""
     files: SentFiles | None
-    """What was made; none where the worker sees the store, and has put it there."""
+    """The files that were made; None where the worker sees the store."""
 
 
 def run_job_on_worker(job: Job, area: Path, topic: str, number: int) -> WorkerAnswer:
@@ -147,9 +144,9 @@ def run_job_on_worker(job: Job, area: Path, topic: str, number: int) -> WorkerAn
 
 
 class _EventSender:
-    """Tells the driver how a job goes on; see `cellrepro.grid.listener.Listener`.
+    """The listener of a job on a worker, which sends everything to the driver.
 
-    The events hold plain values alone, which Dask's own format can carry.
+    Events hold plain values alone, which Dask's own format can carry.
     """
 
     def __init__(self, topic: str, number: int) -> None:
@@ -163,7 +160,7 @@ class _EventSender:
         return self.children.ended
 
     def changed(self, progress: JobProgress) -> None:
-        event = {"number": self._number, "progress": asdict(progress)}
+        event = {"number": self._number, "progress": progress.model_dump()}
         self._worker.log_event(self._topic, event)
 
     def say(self, line: str) -> None:
@@ -171,7 +168,7 @@ class _EventSender:
 
 
 def end_jobs(topic: str) -> None:
-    """End what this worker does for a grid, and for no other one."""
+    """Kill the processes of one grid on this worker."""
     _children_of(topic).end()
 
 

@@ -1,4 +1,4 @@
-"""A grid file: YAML with the fixed and varied parameters of a notebook, and what is wrong."""
+"""A grid file: YAML with the fixed and varied parameters of a notebook, parsed and checked."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from cellrepro.wrong_fields import wrong_fields
 from cellrepro.yaml_values import read_yaml
 
 Scalar = str | int | float | bool | dict[str, Any] | list[Any] | None
-"""A value of one parameter; a table or a list where the notebook takes one."""
+"""A value of a parameter; a mapping or a list where the notebook takes one."""
 
 VARIABLE = re.compile(r"environment\.([A-Za-z_]\w*)")
-"""A parameter that is an environment variable, set beside the profile."""
+"""Pattern of a parameter that sets an environment variable beside the profile."""
 
 SETTING = "settings."
-"""What the name of a parameter begins with that is one setting of a segmentation."""
+"""Prefix of a parameter that is one setting of a segmentation."""
 
 _MOST_VALUES = 200_000
-"""Of a grid file, each alias counted as what it stands for."""
+"""Most values of a grid file, with every alias of YAML expanded."""
 
 _SET_BY_GRID = {"repeats", "store"}
-"""Parameters of every notebook that the grid gives it."""
+"""Parameters of every notebook that the grid sets itself."""
 
 
 class GridFile(BaseModel):
@@ -46,14 +46,11 @@ class GridFile(BaseModel):
 
     @property
     def parameters(self) -> set[str]:
-        """The names of all parameters that the file gives a value."""
+        """The names of all parameters with a value."""
         return {*self.fixed, *self.vary}.union(*self.add)
 
     def overridden(self, overrides: Mapping[str, Scalar | list[Scalar]]) -> GridFile:
-        """Return the file with different values: a list is an axis.
-
-        What varies in the file keeps varying.
-        """
+        """Replace values: a list is an axis, and a parameter that varies stays an axis."""
         fixed = dict(self.fixed)
         vary = dict(self.vary)
         for name, value in overrides.items():
@@ -83,7 +80,7 @@ def read_file(path: Path) -> GridFile:
 
 
 def _refuse_endless(content: object) -> None:
-    """Refuse values of which a few lines make millions: aliases of YAML can stand in each other."""
+    """Refuse a bomb of nested aliases, of which a few lines of YAML make millions of values."""
     left: list[object] = [content]
     for _ in range(_MOST_VALUES):
         if not left:
@@ -107,10 +104,7 @@ def _no_grid_file(path: Path, reason: str) -> BadInput:
 
 
 def wrong_names(file: GridFile, notebook: Path, known: Iterable[str]) -> list[str]:
-    """Say in a sentence each what is wrong with the names in a grid file.
-
-    Empty where nothing is wrong.
-    """
+    """Give a sentence for each thing that is wrong with the names in a grid file."""
     known_names = set(known)
     problems = []
     unknown = _unknown(file.parameters, known_names)
@@ -140,7 +134,7 @@ def wrong_names(file: GridFile, notebook: Path, known: Iterable[str]) -> list[st
 
 
 def _unknown(names: set[str], known: set[str]) -> set[str]:
-    """The names that a notebook does not take, neither as they are nor gathered in another one."""
+    """The names that a notebook does not take, not even as part of ``profile`` or ``settings``."""
     unknown = names - known
     if "profile" in known:
         unknown = {name for name in unknown if not VARIABLE.fullmatch(name)}

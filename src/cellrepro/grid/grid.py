@@ -1,21 +1,21 @@
-"""A grid carried out: on this machine, or on the workers of a cluster."""
+"""Carries out a grid, in a pool: on this machine, or on the workers of a cluster."""
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
-from cellrepro.grid.board import board_of
+from cellrepro.grid.board import Board, board_of
 from cellrepro.grid.grid_runs import GridRun, GridRuns
 from cellrepro.grid.job import Job
 from cellrepro.grid.local_pool import LocalPool
 from cellrepro.grid.points import Grid
-from cellrepro.grid.pool import Pool
 from cellrepro.progress import progress
 
 
@@ -100,11 +100,32 @@ def refuse_wrong_limits(*, workers: int | None, minutes: float | None) -> None:
         raise BadInput(f"minutes (--time-limit) is {minutes:g}; expected a number above 0")
 
 
+class Pool(Protocol):
+    """The machines that carry jobs out: `LocalPool` here, or `DaskPool` on a cluster."""
+
+    dashboard: str
+    """Address of Dask's dashboard; empty without Dask."""
+    look_seconds: float
+    """Seconds after which `advance` is called although no job has ended."""
+
+    def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
+        """Make the jobs of a grid: each point on the machines that are to carry it out."""
+
+    def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
+        """Begin the jobs, in this order; gives a future for each."""
+
+    def advance(self) -> None:
+        """Begin jobs as far as there is room; called when a job has ended, and now and then."""
+
+    def stop(self) -> None:
+        """Stop all jobs at once."""
+
+
 @contextmanager
 def _pool(
     grid: Grid, *, workers: int | None, scheduler: str | None, slurm: str | Path | None
 ) -> Iterator[Pool]:
-    """Where the grid is carried out, by the arguments of `run_grid`."""
+    """Open the pool that the arguments of `run_grid` ask for."""
     if scheduler is None and slurm is None:
         yield LocalPool(workers)
         return
@@ -164,7 +185,7 @@ def _wait_for_all(futures: list[Future[GridRun]], pool: Pool) -> None:
 
 
 def _n_ended(ended: queue.SimpleQueue[Future[GridRun]], seconds: float) -> int:
-    """How many jobs have ended since the last call; waits so long for the first of them."""
+    """Count the jobs that have ended since the last call; waits so long for the first."""
     try:
         ended.get(timeout=seconds)
     except queue.Empty:

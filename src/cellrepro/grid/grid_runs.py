@@ -1,4 +1,4 @@
-"""How the points of a grid ended, or what will be done about them."""
+"""The result of a grid: how each point ended, or will be carried out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args, overload
 
 from cellrepro.grid.file import Scalar
-from cellrepro.grid.point import varied_in_words
+from cellrepro.grid.points import varied_in_words
 from cellrepro.progress import minutes
 from cellrepro.results import Result, Row, table_lines
 from cellrepro.words import amount, grouped
@@ -22,19 +22,19 @@ JobStatus = Literal["waiting", "running"] | GoodEnding | BadEnding
 BAD_ENDINGS: tuple[str, ...] = get_args(BadEnding)
 
 _IN_WORDS = {"present": "stored before", "not-here": "not possible on this machine"}
-"""Statuses that do not say themselves."""
+"""Words for statuses that do not speak for themselves."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the repeats of a point will take that are not stored yet."""
+    """What the missing repeats of a point will take."""
 
     seconds: float
-    """One after the other."""
+    """Seconds, one repeat after the other."""
     bytes: int
-    """On the disk."""
+    """Bytes on the disk."""
     from_run: str
-    """The stored repeat that the estimate follows from."""
+    """The stored repeat that the estimate is scaled from."""
 
 
 @dataclass(frozen=True)
@@ -42,23 +42,23 @@ class GridRun:
     """How one point of a grid ended, on one machine."""
 
     key: str
-    """Of its spec."""
+    """Key of its spec."""
     machine: str
-    """That the repeats are of; empty where no machine can carry it out."""
+    """Machine of the repeats; empty where no machine can carry it out."""
     status: JobStatus
     """How it ended."""
     folder: Path
-    """In the store: of the run, or of what was kept of the failure."""
+    """Folder in the store, of the run or of the failure."""
     varied: dict[str, Scalar]
-    """The parameters that vary in the grid."""
+    """The parameters that vary in the grid, with their values."""
     reason: str = ""
     """Why it failed, or why it is vacuous."""
     estimate: Estimate | None = None
-    """What it will take, of one that is planned and has its like in the store."""
+    """What it will take, if it is planned and a similar run is stored."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether a repeat of it could not be made."""
+        """Whether one of its repeats could not be made."""
         return self.status in BAD_ENDINGS
 
     @property
@@ -73,7 +73,7 @@ class GridRuns(Result, Sequence[GridRun]):
     points."""
 
     runs: tuple[GridRun, ...]
-    """In the order of the grid's points; one for each machine that carries a point out."""
+    """One entry for each point and machine, in the order of the grid's points."""
 
     @overload
     def __getitem__(self, index: int) -> GridRun: ...
@@ -87,7 +87,7 @@ class GridRuns(Result, Sequence[GridRun]):
 
     @property
     def failures(self) -> tuple[GridRun, ...]:
-        """Those of which a repeat could not be made."""
+        """The points with a repeat that could not be made."""
         return tuple(run for run in self.runs if run.has_failed)
 
     @property

@@ -1,36 +1,37 @@
-"""A job: one point of a grid, and where it is to be carried out."""
+"""A job: one point of a grid and its machine; and the listener that is told of its progress."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from cellrepro.grid.grid_runs import GridRun, JobStatus
-from cellrepro.grid.point import Point
-from cellrepro.grid.points import Grid
+from cellrepro.grid.points import Grid, Point
+from cellrepro.grid.status import JobProgress
+from cellrepro.process.calling import Children
 from cellrepro.process.machine_here import machine_here
 
 
 @dataclass(frozen=True)
 class Job:
-    """A point of a grid, and where it is to be carried out."""
+    """One point of a grid, and the machine that is to carry it out."""
 
     grid: Grid
     point: Point
-    """Of that grid."""
     gpu: str | None = None
-    """The UUID of the one that its processes see, several with commas; by default the first."""
+    """UUIDs of the GPUs that its processes see, with commas; by default the first."""
     minutes: float | None = None
-    """That a repeat may take."""
+    """Time limit of a repeat."""
     machine_label: str = ""
-    """The machine that must do it, for people; empty for any."""
+    """Name for people of the machine that must carry it out; empty for any."""
     machine_identity: str = ""
-    """Of that machine, as `cellrepro.store.this_machine.identity` tells it."""
+    """Identity of that machine, see `cellrepro.store.this_machine.identity`."""
     stored_by_driver: frozenset[str] = frozenset()
     """Repeats in the store of the command that sent the job, ``MACHINE/INDEX``."""
 
     @property
     def key(self) -> str:
-        """Of its spec."""
+        """Key of its spec."""
         return self.point.plan.spec.key
 
     @property
@@ -42,12 +43,12 @@ class Job:
 
     @property
     def machine(self) -> str:
-        """The name of this machine as this job computes on it; found out once."""
+        """The name of this machine as the job computes on it."""
         plan = self.point.plan
         return machine_here(plan.profile, self.gpu, plan.request.setup.cellpose).name
 
     def grid_run(self, status: JobStatus, *, machine: str = "", reason: str = "") -> GridRun:
-        """Say how it ended."""
+        """Make the record of how it ended."""
         return GridRun(
             key=self.key,
             machine=machine,
@@ -56,3 +57,33 @@ class Job:
             varied=self.point.varied,
             reason=reason,
         )
+
+
+class Listener(Protocol):
+    """Is told of the progress of a job, and can stop it."""
+
+    children: Children
+    """The child processes of its grid."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the grid was stopped, so that a killed child is no failure."""
+
+    def changed(self, progress: JobProgress) -> None:
+        """Receive the progress of the job."""
+
+    def say(self, line: str) -> None:
+        """Print a line for the user."""
+
+
+class ProgressReporter:
+    """Holds the progress of a job, and passes each change on to its listener."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.progress = JobProgress()
+
+    def report(self, progress: JobProgress) -> None:
+        """Replace the progress."""
+        self.progress = progress
+        self.listener.changed(progress)

@@ -1,4 +1,4 @@
-"""Jobs carried out on this machine: one thread each, as far as there are cores and GPUs."""
+"""The pool of this machine: one thread a job, as far as there are cores and GPUs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from cellrepro.grid.board import Board
 from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
-from cellrepro.grid.point import Point
-from cellrepro.grid.points import Grid
+from cellrepro.grid.points import Grid, Point
 from cellrepro.grid.slots import Machine, Queues
 from cellrepro.store import this_machine
 
 _STOP_SECONDS = 0.05
-"""Between two attempts to end what is at work: a job may just have started another process."""
+"""Seconds between attempts to kill the children: a job may just have started another one."""
 
 
 class LocalPool:
-    """The cores of the processor and the GPUs of a machine, as `cellrepro.grid.pool.Pool` says."""
+    """The pool (`cellrepro.grid.grid.Pool`) of the cores and GPUs of one machine."""
 
     def __init__(self, workers: int | None = None, machine: Machine | None = None) -> None:
         self.dashboard = ""
@@ -36,13 +35,13 @@ class LocalPool:
         self._slots = shared.by_cores() if workers is None else shared.by_number(workers)
         self._queues = Queues(self._slots, {})
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-        """The numbers of jobs whose slots are to be given back."""
+        """Numbers of jobs whose slots are to be given back."""
         self._jobs: Sequence[Job] = ()
         self._futures: list[Future[GridRun]] = []
         self._threads: dict[int, threading.Thread] = {}
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
-        """Give a job for each point; with ``on: all``, for each point on each GPU."""
+        """Make a job for each point; with ``on: all``, for each point on each GPU."""
         if isinstance(grid.on, tuple):
             raise BadInput(
                 f"on names workers, {', '.join(grid.on)}, and there is only this machine: give "
@@ -66,7 +65,7 @@ class LocalPool:
         return [replace(job, gpu=_gpu_that_began(job, self._gpus))]
 
     def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
-        """Let the jobs wait for their slots, in this order."""
+        """Queue the jobs for their slots, in this order."""
         self._jobs = jobs
         self._board = board
         self._futures = [Future() for _ in jobs]
@@ -75,7 +74,7 @@ class LocalPool:
         return list(self._futures)
 
     def advance(self) -> None:
-        """Begin what there are slots for now."""
+        """Begin the jobs that there are slots for."""
         while not self._ended.empty():
             self._queues.ended(self._ended.get())
         for number, taken in self._queues.begin():
@@ -90,20 +89,20 @@ class LocalPool:
                 self._end(number, job.grid_run("failed", reason=str(error)))
 
     def stop(self) -> None:
-        """End the processes of all jobs, and wait until their threads have seen it."""
+        """Kill the children of all jobs, and wait until their threads have ended."""
         for number, future in enumerate(self._futures):
             thread = self._threads.get(number)
-            if thread is None or thread.ident is None:  # it never began: nobody else will end it
+            if thread is None or thread.ident is None:  # it never began, so nothing else ends it
                 future.cancel()
         while not all(future.done() for future in self._futures):
             self._board.children.end()
             time.sleep(_STOP_SECONDS)
 
     def _carry(self, number: int, job: Job) -> None:
-        """The life of a thread: it mostly waits for its child."""
+        """Thread: run one job, mostly waiting for its child."""
         try:
             run = run_job(job, self._board.listener(number))
-        except BaseException as error:  # SystemExit: else the grid would wait for it for ever
+        except BaseException as error:  # SystemExit, too: the grid would wait for ever
             run = job.grid_run("failed", reason=repr(error))
         self._end(number, run)
 
@@ -115,7 +114,7 @@ class LocalPool:
 
 
 def _gpu_that_began(job: Job, gpus: Sequence[str]) -> str | None:
-    """The GPU on which most repeats of a point were made; none if none was."""
+    """The GPU on which most repeats of a point were made, if any."""
     run = job.grid.store.run(job.key)
     if run is None:
         return None

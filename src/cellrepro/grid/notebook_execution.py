@@ -1,4 +1,4 @@
-"""Notebooks: where those of the package are, what they take, and executing one without a person."""
+"""Notebooks: found, copied out of the package, asked for their parameters, and executed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import is_litter
 from cellrepro.process.child import Child
-from cellrepro.process.grid_handover import handover_folder
-from cellrepro.process.process_ends import RunError, read_ending
+from cellrepro.process.grid_handover import handover_folder, read_ending
+from cellrepro.process.process_ends import RunError
 from cellrepro.progress import pass_on
 from cellrepro.results import Result
 from cellrepro.store.whole_files import whole_file
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from traitlets.config import Config
 
 _SLOW_IMPORTS = ("rfc3987_syntax", "pyarrow")
-"""What takes seconds to import, and papermill does without: a grammar of addresses, and Hadoop."""
+"""Modules that take seconds to import, and that papermill does without."""
 
 _LONGEST_SOCKET_FOLDER = 89
-"""Bytes: the path of a socket has at most 107, of which a kernel's file name takes the rest."""
+"""Bytes: the path of a socket has at most 107, and the file name of a kernel takes the rest."""
 
 
-# -- where they are ------------------------------------------------------------------------
+# -- found and copied ----------------------------------------------------------------------
 
 
 def packaged_folder(name: str) -> Path:
@@ -119,7 +119,7 @@ def find_notebook(name: str, *, near: Path = Path()) -> Path:
     raise BadInput(f"no notebook {name!r}; expected a path, or one of {', '.join(present)}")
 
 
-# -- what they take ------------------------------------------------------------------------
+# -- parameters ----------------------------------------------------------------------------
 
 
 def notebook_parameters(notebook: Path) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def execute(child: Child, *, notebook: Path, output: Path, parameters: Mapping[s
 
 
 def _connection_by_files(folder: str) -> Config:
-    """How to talk to a kernel: by files, since two that start at once can be given one TCP port."""
+    """Let kernels use Unix sockets: two that start at once can be given the same TCP port."""
     from traitlets.config import Config
 
     if sys.platform == "win32" or len(folder.encode()) > _LONGEST_SOCKET_FOLDER:
@@ -193,7 +193,7 @@ def _connection_by_files(folder: str) -> Config:
 
 
 def _ending_of(error_name: str, sentence: str) -> CellreproError:
-    """The error that ended a notebook, of which the kernel passes on only the text."""
+    """Make an error again, of which the kernel passes on only the text."""
     folder = handover_folder()
     if folder is None or error_name != RunError.__name__:
         return CellreproError(sentence)
@@ -203,7 +203,7 @@ def _ending_of(error_name: str, sentence: str) -> CellreproError:
 
 @contextmanager
 def _without_slow_imports() -> Iterator[None]:
-    """Let what this thread imports in the block do without some modules that take seconds."""
+    """Hide `_SLOW_IMPORTS` from what this thread imports in the block."""
     finder = _NotInThisThread(frozenset(_SLOW_IMPORTS), threading.get_ident())
     sys.meta_path.insert(0, finder)
     try:
@@ -214,10 +214,9 @@ def _without_slow_imports() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _NotInThisThread(MetaPathFinder):
-    """Finds nothing, and says for one thread of some modules that they are not there.
+    """An import hook that raises for some modules in one thread.
 
-    Other threads of the process may import them at the same time, so ``sys.modules`` stays as it
-    is.
+    Other threads may import them at the same time, so ``sys.modules`` is left alone.
     """
 
     names: frozenset[str]

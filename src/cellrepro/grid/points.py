@@ -1,31 +1,74 @@
-"""A grid read from its file, with every point planned and checked before any runs."""
+"""A grid and its points: combinations of parameters, all planned and checked before any runs."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.errors import BadInput, whole
-from cellrepro.grid.file import GridFile, Scalar, read_file, wrong_names
+from cellrepro.grid.file import (
+    SETTING,
+    VARIABLE,
+    GridFile,
+    Scalar,
+    read_file,
+    wrong_names,
+)
 from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters, packaged_folder
-from cellrepro.grid.point import Parameters, Point, plan_point
 from cellrepro.results import Result, Row
+from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name
+from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs
+from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.spec import defaults
 from cellrepro.spec.spec import PARAMETERS
 from cellrepro.store.store import Store
 from cellrepro.words import amount
 
+Parameters = Mapping[str, Any]
+"""Values of a notebook's parameters by name, as YAML and the notebook have them."""
+
+_OPTIONS = TrainingOptions.model_fields.keys() | SegmentationOptions.model_fields.keys()
+"""Names of parameters that are options of a training or a segmentation."""
+
+
 Machines = Literal["all"] | tuple[str, ...] | None
-"""The machines that each point is carried out on: all, those of some Dask workers by their names
-or resources, or none in particular, which is one."""
+"""The machines that carry out each point: all, those of Dask workers by name or resource, or None
+for any one."""
 
 
 _MOST_POINTS = 100_000
+
+
+def varied_in_words(varied: Mapping[str, Scalar]) -> str:
+    """The varied parameters of a point, for people.
+
+    >>> varied_in_words({"seed": 0, "mode": "fast"}), varied_in_words({})
+    ('seed 0, mode fast', 'the one spec')
+    """
+    return ", ".join(f"{name} {value}" for name, value in varied.items()) or "the one spec"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a grid: a plan, and the parameters with which the notebook carries it out."""
+
+    parameters: Parameters
+    """Parameters of the notebook without ``repeats``; paths are absolute."""
+    varied: dict[str, Scalar]
+    """The parameters that vary in the grid, as its file has them."""
+    plan: Plan
+    """The checked spec."""
+
+    @property
+    def label(self) -> str:
+        """The varied parameters, for people."""
+        return varied_in_words(self.varied)
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,17 +76,17 @@ class Grid(Result):
     """A grid file, checked: every point can be carried out as far as can be told beforehand."""
 
     name: str
-    """Of its file, without the ending."""
+    """Name of its file, without the extension."""
     notebook: Path
-    """What carries a point out."""
+    """The notebook that carries a point out."""
     points: tuple[Point, ...]
-    """In the order of the file; no two of them are the same spec."""
+    """The points in the order of the file; no two have the same spec."""
     repeats: int
-    """Of every point."""
+    """Number of repeats of every point."""
     store: Store
     """Where the runs are kept."""
     on: Machines
-    """The machines that each point is carried out on; without any it is one."""
+    """The machines that carry out each point; None for any one."""
 
     def sentence(self) -> str:
         """Say how many specs it has, and how often each is carried out."""
@@ -109,7 +152,7 @@ def read_grid(
 
 
 def _grid_path(path: str | Path) -> Path:
-    """The file that is meant: the one that is there, else one that came with the package."""
+    """Find the grid file: a path, else a grid of the package."""
     packaged = packaged_folder("grids").parent / path
     if not Path(path).exists() and packaged.is_file():
         return packaged
@@ -119,12 +162,12 @@ def _grid_path(path: str | Path) -> Path:
 def _points(
     file: GridFile, usual: Parameters, grid_path: Path, store: str | Path
 ) -> tuple[Point, ...]:
-    """All points of a grid file; the images are read once for all of them."""
+    """Plan all points of a grid file; images are read once for all of them."""
     inputs = PlanInputs()
     by_key: dict[str, Point] = {}
     for varied in combinations(file):
         parameters = {**usual, **file.fixed, **varied}
-        point = plan_point(parameters, varied, store=store, inputs=inputs)
+        point = _plan_point(parameters, varied, store=store, inputs=inputs)
         key = point.plan.spec.key
         if key in by_key:
             raise BadInput(
@@ -160,3 +203,74 @@ def combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
 
 def _has_all(varied: Mapping[str, Scalar], entry: Mapping[str, Scalar]) -> bool:
     return all(varied[name] == value for name, value in entry.items())
+
+
+# -- one point -----------------------------------------------------------------------------
+
+
+def _plan_point(
+    parameters: Parameters,
+    varied: dict[str, Scalar],
+    *,
+    store: str | Path,
+    inputs: PlanInputs,
+) -> Point:
+    """Plan one point."""
+    gathered = _with_settings_gathered(_with_variables_in_profile(parameters))
+    plan = _plan(gathered, store, inputs)
+    return Point(_with_absolute_paths(gathered, plan, store), varied, plan)
+
+
+def _with_variables_in_profile(parameters: Parameters) -> Parameters:
+    """Put each ``environment.NAME`` into the name of the profile: ``cpu+NAME=VALUE``."""
+    profile = str(parameters.get("profile"))
+    remaining = {}
+    for name, value in parameters.items():
+        variable = VARIABLE.fullmatch(name)
+        if variable:
+            profile += f"+{variable[1]}={value}"
+        else:
+            remaining[name] = value
+    if len(remaining) == len(parameters):
+        return parameters
+    return {**remaining, "profile": profile}
+
+
+def _with_settings_gathered(parameters: Parameters) -> Parameters:
+    """Put each ``settings.NAME`` into the one table ``settings``."""
+    settings = {
+        name.removeprefix(SETTING): value
+        for name, value in parameters.items()
+        if name.startswith(SETTING)
+    }
+    if not settings:
+        return parameters
+    remaining = {name: value for name, value in parameters.items() if not name.startswith(SETTING)}
+    remaining["settings"] = {**(remaining["settings"] or {}), **settings}
+    return remaining
+
+
+def _plan(parameters: Parameters, store: str | Path, inputs: PlanInputs) -> Plan:
+    """Plan a training if there are epochs, else a segmentation."""
+    options = {name: parameters[name] for name in _OPTIONS if name in parameters}
+    options["data"] = _absolute(parameters["data"])
+    options["store"] = store
+    if "epochs" in parameters:
+        return plan_training(options_by_name(TrainingOptions, options), inputs=inputs)
+    return plan_segmentation(options_by_name(SegmentationOptions, options), inputs=inputs)
+
+
+def _with_absolute_paths(parameters: Parameters, plan: Plan, store: str | Path) -> Parameters:
+    """Make all paths absolute: the notebook runs in a folder of its own."""
+    paths = {"data": _absolute(parameters["data"]), "store": _absolute(store)}
+    model = str(parameters.get("model"))
+    if plan.request.model.path is not None and Path(model).is_file():
+        paths["model"] = _absolute(model)
+    profile = ProfileReference.parse(str(parameters.get("profile")))
+    if profile.is_file:
+        paths["profile"] = str(replace(profile, source=_absolute(profile.source)))
+    return {**parameters, **paths}
+
+
+def _absolute(path: object) -> str:
+    return str(Path(str(path)).resolve())

@@ -1,7 +1,7 @@
-"""To and from a worker that does not see the store: what it needs, and what it has made.
+"""Files sent to a worker that does not see the store, and repeats sent back.
 
-Its folder for a grid holds the notebook, the images, the network and the profile, each under a name
-that its content or file name gives, and a store of its own.
+The worker's folder for a grid holds the notebook, the images, the network and the profile, each
+under its digest or file name, and a store of its own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.job import Job
-from cellrepro.grid.point import Point
-from cellrepro.grid.points import Grid
+from cellrepro.grid.points import Grid, Point
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, WEIGHTS, Repeat, Store
@@ -30,23 +29,23 @@ _IMAGES = "images"
 _MODEL = "model"
 _PROFILE = "profile"
 _MOST_BYTES = 2_000_000_000
-"""That is sent to each worker."""
+"""Most bytes that are sent to each worker."""
 
 
 # -- to a worker ---------------------------------------------------------------------------
 
 
 def job_to_send(job: Job) -> Job:
-    """Return a job as it is sent to a worker: its own point, and none of the others of its grid.
+    """Copy a job for a worker, without the other points of its grid, so that it stays small.
 
-    A worker has another current folder, so the store's becomes absolute.
+    The path of the store becomes absolute, as a worker has another current folder.
     """
     store = Store(job.grid.store.root.resolve())
     return replace(job, grid=replace(job.grid, points=(), store=store))
 
 
 def files_for_workers(grid: Grid) -> dict[str, bytes]:
-    """Read what a worker needs that sees neither store nor images."""
+    """Read the files that a worker needs, by their names in its folder."""
     files = {f"{_NOTEBOOK}/{grid.notebook.name}": grid.notebook}
     for point in grid.points:
         files.update(_images_of(point))
@@ -65,7 +64,7 @@ def files_for_workers(grid: Grid) -> dict[str, bytes]:
 
 
 def _images_of(point: Point) -> dict[str, Path]:
-    """All files of a point's folder of images."""
+    """The files of a point's folder of images."""
     data = point.plan.request.data
     folder = _image_folder(point)
     return {
@@ -81,7 +80,7 @@ def _image_folder(point: Point) -> str:
 
 
 def _model_of(point: Point, root: Path) -> dict[str, Path]:
-    """The weights that a point begins with; of a stored repeat what it takes to find it by key."""
+    """The initial weights of a point; of a stored repeat with all that its key is looked up by."""
     model = point.plan.request.model
     if model.path is None:
         return {}
@@ -95,12 +94,12 @@ def _model_of(point: Point, root: Path) -> dict[str, Path]:
 
 
 def _profile_of(point: Point) -> ProfileReference:
-    """How a point asks for its profile."""
+    """The profile of a point, as its parameters name it."""
     return ProfileReference.parse(str(point.parameters.get("profile", "")))
 
 
 def job_on_worker(job: Job, folder: Path) -> Job:
-    """Return the same job where a worker has what `files_for_workers` sent."""
+    """Copy a job with the paths of `files_for_workers` on a worker."""
     store = folder / _STORE
     model = job.point.plan.request.model
     sent_model = folder / _MODEL / str(model.digest) / model.label
@@ -128,16 +127,16 @@ def job_on_worker(job: Job, folder: Path) -> Job:
 
 @dataclass(frozen=True)
 class SentFiles:
-    """Files of a worker's store, of each content once."""
+    """Files of a worker's store, each content once."""
 
     digests: dict[str, str]
-    """By the file's path in the store."""
+    """Digests by the path in the store."""
     contents: dict[str, bytes]
-    """By digest."""
+    """Contents by digest."""
 
     @classmethod
     def of(cls, job: Job) -> SentFiles:
-        """Read what a job has made: its repeats, what it segmented, and its failures."""
+        """Read what a job has made: repeats, segmented images and failures."""
         root = job.grid.store.root
         folders = (root / "runs" / job.key, root / "failed" / job.key, _data_folder(root, job))
         digests = {}
@@ -149,8 +148,7 @@ class SentFiles:
         return cls(digests, contents)
 
     def store(self, job: Job, area: Path) -> None:
-        """Put them into the store that a job is for, each file held to the digest in its
-        manifest."""
+        """Commit them to the store of a job, after a check of every digest."""
         with tempfile.TemporaryDirectory(dir=area) as scratch:
             root = Path(scratch)
             self._write(root)
@@ -180,7 +178,7 @@ def _files_in(folders: tuple[Path, ...]) -> Iterator[Path]:
 
 
 def _check_bytes(repeat: Repeat) -> None:
-    """Hold the files of a repeat that was sent to the digests in its manifest."""
+    """Check the files of a repeat that was sent against its manifest."""
     wrong = [
         name
         for name, digest in repeat.manifest.files.items()
@@ -191,7 +189,7 @@ def _check_bytes(repeat: Repeat) -> None:
 
 
 def _store_repeat(repeat: Repeat, data: Path, job: Job) -> None:
-    """Store a repeat that was sent, with the images that lie beside it; not what is there."""
+    """Commit a repeat that was sent, with its images, unless it is stored."""
     store = job.grid.store
     if store.repeat(job.key, repeat.machine, repeat.index):
         return
@@ -201,7 +199,7 @@ def _store_repeat(repeat: Repeat, data: Path, job: Job) -> None:
 
 
 def _store_failures(sent: Path, root: Path) -> None:
-    """Keep the failures that were sent, in the place of earlier ones."""
+    """Copy the failures that were sent, in place of earlier ones."""
     for folder in (sent / "failed").glob("*/*/*"):
         target = root / folder.relative_to(sent)
         shutil.rmtree(target, ignore_errors=True)

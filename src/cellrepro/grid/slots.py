@@ -1,4 +1,4 @@
-"""What a machine has to share out among jobs, cores and GPUs, and which job begins next.
+"""The scheduler of one machine: which cores and GPUs each job occupies, and which begins next.
 
 Cores are counted in whole thousandths: sums of floats drift, and a job that needs every core would
 wait for ever for the last 1e-14 of one.
@@ -15,44 +15,44 @@ from dataclasses import dataclass
 import psutil
 
 from cellrepro.errors import whole
-from cellrepro.grid import this_host
 from cellrepro.grid.job import Job
 from cellrepro.model.encoders import SMALL
+from cellrepro.store import this_machine
 
 CORE = 1000
 """Thousandths of a core."""
 _BYTES_SMALL_NETWORK = 2_000_000_000
 _BYTES_LARGE_NETWORK = 14_000_000_000
-"""Memory that a training on the processor may need: of a small network, of Cellpose's own."""
+"""Bytes that a training on the processor may need, of a small network and of Cellpose's own."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a job occupies while it is carried out."""
+    """What a job occupies while it runs."""
 
     slots: tuple[str, ...]
-    """Names of the slots that would do; jobs that name the same wait in one queue."""
+    """Names of the slots to choose from; jobs with the same choice wait in one queue."""
     n_slots: int
-    """How many of them it takes."""
+    """Number of slots that it takes."""
     amount: int
-    """Of each that it takes: thousandths of a core of the processor, 1 of a GPU. It is 0 of the
-    processor where the number of jobs alone limits them."""
+    """Amount of each slot: thousandths of a core of the processor, or 1 of a GPU. It is 0 of the
+    processor where only the number of jobs is limited."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The computer that shares its cores, memory and GPUs out."""
+    """A computer with its cores, memory and GPUs."""
 
     n_cores: int
-    """That may be used."""
+    """Cores that may be used."""
     memory: int
-    """Bytes, all that it has."""
+    """Bytes in all."""
     gpus: tuple[str, ...] = ()
-    """UUIDs."""
+    """UUIDs of the GPUs."""
 
     @classmethod
     def here(cls) -> Machine:
-        """This one: the cores that this process may use, and the GPUs that it sees."""
+        """This computer: the cores that this process may use, and the GPUs that it sees."""
         if hasattr(os, "sched_getaffinity"):
             n_cores = len(os.sched_getaffinity(0))
         else:
@@ -60,22 +60,22 @@ class Machine:
         return cls(
             n_cores=max(1, n_cores),
             memory=psutil.virtual_memory().total,
-            gpus=tuple(this_host.visible_gpus()),
+            gpus=tuple(this_machine.visible_gpus()),
         )
 
     def by_cores(self) -> Slots:
-        """Take one job on each GPU, and on the processor as many as its cores and memory allow."""
+        """Make slots for one job on each GPU, and for as many as cores and memory allow."""
         return Slots(self, jobs_of_each_gpu=1)
 
     def by_number(self, n_jobs: int) -> Slots:
-        """Take so many jobs at once, whatever each needs, spread evenly over the GPUs."""
+        """Make slots for so many jobs, whatever each needs, spread evenly over the GPUs."""
         whole("workers", n_jobs, least=1)
         of_each_gpu = math.ceil(n_jobs / max(1, len(self.gpus)))
         return Slots(self, jobs_of_each_gpu=of_each_gpu, most_jobs=n_jobs)
 
 
 class Slots:
-    """What of a machine is free, and what each job occupies of it."""
+    """The slots of a machine, and how much of each is free."""
 
     def __init__(
         self, machine: Machine, *, jobs_of_each_gpu: int, most_jobs: int | None = None
@@ -88,7 +88,7 @@ class Slots:
         self._free = {"cpu": self._cores, **dict.fromkeys(gpus, jobs_of_each_gpu)}
 
     def need(self, job: Job) -> Need:
-        """Say what a job occupies; never more than there is, so that a job alone always fits."""
+        """What a job occupies; never more than there is, so that a job alone always fits."""
         profile = job.point.plan.profile
         if profile.kind == "mps":
             return Need(("mps",), n_slots=1, amount=1)
@@ -99,7 +99,7 @@ class Slots:
         return Need(slots, n_slots=min(len(slots), n_ranks), amount=1)
 
     def _gpus_for(self, job: Job) -> tuple[str, ...]:
-        """The GPUs that would do: the one that the profile numbers, the job's own, or all."""
+        """The GPUs to choose from: the one that the profile numbers, the job's own, or all."""
         _, _, number = job.point.plan.profile.device.partition(":")
         if number:
             return self._machine.gpus[int(number) :][:1]
@@ -117,10 +117,7 @@ class Slots:
         return min(max(by_threads, by_memory) * plan.spec.ranks, self._cores)
 
     def take(self, need: Need) -> tuple[str, ...] | None:
-        """Occupy what a job needs.
-
-        Names of the slots that it has taken; None while too few are free.
-        """
+        """Occupy slots for a job; gives their names, or None while too few are free."""
         if self._n_at_work == self._most_jobs:
             return None
         free = [name for name in need.slots if self._free[name] >= need.amount]
@@ -133,17 +130,17 @@ class Slots:
         return taken
 
     def give_back(self, taken: Sequence[str], need: Need) -> None:
-        """Free the slots that a job has taken, which has ended."""
+        """Free the slots of a job that has ended."""
         for name in taken:
             self._free[name] += need.amount
         self._n_at_work -= 1
 
 
 class Queues:
-    """Jobs that wait for slots, by their numbers: one queue for each choice of slots.
+    """Jobs that wait for slots, by number: one queue for each choice of slots.
 
-    So no device waits for another one's jobs, and what does not fit yet is waited for by all
-    behind it.
+    So no device waits for the jobs of another one, and a large job is not overtaken for ever by
+    small ones behind it.
     """
 
     def __init__(self, slots: Slots, needs: Mapping[int, Need]) -> None:

@@ -1,6 +1,6 @@
-"""How the grids of a store stand, as whoever watches them reads it in ``STORE/.grids/NAME.json``.
+"""The status of the grids of a store, read from ``STORE/.grids/NAME.json``.
 
-`cellrepro.grid.board` writes these files, and says who holds their locks.
+`cellrepro.grid.board` writes these files, and explains their locks.
 """
 
 from __future__ import annotations
@@ -14,77 +14,82 @@ from cellrepro.store import locks
 from cellrepro.store.store import Store
 
 FOLDER = ".grids"
-"""In the store."""
+"""Folder of a store."""
 
 
-class JobRow(BaseModel):
-    """One job of a grid as it stands."""
+class JobProgress(BaseModel):
+    """The progress of a job."""
 
-    key: str
-    """Of its spec."""
-    label: str
-    """For people."""
-    n_repeats: int
-    """That it is to have."""
     machine: str = ""
-    """That carries it out; empty until it is known."""
-    status: JobStatus = "waiting"
+    """Name of the machine that carries it out; empty until it is known."""
     repeat: int = 0
-    """Repeats that are stored."""
+    """Repeats that are stored; so the index of the present one."""
     n_found: int = 0
-    """How many of these were stored before the grid was started."""
+    """How many of these were stored before."""
     started: float = 0.0
     """Seconds, as `time.time` counts them."""
     done: int = 0
-    """Parts of the present repeat, epochs and images: finished, and all."""
+    """Parts of the present repeat, epochs and images, that are finished."""
     total: int = 0
-    """Parts of the present repeat, epochs and images: finished, and all."""
+    """All parts of the present repeat."""
     text: str = ""
-    """Of the last part: epoch, loss, learning rate."""
+    """What is said of the last part: epoch, loss, learning rate."""
     notebook: str = ""
-    """That is being executed, as papermill writes it."""
+    """The notebook that is being executed, as papermill writes it; empty between two repeats."""
+
+
+class JobRow(JobProgress):
+    """One job of a grid and its status."""
+
+    key: str
+    """Key of its spec."""
+    label: str
+    """The varied parameters and the machine, for people."""
+    n_repeats: int
+    """How many repeats it is to have."""
+    status: JobStatus = "waiting"
     folder: str = ""
-    """Of what was finished, or kept of a failure."""
+    """Folder of what was finished, or kept of a failure."""
     reason: str = ""
     """Why it failed, or why it is vacuous."""
 
     @property
     def n_made(self) -> float:
-        """Repeats made since the grid was started, the present one by how far it is."""
+        """Repeats made since the grid was started, with the finished part of the present one."""
         of_this_repeat = self.done / self.total if self.total else 0.0
         return self.repeat - self.n_found + of_this_repeat
 
     @property
     def n_left(self) -> float:
-        """Repeats that are still to be made, the present one by how far it is."""
+        """Repeats that are missing, with the missing part of the present one."""
         return self.n_repeats - self.n_found - self.n_made
 
 
 class GridStatus(BaseModel):
-    """A grid as it stands."""
+    """A grid and its status."""
 
     name: str
-    """Of its file."""
+    """Name of its file."""
     started: float
     """Seconds, as `time.time` counts them."""
     updated: float
     """When this was written; seconds, as `time.time` counts them."""
     dashboard: str = ""
-    """The address of Dask's; empty without one."""
+    """Address of Dask's dashboard; empty without one."""
     ended: bool = False
     """Whether its command has ended."""
     lost: bool = False
     """Whether its command was killed."""
     rows: list[JobRow]
-    """One for each job."""
+    """The jobs in their order."""
 
     def n(self, *statuses: str) -> int:
-        """How many rows have one of some statuses."""
+        """Number of rows with one of these statuses."""
         return sum(row.status in statuses for row in self.rows)
 
     @property
     def seconds_left(self) -> float | None:
-        """How long still, if the rest goes as what was made since the start; none at first."""
+        """Seconds that are left, at the speed since the start; None at first."""
         n_made = sum(row.n_made for row in self.rows if row.status in ("running", "done"))
         if not n_made:
             return None
@@ -93,15 +98,15 @@ class GridStatus(BaseModel):
 
 
 def standing(store: Store) -> list[GridStatus]:
-    """List the grids of a store that are being carried out, or ended otherwise than well."""
+    """List the grids of a store that are being carried out, or did not end well."""
     return list(standing_by_file(store).values())
 
 
 def standing_by_file(store: Store) -> dict[Path, GridStatus]:
-    """Give the same by their files: a grid that is carried out once more has the same file.
+    """List them by file: a grid that is carried out again has the same file.
 
-    A grid whose file nobody holds and that has not ended is lost: its command was killed. Nothing
-    is written, so this serves those, too, who may only read the store.
+    A grid that has not ended, and whose file is not locked, is lost: its command was killed.
+    Nothing is written, so a read-only store can be watched.
     """
     statuses = {}
     for path in sorted((store.root / FOLDER).glob("*.json")):

@@ -1,58 +1,68 @@
-"""Work in a process of its own, with the profile's environment: the caller's end.
+"""Work in a process of its own, with the profile's environment: the caller's end and the child's.
 
-`in_child` starts a process that calls `cellrepro.process.serving.serve`, and listens to its events
-until it ends. What travels between the two is in `cellrepro.process.exchange`.
+`in_child` starts a process that calls `serve`, and listens to its events until it ends. What
+travels between the two is in `cellrepro.process.messages`. The child's standard input stays open:
+when it closes, the caller is gone, and the child ends.
 """
 
 from __future__ import annotations
 
 import functools
 import io
+import os
 import subprocess
+import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from cellrepro.errors import CellreproError
+from cellrepro.extras import missing_module, needs
 from cellrepro.process.child import Child, Event
-from cellrepro.process.exchange import (
+from cellrepro.process.grid_handover import leave_ending
+from cellrepro.process.interrupts import leave_interrupts_to_caller
+from cellrepro.process.messages import (
     Answer,
     T,
     Task,
     event_in,
+    line_of,
     not_written,
     read_answer,
+    read_task,
+    write_answer,
     write_task,
 )
-from cellrepro.process.process_ends import RunError, ended_with, leave_ending
+from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup, interpreter_for
 from cellrepro.progress import Progress, progress
 
-# Not run as a script, whose classes would be others. What lies in the current folder, a user's own
-# cellpose.py or random.py, is not ours to import; Python's option -P came with version 3.11.
+# Not run as a script, where pickled classes would belong to __main__. The current folder, where a
+# user may have a cellpose.py or random.py, leaves the path; Python's option -P came with 3.11.
 _SERVE = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; "
-    "from cellrepro.process.serving import serve; serve()"
+    "from cellrepro.process.calling import serve; serve()"
 )
 
 
 class Children:
-    """The processes that one piece of work has started, for whoever has to end them all.
+    """The child processes of one piece of work, so that all of them can be ended together.
 
-    Other work of the same process has others: to end a grid ends none of another grid's.
+    Each grid has its own: to end one grid ends no process of another one.
     """
 
     def __init__(self) -> None:
-        self.ended = False  # what is started from now on ends at once
+        self.ended = False  # once true, a process that is started ends at once
         self._running: set[subprocess.Popen[str]] = set()
         self._lock = threading.Lock()
 
     def end(self) -> None:
-        """End those that are at work, and all that would come after them."""
+        """Kill all that run, and all that are started later."""
         with self._lock:
             self.ended = True
             for process in self._running:
@@ -60,7 +70,7 @@ class Children:
 
     @contextmanager
     def having(self, process: subprocess.Popen[str]) -> Iterator[None]:
-        """Count a process among them for one block."""
+        """Register a process for one block."""
         with self._lock:
             self._running.add(process)
             if self.ended:
@@ -77,7 +87,7 @@ class _ProcessEnd:
     """How a child's process ended."""
 
     code: int
-    """Its exit code; below 0, the signal that ended it."""
+    """Exit code; below 0, the signal that ended it."""
     unanswered: str | None = None
     """Why it could leave no answer."""
 
@@ -94,7 +104,7 @@ def in_child(
     minutes: float | None = None,
     children: Children | None = None,
 ) -> T:
-    """Have work done in a process of its own, and return what it returns."""
+    """Run a task in a child process, and return what it returns."""
     if steps is not None:
         with progress(steps, label, quiet=quiet) as bar:
             return in_child(
@@ -122,7 +132,7 @@ def in_child(
 
 
 def counting(bar: Progress) -> Callable[[Event], None]:
-    """A listener for which each event is a step of a bar."""
+    """Make a listener that advances a bar at each event."""
     return lambda event: bar.advance(event.text)
 
 
@@ -137,7 +147,7 @@ def in_this_process(
     label: str,
     on_event: Callable[[Event], None] | None = None,
 ) -> T:
-    """Have work done as by `in_child`, in this process, which was started for it alone."""
+    """Run a task as `in_child` does, in this process, which was started for it alone."""
     printed = io.StringIO()  # whatever libraries print is no result of a notebook's
     try:
         with redirect_stdout(printed), redirect_stderr(printed):
@@ -167,7 +177,7 @@ def _done_in_process(
             write_task(scratch, task, setup)
         except OSError as error:
             raise ended_with(not_written("its task", scratch, error), label=label) from error
-        # The name of the work is for people who look at processes.
+        # The name of the task is for people who list processes.
         command = [interpreter.python, "-c", _SERVE, _name_of(task), str(scratch)]
         try:
             process = subprocess.Popen(
@@ -195,7 +205,7 @@ def _done_in_process(
 
 
 def _name_of(task: Task[Any]) -> str:
-    """``MODULE:FUNCTION`` of some work."""
+    """``MODULE:FUNCTION`` of a task."""
     function: Any = task.func if isinstance(task, functools.partial) else task
     return f"{function.__module__}:{function.__qualname__}"
 
@@ -212,7 +222,7 @@ def _refusal_of(answer: Answer, *, label: str, code: int, log: str) -> Cellrepro
 
 @contextmanager
 def _scratch_folder(label: str) -> Iterator[tuple[Path, BinaryIO]]:
-    """A private folder for one child, gone after the block, and a file in it for what it prints."""
+    """A private folder for one child, removed after the block, and a file in it for its output."""
     with ExitStack() as stack:
         try:
             temporary = tempfile.TemporaryDirectory(prefix="cellrepro-", ignore_cleanup_errors=True)
@@ -225,7 +235,7 @@ def _scratch_folder(label: str) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def _answer_after(scratch: Path, end: _ProcessEnd) -> Answer:
-    """Read what a child answered, or say why there is no answer."""
+    """Read a child's answer, or say why there is none."""
     if end.unanswered is not None:
         return Answer(unforeseen=end.unanswered)
     answer = read_answer(scratch) if end.code >= 0 else None
@@ -238,7 +248,7 @@ def _followed(
     label: str,
     minutes: float | None,
 ) -> _ProcessEnd:
-    """Pass a child's events on until it ends, and end it if this is left early (Ctrl-C)."""
+    """Pass a child's events on until it ends, and kill it if this is left early (Ctrl-C)."""
     assert process.stdin is not None
     assert process.stdout is not None
     is_late = threading.Event()
@@ -269,3 +279,63 @@ def _followed(
     if is_late.is_set():
         raise RunError("time-limit", f"{minutes:g} minutes", label=label)
     return _ProcessEnd(code, unanswered)
+
+
+# -- the child's end -----------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Run the task in the folder that the command line names, and leave the answer there."""
+    end_with_caller()
+    leave_interrupts_to_caller()
+    scratch = Path(sys.argv[-1])
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever libraries print goes to the log, not between the events
+
+    def send(event: Event) -> None:
+        events.write(line_of(event))
+        events.flush()
+
+    answer = _do_task(scratch, send)
+    try:
+        write_answer(scratch, answer)
+    except OSError as error:
+        send(Event("unanswered", not_written("its answer", scratch, error)))
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)  # all is written; a normal exit of PyTorch takes one to two seconds
+
+
+def _do_task(scratch: Path, send: Callable[[Event], None]) -> Answer:
+    """Run the task that lies in a folder."""
+    try:
+        task, setup = read_task(scratch)
+        return Answer(value=task(Child(setup, send)))
+    except CellreproError as error:
+        return Answer(refusal=error)
+    except ModuleNotFoundError as error:
+        module = missing_module(error)
+        if module is None:
+            return _unforeseen(error)
+        return Answer(refusal=needs([module], what="what was asked for"))
+    except Exception as error:
+        return _unforeseen(error)
+
+
+def _unforeseen(error: Exception) -> Answer:
+    """The answer for an error that is being handled and is not one of the lab's own."""
+    with suppress(OSError):  # the log may lie on a full disk
+        traceback.print_exc()
+    return Answer(unforeseen=repr(error))
+
+
+def end_with_caller() -> None:
+    """End this process as soon as the caller's end of standard input is closed."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

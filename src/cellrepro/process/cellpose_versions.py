@@ -1,7 +1,7 @@
-"""Other versions of Cellpose, each in a virtual environment of its own, made from a lock and kept.
+"""Other versions of Cellpose, each in a virtual environment of its own, resolved and cached.
 
-The lab itself is not installed there: a child of that environment's Python is led to this package
-where it lies. Everything else stays as near to this environment as the version allows.
+This package is not installed there: a stub on PYTHONPATH leads to it. All other packages stay as
+near to this environment as that version of Cellpose allows.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from cellrepro.store.this_machine import distributions
 from cellrepro.store.whole_files import write_whole
 
 CACHE_VARIABLE = "CELLREPRO_CACHE"
-"""Names the folder of these environments; else a folder of the user's."""
+"""Names the folder of these environments; by default the user's cache."""
 LOCK = "requirements.lock"
-"""In the folder of an environment: what is installed there, with hashes; written last."""
+"""File of an environment's folder with the installed versions and hashes; written last."""
 _NEEDED = (
     "fastremap",
     "filelock>=3.20.4",
@@ -49,7 +49,7 @@ _NEEDED = (
     "torchvision",
     "xxhash",
 )
-"""Distributions that carrying a segmentation out needs beside Cellpose."""
+"""Distributions that a segmentation needs beside Cellpose."""
 _LEAD = """\
 import pathlib
 
@@ -57,12 +57,12 @@ __path__ = [{package!r}]
 __file__ = str(pathlib.Path(__path__[0], "__init__.py"))
 exec(compile(pathlib.Path(__file__).read_text(encoding="utf-8"), __file__, "exec"))
 """
-"""A package whose modules all lie in another folder, which is imported as if it lay here."""
+"""Stub package: imports this package from its own folder as if it were installed."""
 _UNREACHABLE = ("connect", "dns error", "timed out", "network", "request failed")
 
 
 def is_installed(version: str | None) -> bool:
-    """Whether this environment has that version of Cellpose; none stands for its own."""
+    """Whether this environment has a version of Cellpose; None stands for its own."""
     try:
         return version is None or metadata.version("cellpose") == version
     except metadata.PackageNotFoundError:
@@ -70,10 +70,7 @@ def is_installed(version: str | None) -> bool:
 
 
 def refuse_not_made(version: str | None) -> None:
-    """Refuse a version that a stored run names and that was never asked for here.
-
-    What is installed for it is the reader's to decide.
-    """
+    """Refuse a version that only a stored run names: a run from elsewhere installs nothing here."""
     if version is None:
         return
     _refuse_no_version(version)
@@ -87,17 +84,16 @@ def refuse_not_made(version: str | None) -> None:
 
 @dataclass(frozen=True)
 class PythonOfVersion:
-    """The Python of the environment of one version of Cellpose."""
+    """The interpreter of one version of Cellpose."""
 
     executable: str
-    """Its path."""
     variables: dict[str, str]
-    """To start it with, so that it finds this package."""
+    """Environment variables with which it finds this package."""
 
 
 @functools.cache
 def python_of(version: str) -> PythonOfVersion:
-    """Find the Python of the environment of a version; the environment is made if need be."""
+    """Find the interpreter of a version, and make its environment if there is none."""
     preferred = _preferred()
     folder = _folder(version, preferred)
     with locked(folder, wait=True):
@@ -118,7 +114,7 @@ def python_of(version: str) -> PythonOfVersion:
 
 
 def _refuse_no_version(version: str) -> None:
-    """Refuse what an installer would take for anything else than one version of one package."""
+    """Refuse a text that an installer might read as more than one version of one package."""
     if re.fullmatch(r"[0-9]+(\.[0-9]+)+[0-9A-Za-z]{0,20}", version) is None:
         raise BadInput(
             f"{reprlib.repr(version)} is no version of Cellpose; expected digits with dots, 4.0.9 "
@@ -127,12 +123,12 @@ def _refuse_no_version(version: str) -> None:
 
 
 def _preferred() -> list[str]:
-    """Nearly the same versions as here: only what must change with Cellpose does."""
+    """The versions installed here, as preferences for the resolver."""
     return [f"{name}=={number.partition('+')[0]}" for name, number in distributions().items()]
 
 
 def _folder(version: str, preferred: list[str]) -> Path:
-    """Where the environment of a version is, or will be."""
+    """The folder of a version's environment."""
     _refuse_no_version(version)
     digest = value_digest([version, sys.version, *_NEEDED, *preferred])
     return _cache() / f"cellpose-{version}-{digest[:8]}"
@@ -147,10 +143,10 @@ def _cache() -> Path:
 
 
 def _folder_with_this_package(environment: Path) -> Path:
-    """A folder beside an environment that leads to this package alone.
+    """Write the stub that leads to this package.
 
-    Each checkout of it has a folder of its own: a child imports as it goes on, and must not come
-    upon the files of another one. It is no symbolic link, which Windows allows few users to make.
+    Each checkout has its own: a child imports as it goes on, and must not mix two checkouts. A
+    symbolic link would do, but few users of Windows may make one.
     """
     package = Path(__file__).resolve().parents[1]
     folder = environment / f"source-{value_digest(str(package))[:8]}"
@@ -163,13 +159,13 @@ def _folder_with_this_package(environment: Path) -> Path:
 
 
 def _make(folder: Path, version: str, preferred: list[str]) -> None:
-    """Resolve a lock, then install it; the lock comes last, so a folder that has it is whole."""
-    wanted = folder / "wanted.txt"
+    """Resolve and install; the lock gets its name last, so a folder that has it is whole."""
+    requirements = folder / "wanted.txt"
     lock = folder / "new.lock"
-    wanted.write_text("\n".join([f"cellpose=={version}", *_NEEDED]), encoding="utf-8")
+    requirements.write_text("\n".join([f"cellpose=={version}", *_NEEDED]), encoding="utf-8")
     # What a lock holds already is preferred.
     lock.write_text("\n".join(preferred), encoding="utf-8")
-    _uv(version, "pip", "compile", wanted, "--generate-hashes", "--output-file", lock)
+    _uv(version, "pip", "compile", requirements, "--generate-hashes", "--output-file", lock)
     environment = folder / "environment"
     _uv(version, "venv", "--python", sys.executable, environment)
     _uv(

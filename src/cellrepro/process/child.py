@@ -1,4 +1,4 @@
-"""What work is given first in a process of its own: how to compute, and a line to the caller."""
+"""The first argument of every task in a child process: how to compute, and a line to the caller."""
 
 from __future__ import annotations
 
@@ -18,46 +18,45 @@ if TYPE_CHECKING:
     from cellrepro.model.weight_sources import ModelSource
 
 EventKind = Literal["phase", "done", "found", "note", "ready", "progress", "unanswered"]
-"""``phase``: what begins now; ``done``: one part more is done; ``found``: one part more was done
-before this process began; ``note``: a sentence for the user;
-``ready``: a rank has all that it needs to begin;
-``progress``: how far a grid's notebook is, as JSON; ``unanswered``: why the child cannot leave its
-answer."""
+"""``phase``: name of the part that begins; ``done``: one part is finished; ``found``: one part was
+finished before this process began; ``note``: a sentence for the user; ``ready``: a rank can begin;
+``progress``: progress of a grid's notebook, as JSON; ``unanswered``: why no answer can be written.
+"""
 
 NeedOfCellpose = Literal["needed", "welcome", "unused"]
-"""``welcome``: a function that is wrapped may use it, and a broken one is no obstacle."""
+"""``welcome``: a wrapped function may use it, and an installation that is broken raises nothing."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a child says while it works."""
+    """A message of a child to its caller, while it works."""
 
     kind: EventKind
     text: str
 
 
 class Opened(NamedTuple):
-    """A network that is ready to be used, and where it lies."""
+    """A network that is ready to use, and its device."""
 
     network: CellposeNetwork
     device: torch.device
 
 
 class LooseBlock(AbstractContextManager[object], Protocol):
-    """A block in which one operation is left loose; it can be entered again."""
+    """A context in which one operation may be nondeterministic; it can be entered again."""
 
     n_calls: int
-    """How often the operation has been called in it."""
+    """Calls of the operation in it so far."""
 
 
 class _NothingLoose(nullcontext[object]):
-    """A block in which no operation is left loose."""
+    """A context that leaves every operation as the mode has it."""
 
     n_calls = 0
 
 
 class Child:
-    """The child's side of work that was handed to `cellrepro.process.calling.in_child`."""
+    """What a task of `cellrepro.process.calling.in_child` is given: its setup and its caller."""
 
     def __init__(self, setup: Setup | None, send: Callable[[Event], None]) -> None:
         self._setup = setup
@@ -66,29 +65,26 @@ class Child:
 
     @property
     def setup(self) -> Setup:
-        """How to compute; work that is handed over without one asks for none."""
+        """How to compute; a task without a setup must not ask for it."""
         if self._setup is None:
             raise ValueError("this work was handed over without a setup")
         return self._setup
 
     def tell(self, kind: EventKind, text: str) -> None:
-        """Send one event at once."""
+        """Send an event to the caller."""
         self._send(Event(kind, text))
 
     def phase(self, name: str) -> None:
-        """Say what begins now."""
+        """Tell the caller which part begins."""
         self.tell("phase", name)
 
     def enter(self, cellpose: NeedOfCellpose = "needed") -> torch.device:
-        """Import Cellpose, if it is installed, and be what the profile says.
-
-        No mode is in force yet.
-        """
+        """Import Cellpose, if it is installed, and apply the profile; no mode is in force yet."""
         self.phase("import")
         if cellpose != "unused" and has_library("cellpose"):
             from cellrepro.model.network import import_cellpose
 
-            gc.disable()  # to search what is imported for garbage takes a tenth of a short run
+            gc.disable()  # collecting garbage among the imports takes a tenth of a short run
             try:
                 import_cellpose()
                 self._has_cellpose = True
@@ -101,7 +97,7 @@ class Child:
 
     @contextmanager
     def prepared(self, cellpose: NeedOfCellpose = "needed") -> Iterator[torch.device]:
-        """`enter`, and put the mode in force for one block; `loosened` is the caller's to add."""
+        """`enter`, with the mode in force for one block; `loosened` is for the task to add."""
         from cellrepro.determinism.modes import mode_in_force
         from cellrepro.determinism.substitutes import SUBSTITUTES
 
@@ -122,7 +118,7 @@ class Child:
 
     @contextmanager
     def _arithmetic(self, device: torch.device) -> Iterator[None]:
-        """What numbers are computed with: in mode ``portable`` its own arithmetic."""
+        """Replace PyTorch's kernels for one block, in mode ``portable``."""
         if self.setup.mode != "portable":
             yield
             return
@@ -140,7 +136,7 @@ class Child:
 
     @contextmanager
     def opened(self, model: ModelSource, *, dtype: str | None = None) -> Iterator[Opened]:
-        """`prepared`, with a network in it."""
+        """`prepared`, with a network built in it."""
         from cellrepro.model.network import build
 
         with self.prepared() as device:
@@ -149,7 +145,7 @@ class Child:
             yield Opened(network, device)
 
     def loosened(self) -> LooseBlock:
-        """A block in which the loose operation, if any, is left as PyTorch has it."""
+        """A context in which the operation ``loose``, if any, is left as PyTorch has it."""
         if self.setup.loose is None:
             return _NothingLoose()
         from cellrepro.determinism.loose_operation import LooseOperation

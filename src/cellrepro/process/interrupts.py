@@ -16,10 +16,10 @@ from cellrepro.progress import print_note
 
 @dataclass(frozen=True)
 class EndRequest:
-    """A request to end, which a process reads that another one has started."""
+    """A request to end, made in one process and read in its child."""
 
     file: Path
-    """There once the user has asked."""
+    """Exists once the user has asked."""
 
     @property
     def is_made(self) -> bool:
@@ -27,7 +27,7 @@ class EndRequest:
         return self.file.exists()
 
     def make(self) -> None:
-        """Ask in the user's place."""
+        """Make the request."""
         self.file.touch()
 
 
@@ -35,8 +35,7 @@ class EndRequest:
 def end_on_request(what_follows: str, *, quiet: bool = False) -> Iterator[EndRequest]:
     """Take the first Ctrl-C of one block as a request to end; the second interrupts as ever.
 
-    For the work that is to end. Outside of the main thread, where Python hears of no Ctrl-C, nobody
-    makes it.
+    Outside of the main thread, where Python receives no signals, nobody makes the request.
     """
     with tempfile.TemporaryDirectory(prefix="cellrepro-", ignore_cleanup_errors=True) as folder:
         request = EndRequest(Path(folder, "end"))
@@ -49,7 +48,7 @@ def end_on_request(what_follows: str, *, quiet: bool = False) -> Iterator[EndReq
             signal.signal(signal.SIGINT, earlier)
             request.make()
             if not quiet:
-                with suppress(RuntimeError):  # it came in the middle of another line
+                with suppress(RuntimeError):  # the signal came while another line was printed
                     print_note(what_follows)
 
         signal.signal(signal.SIGINT, ask)
@@ -60,8 +59,8 @@ def end_on_request(what_follows: str, *, quiet: bool = False) -> Iterator[EndReq
 
 
 def leave_interrupts_to_caller() -> None:
-    """Inside a child: go on at Ctrl-C, which a terminal sends to the caller and to its children.
+    """Ignore SIGINT in a child and in its own children: a terminal sends it to the whole group.
 
-    So do the processes that this one starts; the caller ends them all, and knows that it did.
+    The caller ends them all, and knows that it did.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,8 +1,8 @@
-"""The lab in an environment of its own, beside what is installed: made, remembered and found.
+"""The lab in a virtual environment of its own: made, remembered and found again.
 
-The core alone is installed where a user works. `make_lab` makes an environment with PyTorch,
-Cellpose and the notebooks from the lock that comes with the package; nothing that is installed is
-changed. The core finds it again, and hands it what it cannot do itself.
+Where a user works only the core may be installed. `make_lab` makes an environment with PyTorch,
+Cellpose and the notebooks, from the lock that comes with the package, and changes nothing that is
+installed. The core finds it again, and starts there what it cannot do itself.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from cellrepro.store.whole_files import write_whole
 from cellrepro.version import __version__
 
 LAB_VARIABLE = "CELLREPRO_LAB"
-"""Names the folder of the lab's environment, in place of the one that was made last."""
+"""Names the folder of the lab; by default the one that was made last."""
 LOCK = Path(__file__).with_name("lab.lock")
-"""All that the lab needs, with digests; ``make lock`` resolves it anew."""
+"""Versions and digests of all that the lab needs; ``make lock`` resolves it anew."""
 _OLDEST = (3, 10)
 _NEWEST = (3, 13)
 _MARK = ".cellrepro-lab"
@@ -46,9 +46,8 @@ class Lab:
     """An environment with all that the lab needs."""
 
     folder: Path
-    """Of the environment."""
     version: str
-    """Of this package in it."""
+    """Version of this package in it."""
 
     @property
     def python(self) -> Path:
@@ -61,7 +60,7 @@ class Lab:
         return self.program("cellrepro")
 
     def program(self, name: str) -> Path:
-        """One of the programs that are installed in it."""
+        """The path of a program that is installed in it."""
         return _environment(self.folder).program(name)
 
     @property
@@ -76,7 +75,7 @@ def make_lab(
     python: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Lab:
-    """Make the lab in an environment of its own; it is found from then on."""
+    """Make the lab in a folder; `known_lab` finds it from then on."""
     target = Path(folder).expanduser().resolve()
     interpreter = python or sys.executable
     if Path(sys.prefix).resolve() == target:
@@ -98,10 +97,7 @@ def make_lab(
 
 
 def known_lab() -> Lab | None:
-    """Find the lab: the one that `LAB_VARIABLE` names, else the one that was made last.
-
-    None where there is none, or it was never finished.
-    """
+    """Find the lab that `LAB_VARIABLE` names, else the last one made, if it is finished."""
     named = os.environ.get(LAB_VARIABLE)
     if named:
         lab = _read_lab(Path(named).expanduser())
@@ -124,7 +120,7 @@ def _environment(folder: Path) -> LockedEnvironment:
 
 
 def _read_lab(folder: Path) -> Lab | None:
-    """The lab in a folder, if it is finished."""
+    """Read the lab in a folder; None if it is not finished."""
     try:
         made = json.loads(_environment(folder).ready.read_text(encoding="utf-8"))
         return Lab(folder.resolve(), made["version"])
@@ -135,7 +131,7 @@ def _read_lab(folder: Path) -> Lab | None:
 def _bring_up_to_date(
     environment: LockedEnvironment, interpreter: str, versions: Mapping[str, str] | None
 ) -> None:
-    """Install what the lock and this package say, unless just that was installed before."""
+    """Install the lock and this package, unless exactly these are installed already."""
     uv = _uv()
     try:
         with tempfile.TemporaryDirectory() as scratch:
@@ -170,7 +166,7 @@ def _bring_up_to_date(
 def _install_versions(
     environment: LockedEnvironment, wheel: Path, versions: Mapping[str, str], uv: Sequence[str]
 ) -> None:
-    """Install the lab with some versions of its packages, and the rest as the lock has it."""
+    """Install the lab with given versions of some packages, and the lock's of all others."""
     pins = [f"{name}=={version}" for name, version in versions.items()]
     is_had = environment.install_resolved(
         [f"cellrepro[lab] @ {wheel.as_uri()}", *pins],
@@ -187,7 +183,7 @@ def _install_versions(
 
 
 def _of_the_lock(without: Collection[str]) -> Iterator[str]:
-    """The versions of the lock, but for some packages and for what PyTorch brings for GPUs."""
+    """The pins of the lock, without some packages and without PyTorch's libraries for GPUs."""
     for line in LOCK.read_text(encoding="utf-8").splitlines():
         pinned = _PINNED.match(line)
         if pinned is None or pinned["name"] in without or _OF_PYTORCH.match(pinned["name"]):
@@ -196,7 +192,7 @@ def _of_the_lock(without: Collection[str]) -> Iterator[str]:
 
 
 def _announce(folder: Path) -> None:
-    """Say how much is coming, before it comes."""
+    """Say how much will be downloaded."""
     needed = _GIGABYTES.get(platform.system(), _GIGABYTES_ELSEWHERE)
     nearest = next(above for above in (folder, *folder.parents) if above.exists())
     free = shutil.disk_usage(nearest).free / 1e9
@@ -207,7 +203,7 @@ def _announce(folder: Path) -> None:
 
 
 def _uv() -> list[str]:
-    """A command that starts uv, where there is one."""
+    """The command that starts uv; empty where it is not installed."""
     if util.find_spec("uv") is not None:
         return [sys.executable, "-m", "uv"]
     program = shutil.which("uv")
@@ -215,7 +211,7 @@ def _uv() -> list[str]:
 
 
 def _refuse_unwritable(target: Path) -> None:
-    """Refuse a folder beside which nothing can be written, where a lock would be waited for."""
+    """Refuse a folder whose parent is not writable: filelock would wait there for ever."""
     nearest = next(above for above in target.parents if above.exists())
     try:
         with tempfile.TemporaryFile(dir=nearest):
@@ -237,7 +233,7 @@ def _refuse_intel_mac() -> None:
 
 
 def _refuse_other_pythons(interpreter: str) -> None:
-    """Refuse an interpreter for which the lock is not."""
+    """Refuse an interpreter that the lock is not resolved for."""
     question = "import sys; print(*sys.version_info[:2])"
     try:
         answer = subprocess.run(
@@ -260,7 +256,7 @@ def _refuse_other_pythons(interpreter: str) -> None:
 
 
 def _memory() -> Path:
-    """The file of the user's that says where the lab is."""
+    """The user's configuration file that names the lab."""
     import platformdirs
 
     return Path(platformdirs.user_config_dir("cellrepro", appauthor=False)) / "lab.json"
@@ -273,7 +269,7 @@ def _remember(lab: Lab) -> None:
 
 
 def environment_for(lab: Lab, variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which a program of the lab is started from another Python."""
+    """The environment variables with which another Python starts a program of the lab."""
     left_out = ("PYTHONHOME", "__PYVENV_LAUNCHER__", "VIRTUAL_ENV")
     kept = {name: value for name, value in variables.items() if name not in left_out}
     return {**kept, LAB_VARIABLE: str(lab.folder)}

@@ -1,7 +1,7 @@
-"""A virtual environment made from a lock: every file held to its digest, finished or made anew.
+"""A virtual environment made from a lock: files checked against digests, finished or made anew.
 
-This file imports nothing but Python's own modules, as ``scripts/set_up.py`` reads it before
-anything is installed.
+This file imports the standard library alone, as ``scripts/set_up.py`` runs it before anything is
+installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-IMPORTED = (  # by what every training runs; pandas imports pyarrow
+IMPORTED = (  # by every training; pandas imports pyarrow
     "cellrepro.run.train",
     "cellrepro.run.worker",
     "cellrepro.grid.grid",
@@ -37,11 +37,11 @@ _PIP = ("-m", "pip", "install", "--disable-pip-version-check")
 
 
 class SetUpFailed(Exception):
-    """The message says what failed, and that the next attempt begins anew."""
+    """A set-up failed; the message says at what, and how to begin again."""
 
 
 class FolderTaken(SetUpFailed):
-    """The folder holds something that was not begun here; it stays as it is."""
+    """The folder holds files that no set-up has made; they stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,13 @@ class LockedEnvironment:
     """A virtual environment that is made from a lock."""
 
     folder: Path
-    """Of the environment."""
     lock: Path
     """Versions with digests, as ``uv pip compile --generate-hashes`` writes them."""
     mark: str
-    """A file in the folder that is written first, and by which an environment is known that was
-    begun here. It is removed last, so that an interrupted removal is known again."""
+    """Name of the file that is written first and removed last, so that an environment that a
+    set-up has begun, or has begun to remove, is recognized."""
     again: str
-    """The command that begins a set-up anew, for messages."""
+    """The command that begins again, for messages."""
     windows: bool = os.name == "nt"
     """Whether programs lie where Windows has them."""
 
@@ -87,12 +86,12 @@ class LockedEnvironment:
             raise self._failed(of_python)
 
     def begin_again(self) -> None:
-        """Let a finished environment count as begun here, and as unfinished."""
+        """Mark a finished environment as begun and unfinished."""
         (self.folder / self.mark).touch()  # set-ups of before wrote none
         self.ready.unlink()
 
     def refuse_folder_of_others(self) -> None:
-        """Raise `FolderTaken` where the folder holds anything that was not begun here."""
+        """Raise `FolderTaken` where the folder holds files that no set-up has made."""
         folder = self.folder
         if not folder.exists() and not folder.is_symlink():
             return
@@ -107,7 +106,7 @@ class LockedEnvironment:
         return not self.folder.is_symlink() and (self.folder / self.mark).is_file()
 
     def _remove_unfinished(self) -> None:
-        """Remove an environment that was never finished, and refuse to remove anything else."""
+        """Remove an environment that was never finished, and nothing else."""
         self.refuse_folder_of_others()
         folder = self.folder
         if not self._was_begun():
@@ -150,9 +149,9 @@ class LockedEnvironment:
         uv: Sequence[str] = (),
         verbose: bool = False,
     ) -> bool:
-        """Install what is required and all that it needs, as uv or pip finds it.
+        """Install requirements with their dependencies; False where the resolver finds no solution.
 
-        False where that cannot be had; why stands on standard error.
+        The reason is on standard error.
         """
         quiet = () if verbose else ("--quiet",)
         with_uv = [*uv, "pip", "install", *quiet, "--python", str(self.python)]
@@ -165,15 +164,15 @@ class LockedEnvironment:
             )
 
     def install_package(self, *what: str) -> None:
-        """Install this package, without what it needs: the lock has that."""
+        """Install this package without dependencies, which the lock has."""
         self._run(str(self.python), *_PIP, "--quiet", "--no-deps", *what)
 
     def compile_what_runs(self) -> None:
-        """Leave the bytecode of what every training imports, as uv compiles nothing.
+        """Compile the bytecode of what every training imports, as uv compiles nothing.
 
-        Else each of the first processes compiles it, and every process where
-        PYTHONDONTWRITEBYTECODE is set, as in many containers. To compile everything instead takes
-        three times as long (docs/building.md).
+        Otherwise the first processes compile it, and every process does where
+        PYTHONDONTWRITEBYTECODE is set, as in many containers. Compiling all packages takes three
+        times as long (docs/building.md).
         """
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         lines = (
@@ -197,7 +196,7 @@ def _holds_a_file(folder: Path) -> bool:
 
 
 def succeeds(*command: str) -> bool:
-    """Run a command, with all that it says on standard error, and say whether it ended well."""
+    """Run a command with its output on standard error; whether it ended well."""
     try:
         return subprocess.run(command, check=False, stdout=2).returncode == 0
     except OSError as error:
@@ -207,7 +206,7 @@ def succeeds(*command: str) -> bool:
 
 @contextmanager
 def held(path: Path) -> Iterator[IO[bytes]]:
-    """Hold a file for the block: another process that asks for it waits here."""
+    """Lock a file for the block; other processes wait here."""
     with path.open("rb") as file:
         if os.name == "nt":
             _hold_on_windows(file)
@@ -219,7 +218,7 @@ def held(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _hold_on_windows(file: IO[bytes]) -> None:
-    """Lock a byte far beyond the end of a file, so that everybody may read what is before it."""
+    """Lock a byte far beyond the end of a file, so that the file stays readable for everybody."""
     import msvcrt
 
     file.seek(_BEYOND_ANY_END)

@@ -1,4 +1,4 @@
-"""This machine, as it computes under a profile."""
+"""This machine under a profile: which one it is, and the environment that goes on record."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism.process_start import require_at_startup
-from cellrepro.determinism.profiles import Profile
+from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
 from cellrepro.errors import BadInput
+from cellrepro.libraries import has_library
 from cellrepro.process.calling import in_child, in_this_process
 from cellrepro.process.child import Child
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.process.setup import Setup, only_gpu
 from cellrepro.store import this_machine
-from cellrepro.store.manifest import MachineRecord
+from cellrepro.store.manifest import EnvironmentRecord, MachineRecord
 from cellrepro.store.numeric_class import measure_numeric_class
 
 if TYPE_CHECKING:
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 def machine_here(
     profile: Profile, gpu: str | None = None, cellpose: str | None = None
 ) -> MachineRecord:
-    """Find out which machine would carry out a repeat here; a second call takes the same answer."""
-    was_started_for_it = (
+    """Find out which machine a repeat would be of here; the answer is cached."""
+    can_answer_here = (
         handover_folder() is not None and cellpose is None and _was_started_for(profile)
     )
     question = _Question(
         profile_settings=profile.model_dump_json(exclude={"description"}),
         given_name=os.environ.get(this_machine.MACHINE_VARIABLE),
-        here=was_started_for_it,
+        in_this_process=can_answer_here,
         gpu=gpu,
         cellpose=cellpose,
     )
@@ -40,7 +41,7 @@ def machine_here(
 
 
 def _was_started_for(profile: Profile) -> bool:
-    """Whether this process has a profile's variables; a grid's notebook may ask for another one."""
+    """Whether this process has the variables of a profile; a grid's notebook may name another."""
     try:
         require_at_startup(profile.variables())
     except BadInput:
@@ -50,14 +51,13 @@ def _was_started_for(profile: Profile) -> bool:
 
 @dataclass(frozen=True)
 class _Question:
-    """All that the answer to `machine_here` depends on."""
+    """What `machine_here` depends on: the key of its cache."""
 
     profile_settings: str
-    """As JSON."""
+    """The profile as JSON."""
     given_name: str | None
-    """Of the machine, by its user."""
-    here: bool
-    """In this process."""
+    """The user's name for the machine."""
+    in_this_process: bool
     gpu: str | None
     cellpose: str | None
 
@@ -67,21 +67,59 @@ def _answered(question: _Question) -> MachineRecord:
     profile = Profile.model_validate_json(question.profile_settings)
     setup = Setup(profile, cellpose=question.cellpose)
     label = f"looking at this machine under profile {profile.name!r}"
-    if question.here:
+    if question.in_this_process:
         return in_this_process(look, setup, label=label)
     return in_child(look, setup, label=label, variables=only_gpu(question.gpu))
 
 
 def look(child: Child) -> MachineRecord:
-    """What this process computes with; Cellpose, which takes seconds to import, is not needed."""
+    """Identify the machine from inside a child; Cellpose, slow to import, is not needed."""
     profile = child.setup.profile
     device = profile.enter()
     return this_machine.machine(device, numeric_class(profile, device)["name"])
 
 
 def numeric_class(profile: Profile, device: torch.device) -> dict[str, Any]:
-    """The numeric class of a profile on a device, whatever mode is in force."""
+    """Measure the numeric class under a profile, whatever mode is in force."""
     from cellrepro.determinism.modes import mode_in_force
 
     with mode_in_force("fast", tf32=profile.tf32, device=profile.kind):
         return measure_numeric_class(str(device))
+
+
+# -- inside the process that computes ------------------------------------------------------
+
+
+def environment_here(profile: Profile, device: torch.device) -> EnvironmentRecord:
+    """What this process computes with, once its mode is in force."""
+    of_class = numeric_class(profile, device)
+    return EnvironmentRecord(
+        machine=this_machine.machine(device, of_class["name"]),
+        host=this_machine.host(),
+        versions=this_machine.versions(),
+        distributions=this_machine.distributions(),
+        cuda=this_machine.cuda(),
+        device=_name_of(device),
+        threads=_n_threads(profile),
+        cpu_capability=cpu_capability(),
+        numeric_libraries=this_machine.numeric_libraries(),
+        numeric_class=of_class,
+        variables={name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
+    )
+
+
+def _name_of(device: torch.device) -> str:
+    if device.type != "cuda":
+        return device.type
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+def _n_threads(profile: Profile) -> int:
+    """Threads that PyTorch computes with; without it, those that the profile allows libraries."""
+    if not has_library("torch"):
+        return profile.threads or os.cpu_count() or 1
+    import torch
+
+    return torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""This package as a wheel, packed from its own files: what runs here, to install elsewhere."""
+"""This package as a wheel, packed from its own files, to install what runs here elsewhere."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 _NAME = "cellrepro"
 _OF_A_CHECKOUT = ("notebooks", "grids")
-"""What lies in an installed package, and beside ``src/`` in a checkout."""
+"""Folders that are inside of an installed package, and beside ``src/`` in a checkout."""
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 _METADATA = ("METADATA", "entry_points.txt")
 _WHEEL = "Wheel-Version: 1.0\nGenerator: cellrepro\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 def write_own_wheel(folder: Path) -> Path:
-    """Pack this package."""
+    """Write a wheel of this package; equal files give equal bytes."""
     distribution = metadata.distribution(_NAME)
     of_metadata = f"{_NAME}-{distribution.version}.dist-info"
     wheel = folder / f"{_NAME}-{distribution.version}-py3-none-any.whl"
@@ -48,7 +48,7 @@ def _package_files() -> dict[str, Path]:
 
 
 def _below(folder: Path) -> list[Path]:
-    """The files below a folder, but for bytecode and what notebooks leave."""
+    """The files below a folder, without bytecode and the checkpoints of Jupyter."""
     return [
         file
         for file in sorted(folder.rglob("*"))
@@ -60,6 +60,6 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _digest(content: bytes) -> str:
-    """A digest as RECORD has it."""
+    """SHA-256 as RECORD has it: base64 without padding."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest())
     return f"sha256={digest.rstrip(b'=').decode()}"

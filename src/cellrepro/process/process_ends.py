@@ -1,15 +1,11 @@
-"""How work in a process of its own ends without an answer: as data, whose text is made last."""
+"""How a child process ended without an answer: a status, whose text is made where it is shown."""
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
-from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from cellrepro.determinism.known_operations import PHRASES
 from cellrepro.errors import CellreproError, NotPossibleHere
-from cellrepro.process.grid_handover import handover_folder
 
 Status = Literal[
     "out-of-memory",
@@ -23,10 +19,10 @@ Status = Literal[
 ]
 """``not-deterministic``: mode strict stopped at an operation that has no deterministic
 implementation; ``killed``: by signal 9, as the system does when memory is short; ``crashed``: by
-another signal; ``interrupted``: by us, at Ctrl-C; ``failed``: an error that nobody foresaw."""
+another signal; ``interrupted``: by us, at Ctrl-C; ``failed``: any other error."""
 
 LOST: tuple[Status, ...] = ("killed", "crashed")
-"""The process was ended from outside, which the same work may escape the next time."""
+"""The process was ended from outside, so a second try may succeed."""
 
 _MEANINGS: dict[Status, str] = {
     "out-of-memory": (
@@ -38,7 +34,7 @@ _MEANINGS: dict[Status, str] = {
         "nor this lab has one for one of them on this device; run in mode warn to see which"
     ),
 }
-"""What an ending means that is this machine's doing and not the user's, and what to do."""
+"""What to do about an ending that the machine caused."""
 
 _SIGNS: dict[Status, tuple[str, ...]] = {
     "out-of-memory": (
@@ -50,14 +46,13 @@ _SIGNS: dict[Status, tuple[str, ...]] = {
     "disk-full": ("No space left on device", "Disk quota exceeded"),
     "not-deterministic": PHRASES,
 }
-"""How the errors of Python, PyTorch and the system say so; PyTorch has no types for most."""
+"""Parts of the messages of Python, PyTorch and the system; PyTorch has no types for most."""
 
 _N_LAST_LINES = 12
-_ENDED = "ended.json"
 
 
 class RunError(CellreproError):
-    """Work in a process of its own ended without finishing."""
+    """A child process ended before its work was finished."""
 
     def __init__(
         self, status: Status, what: str, *, label: str | None = None, log: str = ""
@@ -101,7 +96,7 @@ def _run_error(status: Status, what: str, label: str | None, log: str) -> RunErr
 
 
 def ended_with(what: str, *, label: str, code: int = 0, log: str = "") -> RunError:
-    """What a process's end means that gave no answer and refused nothing."""
+    """Classify the end of a process that gave no answer, by its message and its exit code."""
     status = _status_by_signs(what)
     if status is None and code < 0:
         status = "killed" if code == -9 else "crashed"
@@ -117,42 +112,14 @@ def _status_by_signs(what: str) -> Status | None:
 
 
 def as_refusal(error: Exception, label: str) -> CellreproError:
-    """Turn an error into one for the user.
-
-    The error itself if it is one; else a `RunError` that says what it means.
-    """
+    """Turn any error into one for the user: itself, or a `RunError` that classifies it."""
     if isinstance(error, CellreproError):
         return error
     return ended_with(repr(error), label=label)
 
 
 def reworded(error: CellreproError, sentence: str) -> CellreproError:
-    """The same kind of error, said in another sentence."""
+    """Copy an error with another sentence."""
     if isinstance(error, RunError):
         return RunError(error.status, sentence, log=error.log)
     return type(error)(sentence)
-
-
-# -- left for the grid ---------------------------------------------------------------------
-
-
-def leave_ending(error: CellreproError) -> None:
-    """Leave the status of an error for the grid that started this notebook, if one did.
-
-    An error leaves a notebook as text; this is how the grid knows of a `RunError` what it was.
-    """
-    folder = handover_folder()
-    if folder is None or not isinstance(error, RunError):
-        return
-    with suppress(OSError):  # a full disk is what it may be about
-        content = json.dumps({"status": error.status})
-        folder.with_name(_ENDED).write_text(content, encoding="utf-8")
-
-
-def read_ending(folder: Path) -> Status:
-    """The status that was left beside the folder of a held repeat; ``failed`` where none was."""
-    try:
-        status = json.loads(folder.with_name(_ENDED).read_text(encoding="utf-8"))["status"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return "failed"
-    return status if status in get_args(Status) else "failed"

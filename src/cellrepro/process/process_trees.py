@@ -1,7 +1,8 @@
-"""Ends a program with all that it started, also where the process that started it was killed.
+"""Kill a program with all that it started, also after its parent was killed.
 
-Run as a program, ``python process_trees.py PID`` waits for a line on its standard input and ends
-the tree of that process where the input closes without one. It imports nothing of this package.
+Run as a script, ``python process_trees.py PID`` is a guard: where its standard input closes without
+a line, the parent is gone, and it kills the tree of that process. As such it imports nothing of
+this package.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 
 
 def end_tree(pid: int) -> None:
-    """End a process and all that it started, at once."""
+    """Kill a process and all that it started."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):  # a group that has ended
             os.killpg(pid, signal.SIGKILL)
@@ -24,7 +25,7 @@ def end_tree(pid: int) -> None:
 
 
 def _end_by_parents(pid: int) -> None:
-    """End a process and its descendants, as far as each still names its parent."""
+    """Kill a process and its descendants, as far as each still names its parent."""
     import psutil
 
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -36,7 +37,7 @@ def _end_by_parents(pid: int) -> None:
 
 @contextlib.contextmanager
 def ended_with_us(pid: int) -> Iterator[None]:
-    """End a process and all that it started, too, if this one is killed within the block."""
+    """Guard a process: if this one is killed within the block, that one and its tree are, too."""
     # The guard's input closes with us; only a line in it says that all went well.
     from cellrepro.own_scripts import script_command
 

@@ -1,4 +1,4 @@
-"""What decides how a process computes, and the variables that it must be started with."""
+"""The setup of a process that computes, and the interpreter and variables that follow from it."""
 
 from __future__ import annotations
 
@@ -28,15 +28,19 @@ class Setup:
     mode: Mode = "fast"
     """How strictly PyTorch is held to deterministic operations."""
     seed: int | None = 0
-    """Of every generator; none in mode ``off``."""
+    """Seed of every generator; none in mode ``off``."""
     loose: str | None = None
-    """The one operation that mode ``strict`` leaves as it is."""
+    """The one operation that mode ``strict`` does not hold."""
     cellpose: str | None = None
-    """The version of Cellpose, if it is not the installed one: it has an environment of its own."""
+    """Version of Cellpose where it is not the installed one: it has its own environment."""
 
     @classmethod
     def of(cls, spec: Spec, device: str | None = None, *, asked_here: bool = False) -> Setup:
-        """That of a spec, on ``device`` where there are several of its kind."""
+        """Make the setup of a spec, on ``device`` where there are several of its kind.
+
+        Unless the user asked for the spec here, it may come from anybody: it then names no other
+        variables than a profile does, and installs nothing.
+        """
         if not asked_here:
             refuse_strange_variables(spec, whose=f"run {spec.key}")
             refuse_not_made(spec.cellpose)
@@ -64,20 +68,20 @@ class Setup:
             seed_everything(self.seed, quiet=True)
 
     def variables(self) -> dict[str, str]:
-        """The variables that mode and seed need, beside those of the profile."""
+        """The environment variables for mode and seed, beside those of the profile."""
         return startup_variables(self.seed, mode=self.mode)
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The Python that a process is started with, and all its environment variables."""
+    """The Python executable of a process, and all its environment variables."""
 
     python: str
     environment: dict[str, str]
 
 
 def interpreter_for(setup: Setup | None) -> Interpreter:
-    """The Python and the variables that a setup needs; without one, those of this process."""
+    """Find the interpreter of a setup; without one, that of this process."""
     if setup is None:
         return Interpreter(sys.executable, dict(os.environ))
     environment = setup.profile.child_environment(setup.variables())
@@ -88,5 +92,5 @@ def interpreter_for(setup: Setup | None) -> Interpreter:
 
 
 def only_gpu(uuid: str | None) -> dict[str, str]:
-    """The variable by which a process sees one GPU alone; nothing without one."""
+    """The variable that shows one GPU alone to a process; empty for None."""
     return {} if uuid is None else {"CUDA_VISIBLE_DEVICES": uuid}

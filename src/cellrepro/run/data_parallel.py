@@ -1,7 +1,7 @@
-"""One training on several devices: data parallel ranks, of which the worker itself is the first.
+"""Data parallel training: one process a rank, of which the worker itself is the first.
 
-Each rank is a process of its own, with the same network, and goes through the same order of images.
-What they exchange in each step is in `cellrepro.run.rank_exchange`.
+Each rank has the same network and the same order of images. What they exchange in each step is in
+`cellrepro.run.rank_exchange`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 @contextmanager
 def team_of(child: Child, request: Request, device: torch.device) -> Iterator[RankTeam]:
-    """Start the other ranks of a training, each a process of its own, and lead them."""
+    """Start the other ranks of a training for one block, and connect to them."""
     n_ranks = request.spec.ranks
     _refuse_too_few(device, n_ranks)
     with (
         tempfile.TemporaryDirectory() as scratch,
-        ThreadPoolExecutor(n_ranks - 1) as threads,  # each only waits for its process
+        ThreadPoolExecutor(n_ranks - 1) as threads,  # a thread only waits for its process
         _ended_with_the_block() as children,
     ):
         meeting = Path(scratch, "meeting")
@@ -48,7 +48,7 @@ def team_of(child: Child, request: Request, device: torch.device) -> Iterator[Ra
 
 
 class _Followers:
-    """The ranks of a training but the first, as the first one sees them."""
+    """All ranks but the first, as the first one sees them."""
 
     def __init__(self, request: Request, device: torch.device, meeting: Path) -> None:
         self._request = request
@@ -57,7 +57,7 @@ class _Followers:
         self._ready: set[int] = set()
 
     def started(self, threads: ThreadPoolExecutor, children: Children) -> dict[int, Future[None]]:
-        """Start them, each in a process for which a thread waits; their ends by number."""
+        """Start the processes, for each of which a thread waits; gives their futures by rank."""
         return {
             rank: threads.submit(
                 in_child,
@@ -85,7 +85,7 @@ class _Followers:
 
 
 def follow(child: Child, *, request: Request, rank: int, meeting: Path) -> None:
-    """Carry out the part of a rank that is not the first: it trains alike, and stores nothing."""
+    """Train as a rank that is not the first: with the same steps, and nothing is stored."""
     spec = request.spec
     with child.opened(request.model) as (network, device), child.loosened():
         folder = read_images(request)
@@ -121,7 +121,7 @@ def _device_of(rank: int, first: torch.device) -> str:
 
 @contextmanager
 def _ended_with_the_block() -> Iterator[Children]:
-    """The other ranks of one training, none of which is at work after the block."""
+    """Children that are killed at the end of the block."""
     children = Children()
     try:
         yield children

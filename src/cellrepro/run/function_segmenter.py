@@ -1,4 +1,4 @@
-"""A Python function as a segmenter: named by its file and what that imports from beside it."""
+"""A Python function as a segmenter; its key holds its file and what that imports from beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -26,31 +26,23 @@ from cellrepro.run.plan_sources import PlanInputs
 from cellrepro.run.segmenter import WrappedRequest, plan_wrapped
 
 T = TypeVar("T")
-_WHOLE_UP_TO = 2**53  # above it numbers with a point miss whole ones
+_WHOLE_UP_TO = 2**53  # beyond it a float64 cannot hold every integer
 
 
 def plan_function(options: WrapOptions, function: str, *, inputs: PlanInputs | None = None) -> Plan:
-    """Check all that a wrapped function needs and name its spec; the function is not imported."""
+    """Plan runs of a function, which is not imported for it."""
     content = ScriptContent.of(_file_of(function))
     source = ModelSource(function.rpartition("/")[2], "function", digest=content.digest())
-    plan = plan_wrapped(options, source, (function,), inputs=inputs)
-    request = FunctionRequest(
-        spec=plan.request.spec,
-        data=plan.request.data,
-        model=plan.request.model,
-        device=plan.request.device,
-        asked_here=plan.request.asked_here,
-    )
-    return replace(plan, request=request)
+    return plan_wrapped(options, source, (function,), inputs=inputs, request_type=FunctionRequest)
 
 
 @dataclass(frozen=True)
 class FunctionRequest(WrappedRequest):
-    """A request whose spec names a function in the place of Cellpose's network."""
+    """A request to run a Python function instead of Cellpose's network."""
 
     @property
     def cellpose(self) -> NeedOfCellpose:
-        """Whether the process that carries it out imports Cellpose."""
+        """Whether the child process imports Cellpose."""
         return "welcome"
 
     def segmenter(self, staged: Path) -> Callable[[LabelledImage], np.ndarray]:
@@ -59,7 +51,7 @@ class FunctionRequest(WrappedRequest):
         (reference,) = self.spec.program
         label = f"{self.model.label}, when imported,"
         function = _tried(label, lambda: load_function(reference))
-        self.setup.seed_all()  # so that what its import drew changes nothing
+        self.setup.seed_all()  # random numbers that its import drew change nothing
 
         def masks_of(image: LabelledImage) -> np.ndarray:
             label = self.label_on(image)
@@ -71,7 +63,7 @@ class FunctionRequest(WrappedRequest):
 
 
 def _array_of(returned: object, label: str) -> np.ndarray:
-    """What a function returned as an array; whole numbers with a point as integers."""
+    """Convert what a function returned to an array, of integers where all numbers are whole."""
     if returned is None or isinstance(returned, tuple | dict):
         several = "" if returned is None else f" of {len(returned)}"
         raise BadInput(
@@ -86,14 +78,14 @@ def _array_of(returned: object, label: str) -> np.ndarray:
 
 
 def _without_axis_of_one(masks: np.ndarray, *, n_axes: int) -> np.ndarray:
-    """Masks without the one axis too many that a batch or a channel of one leaves."""
+    """Remove the one axis too many that a batch or a channel of size 1 leaves."""
     if masks.ndim == n_axes + 1 and 1 in (masks.shape[0], masks.shape[-1]):
         return masks[0] if masks.shape[0] == 1 else masks[..., 0]
     return masks
 
 
 def _tried(label: str, work: Callable[[], T]) -> T:
-    """What some foreign work returns; its error names the file and line."""
+    """Run foreign code; an error of it names its file and line."""
     try:
         return work()
     except BadInput:
@@ -115,8 +107,8 @@ def _tried(label: str, work: Callable[[], T]) -> T:
 def load_function(reference: str) -> Callable[[np.ndarray], object]:
     """Import the function that ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION`` names.
 
-    The function. Python looks first in its folder (of a module: in the current one) for what it
-    imports, when it is imported itself and at each call.
+    Its folder (of a module: the current one) comes first on ``sys.path`` while it is imported and
+    at each call.
     """
     file = _file_of(reference)
     module_or_file, name = _parts_of(reference)
@@ -141,18 +133,18 @@ def load_function(reference: str) -> Callable[[np.ndarray], object]:
 
 @contextmanager
 def _importing_from(folder: Path) -> Iterator[None]:
-    """Have Python look for modules in a folder first, for one block."""
+    """Put a folder first on ``sys.path`` for one block."""
     entry = str(folder)
     sys.path.insert(0, entry)
     try:
         yield
     finally:
-        with suppress(ValueError):  # the foreign code has taken it away itself
+        with suppress(ValueError):  # the foreign code has removed it itself
             sys.path.remove(entry)
 
 
 class _Parts(NamedTuple):
-    """What a reference to a function is made of."""
+    """The parts of a reference to a function."""
 
     module_or_file: str
     name: str
@@ -164,7 +156,7 @@ def _parts_of(reference: str) -> _Parts:
 
 
 def _file_of(reference: str) -> Path:
-    """The file of a function, which is not imported."""
+    """Find the file of a function without an import."""
     module_or_file, name = _parts_of(reference)
     if module_or_file.endswith(".py"):
         candidates = [module_or_file]

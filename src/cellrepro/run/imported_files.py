@@ -1,4 +1,4 @@
-"""The files beside a Python file that it imports: known from its text, nothing is executed."""
+"""The files that a Python file imports from beside it: parsed from its text, nothing is run."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ ModuleName = tuple[str, ...]
 
 @dataclass(frozen=True)
 class ScriptContent:
-    """What the content of a file that is executed depends on, as far as its text shows it."""
+    """Digests of a file that is executed, and of what it imports."""
 
     file: str
     """SHA-256 of the file."""
     imported: Mapping[str, str]
-    """SHA-256 of what a Python file imports from beside it; see `imported_beside`."""
+    """SHA-256 of each imported file by name; see `imported_beside`."""
 
     @classmethod
     def of(cls, file: Path) -> ScriptContent:
-        """That of a file; only of one in Python the imports are known."""
+        """Digest a file; only of a Python file the imports are known."""
         imported = imported_beside(file) if file.suffix == ".py" else {}
         digests = {name: file_digest(path) for name, path in imported.items()}
         return cls(file=file_digest(file), imported=digests)
 
     def as_json(self) -> object:
-        """The value that stands for it in the key of a run."""
+        """The value that enters the key of a run."""
         # A file that imports nothing is its own digest: keys of stored runs were made so.
         return [self.file, dict(self.imported)] if self.imported else self.file
 
     def digest(self) -> str:
-        """One digest of all of it; of a file that imports nothing its SHA-256."""
+        """One digest of all files; of a file that imports nothing its SHA-256."""
         return value_digest(self.as_json()) if self.imported else self.file
 
 
 def imported_beside(file: Path) -> dict[str, Path]:
-    """Find what a Python file imports from its own folder, or from its own package, and so on.
+    """Find what a Python file imports from its folder or package, and what these files import.
 
-    Files by their path relative to the folder of the script or of the package, sorted; without the
-    file itself. What is installed, what is imported by a name made at run time, and what is read
-    without an import are not in it.
+    They are sorted by their path relative to the folder of the script or of the package, without
+    the file itself. Installed packages, imports by names made at run time, and files that are read
+    without an import are left out.
     """
     file = file.resolve()
     root = file.parent
@@ -67,7 +67,7 @@ def imported_beside(file: Path) -> dict[str, Path]:
 
 
 def _imports_of(file: Path, root: Path, package: str | None) -> Iterator[Path]:
-    """The files under a folder that one file imports, of its own package where it is in one."""
+    """The files under a folder that one file imports; of its package only, where it is in one."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # which its own run will say
@@ -80,8 +80,7 @@ def _imports_of(file: Path, root: Path, package: str | None) -> Iterator[Path]:
 
 
 def _imported_names(node: ast.AST, folder: ModuleName) -> Iterator[ModuleName]:
-    """The modules that a statement in a file of some folder may import, with what is taken from
-    them, which may be modules, too."""
+    """The modules that a statement may import; each name of ``from … import`` may be one, too."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield tuple(alias.name.split("."))
@@ -95,7 +94,7 @@ def _imported_names(node: ast.AST, folder: ModuleName) -> Iterator[ModuleName]:
 
 
 def _files_of(root: Path, name: ModuleName) -> Iterator[Path]:
-    """The file of a module, and of the packages that it lies in, where they are in this folder."""
+    """The files of a module and of its parent packages, as far as they are in this folder."""
     for n_parts in range(1, len(name) + 1):
         path = root.joinpath(*name[:n_parts])
         for file in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
@@ -104,7 +103,7 @@ def _files_of(root: Path, name: ModuleName) -> Iterator[Path]:
 
 
 def _resolved_within(root: Path, file: Path) -> Path:
-    """A file, or what a link to another one of the same folder leads to."""
+    """A file; of a symbolic link the target, if that is in the same folder."""
     if not file.is_symlink():
         return file
     target = file.resolve()

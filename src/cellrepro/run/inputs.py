@@ -1,4 +1,4 @@
-"""The images of a request, which of them are segmented and scored, and the training over them."""
+"""The images of a request: read, chosen for segmenting and scoring, handed to the training loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_SCORED = 50
 
 
 def read_images(request: Request) -> ImageFolder:
-    """Read the images that a spec was made for."""
+    """Read the images of a request, and refuse others than those of its spec."""
     spec = request.spec
     is_training = spec.task == "train"
     axes = axes_of(spec.task, spec.settings.not_default())
@@ -32,7 +32,7 @@ def read_images(request: Request) -> ImageFolder:
 
 
 def axes_of(task: str, settings: Mapping[str, Any] | None) -> Axes:
-    """How images are read for a task: stacks are segmented, not trained on."""
+    """The axes that images may have: stacks are segmented, not trained on."""
     if task == "train":
         return FLAT
     checked = Settings().replaced(**(settings or {}))
@@ -40,15 +40,14 @@ def axes_of(task: str, settings: Mapping[str, Any] | None) -> Axes:
 
 
 def segmented_part(folder: ImageFolder) -> tuple[LabelledImage, ...]:
-    """The images that are segmented: the test images, or all of them where there are none."""
+    """The images to segment: the test images, or all of them where there are none."""
     return folder.test or folder.train
 
 
 def scored_for_training(folder: ImageFolder) -> tuple[LabelledImage, ...]:
-    """The training images that are scored beside the test images.
+    """Choose training images to score beside the test images: as many, evenly, at most 50.
 
-    As many, evenly chosen, at most 50: the same for every spec, and no more time than segmenting
-    takes anyway.
+    They are the same for every spec, and take no more time than the test images do.
     """
     n_train = len(folder.train)
     n_scored = min(n_train, len(folder.test), _MOST_SCORED)
@@ -68,7 +67,7 @@ def training_loop(
     watch: Watch | None = None,
     team: Team | None = None,
 ) -> TrainingLoop:
-    """The training that a spec asks for, about to begin."""
+    """Make the training loop of a spec, before its first step."""
     return TrainingLoop(
         network,
         folder.train,

@@ -1,4 +1,4 @@
-"""Label images of a run for people to take along, and beside each how it was made, as JSON."""
+"""A folder of label images for the user, beside each how it was made, as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def sidecar_of(masks: Path) -> Path:
-    """Where the record stands: ``NAME_masks.json`` beside ``NAME_masks.tif``."""
+    """The path of the record: ``NAME_masks.json`` beside ``NAME_masks.tif``."""
     return masks.with_suffix(".json")
 
 
@@ -25,7 +25,7 @@ def write_sidecar(masks: Path, record: Mapping[str, Any]) -> None:
 
 
 def refuse_masks(folder: Path, data: Path) -> None:
-    """Refuse a folder for masks, before anything is segmented for it."""
+    """Refuse a folder that masks cannot be written to, before anything is segmented."""
     if folder.resolve().is_relative_to(data.resolve()):
         raise BadInput(
             f"masks are to be written into {folder}, which lies in the folder of the images, "
@@ -39,7 +39,7 @@ def refuse_masks(folder: Path, data: Path) -> None:
 
 
 def write_masks(repeat: Repeat, folder: Path) -> None:
-    """Write the masks of a stored run for people, each with its record beside it."""
+    """Write the masks of a stored repeat, each with its record beside it."""
     import tifffile
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a run is asked for, a record for each task; and what is said of a name that none has."""
+"""The options of a run, a record for each task; and what is said of unknown names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cellrepro.wrong_fields import wrong_fields
 
 
 class _Options(BaseModel):
-    """Options of a task, which say themselves what is wrong with one."""
+    """Options of a task; a wrong value raises `BadInput`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,12 +43,12 @@ class _Options(BaseModel):
 
     @classmethod
     def among(cls, given: Mapping[str, Any]) -> Self:
-        """Those among some values by name: arguments of a function, fields of a spec."""
+        """Take the options from values by name: arguments of a function, or fields of a spec."""
         return cls(**{name: given[name] for name in cls.model_fields if name in given})
 
 
 class RecordingOptions(BaseModel):
-    """What to keep of a training beside its result; none of it changes the result."""
+    """What is kept of a training beside its result; no option of it changes the result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,14 +57,14 @@ class RecordingOptions(BaseModel):
     checkpoint_every: WholeNumber | None = Field(default=None, ge=0)
     """Epochs between checkpoints, 0 for none; by default what suits the network."""
     keep_checkpoints: StoredCheckpoints = "none"
-    """What is stored with the finished repeat; True is ``all``, as it was asked for before."""
+    """Which checkpoints are stored with the finished repeat; True is ``all``, for older scripts."""
     operation_steps: tuple[Annotated[WholeNumber, Field(ge=0)], ...] | None = None
-    """Steps whose operations are written down with ``ledger="ops"``; none for all. Where nothing is
-    trained, images take their place."""
+    """Steps whose operations ``ledger="ops"`` writes down; None for all. In a segmentation these
+    are images."""
 
     @field_validator("keep_checkpoints", mode="before")
     @classmethod
-    def _as_asked_for_before(cls, value: object) -> object:
+    def _with_older_values(cls, value: object) -> object:
         named = {True: "all", False: "none"}.get(value, value) if isinstance(value, bool) else value
         if named not in STORED_CHECKPOINTS:
             raise ValueError(f"keep_checkpoints is {value!r}; expected none, last or all")
@@ -72,25 +72,23 @@ class RecordingOptions(BaseModel):
 
 
 class TrainingOptions(_Options, RecordingOptions, TrainingFields):
-    """All that a training can be asked for; the parameters of `cellrepro.train` say what each
-    is."""
+    """Options of a training; the parameters of `cellrepro.train` say what each means."""
 
     stated: frozenset[str] = frozenset()
-    """Names of options that are meant even where they have their usual value. A training that is
-    continued must have had the same; an option that is not stated and has its usual value is as
-    it was there."""
+    """Names of options that were given explicitly, even if with their default. A training that is
+    continued must have had the same; any other option with its default is as it was there."""
     store: str | Path = defaults.STORE
     """Folder of finished runs."""
 
     def of_spec(self) -> dict[str, Any]:
-        """Those that stand in a spec as they are given, but for what every task has."""
+        """The options that enter a spec unchanged, without those that every task has."""
         apart = ("data", "model", "profile", "seed", "mode", "continued_from")
         return {
             name: getattr(self, name) for name in TrainingFields.model_fields if name not in apart
         }
 
     def stated_of_spec(self) -> dict[str, Any]:
-        """Those of a spec that are meant: stated, or with another than their usual value."""
+        """The options of a spec that were given explicitly, or have not their default."""
         apart = ("data", "epochs", "continued_from")
         return {
             name: getattr(self, name)
@@ -101,26 +99,26 @@ class TrainingOptions(_Options, RecordingOptions, TrainingFields):
 
 
 class SegmentationOptions(_Options):
-    """All that a segmentation can be asked for."""
+    """Options of a segmentation; the parameters of `cellrepro.segment` say what each means."""
 
     data: Data
     """Folder of images; masks need not exist."""
     model: Named | None = None
-    """As for a training; one that has learnt something. By default Cellpose's own network."""
+    """A network as for a training, a trained one; by default Cellpose's own."""
     seed: Seed = None
     """By default 0, and none in mode ``off``."""
     settings: Mapping[str, Any] | None = None
     """Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``."""
     batch_size: int | None = None
-    """Tiles of an image that the network sees at once; the same as in ``settings``."""
+    """Tiles that the network sees at once; the same option as in ``settings``."""
     cellpose: Version | None = None
     """A different version of Cellpose, in an environment of its own."""
     profile: Named = defaults.PROFILE
     """Numeric environment."""
     mode: CheckedMode = defaults.MODE
-    """How strictly PyTorch is held."""
+    """How strictly PyTorch is held to deterministic operations."""
     ledger: Ledger = defaults.LEDGER
-    """What is written down."""
+    """Which digests are written down."""
     loose: str | None = None
     """The one operation that mode ``strict`` leaves as it is."""
     store: str | Path = defaults.STORE
@@ -128,16 +126,16 @@ class SegmentationOptions(_Options):
 
 
 class WrapOptions(_Options):
-    """All that reaches a foreign segmenter, a program or a function."""
+    """Options of a wrapped segmenter, a program or a function."""
 
     data: Data
     """Folder of images; masks need not exist."""
     mode: CheckedMode = defaults.MODE
-    """In force around a function; a program is told the seed, in modes ``off`` and ``fast``."""
+    """Mode around a function; of a program only ``off`` and ``fast``, which passes the seed."""
     seed: Seed = None
     """By default 0, and none in mode ``off``."""
     profile: Named = defaults.PROFILE
-    """Numeric environment; of it a program is given the variables."""
+    """Numeric environment; a program gets its environment variables."""
     store: str | Path = defaults.STORE
     """Folder of finished runs."""
 
@@ -151,11 +149,11 @@ _ELSEWHERE = (
     ("segment", SegmentationOptions.model_fields),
     ("wrap", {name for name, mark in field_marks(Spec).items() if mark.task == "wrap"}),
 )
-"""Where a name belongs that a task does not take; the first that has it is named."""
+"""The options of each task; an unknown name is said to belong to the first task that has it."""
 
 
 def options_by_name(kind: type[Options], parameters: Mapping[str, Any]) -> Options:
-    """Make the record of a task from parameters whose names come as data, from a grid."""
+    """Make options from parameters of a grid, whose names may be wrong."""
     known = list(kind.model_fields)
     unknown = [
         name

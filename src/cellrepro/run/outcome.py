@@ -1,4 +1,4 @@
-"""All repeats of one spec on this machine, and whether they came out the same."""
+"""The outcome of a run: all repeats of one spec on this machine, and whether they are the same."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from cellrepro.words import amount, span
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts by what was compared; none where there was nothing to compare."""
+    """The verdicts over weights and over masks."""
 
     weights: Verdict | None
-    """None where nothing was trained."""
+    """Verdict over the weights; null where nothing was trained."""
     masks: Verdict | None
-    """None where nothing was segmented."""
+    """Verdict over the masks; null where nothing was segmented."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Over how much the verdict is."""
+    """How much the verdict is over."""
 
     repeats: int
-    """How many."""
+    """Number of repeats."""
     images: int
-    """How many of each repeat."""
+    """Number of images of each repeat."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,22 +39,22 @@ class Outcome(Result):
     """All repeats of one spec on this machine, and whether they came out the same."""
 
     plan: Plan = field(repr=False)
-    """What was carried out."""
+    """The plan that was carried out."""
     repeats: tuple[Repeat, ...]
-    """As they are stored, in the order of their numbers."""
+    """The stored repeats, in the order of their numbers."""
     judgement: Judgement = field(repr=False)
     """Whether weights and masks are the same in all of them."""
     stored_before: tuple[Repeat, ...] = field(default=(), repr=False)
-    """Those of them that were not run this time."""
+    """The repeats that were stored already, and not run again."""
 
     @derived
     def key(self) -> str:
-        """Names everything that was asked for."""
+        """Key of the spec, which names everything that was asked for."""
         return self.plan.spec.key
 
     @derived
     def folder(self) -> Path:
-        """Of the run in the store."""
+        """Folder of the run in the store."""
         return self.store.root / "runs" / self.key
 
     @derived
@@ -64,12 +64,12 @@ class Outcome(Result):
 
     @derived
     def verdict(self) -> Verdict | None:
-        """Over all repeats; None for a single one."""
+        """Verdict over all repeats; null for a single one."""
         return self.judgement.overall
 
     @derived
     def verdicts(self) -> Verdicts:
-        """The same for weights and masks each."""
+        """Verdicts over weights and masks each."""
         return Verdicts(weights=self.judgement.weights, masks=self.judgement.masks)
 
     @derived
@@ -89,13 +89,13 @@ class Outcome(Result):
 
     @derived
     def learning_rates(self) -> Sequence[float] | None:
-        """By epoch; none where nothing was trained."""
+        """Learning rates by epoch; null where nothing was trained."""
         training = self.repeats[0].manifest.training
         return None if training is None else training.learning_rates
 
     @property
     def store(self) -> Store:
-        """Of the plan."""
+        """The store of the plan."""
         return self.plan.store
 
     @property

@@ -1,4 +1,7 @@
-"""A spec, checked, and what is needed to carry it out on this machine."""
+"""Two records of a spec that is to be carried out: the request for a child, and the plan.
+
+The plan is made in `cellrepro.run.planning`. Of it a child process gets the request alone.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +33,12 @@ if TYPE_CHECKING:
 CHANGED_SINCE = "the {} changed while the run was starting; run it again"
 
 INITIAL_WEIGHTS = "initial.safetensors"
-"""In the folder of a repeat while a training goes on; no part of the repeat."""
-
-
-@dataclass(frozen=True)
-class InitialNetwork:
-    """A network as a repeat begins with it."""
-
-    network: CellposeNetwork
-    """Cellpose's; none where another segmenter is wrapped."""
-    record: ModelRecord
-    """What the manifest says of it."""
+"""File in the folder of a repeat while a training goes on; it is no part of the repeat."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is needed to carry a spec out on this machine, images unread."""
+    """What a child process needs to carry out a spec on this machine; the images are unread."""
 
     spec: Spec
     """What was asked for."""
@@ -54,29 +47,28 @@ class Request:
     model: ModelSource
     """Where the weights come from."""
     device: str | None = None
-    """Which of several of the profile's kind; by default the first."""
+    """One of several devices of the profile's kind; by default the first."""
     goal: Goal | None = None
-    """A training then ends before its epochs are over, once it finds cells."""
+    """When a training may end before its epochs are over: once it finds cells."""
     asked_here: bool = False
-    """Whether the reader asked for it just now; else it is the spec of a stored run, which anybody
-    may have made."""
+    """Whether the user gave the spec here and now; a stored one may come from anybody."""
 
     @property
     def setup(self) -> Setup:
-        """For `cellrepro.process.calling.in_child`."""
+        """The setup of the child process."""
         return self.setup_on(self.device)
 
     def setup_on(self, device: str | None) -> Setup:
-        """The same on another device of the profile's kind."""
+        """The setup on another device of the profile's kind."""
         return Setup.of(self.spec, device=device, asked_here=self.asked_here)
 
     @property
     def cellpose(self) -> NeedOfCellpose:
-        """Whether the process that carries it out imports Cellpose."""
+        """Whether the child process imports Cellpose."""
         return "needed"
 
-    def build(self, device: torch.device, staged: Path) -> InitialNetwork:
-        """Make the network to begin with."""
+    def build(self, device: torch.device, staged: Path) -> tuple[CellposeNetwork, ModelRecord]:
+        """Make the network to begin with, and what the manifest says of it."""
         from cellrepro.model.network import build, save_weights, weights_digest
 
         source = self.model
@@ -96,7 +88,7 @@ class Request:
             initial_weights=digest,
             path=None if source.path is None else str(source.path.resolve()),
         )
-        return InitialNetwork(network, record)
+        return network, record
 
     def results(
         self, network: CellposeNetwork, images: tuple[LabelledImage, ...], staged: Path
@@ -109,20 +101,20 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """A spec, checked, and what is needed to carry it out on this machine."""
+    """A checked spec, and all that is needed to make its repeats on this machine."""
 
     request: Request
-    """For the process of each repeat."""
+    """What the child process of each repeat is given."""
     n_images: int
-    """To segment."""
+    """Number of images to segment."""
     store: Store
-    """Of the finished runs."""
+    """Where finished runs are kept."""
     notices: tuple[str, ...]
-    """What the user should know before it starts."""
+    """Sentences that the user should read before it starts."""
     recording: RecordingOptions = field(default_factory=RecordingOptions)
-    """What is kept beside the result."""
+    """What is kept of a training beside its result."""
     continued: Repeat | None = None
-    """The finished training from whose last checkpoint this goes on."""
+    """The finished training that this one continues."""
 
     @property
     def spec(self) -> Spec:
@@ -131,10 +123,10 @@ class Plan:
 
     @property
     def profile(self) -> Profile:
-        """With the device as asked for; the spec has its kind."""
+        """The profile with one device; that of the spec names a kind of device."""
         return self.request.setup.profile
 
     @property
     def machine(self) -> str:
-        """The name of this machine under the profile; found out once."""
+        """The name of this machine under the profile."""
         return machine_here(self.profile, cellpose=self.request.setup.cellpose).name

@@ -1,4 +1,4 @@
-"""What plans are made from: folders of images, networks and profiles, each read once."""
+"""The sources of plans, folders of images, networks and profiles, each read once and cached."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from cellrepro.store.store import Store
 
 @dataclass(frozen=True)
 class ImageSize:
-    """How large an image is."""
+    """Size of an image."""
 
     shape: tuple[int, ...]
-    """(Y, X) or (Y, X, C); of a stack the number of planes comes first."""
+    """(Y, X) or (Y, X, C); of a stack (Z, Y, X) or (Z, Y, X, C)."""
     stack: bool
-    """Whether it has planes."""
+    """Whether it has the axis Z."""
 
 
 @dataclass(frozen=True)
 class FolderSummary:
-    """What a plan needs to know of a folder of images; no pixels, so that many fit into memory."""
+    """What a plan needs to know of a folder of images; no pixels, so that many fit in memory."""
 
     digest: str
-    """Of all its files."""
+    """Digest of all its files."""
     warnings: tuple[str, ...]
-    """What of it deserves a look."""
+    """Sentences on what deserves a look."""
     n_labels: Mapping[str, int]
-    """Different numbers in the masks of each training image, the background among them where there
-    is one, by the image's name; 0 where there are no masks."""
+    """Number of different labels, with the background, in the masks of each training image by name;
+    0 without masks."""
     n_test: int
-    """Test images."""
+    """Number of test images."""
     segmented: Mapping[str, ImageSize]
-    """The images that are segmented, by name."""
+    """Sizes of the images to segment, by name."""
 
     @property
     def n_segmented(self) -> int:
-        """How many images are segmented."""
+        """Number of images to segment."""
         return len(self.segmented)
 
     @classmethod
     def of(cls, folder: ImageFolder) -> FolderSummary:
-        """That of a folder that was read."""
+        """Summarize a folder that was read."""
         n_labels = {
             image.name: 0 if image.masks is None else fastremap.unique(image.masks).size
             for image in folder.train
@@ -71,16 +71,15 @@ class FolderSummary:
         )
 
     def trainable(self, least: int) -> list[str]:
-        """The names of the training images that Cellpose trains on."""
+        """The training images with at least so many cells, which Cellpose trains on."""
         return [name for name, n_labels in self.n_labels.items() if n_labels - 1 >= least]
 
 
 class PlanInputs:
-    """Folders, networks and profiles as they were when they were first asked for.
+    """A cache of folders, networks and profiles, for the time in which one grid is read.
 
-    It lasts for one reading of a grid and no longer: a thousand specs over the same images then
-    decode them once. Whoever carries a spec out reads them again, and refuses others than the
-    spec's.
+    A thousand specs over the same images decode them once. A worker reads them again, and refuses
+    others than those of its spec.
     """
 
     def __init__(self) -> None:
@@ -89,21 +88,21 @@ class PlanInputs:
         self._profiles: dict[str, profiles.Profile] = {}
 
     def folder(self, data: str | Path, *, to_train: bool, axes: Axes) -> FolderSummary:
-        """Of a folder of images, which was read and checked whole."""
+        """Summarize a folder of images, all of which are read and checked."""
         key = (Path(data).resolve(), to_train, axes)
         if key not in self._folders:
             self._folders[key] = FolderSummary.of(read_folder(data, to_train=to_train, axes=axes))
         return self._folders[key]
 
     def model(self, reference: str, store: str | Path, version: str | None) -> ModelSource:
-        """What a model reference means; a different version of Cellpose has names of its own."""
+        """Resolve a model reference; another version of Cellpose has names of its own."""
         key = (reference, Path(store).resolve(), version)
         if key not in self._models:
             self._models[key] = _model(reference, Store(store), version)
         return self._models[key]
 
     def profile(self, name: str | Path) -> profiles.Profile:
-        """A profile of the package, or of a file."""
+        """Load a profile by name, or from a file."""
         key = str(name)
         if key not in self._profiles:
             self._profiles[key] = profiles.load(name)
@@ -128,9 +127,9 @@ def _model(reference: str, store: Store, version: str | None) -> ModelSource:
 
 
 def refuse_unreadable_network(source: ModelSource) -> None:
-    """Take a weights file apart before PyTorch's loader meets it.
+    """Parse a weights file with our own reader before PyTorch loads it.
 
-    Below PyTorch 2.10 that is not safe with a file that was made to do harm (CVE-2026-24747).
+    Before PyTorch 2.10 its loader is not safe with a malicious file (CVE-2026-24747).
     """
     if source.path is not None:
         open_file(source.path)

@@ -1,8 +1,8 @@
-"""From what is asked for to a plan: everything is checked before a process is started."""
+"""From options to a plan: everything is checked before a process is started."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,8 +21,8 @@ from cellrepro.model.encoders import (
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.run.continuation import plan_continuation
 from cellrepro.run.inputs import axes_of
-from cellrepro.run.more_epochs import plan_continuation
 from cellrepro.run.options import (
     RecordingOptions,
     SegmentationOptions,
@@ -40,7 +40,7 @@ from cellrepro.store.store import Store
 def plan_training(
     options: TrainingOptions, *, goal: Goal | None = None, inputs: PlanInputs | None = None
 ) -> Plan:
-    """Check all that a training needs and name its spec; with a goal it may end earlier."""
+    """Check the options of a training and plan it; with a goal it may end earlier."""
     refuse_training()
     if options.loose is not None:
         options = options.model_copy(update={"loose": _operation_of_strict(options.loose)})
@@ -65,7 +65,7 @@ def plan_training(
 
 
 def plan_segmentation(options: SegmentationOptions, *, inputs: PlanInputs | None = None) -> Plan:
-    """Check all that a segmentation needs and name its spec."""
+    """Check the options of a segmentation and plan it."""
     known_inputs = inputs or PlanInputs()
     settings = _settings_with_batch_size(options)
     generation = generation_of(options.cellpose)
@@ -119,8 +119,9 @@ def planned(
     folder: FolderSummary,
     model: ModelSource,
     fields: Mapping[str, Any],
+    request_type: Callable[..., Request] = Request,
 ) -> Plan:
-    """The plan of a new spec over some images and what segments them; ``fields`` are the rest."""
+    """Plan a new spec over a folder with a model; ``fields`` are its other fields."""
     data = Path(options.data).resolve()
     profile = inputs.profile(options.profile)
     store = Store(options.store)
@@ -139,7 +140,7 @@ def planned(
     first = spec.as_in_first_versions
     if store.knows(first.key) and not store.knows(spec.key):
         spec = first
-    request = Request(spec, data, model, device=profile.device, asked_here=True)
+    request = request_type(spec, data, model, device=profile.device, asked_here=True)
     return Plan(
         request=request,
         n_images=folder.n_segmented,
@@ -152,7 +153,7 @@ def planned(
 
 
 def _plan_new_training(options: TrainingOptions, inputs: PlanInputs) -> Plan:
-    """The plan of a training from its beginning."""
+    """Plan a training from its first epoch."""
     folder = inputs.folder(options.data, to_train=True, axes=FLAT)
     source = inputs.model(options.model, options.store, None)
     fields = options.of_spec()
@@ -175,7 +176,7 @@ def _checkpoint_interval(options: TrainingOptions, model: ModelSource) -> int:
 
 
 def _operation_steps(options: TrainingOptions, spec: Spec) -> tuple[int, ...] | None:
-    """The steps whose operations are written down; none for all."""
+    """The steps whose operations are written down; None for all."""
     steps = options.operation_steps
     if steps is not None and spec.ledger != "ops":
         raise BadInput(f"operation_steps is {steps}, and ledger is not 'ops': give both")
@@ -183,7 +184,7 @@ def _operation_steps(options: TrainingOptions, spec: Spec) -> tuple[int, ...] | 
 
 
 def _refuse_ranks(spec: Spec) -> None:
-    """Refuse what several ranks cannot do."""
+    """Refuse options that several ranks cannot have."""
     if spec.ranks == 1:
         return
     problems = []
@@ -204,7 +205,7 @@ def _refuse_ranks(spec: Spec) -> None:
 
 
 def _refuse_what_is_ignored(spec: Spec, folder: FolderSummary) -> None:
-    """Refuse arguments that Cellpose would take and ignore over these images."""
+    """Refuse options that Cellpose would ignore with these images."""
     if spec.nimg_test_per_epoch is not None and not folder.n_test:
         raise BadInput("nimg_test_per_epoch is given, and there are no test images: leave it out")
     if spec.train_probs is None:
@@ -225,7 +226,7 @@ def _refuse_what_is_ignored(spec: Spec, folder: FolderSummary) -> None:
 
 
 def _operation_of_strict(name: str) -> str:
-    """The plain name of an operation that mode ``strict`` makes deterministic, or stops at."""
+    """Check that mode ``strict`` holds an operation, and give its plain name."""
     from cellrepro.determinism.substitutes import SUBSTITUTES
 
     known_to_torch = {base_name(op) for entry in entries() for op in entry.ops}
@@ -241,7 +242,7 @@ def _operation_of_strict(name: str) -> str:
 
 
 def _settings_with_batch_size(options: SegmentationOptions) -> dict[str, Any]:
-    """The settings by name, the batch size among them where it is given by itself."""
+    """The settings by name, with the batch size if that was given by itself."""
     settings = dict(options.settings or {})
     if options.batch_size is None:
         return settings

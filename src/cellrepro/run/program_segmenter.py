@@ -1,4 +1,4 @@
-"""A program as a segmenter: started anew for every image, which it reads and writes masks of."""
+"""A program as a segmenter: started for every image, which it reads, and writes its masks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PureWindowsPath
 
@@ -31,7 +31,7 @@ from cellrepro.run.segmenter import WrappedRequest, plan_wrapped
 from cellrepro.words import words_of
 
 LOGS = "logs"
-"""The folder of a repeat in which stands what a program said, a file for each image."""
+"""Folder of a repeat with the output of the program, a file for each image."""
 
 _PLACEHOLDER = re.compile(r"\{(image|masks)(\.(?:tif|png|npy))?\}")
 _LONGEST_LABEL = 60
@@ -49,7 +49,7 @@ def plan_program(
     timeout: float | None = None,
     inputs: PlanInputs | None = None,
 ) -> Plan:
-    """Check all that a wrapped program needs and name its spec."""
+    """Check a command and plan its runs."""
     _refuse_other_modes(options.mode)
     if timeout is not None and not timeout > 0:
         raise BadInput(f"timeout is {timeout}; expected seconds, more than 0")
@@ -62,20 +62,15 @@ def plan_program(
             "of a file that can be executed: for a script its interpreter comes first"
         )
     files = _files_named_in(words)
-    # The words name the program, the files that they name and what these import its content.
+    # The key holds the words, the files that they name, and what these import.
     contents = {word: ScriptContent.of(path).as_json() for word, path in files.items()}
     source = ModelSource(_label_of(words), "program", digest=value_digest([words, contents]))
-    plan = plan_wrapped(options, source, words, inputs=inputs)
-    request = ProgramRequest(
-        spec=plan.request.spec,
-        data=plan.request.data,
-        model=plan.request.model,
-        device=plan.request.device,
-        asked_here=plan.request.asked_here,
+    request_type = partial(
+        ProgramRequest,
         words=(str(Path(program).absolute()), *_with_absolute_paths(words[1:], files)),
         timeout=timeout,
     )
-    return replace(plan, request=request)
+    return plan_wrapped(options, source, words, inputs=inputs, request_type=request_type)
 
 
 def _words_of(command: Sequence[str] | str) -> list[str]:
@@ -103,7 +98,7 @@ def _refuse_without_placeholders(words: tuple[str, ...]) -> None:
 
 
 def _files_named_in(words: tuple[str, ...]) -> dict[str, Path]:
-    """The files that words of a command, or what stands behind their ``=``, name; by word."""
+    """The files that words of a command name, also after an ``=``; by word."""
     files = {}
     for word in words:
         with suppress(OSError):  # a name too long for one
@@ -114,7 +109,7 @@ def _files_named_in(words: tuple[str, ...]) -> dict[str, Path]:
 
 
 def _with_absolute_paths(words: tuple[str, ...], files: Mapping[str, Path]) -> list[str]:
-    """Words for a program that starts in an empty folder, where a relative path leads nowhere."""
+    """Words with absolute paths, as the program starts in an empty folder."""
     absolute = []
     for word in words:
         option, equals, _ = word.rpartition("=")
@@ -123,7 +118,7 @@ def _with_absolute_paths(words: tuple[str, ...], files: Mapping[str, Path]) -> l
 
 
 def _label_of(words: tuple[str, ...]) -> str:
-    """A command for people: without folders and placeholders, and not too long."""
+    """A short label of a command, without folders and placeholders."""
     last_part = _last_part_on_windows if os.name == "nt" else _last_part
     names = [_PLACEHOLDER.sub("", last_part(word)) for word in words]
     label = " ".join(" ".join(names).split())
@@ -143,20 +138,20 @@ def _last_part_on_windows(path: str) -> str:
 
 @dataclass(frozen=True)
 class ProgramRequest(WrappedRequest):
-    """A request with a program in the place of Cellpose's network."""
+    """A request to run a program instead of Cellpose's network."""
 
     words: tuple[str, ...] = ()
     """The program and its words, with absolute paths."""
     timeout: float | None = None
-    """Seconds that an image may take."""
+    """Limit in seconds for one image."""
 
     @property
     def cellpose(self) -> NeedOfCellpose:
-        """Whether the process that carries it out imports Cellpose."""
+        """Whether the child process imports Cellpose."""
         return "unused"
 
     def segmenter(self, staged: Path) -> Callable[[LabelledImage], np.ndarray]:
-        """The program, started for each image; what it says lies in `LOGS`."""
+        """The program, started for each image, with its output in `LOGS`."""
         logs = staged / LOGS
         logs.mkdir(exist_ok=True)
         return partial(self._segment, logs=logs)
@@ -168,7 +163,7 @@ class ProgramRequest(WrappedRequest):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
             folder = Path(scratch)
             copy = folder / f"image{image.image_path.suffix}"
-            shutil.copyfile(image.image_path, copy)  # what it leaves beside it is in nobody's way
+            shutil.copyfile(image.image_path, copy)  # a program may write files beside its image
             masks = folder / f"masks{self._masks_ending()}"
             words = self._words_with(image_path=copy, masks_path=masks)
             code = self._exit_code(words, folder, log, label)
@@ -186,12 +181,12 @@ class ProgramRequest(WrappedRequest):
                 raise BadInput(f"what {label} wrote is no label image: {error}") from error
 
     def _words_with(self, *, image_path: Path, masks_path: Path) -> list[str]:
-        """The words of the command, with paths where the placeholders stand."""
+        """The words of the command, with paths for the placeholders."""
         paths = {"image": str(image_path), "masks": str(masks_path)}
         return [_PLACEHOLDER.sub(lambda match: paths[match[1]], word) for word in self.words]
 
     def _masks_ending(self) -> str:
-        """How the name of the file ends that the program writes."""
+        """The extension of the file that the program writes."""
         for word in self.words:
             for match in _PLACEHOLDER.finditer(word):
                 if match[1] == "masks":
@@ -199,7 +194,7 @@ class ProgramRequest(WrappedRequest):
         return ".tif"
 
     def _environment(self) -> dict[str, str]:
-        """The variables of the program: those of this process, and the seed."""
+        """The environment variables of the program: those of this process, and the seed."""
         # Without a seed not even Python's hashes have one, as if the user had started it.
         environment = {
             name: value for name, value in os.environ.items() if name not in _SEED_VARIABLES
@@ -209,7 +204,7 @@ class ProgramRequest(WrappedRequest):
         return environment
 
     def _exit_code(self, words: list[str], folder: Path, log: Path, label: str) -> int:
-        """The exit code of the program, once it and all it started have ended."""
+        """Run the program until it and all that it started have ended; gives its exit code."""
         with log.open("wb") as file:
             try:
                 process = subprocess.Popen(
@@ -237,7 +232,7 @@ class ProgramRequest(WrappedRequest):
 
 
 def _last_lines(log: Path) -> str:
-    """Quote the end of what a program said."""
+    """Quote the end of a program's output."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     quoted = "\n".join(lines[-_N_LAST_LINES:]) or "(none)"
     return f"its last words:\n{quoted}"

@@ -1,9 +1,8 @@
-"""What the ranks of one training exchange: how they meet, their gradients, where they stand.
+"""Communication between the ranks of one training: rendezvous, gradients, weights, generators.
 
 Of each batch every rank takes its share, augments it and drops layers with generators of its own;
-the gradients of all are summed in the order of the ranks. So a number of ranks repeats itself bit
-for bit, and another one does not: the sums are taken in a different order, and each rank draws for
-itself.
+the gradients of all are summed in the order of the ranks. So the same number of ranks gives the
+same bits again, and another number does not: it sums in another order and draws other numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     import torch
 
 SECONDS_VARIABLE = "CELLREPRO_RANK_SECONDS"
-"""How long the first rank waits for another one to end its part of a step; else `_SECONDS`."""
+"""Seconds that the first rank waits for the others in a step; by default `_SECONDS`."""
 
 _SECONDS = 1800.0
 _FOR_EVER = timedelta(days=20)  # a rank that dies is noticed at once
@@ -43,16 +42,16 @@ _BUCKET = 8_000_000  # parameters whose gradients are exchanged at once: 32 MB a
 T = TypeVar("T")
 
 
-# -- the meeting ----------------------------------------------------------------------------
+# -- rendezvous ----------------------------------------------------------------------------
 
 
 class Groups(NamedTuple):
-    """The process groups of the ranks; PyTorch may give a number in the place of a group."""
+    """The process groups of the ranks; PyTorch may use a number for a group."""
 
     words: Any
-    """Of gloo: for Python values."""
+    """Group of gloo, for Python values."""
     gradients: Any
-    """The same, or of NCCL between GPUs."""
+    """The same group, or one of NCCL between GPUs."""
 
 
 @contextmanager
@@ -63,11 +62,11 @@ def in_touch(
     device: torch.device,
     others: Mapping[int, Future[None]] | None = None,
 ) -> Iterator[Groups]:
-    """Put the ranks in touch with each other for one block."""
+    """Connect the ranks with each other for one block."""
     import torch.distributed as dist
 
     def meet() -> Groups:
-        # By the file itself: its address would be written otherwise on Windows.
+        # A FileStore, as the address ``file://`` has another form on Windows.
         store = dist.FileStore(str(meeting), n_ranks)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=n_ranks)
         words = dist.new_group(backend="gloo", timeout=_FOR_EVER)
@@ -91,7 +90,7 @@ def in_touch(
 
 
 def loopback_interface(system: str) -> str | None:
-    """The network interface of a machine with itself, by ``sys.platform``.
+    """The loopback interface by ``sys.platform``.
 
     >>> loopback_interface("linux"), loopback_interface("darwin"), loopback_interface("win32")
     ('lo', 'lo0', None)
@@ -102,10 +101,9 @@ def loopback_interface(system: str) -> str | None:
 
 
 def _met(meet: Callable[[], Groups], others: Mapping[int, Future[None]]) -> Groups:
-    """What the meeting of all ranks gives; an error as soon as one of the others has ended.
+    """Wait for the rendezvous of all ranks; raise as soon as one of the others has ended.
 
-    PyTorch would wait half an hour for it, and cannot be interrupted: the thread that waits is
-    left to itself, and ends with this process.
+    PyTorch would wait half an hour for it and cannot be interrupted, so a daemon thread waits.
     """
     meeting: Future[Groups] = Future()
 
@@ -129,37 +127,35 @@ def _met(meet: Callable[[], Groups], others: Mapping[int, Future[None]]) -> Grou
 
 
 class _Share(NamedTuple):
-    """What a rank tells the others of its part of a batch."""
+    """What a rank sends to the others with its part of a batch."""
 
     loss: float
     n_images: int
     has_gradient: list[bool]
-    """Of each parameter."""
+    """Whether each parameter has a gradient."""
 
 
 class _Standing(NamedTuple):
-    """Where a rank stands after an epoch."""
+    """State of a rank after an epoch."""
 
     weights: str
-    """Digest."""
+    """Digest of the weights."""
     generators: dict[str, Any]
     """As `generator_states.capture` gives them."""
 
 
 @dataclass
 class RankTeam:
-    """What a training asks of its ranks; see `cellrepro.model.training_loop.Team`."""
+    """One rank with its connection to the others; see `cellrepro.model.training_loop.Team`."""
 
     rank: int
-    """Which of them this process is, and of how many."""
+    """Number of this process, from 0."""
     n_ranks: int
-    """Which of them this process is, and of how many."""
     groups: Groups
-    """In which they exchange things."""
     others: dict[int, Future[None]] = field(default_factory=dict)
-    """The first rank's: the other ranks, by number."""
+    """In the first rank: the processes of the other ranks, by number."""
     generators: list[dict[str, Any]] = field(default_factory=list)
-    """Where the generators of each rank stood after the last epoch."""
+    """States of the generators of each rank after the last epoch."""
 
     def begin(
         self,
@@ -170,7 +166,7 @@ class RankTeam:
         is_portable: bool = False,
         checkpoint: Path | None = None,
     ) -> None:
-        """Bring this rank to where the first rank stands."""
+        """Bring this rank to the state of the first one."""
         checkpoint_of_first = self._exchanged(checkpoint)[0]
         if checkpoint_of_first is None:
             if not seeded:
@@ -187,7 +183,7 @@ class RankTeam:
         self.compare(network)
 
     def compare(self, network: CellposeNetwork) -> None:
-        """Compare the weights of all ranks, and store where their generators stand."""
+        """Compare the weights of all ranks, and keep the states of their generators."""
         own = _Standing(tensors_digest(network.state_dict()), generator_states.capture())
         standings = self._exchanged(own)
         first = standings[0].weights
@@ -202,7 +198,7 @@ class RankTeam:
         self.generators = [standing.generators for standing in standings]
 
     def share(self, network: CellposeNetwork, loss: float, n_images: int) -> tuple[float, int]:
-        """Give every rank the gradients of the whole batch.
+        """Average the gradients over the whole batch, for every rank.
 
         They are weighted by images and summed in the order of the ranks, in float32.
         """
@@ -221,10 +217,7 @@ class RankTeam:
         return sum(share.loss * share.n_images for share in shares) / n_all, n_all
 
     def add(self, gradients: GradientSum, loss: float | None) -> list[float]:
-        """Add the gradients that each rank has of one image, in the order of the ranks.
-
-        The losses of all ranks that had an image, in their order.
-        """
+        """Add the gradients of one image of each rank; gives the losses, in rank order."""
         own = gradients.taken()
         has_gradient = [gradient is not None for gradient in own]
         n_images = 0 if loss is None else 1
@@ -243,7 +236,7 @@ class RankTeam:
         bucket: list[int],
         shares: list[_Share],
     ) -> None:
-        """Add what all ranks have of some parameters."""
+        """Add the gradients of some parameters of all ranks."""
         parameters = [gradients.parameters[index] for index in bucket]
         of_ranks = self._gathered(parameters, [own[index] for index in bucket])
         for share, of_rank in zip(shares, of_ranks, strict=True):
@@ -261,7 +254,7 @@ class RankTeam:
     def _gathered(
         self, parameters: list[torch.nn.Parameter], gradients: list[torch.Tensor | None]
     ) -> list[torch.Tensor]:
-        """Gradients of some parameters in all ranks, each a row of numbers; zeros for none."""
+        """All-gather gradients of some parameters, one flat tensor a rank; zeros for none."""
         import torch
         import torch.distributed as dist
 
@@ -279,7 +272,7 @@ class RankTeam:
     def _average_gradients(
         self, parameters: list[torch.nn.Parameter], weights: list[float]
     ) -> None:
-        """Give some parameters the weighted mean of their gradients in all ranks."""
+        """Replace gradients by their weighted mean over all ranks."""
         import torch
 
         of_all_ranks = self._gathered(parameters, [parameter.grad for parameter in parameters])
@@ -291,7 +284,7 @@ class RankTeam:
             parameter.grad = piece.view_as(parameter)
 
     def _exchanged(self, own: T) -> list[T]:
-        """What each rank gives, in their order; the first waits only so long for the others."""
+        """All-gather a Python value; the first rank waits only so long for the others."""
         import torch.distributed as dist
 
         limit = _FOR_EVER if self.rank else timedelta(seconds=_seconds_to_wait())
@@ -302,7 +295,7 @@ class RankTeam:
         return values
 
     def _take_generators_of_first(self) -> None:
-        """Put the generators of Python, NumPy and the processor where those of rank 0 stand."""
+        """Set the generators of Python, NumPy and the processor to the states of rank 0."""
         states = generator_states.GeneratorStates.read()
         of_first = self._exchanged(states)[0]
         replace(of_first, cuda=states.cuda, mps=states.mps).write()
@@ -316,11 +309,11 @@ class RankTeam:
 
     @contextmanager
     def _naming_the_lost(self) -> Iterator[None]:
-        """Say of an exchange that failed which rank it was."""
+        """Name the rank that made a collective operation fail."""
         try:
             yield
         except RuntimeError as error:
-            with suppress(TimeoutError):  # who has died is about to be known
+            with suppress(TimeoutError):  # the future of a dead rank ends soon
                 next(as_completed(self.others.values(), timeout=3), None)
             for rank, future in self.others.items():
                 reason = future.exception() if future.done() else None
@@ -342,12 +335,12 @@ class RankTeam:
 
 
 def _seconds_to_wait() -> float:
-    """How long the first rank waits for the others."""
+    """Seconds that the first rank waits for the others."""
     return float(os.environ.get(SECONDS_VARIABLE, _SECONDS))
 
 
 def _buckets(indices: Iterable[int], parameters: list[torch.nn.Parameter]) -> Iterator[list[int]]:
-    """Indices of parameters in their order, about `_BUCKET` numbers at a time."""
+    """Split indices of parameters into buckets of about `_BUCKET` scalars, in their order."""
     bucket: list[int] = []
     n_numbers = 0
     for index in indices:

@@ -1,4 +1,4 @@
-"""A request with another segmenter in the place of Cellpose's network."""
+"""A segmenter instead of Cellpose's network: its request, its plan, the check of its masks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cellrepro.images.label_image import label_image, pieces_of
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.run.inputs import axes_of
 from cellrepro.run.options import WrapOptions
-from cellrepro.run.plan import InitialNetwork, Plan, Request
+from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_sources import PlanInputs
 from cellrepro.run.planning import planned
 from cellrepro.store.manifest import ModelRecord
@@ -35,10 +35,7 @@ _SETS_ARE_FIXED = (
 
 @dataclass(frozen=True)
 class WrappedRequest(Request, ABC):
-    """A request with another segmenter in the place of Cellpose's network.
-
-    It has the fields of a `Request`; ``model`` says what segments.
-    """
+    """A request whose ``model`` names another segmenter than Cellpose's network."""
 
     @abstractmethod
     def segmenter(self, staged: Path) -> Callable[[LabelledImage], np.ndarray]:
@@ -48,7 +45,7 @@ class WrappedRequest(Request, ABC):
         """Name the segmenter and the image, for messages."""
         return f"{self.model.label} on {image.name}"
 
-    def build(self, device: torch.device, staged: Path) -> InitialNetwork:
+    def build(self, device: torch.device, staged: Path) -> tuple[None, ModelRecord]:
         """Make no network."""
         record = ModelRecord(
             architecture=self.model.architecture,
@@ -56,7 +53,7 @@ class WrappedRequest(Request, ABC):
             dtype=self.setup.profile.dtype,
             initial_weights=str(self.model.digest),
         )
-        return InitialNetwork(network=None, record=record)
+        return None, record
 
     def results(
         self, network: None, images: tuple[LabelledImage, ...], staged: Path
@@ -72,7 +69,7 @@ class WrappedRequest(Request, ABC):
 
 
 def _checked(masks: np.ndarray, image: LabelledImage, segmenter: str) -> np.ndarray:
-    """Masks as a label image of the image's shape; `BadInput` if they are none."""
+    """Check that masks are a label image of the image's shape."""
     labels = label_image(f"what came of {segmenter}", masks)
     axes = "(Z, Y, X)" if image.stack else "(Y, X)"
     n_axes = 3 if image.stack else 2
@@ -97,19 +94,20 @@ def plan_wrapped(
     model: ModelSource,
     program: tuple[str, ...],
     *,
-    inputs: PlanInputs | None = None,
+    inputs: PlanInputs | None,
+    request_type: Callable[..., WrappedRequest],
 ) -> Plan:
     """Plan runs of another segmenter."""
     known_inputs = inputs or PlanInputs()
-    axes = axes_of("wrap", None)
     plan = planned(
         "wrap",
         options,
         known_inputs,
-        folder=known_inputs.folder(options.data, to_train=False, axes=axes),
+        folder=known_inputs.folder(options.data, to_train=False, axes=axes_of("wrap", None)),
         model=model,
         fields={"ledger": "off", "program": program},
+        request_type=request_type,
     )
-    return (
-        plan if options.mode == "off" else replace(plan, notices=(*plan.notices, _SETS_ARE_FIXED))
-    )
+    if options.mode == "off":
+        return plan
+    return replace(plan, notices=(*plan.notices, _SETS_ARE_FIXED))

@@ -1,4 +1,4 @@
-"""What work of a kind took before, by what the store has of such runs."""
+"""How long similar work took before, by the runs in the store."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cellrepro.store.store import Repeat, Store
 from cellrepro.words import amount
 
 MOST_READ = 200
-"""Stored runs that are looked at."""
+"""Stored runs that are read at most."""
 
 
 def most_similar(past: Sequence[Repeat], spec: Spec, architecture: str) -> Repeat | None:
-    """Find a repeat of the same kind, network and profile; of several, the nearest in epochs."""
+    """Find a repeat of the same task, network and profile; of several, the nearest in epochs."""
     candidates = [repeat for repeat in past if _is_similar(repeat, spec, architecture)]
     return min(
         candidates,
@@ -26,7 +26,7 @@ def most_similar(past: Sequence[Repeat], spec: Spec, architecture: str) -> Repea
 
 
 def segmenting_announced(plan: Plan, store: Store, *, n_each: int) -> str:
-    """Say what many segmentations of the same images will take, before they begin."""
+    """Estimate in words how long many segmentations of the same images will take."""
     n_in_all = plan.n_images * n_each
     planned = (
         f"{amount(plan.n_images, 'image')}, each segmented up to {n_each} times: {n_in_all} "

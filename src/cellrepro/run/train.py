@@ -1,4 +1,4 @@
-"""Training and segmenting: one spec, carried out several times, and is the result the same."""
+"""`train` and `segment`: one spec carried out several times, and are the results the same."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def train(
 def train_with(
     options: TrainingOptions, *, repeats: int = defaults.TRAININGS, quiet: bool = False
 ) -> Outcome:
-    """Train as `train` does, with options that are one record already."""
+    """Train as `train` does, from a record of options."""
     return carry_out(plan_training(options), repeats=repeats, quiet=quiet)
 
 
@@ -303,7 +303,7 @@ def train_until_found(
 
 
 def _found_before(plan: Plan, goal: Goal) -> Repeat | None:
-    """What this machine has stored of a training for the same goal; none if there is nothing."""
+    """Find a stored training of this machine for the same goal."""
     for run in plan.store.readable_runs(data_digest=plan.spec.data_digest):
         as_asked = {"epochs": plan.spec.epochs, "key_from": plan.spec.key_from}
         if run.spec.model_copy(update=as_asked).key != plan.spec.key:

@@ -1,4 +1,4 @@
-"""What a training writes as it goes on: its ledgers, and checkpoints from which it can go on."""
+"""The recorder of a training: its ledgers, and the checkpoints from which it can go on."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from cellrepro.determinism import checkpoint_seeds, generator_states
+from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.run.options import RecordingOptions
-from cellrepro.run.stored_checkpoints import CHECKPOINTS
-from cellrepro.run.training_ledgers import growing_ledgers, with_spec
 from cellrepro.spec.choices import LedgerKind
 from cellrepro.spec.spec import Spec
 from cellrepro.store import checkpoints
-from cellrepro.store.checkpoints import Checkpoint, Origin
+from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint, Origin
 from cellrepro.store.ledger import (
     DRAWS,
     LEDGER,
     OPERATIONS,
     Ledger,
     LedgerRow,
+    Pieces,
     read_rows,
     write_rows,
 )
@@ -38,10 +38,10 @@ RowType = TypeVar("RowType")
 
 
 class TrainingRecorder:
-    """Writes ledgers and checkpoints of a training, and hands them over to the finished repeat.
+    """Writes ledgers and checkpoints of a training, and moves them to the finished repeat.
 
-    The worker calls `begin`, `epoch_ended` after every epoch, and `finish`. Checkpoints lie in the
-    folder ``unfinished`` until the repeat is stored.
+    The worker calls `begin`, `epoch_ended` after every epoch, and `finish`. Until then the files
+    lie in the folder ``unfinished``.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TrainingRecorder:
         self.goes_on_from: Path | None = None
 
     def watch(self, network: CellposeNetwork) -> Watches | None:
-        """Make what observes the steps of the training; none with ``ledger="off"``."""
+        """Make the watches of the training's steps; None with ``ledger="off"``."""
         if self._level == "off":
             return None
         from cellrepro.trace.watches import StepWatch, Watches
@@ -78,7 +78,7 @@ class TrainingRecorder:
         return Watches(watches)
 
     def _operation_watch(self, network: CellposeNetwork) -> OperationWatch:
-        """What writes down operations; made when it is first needed."""
+        """The watch of operations, made on first use."""
         from cellrepro.trace.operation_ledger import OperationWatch
 
         if self._operations is None:
@@ -89,7 +89,7 @@ class TrainingRecorder:
     def watching_image(
         self, network: CellposeNetwork, index: int
     ) -> AbstractContextManager[object]:
-        """Write down the operations of segmenting one image, where nothing was trained."""
+        """Watch the operations of segmenting one image, if nothing was trained."""
         was_trained = self.origin is not None
         if self._level != "ops" or was_trained:
             return nullcontext()
@@ -98,7 +98,7 @@ class TrainingRecorder:
     # -- the beginning of a training -------------------------------------------------------
 
     def begin(self, origin: Origin, network: CellposeNetwork, loop: TrainingLoop) -> list[str]:
-        """Take up an unfinished training, if that is asked for; else remove what there is of it."""
+        """Resume an unfinished training if asked to, else remove its files; gives notes."""
         self.origin = origin
         if self._recording.resume:
             checkpoint, passed_over = checkpoints.nearest(self._unfinished)
@@ -150,7 +150,7 @@ class TrainingRecorder:
     # -- on the way ------------------------------------------------------------------------
 
     def epoch_ended(self, network: CellposeNetwork, loop: TrainingLoop) -> None:
-        """Write down what is new, and a checkpoint if it is time."""
+        """Write new rows, and a checkpoint if one is due."""
         interval = self._recording.checkpoint_every or 0
         to_store = self._recording.keep_checkpoints
         is_stored_end = loop.finished and to_store != "none"
@@ -175,14 +175,14 @@ class TrainingRecorder:
             checkpoints.keep_last(self._unfinished)
 
     def _write_ledgers(self) -> None:
-        """Append the entries that are new, and forget them here."""
+        """Append the new rows of every ledger to its file."""
         self._append(LEDGER, self.ledger.entries)
         if self._operations is not None:
             self._append(OPERATIONS, self._operations.rows)
             self._append(DRAWS, self._operations.draws)
 
     def _append(self, name: str, rows: list[RowType]) -> None:
-        """Append rows to the growing ledger of a file, and empty the list."""
+        """Append rows to a growing ledger, and empty the list."""
         self._pieces[name].append(rows)
         rows.clear()
 
@@ -196,7 +196,7 @@ class TrainingRecorder:
         return [checkpoints.read_plain(path) for path in checkpoints.folders(self._unfinished)]
 
     def finish(self, carried_out: Spec | None = None) -> None:
-        """Hand ledgers and checkpoints over to the repeat."""
+        """Move ledgers and checkpoints to the repeat."""
         self._write_ledgers()
         if self._level != "off":
             for name, pieces in self._pieces.items():
@@ -211,7 +211,42 @@ class TrainingRecorder:
         shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
 
     def _is_other_than_planned(self, carried_out: Spec) -> bool:
-        """Whether a training had a different number of epochs than was planned."""
+        """Whether a training had another number of epochs than planned."""
         if self.origin is None:
             return False
         return carried_out.model_dump(mode="json") != self.origin.spec
+
+
+# -- ledgers while they grow ---------------------------------------------------------------
+
+
+def growing_ledgers(unfinished: Path, level: LedgerKind) -> dict[str, Pieces]:
+    """The growing ledgers of a training, by the name of the finished file."""
+    rows = unfinished / "rows"
+    ledgers = {LEDGER: Pieces(rows / "steps", LedgerRow)}
+    if level == "ops":
+        from cellrepro.trace.operation_ledger import OperationRow
+        from cellrepro.trace.random_draws import Draw
+
+        ledgers[OPERATIONS] = Pieces(rows / "operations", OperationRow)
+        ledgers[DRAWS] = Pieces(rows / "draws", Draw)
+    return ledgers
+
+
+def add_spec(ledger: Ledger, spec: Spec) -> None:
+    """Add a row for each field of the spec."""
+    for name, value in spec.model_dump(mode="json").items():
+        ledger.add("spec", name, value_digest(value), detail=value)
+
+
+def with_spec(rows: list[LedgerRow], spec: Spec) -> list[LedgerRow]:
+    """Replace the rows of the spec in a step ledger."""
+    ledger_of_spec = Ledger()
+    add_spec(ledger_of_spec, spec)
+    position = next(i for i, row in enumerate(rows) if row.stage == "spec")
+    rows_without_spec = [row for row in rows if row.stage != "spec"]
+    return [
+        *rows_without_spec[:position],
+        *ledger_of_spec.entries,
+        *rows_without_spec[position:],
+    ]

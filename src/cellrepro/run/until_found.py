@@ -1,4 +1,4 @@
-"""When a first network has been trained enough: it finds cells, or nobody would wait longer."""
+"""Training until a network finds cells: the goal, the looks at it on the way, and when it ends."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ LAST_FREE_EPOCH = 99
 """Up to here the learning rates of the epochs do not depend on how many are asked for."""
 
 DRAWS_PER_EPOCH = 48
-"""Images shown in an epoch, however many there are."""
+"""Images drawn in an epoch, however many there are."""
 
 LOOKS = (6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 48, 58, 70, 84, 99, 150)
-"""Epochs after which the network is asked what it finds. They do not depend on the time it takes,
-so that a network that finds cells is the same one on a slow and on a fast machine."""
+"""Epochs after which the network is scored. They do not depend on the time it takes, so that a slow
+and a fast machine get the same network."""
 
 _MOST_IMAGES = 12
 _MOST_PIXELS = 4_000_000
-"""Of the images that are segmented at a look, so that looking takes no more time than training."""
+"""Limits on the images of a look, so that looks take no more time than the training."""
 
 Ending = Literal["score", "time", "epochs"]
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Until when a network is trained."""
+    """The score or the time at which a training ends."""
 
     score: float = 0.5
     """Mean average precision at IoU 0.5 that training images reach, and test images, too, where
     there are some with masks."""
     seconds: float = 600.0
-    """After which the training ends in any case."""
+    """Seconds after which the training ends in any case."""
 
 
 FOUND = Goal()
-"""What a network must find for its masks to be compared: half of it right, or ten minutes."""
+"""The usual goal: a score of 0.5, with which masks can be compared, or ten minutes."""
 
 
 class Seeker:
@@ -72,10 +72,7 @@ class Seeker:
         self._ended: Ending = "epochs"
 
     def is_enough(self, n_epochs: int) -> bool:
-        """Whether the training ends after so many epochs; the network is scored after some.
-
-        True where the score is reached or the time is over.
-        """
+        """Whether the training ends after so many epochs: at its score, or out of time."""
         if n_epochs in LOOKS and self._look(n_epochs):
             self._ended = "score"
             return True
@@ -101,14 +98,14 @@ class Seeker:
         return time.monotonic() - self._started
 
     def _time_is_over(self, n_epochs: int) -> bool:
-        """Also where the epochs that belong together would take longer than the time left."""
+        """Whether the time is over, or would be before the epochs that belong together are done."""
         needed = 0.0
         if n_epochs == LAST_FREE_EPOCH:
             needed = self._taken / n_epochs * (MOST_EPOCHS - n_epochs)
         return self._taken + needed >= self._goal.seconds
 
     def _look(self, n_epochs: int) -> bool:
-        """Segment some images; whether the score is reached on all that there are."""
+        """Score the network; whether training and test images both reach the goal."""
         look = Look(
             epochs=n_epochs,
             seconds=round(self._taken, 1),
@@ -130,7 +127,7 @@ class Seeker:
 
 
 def as_trained(spec: Spec, training: TrainingRecord | None) -> Spec:
-    """What was carried out: as it was asked for, but for the epochs where a goal ended them."""
+    """The spec that was carried out: with fewer epochs where a goal ended the training."""
     if training is None or training.until is None:
         return spec
     return spec.model_copy(update={"epochs": len(training.train_losses)})

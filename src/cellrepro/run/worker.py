@@ -1,44 +1,34 @@
-"""One repeat, carried out in a process of its own; it leaves a finished folder, or an error."""
+"""The worker: makes one repeat in a child process, and leaves a finished folder or an error."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from cellrepro.determinism import modes
-from cellrepro.model.epoch_schedule import trains_nothing
+from cellrepro.digests.tensor_digests import tensor_digest
+from cellrepro.model.encoders import CellposeNetwork
+from cellrepro.model.training_loop import Epoch, TrainingLoop
 from cellrepro.process.child import Child
-from cellrepro.run.inputs import read_images, scored_for_training
-from cellrepro.run.ledger_beginning import Environment, write_beginning
+from cellrepro.process.machine_here import environment_here
+from cellrepro.run.data_parallel import team_of
+from cellrepro.run.inputs import read_images, scored_for_training, training_loop
 from cellrepro.run.options import RecordingOptions
-from cellrepro.run.plan import Request
-from cellrepro.run.repeat_work import RepeatWork
+from cellrepro.run.plan import INITIAL_WEIGHTS, Request
+from cellrepro.run.rank_exchange import RankTeam
+from cellrepro.run.repeat_work import Phases, RepeatWork
 from cellrepro.run.training_recorder import TrainingRecorder
-from cellrepro.run.until_found import as_trained
+from cellrepro.run.until_found import Seeker
 from cellrepro.run.worker_segmenting import (
     scores_by_image,
     scores_of_checkpoints,
     segment_images,
 )
-from cellrepro.run.worker_training import other_ranks, save_trained_weights, train_network
-from cellrepro.spec.spec import Spec
 from cellrepro.store.checkpoints import Origin
-from cellrepro.store.manifest import (
-    DataRecord,
-    Manifest,
-    MaskRecord,
-    ModelRecord,
-    TrainingRecord,
-    WeightsRecord,
-)
-from cellrepro.store.peak_memory import peak_memory
-from cellrepro.store.store import MANIFEST
-from cellrepro.trace.torch_warnings import WarningLog
+from cellrepro.store.manifest import TrainingRecord, WeightsRecord, mean_score
+from cellrepro.store.store import MANIFEST, WEIGHTS
 
 
 def make_repeat(
@@ -51,214 +41,194 @@ def make_repeat(
     unfinished: Path | None = None,
     with_images: bool,
 ) -> None:
-    """Train or segment as the spec says and leave everything in one folder.
+    """Train or segment as the spec says, and write everything into one folder.
 
     Checkpoints lie in the folder ``unfinished`` until the repeat is stored.
     """
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    log = WarningLog()
-    phases = _Phases(child, log)
+    spec = request.spec
+    phases = Phases(child)
     with ExitStack() as stack:
         with phases.phase("import"):
             device = stack.enter_context(child.prepared(request.cellpose))
-        stack.enter_context(log.listening())
-        environment = Environment.here(child.setup.profile, device)
+        stack.enter_context(phases.log.listening())
+        environment = environment_here(child.setup.profile, device)
+        switches = modes.switches()
         with phases.phase("data"):
             folder = read_images(request)
         with phases.phase("model"):
-            initial = request.build(device, staged)
-        spec = request.spec
-        recorder = TrainingRecorder(
-            recording, staged, level=spec.ledger, seed=spec.seed, unfinished=unfinished
-        )
+            network, model = request.build(device, staged)
         work = RepeatWork(
-            child,
-            request,
-            device,
-            initial.network,
-            folder,
-            recorder,
-            staged,
+            child=child,
+            request=request,
+            repeat=repeat,
+            started=started,
+            phases=phases,
+            device=device,
+            environment=environment,
+            switches=switches,
+            folder=folder,
+            network=network,
+            model=model,
+            recorder=TrainingRecorder(
+                recording, staged, level=spec.ledger, seed=spec.seed, unfinished=unfinished
+            ),
+            staged=staged,
             with_images=with_images,
+            loose=child.loosened(),
         )
         child.setup.seed_all()
         if spec.ledger != "off":
-            write_beginning(work, environment)
-        origin = None
+            work.write_beginning()
         if spec.task == "train":
-            origin = Origin(
-                spec=spec.model_dump(mode="json"),
-                repeat=repeat,
-                numeric_class=environment.numeric_class,
-                initial_weights=initial.record.initial_weights,
-            )
-        results = _computed(work, initial.record, origin, phases=phases, stack=stack)
-        recorder.finish(results.carried_out)
+            with phases.phase("train"), _watched(work):
+                team = stack.enter_context(_other_ranks(work))
+                work.training = _train_network(work, team)
+            _leave_trained_weights(work)
+        with phases.phase("segment"), _watched(work):
+            work.masks = segment_images(work)
+        if work.training is not None:
+            with phases.phase("score"), work.loose:
+                work.train_scores = scores_by_image(work, scored_for_training(folder))
+                work.training.ap50_after = scores_of_checkpoints(work)
+        work.recorder.finish(work.carried_out)
         switches_at_end = modes.switches()
-    manifest = _manifest(
-        work,
-        results,
-        environment,
-        repeat=repeat,
-        started=started,
-        seconds=phases.seconds,
-        switches_at_end=switches_at_end,
-        log=log,
-    )
+    manifest = work.manifest(switches_at_end)
     for sentence in manifest.switches_that_moved:
         child.tell("note", f"note: {sentence}")
     (staged / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
 
 
-class _Phases:
-    """Names the parts of the work to the caller and to the log of warnings, and times them."""
-
-    def __init__(self, child: Child, log: WarningLog) -> None:
-        self._child = child
-        self.log = log
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Name and time one part, for one block."""
-        self.log.phase = name
-        self._child.phase(name)
-        begun = time.perf_counter()
-        yield
-        self.seconds[name] = round(time.perf_counter() - begun, 3)
+def _watched(work: RepeatWork) -> AbstractContextManager[object]:
+    """Locate PyTorch's warnings in mode ``warn``; else leave the loose operation loose."""
+    if work.spec.mode == "warn":
+        return work.phases.log.observing(work.network)
+    return work.loose
 
 
-@dataclass(frozen=True)
-class _Results:
-    """What came of a repeat."""
-
-    carried_out: Spec
-    """As it was asked for, with the number of epochs that a training has had."""
-    model: ModelRecord
-    """What it began with."""
-    masks: dict[str, MaskRecord]
-    """By the name of the image."""
-    training: TrainingRecord | None
-    """Of a training."""
-    weights: WeightsRecord | None
-    """Of a training."""
-    train_scores: dict[str, float | None]
-    """Of training images, by name."""
-    n_loose_calls: int
-    """How often the operation that was left loose was called."""
+# -- training ------------------------------------------------------------------------------
 
 
-def _computed(
-    work: RepeatWork,
-    model: ModelRecord,
-    origin: Origin | None,
-    *,
-    phases: _Phases,
-    stack: ExitStack,
-) -> _Results:
-    """Train, where there is an origin of a training, and segment; score training images, too."""
-    loose = work.child.loosened()  # which may be entered again
+def _other_ranks(work: RepeatWork) -> AbstractContextManager[RankTeam | None]:
+    """Start the other ranks of a training, if it has several, for one block."""
+    if work.spec.ranks == 1:
+        return nullcontext()
+    return team_of(work.child, work.request, work.device)
 
-    def watched() -> AbstractContextManager[object]:
-        """With PyTorch's warnings placed in mode ``warn``, else with the loose operation loose."""
-        return phases.log.observing(work.network) if work.spec.mode == "warn" else loose
 
-    carried_out = work.spec
-    training = None
-    weights = None
-    train_scores: dict[str, float | None] = {}
-    if origin is not None:
-        with phases.phase("train"), watched():
-            team = stack.enter_context(other_ranks(work))
-            training = train_network(work, origin, team)
-        carried_out = as_trained(work.spec, training)
-        if work.recorder.origin is not None:  # a training that went on began with different weights
-            initial_weights = work.recorder.origin.initial_weights
-            model = model.model_copy(update={"initial_weights": initial_weights})
-        weights = save_trained_weights(work, architecture=model.architecture)
-        _in_precision_of_profile(work)  # only after saving: what was trained is kept
-    with phases.phase("segment"), watched():
-        masks = segment_images(work)
-    if training is not None:
-        with phases.phase("score"), loose:
-            train_scores = scores_by_image(work, scored_for_training(work.folder))
-            training.ap50_after = scores_of_checkpoints(work, carried_out)
-    return _Results(
-        carried_out=carried_out,
-        model=model,
-        masks=masks,
-        training=training,
-        weights=weights,
-        train_scores=train_scores,
-        n_loose_calls=loose.n_calls,
+def _train_network(work: RepeatWork, team: RankTeam | None) -> TrainingRecord:
+    """Train the network to the end, or to its goal."""
+    numeric_class = work.environment.numeric_class
+    assert numeric_class is not None  # only stores of before have none
+    origin = Origin(
+        spec=work.spec.model_dump(mode="json"),
+        repeat=work.repeat,
+        numeric_class=numeric_class,
+        initial_weights=work.model.initial_weights,
+    )
+    recorder = work.recorder
+    listener = _EpochListener(work)
+    loop = training_loop(
+        work.spec,
+        work.network,
+        work.folder,
+        on_epoch=listener.epoch_ended,
+        watch=recorder.watch(work.network),
+        team=team,
+    )
+    listener.loop = loop
+    if work.spec.ledger != "off":
+        for name, array in loop.prepared.items():
+            recorder.ledger.add("data", name, tensor_digest(array))
+    for sentence in recorder.begin(origin, work.network, loop):
+        work.child.tell("note", f"note: {sentence}")
+    if team is not None:
+        is_seeded = work.spec.seed is not None
+        team.begin(
+            work.network,
+            loop,
+            seeded=is_seeded,
+            is_portable=work.spec.mode == "portable",
+            checkpoint=recorder.goes_on_from,
+        )
+    for epoch in loop.training.epochs:  # those of a training that goes on
+        listener.tell(epoch, "found")
+    while not loop.finished:
+        loop.step()
+    done = loop.training
+    recorder.ledger.step = done.n_steps
+    recorder.ledger.epoch = len(done.epochs)
+    return TrainingRecord(
+        learning_rates=[epoch.learning_rate for epoch in done.epochs],
+        train_losses=[epoch.train_loss for epoch in done.epochs],
+        test_losses=[epoch.test_loss for epoch in done.epochs],
+        n_steps=done.n_steps,
+        n_removed=done.n_removed,
+        resumed_at=recorder.resumed,
+        continued_from=recorder.continued_from,
+        until=None if listener.seeker is None else listener.seeker.record,
     )
 
 
-def _in_precision_of_profile(work: RepeatWork) -> None:
+class _EpochListener:
+    """After every epoch it ends the training at its goal, writes checkpoints and sends progress."""
+
+    def __init__(self, work: RepeatWork) -> None:
+        self._work = work
+        self.loop: TrainingLoop | None = None  # as soon as it is made
+        self.seeker: Seeker | None = None
+        if work.request.goal is not None:
+            self.seeker = Seeker(
+                work.request.goal,
+                work.folder,
+                score=lambda images: mean_score(scores_by_image(work, images).values()),
+                say=lambda sentence: work.child.tell("note", sentence),
+            )
+
+    def epoch_ended(self, epoch: Epoch) -> None:
+        """Handle the end of an epoch."""
+        assert self.loop is not None
+        is_enough = self.seeker is not None and self.seeker.is_enough(epoch.index + 1)
+        if is_enough and not self.loop.finished:
+            self.loop.end_here()
+        self._work.recorder.epoch_ended(self._work.network, self.loop)
+        self.tell(epoch, "done")
+
+    def tell(self, epoch: Epoch, kind: Literal["done", "found"]) -> None:
+        """Send the progress of the training."""
+        how_far = f"epoch {epoch.index + 1}/{self._work.spec.epochs}"
+        loss = f"loss {epoch.train_loss:.3f}"
+        rate = f"learning rate {epoch.learning_rate:.1e}"
+        self._work.child.tell(kind, f"{how_far}, {loss}, {rate}")
+
+
+def _leave_trained_weights(work: RepeatWork) -> None:
+    """Write the trained weights, and go on in the precision of the profile."""
     import torch
 
+    from cellrepro.model.network import save_weights
+
+    if work.recorder.origin is not None:  # a training that went on began with different weights
+        initial_weights = work.recorder.origin.initial_weights
+        work.model = work.model.model_copy(update={"initial_weights": initial_weights})
+    initial = work.staged / INITIAL_WEIGHTS
+    n_changed = _n_changed(work.network, initial)
+    initial.unlink()
+    digest = save_weights(work.network, work.staged / WEIGHTS, architecture=work.model.architecture)
+    work.weights = WeightsRecord(digest=digest, n_changed=n_changed)
+    # Only after saving: what was trained is kept.
     work.network.dtype = getattr(torch, work.child.setup.profile.dtype)
 
 
-def _manifest(
-    work: RepeatWork,
-    results: _Results,
-    environment: Environment,
-    *,
-    repeat: int,
-    started: str,
-    seconds: dict[str, float],
-    switches_at_end: Mapping[str, Any],
-    log: WarningLog,
-) -> Manifest:
-    """All that is on record of a repeat."""
-    spec = results.carried_out
-    folder = work.folder
-    switches_set = environment.switches
-    moved = {
-        name: switches_at_end[name]
-        for name in switches_set
-        if switches_set[name] != switches_at_end[name]
-    }
-    return Manifest(
-        key=spec.key,
-        repeat=repeat,
-        vacuous=_reasons_of_vacuity(results),
-        started=started,
-        seconds=seconds,
-        peak_memory=peak_memory(),
-        **environment.by_field(),
-        seeds={"python": spec.seed, "numpy": spec.seed, "torch": spec.seed, "data": spec.data_seed},
-        data=DataRecord(
-            path=str(work.request.data.resolve()),
-            digest=folder.digest,
-            files=folder.files,
-            n_train=len(folder.train),
-            n_test=len(folder.test),
-            segmented="test" if folder.test else "train",
-            kept_as=None if spec.images_digest == folder.digest else spec.images_digest,
-            warnings=list(folder.warnings),
-        ),
-        model=results.model,
-        training=results.training,
-        weights=results.weights,
-        masks=results.masks,
-        train_scores=results.train_scores,
-        # On record and no error: the bits of the repeat can be compared all the same.
-        moved=moved,
-        warnings=log.records(),
-    )
+def _n_changed(network: CellposeNetwork, initial: Path) -> int:
+    """Number of scalars that differ from a weights file, read tensor by tensor."""
+    from safetensors import safe_open
 
-
-def _reasons_of_vacuity(results: _Results) -> list[str]:
-    """Why an equality with this repeat would prove nothing."""
-    spec = results.carried_out
-    reasons = []
-    if results.weights is not None and results.weights.n_changed == 0:
-        why_nothing = trains_nothing(spec.epochs, spec.learning_rate)
-        reasons.append(why_nothing or "training changed no weight")
-    if not any(record.n_objects for record in results.masks.values()):
-        reasons.append(f"no object was found in any of the {len(results.masks)} images")
-    if spec.loose is not None and not results.n_loose_calls:
-        reasons.append(f"{spec.loose} was never called, so --loose changed nothing")
-    return reasons
+    n_changed = 0
+    with safe_open(initial, framework="pt") as file:
+        for name, parameter in network.named_parameters():
+            if name == "diam_labels":  # set from the data's diameters
+                continue
+            trained = parameter.detach().cpu()
+            n_changed += int((trained != file.get_tensor(name)).sum())
+    return n_changed

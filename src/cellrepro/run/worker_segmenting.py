@@ -1,11 +1,10 @@
-"""The segmenting of one repeat: masks as the store keeps them, and their scores."""
+"""The segmenting part of the worker: masks as the store keeps them, and their scores."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +13,11 @@ from cellrepro.comparison.mask_comparison import average_precision
 from cellrepro.digests.digests import array_digest
 from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import LabelledImage
+from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.stages import Stages
 from cellrepro.run.inputs import segmented_part
 from cellrepro.run.repeat_work import RepeatWork
-from cellrepro.run.stored_checkpoints import give_weights_of
-from cellrepro.spec.spec import Spec
+from cellrepro.store.checkpoints import Checkpoint
 from cellrepro.store.ledger import Ledger
 from cellrepro.store.manifest import MaskRecord, mean_score
 from cellrepro.store.store import STAGED_DATA
@@ -28,12 +27,11 @@ if TYPE_CHECKING:
 
     from cellrepro.model.inference import Segmentation
 
-_COMPRESSION_LEVEL = 1  # of zlib; the best one takes three times as long
+_COMPRESSION_LEVEL = 1  # of zlib; level 9 takes three times as long
 
 
 def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
-    """Segment the images of a repeat; leave masks, and images and truth if they are to be
-    stored."""
+    """Segment the images of a repeat, and write masks, with images and truth if asked to."""
     (work.staged / "masks").mkdir()
     if work.with_images:
         (work.staged / STAGED_DATA).mkdir()
@@ -60,7 +58,7 @@ def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
 def _write_down(
     ledger: Ledger, result: Segmentation, record: MaskRecord, stages: Mapping[str, str]
 ) -> None:
-    """Write what segmenting one image gave into the ledger, in the order in which it came."""
+    """Add the digests of one segmentation to the ledger, in the order of the computation."""
     for stage, digest in stages.items():
         ledger.add(stage, f"{result.name} {stage}", digest)
     for name, array in result.flows.items():
@@ -75,11 +73,7 @@ def _write_down(
 
 
 def scores_by_image(work: RepeatWork, images: Sequence[LabelledImage]) -> dict[str, float | None]:
-    """Score the network on images, whose masks are not kept.
-
-    Average precision at IoU 0.5, by image; none without a ground truth, or where neither it nor the
-    masks have an object.
-    """
+    """Average precision at IoU 0.5 by image, of masks that are not kept; see `_score` for None."""
     from cellrepro.model.inference import segment
 
     results = segment(work.network, tuple(images), **work.spec.settings.arguments())
@@ -89,14 +83,14 @@ def scores_by_image(work: RepeatWork, images: Sequence[LabelledImage]) -> dict[s
     }
 
 
-def scores_of_checkpoints(work: RepeatWork, carried_out: Spec) -> dict[int, float]:
+def scores_of_checkpoints(work: RepeatWork) -> dict[int, float]:
     """Score the network as it was at each kept checkpoint but the last, whose score is known."""
     images = [image for image in segmented_part(work.folder) if image.masks is not None]
     if not images:
         return {}
     scores: dict[int, float] = {}
     for checkpoint in work.recorder.checkpoints_to_store:
-        if checkpoint.epoch >= carried_out.epochs:
+        if checkpoint.epoch >= work.carried_out.epochs:
             continue
         work.child.phase(f"score after epoch {checkpoint.epoch}")
         give_weights_of(checkpoint, work.network, work.child.setup.profile.dtype)
@@ -106,8 +100,17 @@ def scores_of_checkpoints(work: RepeatWork, carried_out: Spec) -> dict[int, floa
     return scores
 
 
+def give_weights_of(checkpoint: Checkpoint, network: CellposeNetwork, dtype: str) -> None:
+    """Load the weights of a checkpoint, to segment in the precision of the profile."""
+    import torch
+
+    network.dtype = torch.float32  # in which it was trained
+    network.load_state_dict(checkpoint.network())
+    network.dtype = getattr(torch, dtype)
+
+
 def _score(image: LabelledImage, masks: np.ndarray) -> float | None:
-    """Average precision at IoU 0.5; none without a truth, or where both are empty."""
+    """Average precision at IoU 0.5; None without a truth, or where both are empty."""
     if image.masks is None:
         return None
     score = float(average_precision(image.masks, masks)[0])
@@ -118,7 +121,7 @@ def _score(image: LabelledImage, masks: np.ndarray) -> float | None:
 
 
 def _keep_masks(image: LabelledImage, result: Segmentation, staged: Path) -> MaskRecord:
-    """Write masks as the store keeps them."""
+    """Write the masks of one image as the store keeps them."""
     import numpy as np
 
     masks = result.masks
@@ -146,32 +149,16 @@ def _keep_image(image: LabelledImage, staged: Path) -> None:
         _write_tiff(staged / STAGED_DATA / f"{image.name}_masks.tif", image.masks.astype(np.int32))
 
 
-@dataclass(frozen=True)
-class _TiffLayout:
-    """How a TIFF file tells its readers which axis holds colours."""
-
-    photometric: str
-    planarconfig: str | None = None
-
-
-def _layout_of(array: np.ndarray) -> _TiffLayout:
-    n_colours = array.shape[-1] if array.ndim >= 3 else 1
-    if n_colours == 3:
-        return _TiffLayout("rgb", "contig")
-    if n_colours == 2:
-        return _TiffLayout("minisblack", "contig")
-    return _TiffLayout("minisblack")
-
-
 def _write_tiff(path: Path, array: np.ndarray) -> None:
+    """Write an array so that readers know which of its axes holds colours."""
     import tifffile
 
-    layout = _layout_of(array)
+    n_colours = array.shape[-1] if array.ndim >= 3 else 1
     tifffile.imwrite(
         path,
         array,
-        photometric=layout.photometric,
-        planarconfig=layout.planarconfig,
+        photometric="rgb" if n_colours == 3 else "minisblack",
+        planarconfig="contig" if n_colours in (2, 3) else None,
         compression="zlib",
         compressionargs={"level": _COMPRESSION_LEVEL},
         metadata=None,

@@ -1,4 +1,4 @@
-"""Any other segmenter as a run: a program that reads an image and writes masks, or a function."""
+"""`wrap` and `wrap_python`: runs of any other segmenter, a program or a function."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def wrap_python(
 
 
 def _carried_out(plan: Plan, repeats: int, *, quiet: bool) -> Outcome:
-    """Carry out a plan, and say which of its repeats were stored before."""
+    """Carry out a plan, and print which of its repeats were stored before."""
     outcome = carry_out(plan, repeats=repeats, quiet=quiet)
     if outcome.stored_before and not quiet:
         print_note(_of_stored(outcome))
@@ -162,7 +162,7 @@ def _carried_out(plan: Plan, repeats: int, *, quiet: bool) -> Outcome:
 
 
 def _of_stored(outcome: Outcome) -> str:
-    """What was not run, when it was made, and what to do if it has to be run all the same."""
+    """Say what was not run, when it was made, and how to run it all the same."""
     stored = outcome.stored_before
     # Local time is for reading only: a clock may be set back, so it decides nothing.
     times = [datetime.fromisoformat(repeat.manifest.started) for repeat in stored]

@@ -1,1 +1,4 @@
-"""What happened, kept: specs, manifests, digests, ledgers, checkpoints."""
+"""What was computed, as it lies on the disk: stores, runs, manifests, ledgers, checkpoints, locks.
+
+It may import `digests`, `determinism` and `spec`, and knows nothing of Cellpose.
+"""

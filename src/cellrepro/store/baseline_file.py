@@ -91,7 +91,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 def is_one(path: Path) -> bool:
-    """Whether a file is a baseline."""
+    """Whether a file is a baseline, by its entries."""
     try:
         with zipfile.ZipFile(path) as archive:
             return _RECORD in archive.namelist()
@@ -100,7 +100,7 @@ def is_one(path: Path) -> bool:
 
 
 def read(path: Path) -> BaselineFile:
-    """Read what is recorded; the masks are read when they are asked for."""
+    """Read the record of a baseline; its masks are read on demand."""
     try:
         with zipfile.ZipFile(path) as archive:
             record = json.loads(
@@ -126,7 +126,7 @@ def read(path: Path) -> BaselineFile:
 
 
 def _content(archive: zipfile.ZipFile, name: str, *, most_bytes: int) -> bytes:
-    """A file of an archive, which may unpack to more than its entry says."""
+    """Read an entry of an archive, and refuse one that unpacks to more than it claims."""
     with archive.open(name) as stream:
         content = stream.read(most_bytes + 1)
     if len(content) > most_bytes:

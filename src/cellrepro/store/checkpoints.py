@@ -1,4 +1,4 @@
-"""Checkpoints of a training: everything that its next step depends on, without pickle.
+"""Checkpoints of a training: all that its next step depends on, without pickle.
 
 A checkpoint is a folder of two files, ``state.safetensors`` (weights and the optimizer's tensors)
 and ``state.json`` (the rest). It appears whole or not at all.
@@ -17,6 +17,7 @@ from cellrepro.determinism import generator_states
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.store.numeric_class import differing_probes
+from cellrepro.store.stored_run import Repeat
 from cellrepro.store.unchanged import digest_once
 from cellrepro.store.whole_files import folder_to_disk, remove_if_possible, to_disk
 
@@ -24,26 +25,28 @@ _FORMAT = 1
 STATE = "state.safetensors"
 PLAIN = "state.json"
 NETWORK = "network/"
-"""How the names of the network's tensors begin in `STATE`; the optimizer's: ``optimizer/0/``."""
+"""Prefix of the network's tensors in `STATE`; the optimizer's have ``optimizer/0/``."""
 _FOLDER = "epoch-"
+CHECKPOINTS = "checkpoints"
+"""Folder of a finished repeat with the checkpoints that were kept."""
 START_ANEW = "remove that folder and train without --resume"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a checkpoint belongs to."""
+    """The training that a checkpoint belongs to."""
 
     spec: dict[str, Any]
-    """Its fields as plain values; the digests of data and model are among them."""
+    """The spec as plain values; the digests of data and model are among them."""
     repeat: int
-    """Its number, from 0."""
+    """Number of the repeat, from 0."""
     numeric_class: dict[str, Any]
     """``name`` and ``probes``, see `cellrepro.store.numeric_class`."""
     initial_weights: str
     """SHA-256 of the weights the training started from."""
 
     def training(self) -> dict[str, Any]:
-        """What was asked for and begun with, by the names that messages use."""
+        """Spec, repeat and initial weights, by the names that messages use."""
         return {
             **self.spec,
             "repeat": self.repeat,
@@ -53,22 +56,22 @@ class Origin:
 
 @dataclass(frozen=True)
 class LoopState:
-    """Where a training stands between two steps; weights and generators are not in it."""
+    """The state of a training between two steps, without weights and generators."""
 
     position: dict[str, Any]
-    """Of the loop, as JSON takes it; ``epochs``, those that are done, and ``n_steps`` among it."""
+    """Position of the loop as plain values, with ``epochs`` that are done and ``n_steps``."""
     optimizer: dict[str, Any]
-    """The optimizer's state dict, as PyTorch has it."""
+    """State dict of the optimizer."""
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """What a checkpoint gives back to a training, but for the generators."""
+    """What a checkpoint restores, without the generators."""
 
     network: dict[str, Any]
-    """The network's state dict, on the processor."""
+    """State dict of the network, on the processor."""
     loop: LoopState
-    """The optimizer's tensors are on the processor, too."""
+    """Position and optimizer, whose tensors are on the processor, too."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +85,15 @@ class Checkpoint:
     step: int
     """Steps done."""
     loop: dict[str, Any]
-    """The loop's own position, plain values."""
+    """Position of the loop, as in `LoopState`."""
     groups: list[dict[str, Any]]
-    """The optimizer's settings."""
+    """Parameter groups of the optimizer."""
     generators: dict[str, Any]
     """As `generator_states.capture` gives them."""
     n_rows: dict[str, int]
-    """Rows of each of the run's ledgers up to here, by file name."""
+    """Rows that each ledger has up to here, by file name."""
     state: str
-    """SHA-256 of the tensors' file, as it was written."""
+    """SHA-256 of the file of tensors, as it was written."""
 
     def network(self) -> dict[str, Any]:
         """The network's state dict alone, on the processor."""
@@ -242,7 +245,7 @@ def keep_last(parent: Path) -> None:
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Say in which fields two trainings differ."""
+    """Name the fields in which two trainings differ, with both values."""
     return [
         f"{name} is {stored.get(name)!r} there and {wanted.get(name)!r} here"
         for name in {**stored, **wanted}
@@ -251,7 +254,7 @@ def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[st
 
 
 def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
-    """Raise unless a checkpoint belongs to what is wanted."""
+    """Raise unless a checkpoint belongs to a training of this spec, repeat and numeric class."""
     problems = differences(checkpoint.origin.training(), wanted.training())
     stored_class = checkpoint.origin.numeric_class
     class_here = wanted.numeric_class
@@ -268,3 +271,27 @@ def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
             f"{'; '.join(problems)}; train without --resume to start anew, or ask for what it "
             "belongs to"
         )
+
+
+# -- of a finished training ----------------------------------------------------------------
+
+
+def stored_checkpoints(repeat: Repeat) -> list[Checkpoint]:
+    """Read the plain parts of the checkpoints that a finished repeat kept, the earliest first."""
+    stored = []
+    for folder in folders(repeat.folder / CHECKPOINTS):
+        repeat.file(f"{CHECKPOINTS}/{folder.name}/{PLAIN}")
+        stored.append(read_plain(folder))
+    return stored
+
+
+def last_checkpoint(repeat: Repeat) -> Checkpoint:
+    """The checkpoint of a finished training's last epoch, whole."""
+    stored = stored_checkpoints(repeat)
+    if not stored or stored[-1].epoch != repeat.spec.epochs:
+        raise BadInput(
+            f"{repeat.name} is no training that kept the checkpoint of its last epoch, from which "
+            "it could go on; train with keep_checkpoints 'last', in another store if it is in this"
+        )
+    refuse_changed(stored[-1])
+    return stored[-1]

@@ -1,4 +1,4 @@
-"""How a staged repeat enters the store: its images once, its files sealed, then moved, whole."""
+"""Moves a staged repeat into the store: images once, files sealed, then an atomic rename."""
 
 from __future__ import annotations
 
@@ -31,12 +31,9 @@ Placing = Literal["is stored", "as a new run", "into its run"]
 
 
 def commit(root: Path, staged: Path, spec: Spec) -> Repeat:
-    """Seal a staged repeat with its digests and move it into place.
-
-    In the store. If another process stored the same repeat first, it is that one.
-    """
+    """Seal a staged repeat and move it into place, unless another process has stored it."""
     manifest = Repeat(staged).manifest
-    target = _place_of(root, spec.key, manifest)
+    target = _folder_of(root, spec.key, manifest)
     run = target.parents[1]
     _keep_images(root, staged / STAGED_DATA, spec.images_digest)
     placing = _where_to_place(run, target)
@@ -55,10 +52,10 @@ def commit(root: Path, staged: Path, spec: Spec) -> Repeat:
 def commit_received(root: Path, staged: Path, staged_run: Path) -> Repeat:
     """Move a repeat into place that another store has sealed; its files stay as they came.
 
-    In the store. If another process stored the same repeat first, it is that one.
+    If another process was first, the repeat is that one's.
     """
     manifest = Repeat(staged).manifest
-    target = _place_of(root, manifest.key, manifest)
+    target = _folder_of(root, manifest.key, manifest)
     run = target.parents[1]
     placing = _where_to_place(run, target)
     if placing != "is stored":
@@ -78,8 +75,8 @@ def commit_received(root: Path, staged: Path, staged_run: Path) -> Repeat:
     return Repeat(target)
 
 
-def _place_of(root: Path, key: str, manifest: Manifest) -> Path:
-    """Where a repeat will lie; never behind a link that leads out of the store."""
+def _folder_of(root: Path, key: str, manifest: Manifest) -> Path:
+    """The folder of a repeat; never behind a link that leads out of the store."""
     return inside(root / "runs", f"{key}/{manifest.machine.name}/{manifest.repeat}")
 
 
@@ -90,7 +87,7 @@ def _where_to_place(run: Path, target: Path) -> Placing:
 
 
 def _move_with_spec(staged: Path, run: Path, target: Path, spec: Spec) -> None:
-    """Let a run appear with its spec and its first repeat."""
+    """Store a run with its spec and its first repeat, in one rename."""
     whole = staged.with_name(f"{staged.name}-{spec.key}")
     whole.mkdir(parents=True)
     text = spec.model_dump_json(indent=1)
@@ -100,7 +97,7 @@ def _move_with_spec(staged: Path, run: Path, target: Path, spec: Spec) -> None:
 
 
 def _move_whole_run(whole: Path, staged: Path, run: Path, target: Path) -> None:
-    """Put a repeat into the folder of its run that is still empty of repeats, and move that."""
+    """Put a repeat into the new folder of its run, and rename that into place."""
     first = whole / target.relative_to(run)
     first.parent.mkdir(parents=True)
     staged.rename(first)
@@ -115,7 +112,7 @@ def _move_into_run(staged: Path, target: Path) -> None:
 
 
 def _keep_images(root: Path, staged: Path, digest: str) -> None:
-    """Keep the segmented images and their truth, unless they are there already."""
+    """Store the segmented images and their truth, unless they are there already."""
     target = inside(root / "data", digest[:KEY_LENGTH])
     if target.exists():  # nothing was made read-only yet, which Windows would not remove
         shutil.rmtree(staged, ignore_errors=True)
@@ -132,7 +129,7 @@ def _keep_images(root: Path, staged: Path, digest: str) -> None:
 
 
 def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
-    """Write all digests into manifest and seal, and share what the store holds already."""
+    """Write all digests into manifest and seal, and link to what the store holds already."""
     (staged / SUMS).unlink(missing_ok=True)  # of a repeat that was sent, with another manifest
     files = {
         path.relative_to(staged).as_posix(): file_digest(path)

@@ -1,4 +1,4 @@
-"""Where the files of a store lie, by their digest, so that equal content is stored once.
+"""The registry of a store's files by digest, so that equal content is stored once.
 
 ``.digests/ab.txt`` has a line for each content whose digest begins with ab: the digest, a blank and
 the path of a file below ``runs/``. ``.digests/known.txt`` has a line for each repeat whose files
@@ -53,7 +53,7 @@ def remember_files(root: Path, repeat: str, files: Mapping[str, str]) -> None:
     folder = root / _FOLDER
     folder.mkdir(exist_ok=True)
     for shard, text in lines.items():
-        # Written at once, and a torn line ends where the next one begins.
+        # One unbuffered append each: of two processes a line may be torn, and ends at the next one.
         with inside(folder, f"{shard}.txt").open("ab", buffering=0) as file:
             file.write(text.encode())
 

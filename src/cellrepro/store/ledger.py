@@ -1,7 +1,7 @@
-"""The ledger of one repeat: what went in and what came out, stage by stage and step by step.
+"""The ledger of one repeat: digests of what went in and came out, stage by stage, step by step.
 
-A Parquet table, one row per thing digested, in the order in which the run passed them. While a run
-goes on, its rows lie in `Pieces`, so that a killed process loses only the last.
+It is a Parquet table, one row a digest, in the order in which the run computed them. While a run
+goes on its rows lie in `Pieces`, so that a killed process loses only the last piece.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ SEGMENTATION_STAGES = (
 """In the order in which a segmentation passes them."""
 
 BEFORE = -1
-"""The step of everything that comes before the first one."""
+"""The step of all rows before the first one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One thing digested."""
+    """One digest."""
 
     step: int
     """From 0; `BEFORE` before the first, the number of steps after the last."""
@@ -70,17 +70,17 @@ class LedgerRow:
     stage: str
     """One of `STAGES` or `SEGMENTATION_STAGES`."""
     name: str
-    """What it is: a variable, a file, an image, a generator, a group of layers."""
+    """Name of the variable, file, image, generator or group of layers."""
     digest: str
-    """Of `cellrepro.digests`, of a tensor or of files and plain values."""
+    """Digest of a tensor, a file or a plain value, see `cellrepro.digests`."""
     value: float | None = None
-    """A number worth having beside the digest: the loss, a norm."""
+    """A number beside the digest: the loss, a norm."""
     detail: str | None = None
-    """A short plain value as JSON: which images, what a field holds."""
+    """A short value as JSON: the images of a batch, the value of a field."""
 
 
 class Ledger:
-    """Entries in the order in which they were made; each is given the present step and epoch."""
+    """Rows in the order in which they were added, each with the present step and epoch."""
 
     def __init__(self) -> None:
         self.entries: list[LedgerRow] = []
@@ -126,10 +126,7 @@ def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
 
 
 def read_rows(path: Path, kind: type, *, step: int | None = None) -> list[Any]:
-    """Read what `write_rows` wrote.
-
-    Instances of ``kind``, in the order in which they were written.
-    """
+    """Read what `write_rows` wrote: instances of ``kind``, in their order."""
     import pyarrow
     from pyarrow import parquet
 
@@ -155,7 +152,7 @@ def _schema(kind: type) -> Any:
 
 
 def _write_tables(path: Path, tables: Iterable[Any], kind: type) -> None:
-    """Write tables as one; its bytes do not depend on where they were cut."""
+    """Write tables as one file, whose bytes do not depend on where they were cut."""
     import pyarrow
     from pyarrow import parquet
 
@@ -192,7 +189,7 @@ class Pieces:
         self.n_rows += len(rows)
 
     def go_back(self, n_rows: int) -> None:
-        """Forget every row after the first ``n_rows``, which must be there and end with a piece."""
+        """Remove every row after the first ``n_rows``, which must be there and end with a piece."""
         from pyarrow import ArrowException, parquet
 
         for half_written in self.folder.glob("*.part"):

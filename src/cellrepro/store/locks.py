@@ -1,8 +1,8 @@
-"""Locks of folders that end with their process, and private folders that go with it.
+"""Locks of folders, which the system releases when their process ends, and private folders.
 
-The lock of a folder lies beside it, so who holds it may remove the folder, then the lock: filelock
-looks whether the lock that it got still has a name (since 3.20.4; before, two processes could hold
-it).
+The lock file of a folder lies beside it, so its holder may remove the folder, then the lock file:
+filelock checks that the file it locked still has a name (since 3.20.4; before, two processes could
+hold one lock).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from cellrepro.store.owner import Owner
-from cellrepro.store.whole_files import remove_empty, remove_if_possible
+from cellrepro.store.whole_files import Owner, remove_empty, remove_if_possible
 
 try:
     import fcntl
@@ -24,16 +23,13 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 _TRIES = 100
-"""How often a lock is asked for while others look at it, or remove the empty folders above it."""
+"""Attempts to take a lock while others look at it, or remove the empty folders above it."""
 _SECONDS_OF_A_LOOK = 0.001
 
 
 @contextmanager
 def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a folder's lock for the block.
-
-    False, and no lock is held, if another process has it and one does not wait.
-    """
+    """Hold a folder's lock for the block; False, without a wait, if another process has it."""
     made = [path for path in (folder.parent, *folder.parent.parents) if not path.exists()]
     lock = FileLock(_lock_of(folder))
     try:
@@ -51,7 +47,7 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
 
 
 def beside_of_user(path: Path) -> Path:
-    """What is locked instead of a user's file or folder: its lock bears no name of a user's."""
+    """The path to lock in place of a user's file, so that no lock file has a user's name."""
     return path.with_name(f".{path.name}.cellrepro")
 
 
@@ -78,10 +74,9 @@ def _acquired(folder: Path, lock: FileLock, *, wait: bool) -> bool:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process holds a folder's lock, as far as can be told; writes nothing.
+    """Whether a process holds a folder's lock; writes nothing, so a read-only store can be asked.
 
-    So it can be asked of a store that one may only read. Where the system does not tell, it is
-    taken for locked.
+    Where the system does not tell, it counts as locked.
     """
     if fcntl is None:
         with locked(folder) as free:
@@ -102,10 +97,10 @@ def is_locked(folder: Path) -> bool:
 
 @contextmanager
 def private_folder(area: Path) -> Iterator[Path]:
-    """A new folder in an area, gone after the block.
+    """Make a folder that is removed after the block.
 
-    What killed processes of this host left goes before; what those of another host left goes when
-    that one makes such a folder.
+    What killed processes of this host left in the area is swept first; what is left of another
+    host, that host sweeps when it makes such a folder.
     """
     folder = area / Owner.here().new_name()
     with locked(folder, wait=True):  # a sweep may hold it for a moment
@@ -119,9 +114,9 @@ def private_folder(area: Path) -> Iterator[Path]:
 
 @contextmanager
 def resumable_folder(area: Path, name: str) -> Iterator[Path]:
-    """A folder in an area in which the same work goes on after an interruption or a kill.
+    """Make a folder in which the same work can go on after an interruption or a kill.
 
-    Gone after the block, unless that was interrupted.
+    It is removed after the block, unless that was interrupted.
     """
     folder = area / f"{Owner.here().host}-resumable-{name}"
     with locked(folder, wait=True):

@@ -1,4 +1,4 @@
-"""What happened in one repeat, as written to its ``manifest.json``."""
+"""The manifest of one repeat: what was computed, where, and what came of it (``manifest.json``)."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ Inside = Annotated[str, AfterValidator(stays_inside)]
 
 
 _MOST_SECONDS = 1e9
-"""Of a repeat: thirty years."""
+"""The longest repeat: thirty years."""
 
 
 def _a_moment(text: str) -> str:
-    """Refuse what is no time of a run: manifests of others are read, too, and computed with."""
+    """Refuse a date that no run can have: manifests of others are read, too, and computed with."""
     moment = _moment(text)
     if moment.tzinfo is None or not 1970 <= moment.year < 9000:
         raise ValueError("no time after 1970 with its distance from UTC")
@@ -77,7 +77,7 @@ def _a_while(seconds: dict[str, float]) -> dict[str, float]:
 
 
 def _a_numeric_class(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what is no name with the digest of each probe."""
+    """Refuse any other value than a name with the digest of each probe."""
     name, probes = value.get("name"), value.get("probes")
     is_of_texts = isinstance(probes, dict) and all(isinstance(p, str) for p in probes.values())
     if not isinstance(name, str) or not is_of_texts:
@@ -86,13 +86,13 @@ def _a_numeric_class(value: dict[str, Any]) -> dict[str, Any]:
 
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-"""A number of things, which is never negative."""
+"""A number that is never negative."""
 Seconds = Annotated[float, Field(ge=0, lt=_MOST_SECONDS)]
-"""A time that something took."""
+"""A duration."""
 
 
 Score = Annotated[float, Field(ge=0, le=1)]
-"""An average precision."""
+"""An average precision, from 0 to 1."""
 
 
 class _Record(BaseModel):
@@ -101,28 +101,28 @@ class _Record(BaseModel):
 
 
 class MachineRecord(_Record):
-    """Where a repeat was computed: what can change bits, or tells two machines apart."""
+    """The machine of a repeat: what can change bits, and what identifies it."""
 
     label: str
-    """Readable: CELLREPRO_MACHINE, else made from the device's name."""
+    """Name for people: CELLREPRO_MACHINE, else made from the device's name."""
     identity: str
     """CELLREPRO_MACHINE, else a salted digest of the GPU's UUID or the machine-id."""
     device: str
-    """The processor's or the GPU's name."""
+    """Name of the processor or the GPU."""
     driver: str | None = None
-    """Version of NVIDIA's driver, where the device is a GPU of theirs; so are the next two."""
+    """Version of NVIDIA's driver; null without such a GPU, like the next two."""
     cuda: str | None = None
     """Version of PyTorch's CUDA runtime."""
     cudnn: str | None = None
     """Version of cuDNN."""
     numeric_class: str
-    """Its name, see `cellrepro.store.numeric_class`."""
+    """Name of the numeric class, see `cellrepro.store.numeric_class`."""
     versions: dict[str, str]
     """Versions of the numeric libraries, without builds such as ``+cpu``."""
 
     @property
     def name(self) -> str:
-        """The label and eight hex digits of a digest of all else; a folder's name."""
+        """The label and eight hex digits of a digest of all else; the name of its folders."""
         return f"{self.label}-{value_digest(self.model_dump(exclude={'label'}))[:8]}"
 
 
@@ -130,25 +130,25 @@ class DataRecord(_Record):
     """The images a repeat used."""
 
     path: str
-    """Where the folder was; `digest` says what was in it."""
+    """Path of the folder; `digest` says what was in it."""
     digest: Digest
     """SHA-256 over all images and masks of the folder."""
     files: dict[Inside, str]
     """SHA-256 of each file, by name."""
     n_train: Count
-    """Training images."""
+    """Number of training images."""
     n_test: Count
-    """Test images."""
+    """Number of test images."""
     segmented: str
     """``test``, or ``train`` when the folder holds no test images."""
     warnings: list[str]
-    """What deserves a look in them, a sentence each."""
+    """Sentences on what deserves a look in the images."""
     kept_as: Digest | None = None
     """`images_digest` of the spec, where its axes were named."""
 
     @property
     def images_digest(self) -> str:
-        """Under which the store keeps the images, also of a repeat that is not stored yet."""
+        """The digest under which the store keeps the images."""
         return self.kept_as or self.digest
 
 
@@ -158,64 +158,64 @@ class ModelRecord(_Record):
     architecture: str
     """``tiny``, ``vit-l`` …"""
     n_parameters: Count
-    """Numbers in all its tensors."""
+    """Number of scalars in all its tensors."""
     dtype: str
-    """Of the weights: ``float32``, ``bfloat16``."""
+    """Dtype of the weights: ``float32``, ``bfloat16``."""
     initial_weights: str
     """SHA-256 of the starting weights, written as the store writes weights."""
     path: str | None = None
-    """Where the weights file was; the spec's digest says what was in it."""
+    """Path of the weights file; the spec's digest says what was in it."""
 
 
 class Look(_Record):
-    """What a network found when its training was looked at."""
+    """How well a network segmented at one point of its training."""
 
     epochs: Count
     """Epochs done."""
     seconds: Seconds
     """Since the training began."""
     train: Score | None
-    """Mean AP at IoU 0.5 of training images; none without one."""
+    """Mean AP at IoU 0.5 of training images; null without one."""
     test: Score | None
-    """The same of test images with a truth; none without one."""
+    """Mean AP at IoU 0.5 of test images; null without one that has a truth."""
 
 
 class UntilRecord(_Record):
-    """A training that went on until it found cells: what was asked for, and how it ended."""
+    """A training that ended once it found cells: its goal, and how it ended."""
 
     score: float
-    """AP at IoU 0.5 that training images and test images were to reach."""
+    """AP at IoU 0.5 that training and test images were to reach."""
     seconds: Seconds
     """Time after which it was to end in any case."""
     ended: Literal["score", "time", "epochs"]
     """Why it ended: the score was reached, or the time or the epochs were over."""
     taken: Seconds
-    """Seconds that it took, those of the looks among them."""
+    """Seconds that it took, with those of the looks."""
     looks: list[Look]
     """The earliest first."""
 
 
 class TrainingRecord(_Record):
-    """How training went, one entry per epoch."""
+    """The course of a training, one entry an epoch."""
 
     learning_rates: list[float]
-    """Of each epoch."""
+    """Learning rate of each epoch."""
     train_losses: list[float]
-    """Mean of each epoch."""
+    """Mean loss of each epoch."""
     test_losses: list[float | None]
-    """None where Cellpose's schedule evaluates nothing."""
+    """Test loss of each epoch; null where Cellpose's schedule evaluates nothing."""
     n_steps: Count
-    """Optimizer steps done, in all epochs."""
+    """Optimizer steps in all epochs."""
     n_removed: Count
     """Training images with fewer masks than Cellpose's minimum."""
     resumed_at: list[Count] = Field(default_factory=list)
-    """Epochs done when a process took over."""
+    """Epochs that were done each time a process took over."""
     continued_from: str | None = None
-    """The finished repeat that it goes beyond."""
+    """The finished repeat that it continues."""
     ap50_after: dict[Count, Score] = Field(default_factory=dict)
-    """Mean AP at IoU 0.5 had it ended after so many epochs; of kept checkpoints with a truth."""
+    """Mean AP at IoU 0.5 after an epoch, by its number, of kept checkpoints with a truth."""
     until: UntilRecord | None = None
-    """How a training ended whose number of epochs was not given."""
+    """How it ended, where the number of epochs was not given."""
 
     @model_validator(mode="after")
     def _of_one_length(self) -> TrainingRecord:
@@ -235,11 +235,11 @@ class WeightsRecord(_Record):
     digest: str
     """SHA-256 of the file."""
     n_changed: Count
-    """Parameters (scalars) whose bits differ from the start."""
+    """Number of scalars whose bits differ from the start."""
 
 
 def mean_score(scores: Iterable[float | None]) -> float | None:
-    """The mean of those that there are; none of none."""
+    """The mean of the scores that are known; None without any."""
     known = [score for score in scores if score is not None]
     return sum(known) / len(known) if known else None
 
@@ -248,59 +248,59 @@ class MaskRecord(_Record):
     """The masks of one image."""
 
     file: Inside
-    """In the repeat's folder."""
+    """Path in the repeat's folder."""
     digest: str
     """SHA-256 of the labels as numbered by Cellpose."""
     canonical_digest: str
     """SHA-256 of the labels numbered in raster order: equal for equal outlines."""
     n_objects: Count
-    """Cells."""
+    """Number of cells."""
     seconds: Seconds
-    """Time that Cellpose's `eval` took."""
+    """Seconds that Cellpose's `eval` took."""
     ap50: Score | None = None
-    """Average precision against the ground truth, at IoU 0.5; None without a truth."""
+    """Average precision against the ground truth, at IoU 0.5; null without a truth."""
     n_true: Count | None = None
-    """Objects of the ground truth; None without one."""
+    """Number of objects of the ground truth; null without one."""
 
 
 class WarningRecord(_Record):
     """One kind of warning, as Python printed it."""
 
     message: str
-    """Its text."""
+    """Text of the warning."""
     category: str
-    """Its class in Python."""
+    """Name of its Python class."""
     file: str
-    """In which it was given."""
+    """Path of the file that gave it."""
     line: Count
-    """Of that file."""
+    """Line of that file."""
     phase: str
-    """Of the repeat: ``train``, ``segment`` …"""
+    """Phase of the repeat: ``train``, ``segment`` …"""
     count: Count
     """How often it was given."""
     place: Site | None = None
-    """The operation that it was of; only mode ``warn`` watches operations."""
+    """The operation that gave it; only mode ``warn`` watches operations."""
 
 
 class ResultSummary(BaseModel):
-    """What a repeat came to: as much of its manifest as it takes to hold it beside others."""
+    """The part of a manifest that says what came of a repeat, enough to compare it with others."""
 
     format: int = 3
-    """Number of this format; from 3 on ``SHA256SUMS`` lies beside it."""
+    """Version of this format; from 3 on ``SHA256SUMS`` lies beside it."""
     key: str
-    """Of the spec."""
+    """Key of the spec."""
     repeat: Count
-    """Its number, from 0."""
+    """Number of the repeat, from 0."""
     vacuous: list[str]
-    """Why equality with another repeat would prove nothing."""
+    """Reasons why equality with another repeat would prove nothing."""
     switches: dict[str, Any]
-    """PyTorch's, by name, as the mode set them at the start."""
+    """PyTorch's switches by name, as the mode set them at the start."""
     moved: dict[str, Any] = Field(default_factory=dict)
     """Switches that had a different value at the end, with that value."""
     weights: WeightsRecord | None = None
-    """None where nothing was trained."""
+    """The trained weights; null where nothing was trained."""
     masks: dict[Inside, MaskRecord]
-    """By image."""
+    """The masks, by image."""
     files: dict[Inside, str] = Field(default_factory=dict)
     """SHA-256 of each other file of the repeat, by name."""
 
@@ -311,7 +311,7 @@ class ResultSummary(BaseModel):
 
     @property
     def switches_that_moved(self) -> list[str]:
-        """What was not held to the end though it was asked for, a sentence each."""
+        """Sentences on the switches that did not hold to the end."""
         return [
             f"the switch {name} moved from {self.switches.get(name, 'its start')} to {value} "
             f"during repeat {self.repeat}, so what was asked for did not hold to its end"
@@ -319,21 +319,15 @@ class ResultSummary(BaseModel):
         ]
 
 
-class Manifest(_Record, ResultSummary):
-    """What happened in one repeat."""
+class EnvironmentRecord(_Record):
+    """What a repeat's numbers depend on beside its spec."""
 
     machine: MachineRecord
-    """Where it was computed."""
-    started: Annotated[str, AfterValidator(_a_moment)]
-    """Date and time, ISO 8601, UTC."""
-    seconds: Annotated[dict[str, float], AfterValidator(_a_while)]
-    """Time that each phase took: ``import``, ``data``, ``model``, ``train``, ``segment``."""
-    peak_memory: dict[str, Count | None]
-    """Bytes: of the process, and of PyTorch on the GPU."""
+    """Machine on which it was computed."""
     host: dict[str, Any]
     """As `cellrepro.store.this_machine.host` gives it."""
     versions: dict[str, str]
-    """Of Python and of what can change a result, by package."""
+    """Versions of Python and of the packages that can change a result, by name."""
     distributions: dict[str, str]
     """Version of every installed distribution, by name."""
     cuda: dict[str, str | None]
@@ -341,39 +335,50 @@ class Manifest(_Record, ResultSummary):
     device: str
     """The GPU's name, or ``cpu``."""
     threads: Count
-    """PyTorch's on the processor."""
+    """Threads of PyTorch on the processor."""
     cpu_capability: str
     """Instructions that PyTorch's own kernels use: ``AVX2``, ``AVX512``, ``DEFAULT``."""
     numeric_libraries: list[dict[str, Any]]
     """As `cellrepro.store.this_machine.numeric_libraries` gives them."""
     numeric_class: Annotated[dict[str, Any], AfterValidator(_a_numeric_class)] | None = None
-    """Name and probes; none in old stores."""
+    """Name and probes of the numeric class; null in old stores."""
     variables: dict[str, str]
     """Environment variables in force that change numbers."""
+
+
+class Manifest(EnvironmentRecord, ResultSummary):
+    """What happened in one repeat."""
+
+    started: Annotated[str, AfterValidator(_a_moment)]
+    """Date and time, ISO 8601, UTC."""
+    seconds: Annotated[dict[str, float], AfterValidator(_a_while)]
+    """Seconds of each phase: ``import``, ``data``, ``model``, ``train``, ``segment``."""
+    peak_memory: dict[str, Count | None]
+    """Peak bytes of the process, and of PyTorch on the GPU."""
     seeds: dict[str, int | str | None]
-    """By generator; None where nothing was seeded."""
+    """Seeds by generator; null where nothing was seeded."""
     data: DataRecord
-    """The images."""
+    """The images that were used."""
     model: ModelRecord
-    """The network from which it started."""
+    """The network that it started from."""
     training: TrainingRecord | None = None
-    """None where nothing was trained."""
+    """The course of the training; null where nothing was trained."""
     train_scores: dict[Inside, Score | None] = Field(default_factory=dict)
-    """AP at IoU 0.5 of training images, some or all; None where no object is.
+    """AP at IoU 0.5 of some or all training images; null where no object is.
 
     Their masks were not kept. Empty where these are what was segmented, and in old stores.
     """
     warnings: list[WarningRecord]
-    """Warnings of Python during the repeat."""
+    """Python's warnings during the repeat."""
 
     @property
     def began(self) -> datetime:
-        """When it began, in UTC."""
+        """Time of the beginning, in UTC."""
         return _moment(self.started).astimezone(timezone.utc)
 
     @property
     def ended(self) -> datetime:
-        """When it ended, to the second: its beginning and the time of all phases."""
+        """Time of the end, to the second: the beginning and the seconds of all phases."""
         return self.began + timedelta(seconds=round(sum(self.seconds.values())))
 
     @property
@@ -388,14 +393,14 @@ class Manifest(_Record, ResultSummary):
 
     @property
     def ap50_train(self) -> float | None:
-        """The same over training images; where these are what was segmented, `ap50`."""
+        """Mean average precision over training images; `ap50` where these were segmented."""
         if self.training is not None and self.data.segmented == "train":
             return self.ap50
         return mean_score(self.train_scores.values())
 
     @property
     def ap50_by_epoch(self) -> dict[int, float]:
-        """The same after each epoch of a kept checkpoint, and at the end; else empty."""
+        """Mean average precision after each epoch with a checkpoint, and at the end; else empty."""
         if self.training is None or self.ap50 is None or not self.training.ap50_after:
             return {}
         return {**self.training.ap50_after, len(self.training.train_losses): self.ap50}

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DTYPES = ("float32", "bfloat16")
-"""In both of them every probe runs: Cellpose trains in the first and segments in the second."""
+"""Every probe runs in both: Cellpose trains in the first and segments in the second."""
 
 
 def measure_numeric_class(device: str = "cpu") -> dict[str, Any]:
-    """Carry out the probes in this process: PyTorch's, or NumPy's where that is not installed."""
+    """Run the probes in this process: with PyTorch, or with NumPy where that is not installed."""
     if not has_library("torch"):
         probes = {f"numpy-{name}": _numpy_digest(name) for name in _NUMPY_PROBES}
         return {"name": value_digest(probes)[:12], "probes": probes}
@@ -49,12 +49,12 @@ def measure_numeric_class(device: str = "cpu") -> dict[str, Any]:
 
 
 def differing_probes(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
-    """The probes in which two classes differ, sorted; a probe of only one of them is one."""
+    """The probes in which two classes differ, or that only one of them has, sorted."""
     return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
 
 
 class Numbers:
-    """Inputs of the probes, the same on every machine to the bit; no global generator moves."""
+    """Inputs of the probes, the same bits on every machine; no global generator is used."""
 
     def __init__(self, device: Any, dtype: str):
         self._bits = np.random.PCG64(20261101)
@@ -90,7 +90,7 @@ _NUMPY_PROBES: Mapping[str, Callable[[NDArray[np.float32], NDArray[np.float32]],
 
 
 def _numpy_digest(name: str) -> str:
-    """The digest of what one of `_NUMPY_PROBES` gives."""
+    """Digest of the result of one of `_NUMPY_PROBES`."""
     bits = np.random.PCG64(20261101)
     a = _uniform(bits, (257, 1031))
     b = _uniform(bits, (1031, 131))

@@ -1,4 +1,4 @@
-"""The most memory that a process held, and how to let the count begin anew."""
+"""The peak of a process's memory, and how to reset it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from cellrepro.libraries import has_library
 
 
 def peak_memory() -> dict[str, int | None]:
-    """The most bytes held at a time by this process, and by PyTorch on the GPU.
-
-    Bytes: ``process`` as `peak_memory_of_process` says it; ``gpu``, None where none is used.
-    """
+    """Peak bytes of this ``process``, and of PyTorch on the ``gpu``, None without one."""
     in_process = peak_memory_of_process()
     if not has_library("torch"):
         return {"process": in_process, "gpu": None}
@@ -28,7 +25,7 @@ def peak_memory() -> dict[str, int | None]:
 
 
 def peak_memory_of_process() -> int:
-    """The most bytes of memory that this process itself held at a time."""
+    """Peak resident bytes of this process."""
     status = Path("/proc/self/status")
     if status.is_file():
         # Not `getrusage`: on Linux its maximum goes on counting in a program that is started, so
@@ -47,7 +44,7 @@ def peak_memory_of_process() -> int:
 
 
 def forget_peak_memory() -> None:
-    """Let `peak_memory` begin anew: on a GPU, and on Linux also of the process."""
+    """Reset the peak: on a GPU, and on Linux also of the process."""
     import torch
 
     with suppress(OSError):

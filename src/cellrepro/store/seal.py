@@ -18,7 +18,7 @@ from cellrepro.store.whole_files import whole_file
 
 SUMS = "SHA256SUMS"
 FIRST_SEALED_FORMAT = 3
-"""Of manifests: repeats of earlier versions have no seal."""
+"""Format of manifests since which repeats have a seal."""
 
 _LINE = re.compile(r"(?P<escaped>\\?)(?P<digest>[0-9a-f]{64})  (?P<name>[^\0\r\n]+)")
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}  # as GNU coreutils write such names
@@ -70,13 +70,13 @@ def read_seal(text: str) -> dict[str, str]:
 
 
 def seal_repeat(folder: Path, files: Mapping[str, str], *, manifest: str) -> None:
-    """Seal the folder of a repeat."""
+    """Seal the folder of a repeat, ``manifest.json`` among its files."""
     digests = {**files, manifest: file_digest(folder / manifest)}
     _write(folder, digests)
 
 
 def seal_files(folder: Path, *names: str) -> None:
-    """Seal some files of a folder, as the ``spec.json`` of a run."""
+    """Seal some files of a folder."""
     _write(folder, {name: file_digest(folder / name) for name in names})
 
 

@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput, Damaged, NotPossibleHere
 from cellrepro.spec.spec import KEY_LENGTH, Spec
-from cellrepro.store import committing, failures, locks, unfinished, whole_files
+from cellrepro.store import committing, locks, unfinished, whole_files
 from cellrepro.store.committing import STAGED_DATA
-from cellrepro.store.repeat_names import Reference, repeats_of_one_machine
+from cellrepro.store.references import Reference, repeats_of_one_machine
 from cellrepro.store.seal import SUMS
 from cellrepro.store.stored_run import (
     MANIFEST,
@@ -44,16 +44,15 @@ from cellrepro.store.stored_run import (
     Repeat,
     Run,
     read_record,
+    read_spec,
 )
-from cellrepro.store.stored_spec import read_spec
 from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import digest_once, sealed_digests
+from cellrepro.store.unfinished import KeptFailure
 from cellrepro.words import some, visible
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from cellrepro.store.failures import KeptFailure
 
 __all__ = ["MANIFEST", "NOTEBOOK", "SPEC", "STAGED_DATA", "WEIGHTS", "Repeat", "Run", "Store"]
 
@@ -163,7 +162,7 @@ class Store:
                 continue
             for repeat in run.repeats:
                 if repeat.why_unreadable is not None:
-                    self.passed_over[repeat.place] = repeat.why_unreadable
+                    self.passed_over[repeat.folder_name] = repeat.why_unreadable
                     _say_once(f"passed over: {repeat.why_unreadable}")
             readable = tuple(r for r in run.repeats if r.why_unreadable is None)
             if readable:
@@ -448,7 +447,7 @@ class Store:
 
     def failures(self) -> list[KeptFailure]:
         """What the grid kept of failed repeats, in order of keys, machines and repeats."""
-        return failures.read_failures(self.root)
+        return unfinished.read_failures(self.root)
 
     def keep_failure(
         self, staged: Path, spec: Spec, *, machine: str, repeat: int, reason: str
@@ -470,14 +469,14 @@ class Store:
             The folder.
         """
         with self.writing():
-            return failures.keep_failure(
+            return unfinished.keep_failure(
                 self.root, staged, spec, machine=machine, repeat=repeat, reason=reason
             )
 
     def forget_failure(self, key: str, machine: str, repeat: int) -> None:
         """Remove the trace of a failure once the repeat succeeded."""
         whole_files.refuse_links(self.root)
-        failures.forget_failure(self.root, key, machine=machine, repeat=repeat)
+        unfinished.forget_failure(self.root, key, machine=machine, repeat=repeat)
 
     @contextmanager
     def unfinished(self, spec: Spec, machine: str, repeat: int) -> Iterator[Path | None]:

@@ -1,23 +1,23 @@
-"""Finished runs as they lie in a store: a spec with its repeats, and the files of each."""
+"""Finished runs in a store: a spec with its repeats, and the files of each repeat."""
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.spec.spec import Spec
 from cellrepro.store import whole_files
 from cellrepro.store.manifest import Manifest, ResultSummary
-from cellrepro.store.stored_spec import read_spec
 from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import RESTORE, Reading, refuse_damaged
 from cellrepro.words import short
@@ -29,13 +29,14 @@ WEIGHTS = "weights.safetensors"
 NOTEBOOK = "notebook.ipynb"
 
 Record = TypeVar("Record")
+Model = TypeVar("Model", bound=BaseModel)
 
 MOST_RECORD_BYTES = 2**28
-"""Of a manifest, which has about a kilobyte for each image, or of a spec."""
+"""The largest manifest or spec that is read; a manifest has about a kilobyte for each image."""
 
 
 def read_record(path: Path, parse: Callable[[bytes], Record]) -> Record:
-    """Read a JSON file of a store."""
+    """Read a JSON file of a store, and name the file where it cannot be parsed."""
     try:
         return parse(whole_files.regular_bytes(path, most_bytes=MOST_RECORD_BYTES))
     except (OSError, ValueError, RecursionError) as error:
@@ -46,28 +47,67 @@ def read_record(path: Path, parse: Callable[[bytes], Record]) -> Record:
         ) from error
 
 
+def read_spec(text: bytes) -> Spec:
+    """Read a stored ``spec.json``: its types hold, the rules for new requests do not.
+
+    A rule that is added later must not make a run unreadable that was stored before it.
+    """
+    try:
+        return Spec.model_validate_json(text)
+    except ValidationError as error:
+        try:
+            return _without_rules(Spec, json.loads(text))
+        except (ValueError, TypeError):
+            raise error from None
+
+
+def _without_rules(kind: type[Model], document: object) -> Model:
+    """Build a model field by field: each value has its type, and no validator runs."""
+    if not isinstance(document, dict):
+        raise ValueError(f"{document!r:.40} in place of the fields of a {kind.__name__.lower()}")
+    unknown = document.keys() - kind.model_fields.keys()
+    if unknown:
+        raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
+    values: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
+        annotation: Any = field.annotation
+        if name not in document:
+            if field.is_required():
+                raise ValueError(f"{name} is missing")
+        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            values[name] = _without_rules(annotation, document[name])
+        else:
+            values[name] = _adapter(annotation).validate_python(document[name])
+    return kind.model_construct(**values)
+
+
+@functools.lru_cache
+def _adapter(annotation: Any) -> TypeAdapter:
+    return TypeAdapter(annotation)
+
+
 @dataclass(frozen=True)
 class RepeatRecord:
     """One repeat in the JSON of a run. Digests are lower-case hex."""
 
     index: int
-    """Its number, from 0."""
+    """Number of the repeat, from 0."""
     machine: str
-    """On which it was computed: its name in the store."""
+    """Machine on which it was computed, as its folder is named."""
     weights: str | None
-    """Digest of the network that was trained; none where none was."""
+    """Digest of the trained weights; null where nothing was trained."""
     masks: Mapping[str, str]
-    """Digests by image."""
+    """Digests of the masks, by image."""
     objects: Mapping[str, int]
-    """How many, by image."""
+    """Number of objects, by image."""
     ap50: float | None
-    """Mean AP at IoU 0.5 against the ground truth; none where there is no truth."""
+    """Mean AP at IoU 0.5 against the ground truth; null where there is no truth."""
     ap50_train: float | None
-    """The same on training images; none where these were not segmented."""
+    """Mean AP at IoU 0.5 on training images; null where these were not segmented."""
     train_scores: Mapping[str, float | None]
-    """The same by training image."""
+    """AP at IoU 0.5, by training image."""
     seconds: float
-    """Of all its phases together."""
+    """Seconds of all its phases together."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +123,7 @@ class Repeat:
 
     @functools.cached_property
     def outcome(self) -> ResultSummary:
-        """Of the manifest what says how it came out, read in a fraction of the time."""
+        """The part of the manifest that says how it came out, read in a fraction of the time."""
         return read_record(self.folder / MANIFEST, ResultSummary.model_validate_json)
 
     @functools.cached_property
@@ -93,12 +133,12 @@ class Repeat:
 
     @property
     def index(self) -> int:
-        """Which repeat of its spec it is, from 0."""
+        """Number of the repeat, from 0."""
         return self.manifest.repeat
 
     @functools.cached_property
     def machine(self) -> str:
-        """Where it was computed, as its folder is named."""
+        """Machine on which it was computed, as its folder is named."""
         return self.manifest.machine.name
 
     @functools.cached_property
@@ -108,7 +148,7 @@ class Repeat:
 
     @property
     def json_record(self) -> RepeatRecord:
-        """What stands for it in JSON."""
+        """Its record in JSON."""
         manifest = self.manifest
         return RepeatRecord(
             index=manifest.repeat,
@@ -123,7 +163,7 @@ class Repeat:
         )
 
     @property
-    def place(self) -> str:
+    def folder_name(self) -> str:
         """``KEY/MACHINE/REPEAT`` of a repeat in the store, by its folder."""
         return "/".join(self.folder.parts[-3:])
 
@@ -134,15 +174,15 @@ class Repeat:
             name = self.name
         except BadInput as error:
             return str(error)
-        if name == self.place:
+        if name == self.folder_name:
             return None
         return (
-            f"{self.folder / MANIFEST} is that of {short(name)}, in the folder of {self.place}; "
-            f"{RESTORE}"
+            f"{self.folder / MANIFEST} is that of {short(name)}, in the folder of "
+            f"{self.folder_name}; {RESTORE}"
         )
 
     def file(self, name: str) -> Path:
-        """A file of the repeat, once it is known to be what was stored."""
+        """The path of one of its files; raises `Damaged` if that is no longer what was stored."""
         path = whole_files.inside(self.folder, name)
         expected = self._summary.files.get(name)
         if expected is not None:
@@ -155,13 +195,13 @@ class Repeat:
 
     @property
     def _summary(self) -> ResultSummary:
-        """The manifest if it was read already, else the part of it that is read sooner."""
+        """The manifest if it was read already, else the part of it that is read faster."""
         return self.__dict__.get("manifest") or self.outcome
 
     def refuse_damage(self, *, reading: Reading | None = None) -> None:
-        """Refuse weights and masks that are no longer what the manifest says, before it is judged.
+        """Raise `Damaged` if weights or masks are no longer what the manifest says.
 
-        A file that is not there, as in a store without weights, is no damage.
+        A file that is absent, as in a store without weights, is no damage.
         """
         manifest = self._summary
         of_masks = [record.file for record in manifest.masks.values()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 import platform
 import re
@@ -35,10 +36,10 @@ _COMPUTING = (
     "tifffile",
     "imagecodecs",
 )
-"""Packages that compute."""
+"""Packages whose code computes a result."""
 
 PACKAGES = ("cellrepro", *_COMPUTING, "safetensors", "papermill")
-"""Packages whose version can change a result, or how it is stored."""
+"""Packages whose version can change a result or its files."""
 
 
 # -- libraries -----------------------------------------------------------------------------
@@ -61,7 +62,7 @@ def versions() -> dict[str, str]:
 
 
 def _numeric_versions() -> dict[str, str]:
-    """Versions of what computes, without the build (``+cpu``, ``+cu130``), as the device tells."""
+    """Versions of `_COMPUTING`, without the build (``+cpu``, ``+cu130``): the device says that."""
     return {
         name: re.sub(r"\+(cpu|cu\d+)$", "", version)
         for name, version in versions().items()
@@ -96,7 +97,7 @@ def numeric_libraries() -> list[dict[str, Any]]:
 
 
 def machine(device: Any, numeric_class: str) -> MachineRecord:
-    """This machine, as one device of it computes in this process."""
+    """Identify this machine, as one of its devices computes in this process."""
     if device.type != "cuda":
         processor = _processor().name or platform.machine()
         return MachineRecord(
@@ -123,7 +124,7 @@ def machine(device: Any, numeric_class: str) -> MachineRecord:
 
 
 def is_here(record: MachineRecord) -> bool:
-    """Whether a machine may be this one, as far as can be told without PyTorch or a profile."""
+    """Whether a record may be of this machine, as far as is known without PyTorch or a profile."""
     if record.versions != _numeric_versions() or record.driver not in (None, _driver()):
         return False
     uuids = [gpu["uuid"] for gpu in gpus()]
@@ -131,7 +132,7 @@ def is_here(record: MachineRecord) -> bool:
 
 
 def is_anonymous() -> bool:
-    """Whether only its GPU, if any, tells it from others: a container without a machine-id."""
+    """Whether nothing but a GPU identifies this machine: a container without a machine-id."""
     return _given_name() is None and not _machine_id()
 
 
@@ -146,7 +147,7 @@ def _given_name() -> str | None:
 
 
 def identity(gpu: str) -> str:
-    """What tells this machine, or one of its GPUs, from others; no name that it is known by."""
+    """A salted digest that identifies this machine, or one of its GPUs; or its given name."""
     known_by = gpu.removeprefix("GPU-").lower() or _machine_id()
     if gpu.isdecimal():
         known_by = f"{_machine_id()} {gpu}"
@@ -156,7 +157,7 @@ def identity(gpu: str) -> str:
 
 
 def _machine_id() -> str:
-    """What stays the same on this installation of a system; empty where nothing does."""
+    """An id that lasts as long as the installed system; empty where there is none."""
     if sys.platform == "linux":
         return _id_of_linux()
     return _id_of_system() or lasting_address(uuid.getnode())
@@ -172,27 +173,28 @@ def _id_of_linux() -> str:
 
 @functools.cache
 def _id_of_system() -> str:
-    """The computer's UUID on macOS, the installation's on Windows; empty where it is not told."""
+    """The computer's UUID on macOS, the installation's on Windows; empty where neither is known."""
     if sys.platform == "darwin":
         command = ["/usr/sbin/ioreg", "-rd1", "-c", "IOPlatformExpertDevice"]
         with suppress(OSError, subprocess.SubprocessError):
-            told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-            found = re.search('"IOPlatformUUID" = "([^"]+)"', told.stdout)
-            return "" if found is None else found[1].lower()
+            answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+            uuid_of_mac = re.search('"IOPlatformUUID" = "([^"]+)"', answer.stdout)
+            return "" if uuid_of_mac is None else uuid_of_mac[1].lower()
     if sys.platform == "win32":
         import winreg
 
-        place, access = r"SOFTWARE\Microsoft\Cryptography", winreg.KEY_READ | winreg.KEY_WOW64_64KEY
+        key_name = r"SOFTWARE\Microsoft\Cryptography"
+        access = winreg.KEY_READ | winreg.KEY_WOW64_64KEY
         with (
             suppress(OSError),
-            winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, place, access=access) as key,
+            winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key_name, access=access) as key,
         ):
             return str(winreg.QueryValueEx(key, "MachineGuid")[0]).lower()
     return ""
 
 
 def lasting_address(number: int) -> str:
-    """A network card's own address; empty for one that was drawn at random or given by software."""
+    """A MAC address as hex; empty for one that was drawn at random or set by software."""
     is_multicast = number >> 40 & 1  # as `uuid.getnode` marks what it has drawn
     is_given_by_software = number >> 41 & 1  # as of containers, VPNs and private Wi-Fi
     return "" if is_multicast or is_given_by_software else f"{number:012x}"
@@ -260,6 +262,31 @@ def gpus() -> list[dict[str, Any]]:
         ]
     except pynvml.NVMLError:
         return []
+
+
+def visible_gpus() -> list[str]:
+    """The NVIDIA GPUs that ``CUDA_VISIBLE_DEVICES`` leaves: UUIDs, or the variable's own words.
+
+    Words stay where NVIDIA's library does not know the GPU.
+    """
+    present = gpus()
+    known = {str(index): gpu["uuid"] for index, gpu in enumerate(present)}
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return [*known.values()]
+    words = [word.strip() for word in chosen.split(",")]
+    # CUDA ends its list at the first word that names no GPU.
+    words = list(itertools.takewhile(lambda word: word not in ("", "-1", "NoDevFiles"), words))
+    is_counted = any(word in known for word in words)
+    has_other_kinds = len({gpu["name"] for gpu in present}) > 1
+    by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    if is_counted and has_other_kinds and not by_bus:
+        raise BadInput(
+            f"CUDA_VISIBLE_DEVICES is {chosen!r}, and this machine has GPUs of several kinds, "
+            "which CUDA counts by their speed and NVIDIA's library by their bus: set "
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID, or name them by UUID (nvidia-smi -L)"
+        )
+    return [known.get(word, word) for word in words]
 
 
 def _driver() -> str | None:

@@ -1,4 +1,4 @@
-"""The pages of a TIFF file, followed and checked before tifffile follows them.
+"""The pages of a TIFF file, walked and checked before tifffile reads them.
 
 tifffile 2026.3.3 follows a chain that turns back for ever, and only logs most damage: a stack that
 was cut off comes back as the pages that are left.
@@ -30,7 +30,7 @@ _HEADER_BYTES = 8  # some programs write offsets below, which lead into the head
 
 @dataclass(frozen=True)
 class _Layout:
-    """How offsets are written in one kind of TIFF."""
+    """Struct formats of the offsets in classic TIFF or in BigTIFF."""
 
     first: str
     n_tags: str
@@ -58,15 +58,15 @@ class TiffPages:
     """The tables of a TIFF file's pages, each known to lie within the file."""
 
     data: bytes | mmap.mmap
-    """Of the file."""
+    """The bytes of the file."""
     n_pages: int = 0
     """Without the smaller copies of pages; 0 of what is no TIFF."""
     first: Tags = field(default_factory=dict)
-    """Of the first page."""
+    """Tags of the first page."""
     samples_of_page: int = 1
     """Pixels of the first page, times their channels."""
     numbers: frozenset[int] = frozenset()
-    """Of the tags that any page has."""
+    """Numbers of the tags that any page has."""
 
     def texts(self, number: int) -> list[str]:
         """The texts that the first page has under a number."""
@@ -103,7 +103,7 @@ def pages_of(data: bytes | mmap.mmap) -> TiffPages:
 
 
 class _Walk:
-    """Goes from table to table; what the tables hold together is bounded by the file's size."""
+    """A walk from table to table, in which all tables together are bounded by the file's size."""
 
     def __init__(self, data: bytes | mmap.mmap, order: str, layout: _Layout) -> None:
         self._data = data

@@ -1,9 +1,12 @@
-"""Whether a stored file is still what was stored: read once a process, whoever asks."""
+"""Whether stored files are still what was stored, and which of them never came.
+
+Digests are cached for the process, by what tells a content apart without reading it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,14 +15,15 @@ from typing import NamedTuple
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import Damaged
 from cellrepro.store.seal import read_seal
+from cellrepro.store.whole_files import inside, regular_bytes, write_whole
 
 
 class _State(NamedTuple):
-    """What tells a content apart without reading it; the same for all names of one file."""
+    """Device, inode, size and time of a file: the same for all its hard links."""
 
     device: int
     inode: int | str
-    """The path where the disk numbers no file, as some network disks."""
+    """The path instead, where a network disk has no inodes."""
     size: int
     modified: int
     """Nanoseconds."""
@@ -30,13 +34,13 @@ _known: dict[_State, str] = {}
 
 @dataclass
 class Reading:
-    """How much may be read in search of damage, for an answer that has to come at once."""
+    """A budget of bytes to read in search of damage, for an answer that has to come at once."""
 
     n_bytes_left: int
     n_files_unread: int = 0
 
     def allows(self, n_bytes: int) -> bool:
-        """Whether a file may still be read; counted either way."""
+        """Whether the budget allows a file; counts it either way."""
         if n_bytes > self.n_bytes_left:
             self.n_files_unread += 1
             return False
@@ -45,9 +49,9 @@ class Reading:
 
 
 def digest_once(path: Path | str) -> str:
-    """The SHA-256 of a file as hex, computed once a process while size and time stay as they are.
+    """The SHA-256 of a file as hex, cached while size and time stay as they are.
 
-    Files that share their content on disk, as those of equal repeats do, are read once.
+    Hard links to one file, as equal repeats have, are read once.
     """
     state = _state_of(path)
     digest = _known.get(state)
@@ -64,10 +68,7 @@ def _state_of(path: Path | str) -> _State:
 
 
 def sealed_digests(sums: Path) -> Mapping[str, str]:
-    """What the seal of a folder says, read once while size and time stay as they are.
-
-    SHA-256 as hex by name; empty where there is no seal.
-    """
+    """SHA-256 as hex by name, from the seal of a folder, cached; empty where there is no seal."""
     return _digests_in(sums, _state_of(sums)) if sums.exists() else {}
 
 
@@ -77,7 +78,7 @@ def _digests_in(sums: Path, state: _State) -> Mapping[str, str]:
 
 
 def refuse_damaged(path: Path | str, expected: str, *, reading: Reading | None = None) -> None:
-    """Refuse a stored file whose content is no longer that of its digest; none is no damage."""
+    """Raise `Damaged` if the content of a stored file has changed; a missing file is no damage."""
     try:
         if reading is not None:
             state = _state_of(path)
@@ -96,3 +97,40 @@ def refuse_damaged(path: Path | str, expected: str, *, reading: Reading | None =
 
 
 RESTORE = "copy the store again, or remove that repeat's folder and run it again"
+
+
+# -- files that never came -----------------------------------------------------------------
+
+RECEIVED = "received"
+"""Folder of a store: ``received/KEY/MACHINE/REPEAT.txt`` names the files that were not sent.
+
+Runs are sent without weights unless these are asked for, and always without checkpoints; that such
+a file is absent is no damage.
+"""
+_MASKS = "masks/"
+NOTE_ENDING = ".txt"
+_MOST_BYTES = 2**24
+
+
+def note_not_sent(root: Path, repeat: str, names: Collection[str]) -> None:
+    """Write down which files of a repeat did not come with it, in place of an earlier note."""
+    path = _file_of(root, repeat)
+    if not names:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, "\n".join(sorted(names)), replace=True)
+
+
+def names_not_sent(root: Path, repeat: str) -> frozenset[str]:
+    """The files of a repeat that did not come with it."""
+    try:
+        text = regular_bytes(_file_of(root, repeat), most_bytes=_MOST_BYTES)
+        names = text.decode().splitlines()
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(name for name in names if not name.startswith(_MASKS))
+
+
+def _file_of(root: Path, repeat: str) -> Path:
+    return inside(root / RECEIVED, f"{repeat}{NOTE_ENDING}")

@@ -1,17 +1,23 @@
-"""Work on repeats that are not finished: who is at one, and what it needs to go on after a kill."""
+"""Repeats that are not finished, outside of ``runs``: killed trainings and failures of grids.
+
+Of a training its checkpoints are kept, from which it can go on; of a repeat that failed its reason
+and its notebook.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput
 from cellrepro.store.locks import locked
-from cellrepro.store.stored_run import SPEC
+from cellrepro.store.stored_run import NOTEBOOK, SPEC
 from cellrepro.store.whole_files import (
     inside,
     regular_bytes,
@@ -26,8 +32,11 @@ if TYPE_CHECKING:
 _MOST_BYTES = 2**24
 
 
+# -- killed trainings ----------------------------------------------------------------------
+
+
 def read_unfinished_specs(root: Path) -> dict[str, dict[str, Any]]:
-    """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
+    """The specs of the trainings that were not finished, by ``KEY/MACHINE/REPEAT``."""
     area = root / "unfinished"
     return {
         path.parent.relative_to(area).as_posix(): _spec_in(path)
@@ -50,12 +59,10 @@ def _spec_in(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def work_on(root: Path, spec: Spec, machine: str, repeat: int) -> Iterator[Path | None]:
-    """The folder of an unfinished repeat, held for the block.
+    """Lock the folder of an unfinished repeat for the block; None if another process has it.
 
-    What lies there stays if the block is left by an error and something was saved; it goes after a
-    block that ends well.
-
-    Made, with its spec, if it was not there; none if another process is at the repeat.
+    It is made, with the spec, if it was not there. Checkpoints in it stay if the block raises, and
+    are removed after a block that ends well.
     """
     folder = inside(root / "unfinished", f"{spec.key}/{machine}/{repeat}")
     with contextlib.ExitStack() as stack:
@@ -72,3 +79,81 @@ def work_on(root: Path, spec: Spec, machine: str, repeat: int) -> Iterator[Path 
         finally:
             if is_done or not any(item.is_dir() for item in folder.iterdir()):
                 remove_if_possible(folder)
+
+
+# -- failures ------------------------------------------------------------------------------
+
+_RECORD = "failure.json"
+
+
+@dataclass(frozen=True)
+class KeptFailure:
+    """Why a repeat of a grid failed."""
+
+    folder: Path
+    key: str
+    """Key of its spec."""
+    machine: str
+    repeat: int | str
+    """Its number, from 0; a text where its folder is not named by a number."""
+    reason: str
+    spec: dict[str, Any] | None
+    """The spec as plain values; None where it is not known."""
+
+
+def read_failures(root: Path) -> list[KeptFailure]:
+    """All failures of a store, in order of keys, machines and repeats."""
+    return [_read(path) for path in sorted(root.glob(f"failed/*/*/*/{_RECORD}"))]
+
+
+def _read(path: Path) -> KeptFailure:
+    """Read one record; of one that was cut off, what the folder's name says."""
+    key, machine, repeat = path.parent.parts[-3:]
+    failure = KeptFailure(
+        folder=path.parent,
+        key=key,
+        machine=machine,
+        repeat=int(repeat) if repeat.isdecimal() else repeat,
+        reason=f"not known: {path} cannot be read",
+        spec=None,
+    )
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        record = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
+        reason = record.get("reason")
+        spec = record.get("spec")
+        # Key, machine and repeat are those of the folder, whatever a copied file says.
+        if isinstance(reason, str) and (spec is None or isinstance(spec, dict)):
+            return replace(failure, reason=reason, spec=spec)
+    return failure
+
+
+def folder_of(root: Path, key: str, machine: str, repeat: int) -> Path:
+    """The folder of a failed repeat."""
+    return inside(root / "failed", f"{key}/{machine}/{repeat}")
+
+
+def keep_failure(
+    root: Path, staged: Path, spec: Spec, *, machine: str, repeat: int, reason: str
+) -> Path:
+    """Keep why a repeat failed, with its notebook if one was staged; returns the folder."""
+    folder = folder_of(root, spec.key, machine, repeat)
+    record = {
+        "key": spec.key,
+        "machine": machine,
+        "repeat": repeat,
+        "reason": reason,
+        "spec": spec.model_dump(mode="json"),
+    }
+    forget_failure(root, spec.key, machine=machine, repeat=repeat)
+    folder.mkdir(parents=True)
+    if (staged / NOTEBOOK).exists():
+        shutil.copy(staged / NOTEBOOK, folder / NOTEBOOK)
+    write_whole(folder / _RECORD, json.dumps(record, indent=1), replace=True)
+    return folder
+
+
+def forget_failure(root: Path, key: str, *, machine: str, repeat: int) -> None:
+    """Remove the record of a failure, if there is one."""
+    folder = folder_of(root, key, machine, repeat)
+    remove_if_possible(folder)
+    remove_empty(*list(folder.parents)[:3])

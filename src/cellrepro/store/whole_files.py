@@ -1,20 +1,28 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all: written beside, synced, then renamed.
+
+An atomic rename is the last step of every write, so readers and killed processes see the old
+content or the new one. Paths that come from a store are held inside it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import platform
 import re
+import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.digests.digests import file_digest
+import psutil
+
+from cellrepro.digests.digests import file_digest, value_digest
 from cellrepro.errors import BadInput
-from cellrepro.store.owner import Owner
 
 OWN_FOLDERS = (
     *(".staging", ".claims", ".digests", "unfinished", "failed", "received"),
@@ -25,7 +33,7 @@ where it only adds, may be links to a larger disk."""
 
 
 def refuse_links(root: Path) -> None:
-    """Refuse a store one of whose own folders is a link: what is swept there lies elsewhere."""
+    """Refuse a store one of whose own folders is a symbolic link: a sweep would leave the store."""
     for name in OWN_FOLDERS:
         if os.path.islink(f"{root}{os.sep}{name}"):  # noqa: PTH114  # asked before every write
             raise BadInput(
@@ -36,7 +44,7 @@ def refuse_links(root: Path) -> None:
 
 
 def regular_bytes(path: Path, *, most_bytes: int) -> bytes:
-    """Read a file whole that lies in a store, and so may have come from elsewhere."""
+    """Read a whole file that may have come from elsewhere: no pipe, no device, no endless file."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "a folder, pipe or device instead of a file", str(path))
@@ -46,7 +54,7 @@ def regular_bytes(path: Path, *, most_bytes: int) -> bytes:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The path of a file in a folder."""
+    """Join a name to a folder, and refuse a path that leads out of it, links followed."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise BadInput(
@@ -95,9 +103,9 @@ RENAME_REPLACES = os.name != "nt"
 
 @contextmanager
 def whole_file(path: Path, *, replace: bool = False, read_only: bool = False) -> Iterator[Path]:
-    """A scratch path for the block to write, which then becomes the file.
+    """Give a scratch file for the block to write, which an atomic rename then turns into the file.
 
-    An empty file of this process alone beside the file, on the same file system.
+    It lies beside the file, on the same file system, under a name that no other process takes.
     """
     if not replace:
         refuse_existing(path)
@@ -120,13 +128,58 @@ def whole_file(path: Path, *, replace: bool = False, read_only: bool = False) ->
     folder_to_disk(path.parent)
 
 
+# -- owners of scratch files ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The process that made a private folder or a scratch file, as the name of that says."""
+
+    host: str
+    """Eight hex digits of a digest of the host's name."""
+    process: int | None
+    """Process id on that host; None where the next process may go on with the same work."""
+
+    @classmethod
+    def here(cls) -> Owner:
+        """This process."""
+        return cls(value_digest(platform.node())[:8], os.getpid())
+
+    @classmethod
+    def of(cls, name: str) -> Owner | None:
+        """Read the owner from a name; None of a different kind of name."""
+        parts = _NAME_OF_PRIVATE.fullmatch(name)
+        if parts is None:
+            return None
+        process = parts["process"]
+        return cls(parts["host"], None if process is None else int(process))
+
+    def may_be_alive(self, here: Owner) -> bool:
+        """Whether somebody may still work in a folder whose lock is free.
+
+        Some file systems lock within one host only: of another host a free lock says nothing.
+        """
+        if self.host != here.host:
+            return True
+        if self.process is None or self.process == here.process:
+            return False
+        return psutil.pid_exists(self.process)
+
+    def new_name(self) -> str:
+        """Make a unique name for a private folder or a scratch file."""
+        return f"{self.host}-{self.process}-{secrets.token_hex(8)}"
+
+
+_NAME_OF_PRIVATE = re.compile(r"(?P<host>[0-9a-f]{8})-((?P<process>\d+)-[0-9a-f]{16}|resumable-.+)")
+
+
 def scratch_beside(path: Path) -> Path:
     """A name beside a file that no other process or thread takes."""
     return path.with_name(f"{_lead(path)}{Owner.here().new_name()}.part")
 
 
 def _lead(path: Path) -> str:
-    """How the names of scratch files of a file begin."""
+    """The beginning of the names of a file's scratch files."""
     return f".{path.name[:50]}."  # a name has 255 bytes at most, and a letter of it four
 
 
@@ -166,7 +219,7 @@ def remove_file(path: Path) -> None:
 
 
 def _despite_read_only(path: Path, action: Callable[[], object]) -> None:
-    """Do what Windows refuses while a file is read-only."""
+    """Do what Windows refuses while a file is read-only: make it writable for a second try."""
     try:
         action()
     except PermissionError:
@@ -182,7 +235,7 @@ def _despite_read_only(path: Path, action: Callable[[], object]) -> None:
 
 
 def _rename_to_new(scratch: Path, path: Path) -> None:
-    """Rename a file to a name that nothing has, at the moment of the rename."""
+    """Rename a file without a race: a name that was taken in the meantime is not overwritten."""
     try:
         if RENAME_REPLACES:
             _link_to_new(scratch, path)
@@ -193,7 +246,7 @@ def _rename_to_new(scratch: Path, path: Path) -> None:
 
 
 def _link_to_new(scratch: Path, path: Path) -> None:
-    """Let a file appear by a link, which replaces nothing."""
+    """Give a file its name by a hard link, which never replaces another file."""
     try:
         path.hardlink_to(scratch)
     except FileExistsError:
@@ -216,13 +269,13 @@ def write_whole(path: Path, text: str, *, replace: bool = False, read_only: bool
 
 
 def to_disk(path: Path) -> None:
-    """Wait until the content of a file would survive a power cut."""
+    """Sync a file, so that its content survives a power cut."""
     with path.open("r+b") as file:  # Windows flushes no file that is open to be read alone
         os.fsync(file.fileno())
 
 
 def folder_to_disk(folder: Path) -> None:
-    """Wait until the names in a folder would survive a power cut, where the system can."""
+    """Sync a folder, so that the names in it survive a power cut, where the system can."""
     with contextlib.suppress(OSError):  # Windows opens no folder; some network disks flush none
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -232,7 +285,7 @@ def folder_to_disk(folder: Path) -> None:
 
 
 def moved(source: Path, target: Path) -> bool:
-    """Rename a folder into place; false if another process was first."""
+    """Rename a folder into place; false if another process won the race."""
     try:
         source.rename(target)
     except OSError as error:
@@ -243,7 +296,7 @@ def moved(source: Path, target: Path) -> bool:
 
 
 def replace_by_link(path: Path, twin: Path) -> bool:
-    """Let a file share the disk with another one of equal content; false if that cannot be."""
+    """Replace a file by a hard link to one of equal content; false if that cannot be."""
     scratch = scratch_beside(path)
     try:
         if twin.samefile(path):  # over a name of the same file a rename does nothing (POSIX)
@@ -259,7 +312,7 @@ def replace_by_link(path: Path, twin: Path) -> bool:
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:
-    """Have a file of the same content, without its bytes being written again where that can be."""
+    """Hard-link a file, or copy it where that cannot be."""
     try:
         Path(target).hardlink_to(source)
     except OSError:  # no (more) hard links on this file system, or another file system

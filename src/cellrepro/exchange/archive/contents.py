@@ -19,8 +19,7 @@ from cellrepro.spec.sent_spec import refuse_strange_variables
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, read_seal
-from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS
-from cellrepro.store.stored_spec import read_spec
+from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, read_spec
 from cellrepro.wrong_fields import wrong_fields
 
 _MOST_SPEC_BYTES = 2**20

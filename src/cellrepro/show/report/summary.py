@@ -19,9 +19,9 @@ from cellrepro.comparison.spread_axes import AXES, OBSERVING
 from cellrepro.comparison.verdicts import Judgement, Verdict, judge
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.spec.spec import PARAMETERS, Spec
-from cellrepro.store.failures import KeptFailure
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.unfinished import KeptFailure
 from cellrepro.words import amount, ppm_text, some, span
 
 PLACES = ("device", "threads", "precision", "profile", "machine", "version")
@@ -188,7 +188,7 @@ def damaged_repeats(store: Store) -> dict[str, str]:
             try:
                 _read_all(repeat, store)
             except (BadInput, OSError) as error:
-                damaged[repeat.place] = str(error)
+                damaged[repeat.folder_name] = str(error)
     return damaged
 
 
@@ -207,12 +207,12 @@ def _whole_runs(store: Store, left_out: dict[str, str]) -> list[Run]:
     for run in store.readable_runs():
         whole = []
         for repeat in run.repeats:
-            if repeat.place in left_out:
+            if repeat.folder_name in left_out:
                 continue
             try:
                 repeat.refuse_damage()
             except Damaged as error:
-                left_out[repeat.place] = str(error)
+                left_out[repeat.folder_name] = str(error)
             else:
                 whole.append(repeat)
         if whole:

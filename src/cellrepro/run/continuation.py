@@ -1,4 +1,4 @@
-"""Beyond the end of a finished training: the same one with more epochs."""
+"""A finished training continued from its last checkpoint, with more epochs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from cellrepro.model.weight_sources import started_from
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_sources import FolderSummary, PlanInputs
-from cellrepro.run.stored_checkpoints import last_checkpoint
-from cellrepro.run.training_ledgers import growing_ledgers, with_spec
+from cellrepro.run.training_recorder import growing_ledgers, with_spec
 from cellrepro.spec.spec import Spec, make_spec
 from cellrepro.store import checkpoints
-from cellrepro.store.checkpoints import differences
+from cellrepro.store.checkpoints import differences, last_checkpoint
 from cellrepro.store.ledger import LEDGER, read_rows
 from cellrepro.store.store import Repeat, Store
 
 
 def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInputs) -> Plan:
-    """Plan a finished training with more epochs."""
+    """Plan the continuation of a finished training."""
     store = Store(options.store)
     finished = store.find(reference)
     n_done = last_checkpoint(finished).epoch
@@ -80,7 +79,7 @@ def _refuse_other_options(
 
 
 def _epochs_with_other_rates(finished: Repeat, n_done: int, n_epochs: int) -> list[int]:
-    """The epochs, counted from 1, whose learning rate one long training would not have had."""
+    """The epochs, counted from 1, whose learning rate differs from that of one long training."""
     peak = finished.spec.learning_rate
     rates_had = learning_rates(n_done, peak)
     rates_of_long = learning_rates(n_epochs, peak)
@@ -88,7 +87,7 @@ def _epochs_with_other_rates(finished: Repeat, n_done: int, n_epochs: int) -> li
 
 
 def lay_out(finished: Repeat, spec: Spec, repeat: int, unfinished: Path) -> None:
-    """Leave a finished training in a folder as if one of a longer spec had been killed there."""
+    """Write the state of a finished training as if a longer one had been killed at that epoch."""
     last = last_checkpoint(finished)
     n_rows: dict[str, int] = {}
     for name, pieces in growing_ledgers(unfinished, spec.ledger).items():

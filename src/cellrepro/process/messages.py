@@ -1,4 +1,4 @@
-"""What travels between a caller and the process that does its work: task, events, answer.
+"""Messages between a caller and its child process: task, events, answer.
 
 Task and answer are pickles in a private scratch folder. An event is one line of JSON on the
 child's standard output, where others may print, too.
@@ -20,14 +20,14 @@ from cellrepro.process.setup import Setup
 T = TypeVar("T")
 
 Task = Callable[[Child], T]
-"""Work for a child: a function of a module, or a `functools.partial` of one with the rest of its
+"""A task for a child: a function of a module, or a `functools.partial` of one with the rest of its
 arguments; all of it can be pickled."""
 
 TASK_FILE = "task"
-"""In the scratch folder; the child reads it."""
+"""File of the scratch folder that the child reads."""
 
 ANSWER_FILE = "answer"
-"""In the scratch folder; the child writes it."""
+"""File of the scratch folder that the child writes."""
 
 _EVENT_MARK = "\x1e"
 """Before each event, as in RFC 7464 (JSON text sequences): what a ``sitecustomize`` prints before
@@ -36,29 +36,29 @@ the child has its standard output for itself is no event."""
 
 @dataclass(frozen=True)
 class Answer:
-    """What a child leaves at its end: one of the three."""
+    """How a task ended: exactly one field is set, or the value is None."""
 
     value: Any = None
-    """What the work returned."""
+    """What the task returned."""
     refusal: CellreproError | None = None
-    """The error of ours that it raised."""
+    """The `CellreproError` that it raised."""
     unforeseen: str | None = None
-    """Another error that it raised, as it is written."""
+    """Repr of any other error that it raised."""
 
 
 def write_task(folder: Path, task: Task[T], setup: Setup | None) -> None:
-    """Write what a child is to do."""
+    """Write a task for a child."""
     (folder / TASK_FILE).write_bytes(pickle.dumps((task, setup)))
 
 
 def read_task(folder: Path) -> tuple[Task[Any], Setup | None]:
-    """Read what `write_task` wrote: the task and its setup."""
+    """Read a task and its setup."""
     task, setup = pickle.loads((folder / TASK_FILE).read_bytes())
     return task, setup
 
 
 def write_answer(folder: Path, answer: Answer) -> None:
-    """Write a child's answer, which appears whole or not at all."""
+    """Write a child's answer, by an atomic rename."""
     try:
         content = pickle.dumps(answer)
     except Exception as error:  # of pickling nearly any
@@ -81,12 +81,12 @@ def read_answer(folder: Path) -> Answer | None:
 
 
 def line_of(event: Event) -> str:
-    """Write an event as a line, with its end."""
+    """Serialize an event as one line."""
     return f"{_EVENT_MARK}{json.dumps(asdict(event))}\n"
 
 
 def event_in(line: str) -> Event | None:
-    """Read the event that a line of a child's output holds; none in what others print."""
+    """Parse a line of a child's output; None where it is no event but something printed."""
     _, mark, text = line.rpartition(_EVENT_MARK)
     if not mark or not line.endswith("\n"):  # it was killed while it wrote
         return None

@@ -1,0 +1,104 @@
+"""References to stored runs and repeats: ``KEY/MACHINE/REPEAT``, or values of their fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from yaml import YAMLError
+
+from cellrepro.errors import BadInput
+from cellrepro.store import this_machine
+from cellrepro.store.stored_run import Repeat, Run
+from cellrepro.yaml_values import read_yaml
+
+_MACHINE_AND_INDEX = re.compile(r"(?P<machine>[^/]*[^/\d][^/]*)?/?(?P<index>\d+)?")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A parsed reference; what the text leaves out is empty or None."""
+
+    key: str
+    """Whole key of the run."""
+    machine: str
+    """First letters of the machine's name; empty where none is named."""
+    index: int | None
+    """Number of the repeat; None where none is named."""
+
+    @classmethod
+    def parse(cls, text: str, run: Run) -> Reference:
+        """Parse ``0a1b``, ``0a1b/1``, ``0a1b/laptop`` or ``0a1b/laptop/1`` for the run of 0a1b…"""
+        _, _, rest = text.partition("/")
+        parts = _MACHINE_AND_INDEX.fullmatch(rest)
+        if parts is None:
+            raise BadInput(
+                f"{text!r} names no repeat of {run.key}; expected KEY, KEY/REPEAT or "
+                f"KEY/MACHINE/REPEAT of {run.listed()}"
+            )
+        index = parts["index"]
+        return cls(run.key, parts["machine"] or "", None if index is None else int(index))
+
+
+def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> list[Repeat]:
+    """Find repeats of a run by number: of the only machine that has them all, else of this one."""
+    candidates = [
+        [repeats[index] for index in indices]
+        for name, repeats in run.machines.items()
+        if name.startswith(machine) and repeats.keys() >= {*indices}
+    ]
+    if len(candidates) > 1:
+        candidates = [c for c in candidates if _is_of_here(c[0])] or candidates
+    if len(candidates) == 1:
+        return candidates[0]
+    numbers = " and ".join(map(str, indices))
+    raise BadInput(
+        f"repeat {numbers} of {run.key} on {machine or 'a machine'} was found {len(candidates)} "
+        f"times; expected KEY/MACHINE/REPEAT, one of {run.listed()} (--repeats 2 trains two)"
+    )
+
+
+def _is_of_here(repeat: Repeat) -> bool:
+    return this_machine.is_here(repeat.manifest.machine)
+
+
+# -- by values -----------------------------------------------------------------------------
+
+
+def has_values(run: Run, machine: str, wanted: Mapping[str, object]) -> bool:
+    """Whether the repeats of a run on one machine have certain values."""
+    if not wanted:
+        return True
+    fields = {
+        "key": run.key,
+        "label": run.spec.label,
+        **run.spec.model_dump(mode="json"),
+        **run.spec.parameters(),
+        "machine": machine,
+    }
+    for name, wanted_value in wanted.items():
+        if not _is_equal(_field(fields, name), wanted_value):
+            return False
+    return True
+
+
+def _is_equal(value: object, wanted: object) -> bool:
+    if isinstance(wanted, str) and not isinstance(value, str):
+        with suppress(YAMLError):
+            return value == read_yaml(wanted)
+    return value == wanted
+
+
+def _field(fields: Mapping[str, object], name: str) -> object:
+    """The value of a field, or of a field of one with dots between."""
+    value: object = fields
+    path = [name] if name in fields else name.split(".")
+    for part in path:
+        if not isinstance(value, Mapping) or part not in value:
+            known = ", ".join(get_close_matches(part, fields, 3, 0.3) or sorted(fields))
+            raise BadInput(f"--where names {name!r}, which no run has; expected {known}")
+        value = value[part]
+    return value
