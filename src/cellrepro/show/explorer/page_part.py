@@ -81,15 +81,15 @@ def _every_scene(scenes: Scenes) -> dict[str, Scene]:
     return {f"{a} {b}": scenes.scene(0, a, b) for a, b in itertools.permutations(sides, 2)}
 
 
-def _plane_names(scenes: Iterable[Scene]) -> set[str]:
+def _plane_names(scenes: Iterable[Scene]) -> list[str]:
     """Every plane that these scenes can show, those of a whole stack among them."""
-    names = set()
+    names: dict[str, None] = {}  # in the order of the scenes, so that equal pages are equal files
     for scene in scenes:
         for content, name in scene["planes"].items():
             stem = name.rpartition("/")[0]
             n_planes = 1 if content == "story" else scene["n_planes"]  # a story is of the stack
-            names |= {f"{stem}/{z}" for z in range(n_planes)}
-    return names
+            names |= dict.fromkeys(f"{stem}/{z}" for z in range(n_planes))
+    return list(names)
 
 
 def _module() -> str:

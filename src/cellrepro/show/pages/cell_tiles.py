@@ -11,7 +11,7 @@ import numpy as np
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.pixels import DIMMED, SIGNS, background_of, enlarged, with_outlines
-from cellrepro.show.report.page import Panel, panel
+from cellrepro.show.pages.parts import Panel, panel
 from cellrepro.words import grouped, joined, place_text
 
 _SIDE = 264  # of a tile, pixels

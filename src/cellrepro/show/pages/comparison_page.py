@@ -20,9 +20,9 @@ from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.figures.pixels import SIGNS
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
-from cellrepro.show.pages.page_file import PageTarget, write_page
-from cellrepro.show.report.mask_pictures import compared_masks, place_columns
-from cellrepro.show.report.page import MOST_ROWS, Figure, Table, table
+from cellrepro.show.pages.mask_pictures import compared_masks, place_columns
+from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
+from cellrepro.show.pages.parts import MOST_ROWS, Figure, Table, table
 from cellrepro.words import amount, joined
 
 _MOST_TILES = 12
@@ -103,8 +103,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     changes = changed_cells(pair.comparison)
     view = View(pair.image_name, [pair.a, pair.b], pair.image)
     rows = [_setting_row(setting) for setting in pair.settings]
-    write_page(
-        target,
+    page = rendered(
         "comparison.html.j2",
         pair=pair,
         headline=_headline(pair),
@@ -123,6 +122,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         cells_text=cells_text(pair.comparison),
         most=MOST_ROWS,
     )
+    write_page(target, page)
 
 
 # -- sentences -------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from cellrepro.comparison.seed_spread import Axis
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.figures.training import scores_of_runs
-from cellrepro.show.report.mask_pictures import CHANGES, compared_masks
-from cellrepro.show.report.page import Figure, Table, figure, table, table_file
+from cellrepro.show.pages.mask_pictures import CHANGES, compared_masks
+from cellrepro.show.pages.parts import Figure, Table, figure, table, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat, Run
 

@@ -11,7 +11,7 @@ from typing import Any
 from cellrepro.comparison.run_names import place_of
 from cellrepro.show.figures.training import rates_by_size
 from cellrepro.show.inference_rates import inference_rates
-from cellrepro.show.report.page import Cell, Figure, Table, TableFile, figure, table, table_file
+from cellrepro.show.pages.parts import Cell, Figure, Table, TableFile, figure, table, table_file
 from cellrepro.show.report.summary import OF_MACHINE, Chapter
 from cellrepro.show.tables.runs import rate_table
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest

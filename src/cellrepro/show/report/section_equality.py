@@ -13,7 +13,7 @@ from cellrepro.comparison.portable_promise import promised_alike
 from cellrepro.comparison.run_names import sort_key, value_in_words
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.digests.digests import value_digest
-from cellrepro.show.report.page import TableFile, table_file, which
+from cellrepro.show.pages.parts import TableFile, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, JudgedSpec
 from cellrepro.spec.spec import PARAMETERS
 from cellrepro.store.store import Repeat

@@ -15,7 +15,7 @@ from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.digests.digests import value_digest
 from cellrepro.show.figures.agreement import agreement_map, least_stable
 from cellrepro.show.figures.spread import spread_axis, spread_rows
-from cellrepro.show.report.page import Figure, figure, table_file, which
+from cellrepro.show.pages.parts import Figure, figure, table_file, which
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat
 

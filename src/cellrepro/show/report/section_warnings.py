@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cellrepro.comparison.run_names import sort_key
 from cellrepro.comparison.verdicts import Verdict, combine
-from cellrepro.show.report.page import which
+from cellrepro.show.pages.parts import which
 from cellrepro.show.report.summary import Chapter
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.torch_warnings import about_determinism

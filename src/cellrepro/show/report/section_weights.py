@@ -14,7 +14,7 @@ from cellrepro.comparison.weight_comparison import WeightsComparison, compare_we
 from cellrepro.comparison.weight_distributions import WeightStatistics, difference_distributions
 from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance, similarity
 from cellrepro.show.figures import training, weights
-from cellrepro.show.report.page import Cell, Figure, Table, figure, table, table_file
+from cellrepro.show.pages.parts import Cell, Figure, Table, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
 from cellrepro.show.tables.weights import statistics_table

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypedDict
 
 from pydantic import ValidationError
 
@@ -315,72 +314,3 @@ def _score(chapter: Chapter) -> list[str]:
     high = f"{max(values):.3f}"
     spread = "" if low == high else f" on average ({span(low, high)})"
     return [f"AP@0.5 against the ground truth is {mean:.3f}{spread}"]
-
-
-# -- plain documents -----------------------------------------------------------------------
-
-
-class JudgedSpecDocument(TypedDict):
-    """A spec on one machine, in plain values."""
-
-    key: str
-    machine: str
-    start: bool
-    """Whether other networks were trained from it."""
-    spec: dict[str, object]
-    repeats: list[int]
-    """Their numbers."""
-    verdict: str | None
-    """Over its repeats; None of one repeat."""
-    weights: str | None
-    """The verdicts over each of them."""
-    masks: str | None
-    """The verdicts over each of them."""
-    reasons: list[str]
-    """Why there is no verdict, or what limits it."""
-    images: int
-    """How many were segmented."""
-    ap50: float | None
-    """Mean average precision at IoU 0.5, of test and of training images."""
-    ap50_train: float | None
-    """Mean average precision at IoU 0.5, of test and of training images."""
-
-
-def run_documents(chapters: Sequence[Chapter]) -> list[JudgedSpecDocument]:
-    """Every spec and machine in plain values, chapter by chapter."""
-    return [_document_of(chapter, judged) for chapter in chapters for judged in chapter.judged]
-
-
-def _document_of(chapter: Chapter, judged: JudgedSpec) -> JudgedSpecDocument:
-    judgement = judged.judgement
-    return {
-        "key": judged.spec.key,
-        "machine": judged.repeats[0].machine,
-        "start": chapter.names.is_start(judged.place),
-        "spec": judged.spec.model_dump(mode="json"),
-        "repeats": [repeat.index for repeat in judged.repeats],
-        "verdict": judgement.overall,
-        "weights": judgement.weights,
-        "masks": judgement.masks,
-        "reasons": list(judgement.reasons),
-        "images": judgement.n_images,
-        "ap50": judged.ap50,
-        "ap50_train": mean_score(repeat.manifest.ap50_train for repeat in judged.repeats),
-    }
-
-
-def group_documents(chapter: Chapter) -> list[dict[str, object]]:
-    """Bit-equal results in plain values, by weights, then by masks."""
-    names_by_weights: dict[str, list[str]] = defaultdict(list)
-    names_by_masks: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for repeat in chapter.repeats:
-        manifest = repeat.manifest
-        if manifest.weights is not None:
-            names_by_weights[manifest.weights.digest].append(repeat.name)
-        names_by_masks[manifest.masks_digest, manifest.n_objects].append(repeat.name)
-    groups: list[dict[str, object]] = []
-    for digest, names in names_by_weights.items():
-        groups.append({"weights": digest, "members": names})
-    for (digest, n_objects), names in names_by_masks.items():
-        groups.append({"masks": digest, "members": names, "n_objects": n_objects})
-    return groups

@@ -1,15 +1,13 @@
-"""What the report's sections are made of: figures, tables, their data, links."""
+"""What pages are made of: figures, tables, and the data of both as CSV files inside the page."""
 
 from __future__ import annotations
 
 import base64
 import csv
 import io
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +16,10 @@ from cellrepro.words import grouped, ppm_text, share_text
 
 if TYPE_CHECKING:
     from cellrepro.show.figures.style import Picture
-    from cellrepro.store.store import Repeat, Store
 
 _DPI = 110  # of figures
 _PANEL_WIDTH = 480  # of a picture of an image on a wide page, CSS pixels
 MOST_ROWS = 300  # of what a page shows row by row; the files beside it hold all
-_NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _TEXTS = {"ppm": ppm_text, "share": share_text, "count": grouped}
 
@@ -198,29 +194,7 @@ def _plain(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-# -- links and words -----------------------------------------------------------------------
-
-
-def runs_folder(page: Path, store: Store) -> str | None:
-    """Give the store's folder ``runs``, relative to the page's folder.
-
-    None for a page outside of its store, which must not say where that is.
-    """
-    folder = page.resolve().parent
-    root = store.root.resolve()
-    if not folder.is_relative_to(root):
-        return None
-    return "../" * len(folder.relative_to(root).parts) + "runs"
-
-
-def links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:
-    """Give the addresses of folder, manifest and notebook of a repeat, as far as they are there."""
-    if runs is None:
-        return {}
-    # The folder and not what the manifest says: a store can be put together by hand.
-    folder = "/".join([runs, *repeat.folder.parts[-3:], ""])
-    files = {"folder": "", "manifest": "manifest.json", "notebook": "notebook.ipynb"}
-    return {word: folder + file for word, file in files.items() if (repeat.folder / file).exists()}
+# -- words ---------------------------------------------------------------------------------
 
 
 def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> str:
@@ -236,8 +210,3 @@ def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> st
     if n_hidden:
         shown.append(f"and {n_hidden} more")
     return "; ".join(shown)
-
-
-def unbroken(value: object) -> object:
-    """A number stays on one line with its digits and its unit; markup stays as it is."""
-    return _NUMBER_GAP.sub("\u00a0", value) if type(value) is str else value

@@ -23,7 +23,7 @@ from cellrepro.show.figures.pixels import (
     panel_shape,
     with_outlines,
 )
-from cellrepro.show.report.page import Figure, Mark, Panel, panel, table_file
+from cellrepro.show.pages.parts import Figure, Mark, Panel, panel, table_file
 from cellrepro.words import amount, grouped, joined, ppm_text
 
 CHANGES: dict[ObjectKind, str] = {
