@@ -68,7 +68,7 @@ _COMMANDS = {
     "Find the cause": {
         "explain": ("explanation.explain:explain", "Why do two results of one image differ?"),
         "sensitivity": (
-            "show.figures.settings:sensitivity",
+            "show.figures.sensitivity:sensitivity",
             "How many cells does each setting change?",
         ),
         "tiles": ("explanation.tiles:tiles", "Which cells depend on where Cellpose's tiles lie?"),

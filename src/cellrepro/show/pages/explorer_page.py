@@ -106,7 +106,7 @@ def explorer_page(
 
 
 def _temporary_folder() -> Path:
-    """A new folder for a page that is only looked at; those of the days before are removed."""
+    """Make a temporary folder for a page, and remove those of earlier days."""
     folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
     for earlier in folder.parent.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):

@@ -78,7 +78,7 @@ class ReportedSpec(TypedDict):
 
 @dataclass(frozen=True, repr=False)
 class Report(Result):
-    """The page that was written, and what it says in plain types."""
+    """The page that was written, and its contents in plain values."""
 
     html: Path
     """The page."""
@@ -206,7 +206,7 @@ def _named_file(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class ChapterView:
-    """What the templates read of one chapter."""
+    """A chapter with its sections, for the templates."""
 
     chapter: Chapter
     equality: section_equality.Equality
@@ -220,7 +220,7 @@ class ChapterView:
 
     @classmethod
     def of(cls, chapter: Chapter, worst: section_cells.WorstImage | None) -> ChapterView:
-        """Make the sections of a chapter; the worst image of all stands above them."""
+        """Make the sections of a chapter; the worst image of the whole page is drawn elsewhere."""
         equality = section_equality.Equality(chapter)
         axes = chapter.spread.axes
         return cls(
@@ -265,7 +265,7 @@ def _page(
 
 
 def _runs_folder(page: Path, store: Store) -> str | None:
-    """Give the store's folder ``runs``, relative to the page's folder.
+    """Get the relative path from the page's folder to the store's folder ``runs``.
 
     None for a page outside of its store, which must not say where that is.
     """
@@ -277,10 +277,10 @@ def _runs_folder(page: Path, store: Store) -> str | None:
 
 
 def _links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:
-    """Give the addresses of folder, manifest and notebook of a repeat, as far as they are there."""
+    """Get the links to folder, manifest and notebook of a repeat, as far as they exist."""
     if runs is None:
         return {}
-    # The folder and not what the manifest says: a store can be put together by hand.
+    # From the folder, as the manifest may disagree: a store can be put together by hand.
     folder = "/".join([runs, *repeat.folder.parts[-3:], ""])
     files = {"folder": "", "manifest": "manifest.json", "notebook": "notebook.ipynb"}
     return {word: folder + file for word, file in files.items() if (repeat.folder / file).exists()}

@@ -1,4 +1,4 @@
-"""What there is to say about a store: its runs in chapters, their names, pairs and differences.
+"""The store as the report reads it: runs judged and put into chapters, and the headline.
 
 Runs are compared within one task and one data set; of masks with equal digests none is read.
 """
@@ -24,9 +24,9 @@ from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.words import amount, ppm_text, some, span
 
 PLACES = ("device", "threads", "precision", "profile", "machine", "version")
-"""Axes of where and how it was computed."""
+"""The axes of the spread that are about where and how runs were computed."""
 OF_MACHINE = ("machine", "version", "place")
-"""What names say of where a run was computed."""
+"""The facts in a run's name that are about its machine."""
 
 _OUTCOMES = {
     Verdict.IDENTICAL: "came out bit-identical",
@@ -48,12 +48,12 @@ class JudgedSpec:
 
     @property
     def verdict(self) -> str:
-        """As a word."""
+        """The verdict over its repeats, as a word."""
         return str(self.judgement.overall or "no verdict")
 
     @property
     def ap50(self) -> float | None:
-        """The mean score of its repeats."""
+        """The mean AP@0.5 of its repeats."""
         return mean_score(repeat.manifest.ap50 for repeat in self.repeats)
 
 
@@ -62,11 +62,11 @@ class Failure:
     """A repeat that failed, and why."""
 
     place: str
-    """Spec and machine."""
+    """``KEY/MACHINE``."""
     repeat: int | str
     reason: str
     spec: Spec | None
-    """None where a different version kept it."""
+    """None where another version stored it."""
 
 
 @dataclass(frozen=True)
@@ -83,27 +83,27 @@ class Chapter:
 
     @property
     def title(self) -> str:
-        """The data set and what was done with it."""
+        """The data set and the task."""
         return f"{self.data}: {value_in_words('task', self.task)}"
 
     @cached_property
     def results(self) -> list[JudgedSpec]:
-        """Without those that others were trained from."""
+        """All but the networks from which others were trained."""
         return [result for result in self.judged if not self.names.is_start(result.place)]
 
     @property
     def n_specs(self) -> int:
-        """Of the results."""
+        """How many specs the results are of."""
         return len({result.spec.key for result in self.results})
 
     @property
     def repeats(self) -> list[Repeat]:
-        """Of all results."""
+        """The repeats of all results."""
         return [repeat for result in self.results for repeat in result.repeats]
 
     @cached_property
     def names(self) -> Names:
-        """Of all specs, also of those that only failed."""
+        """The short names of all specs, those that only failed among them."""
         failed = {
             failure.place: failure.spec for failure in self.failures if failure.spec is not None
         }
@@ -112,7 +112,7 @@ class Chapter:
 
     @cached_property
     def spread(self) -> Spread:
-        """How far the masks differ along every axis; reads those that differ, once."""
+        """How far masks differ along every axis; only masks that differ are read, once."""
         fields = set(PARAMETERS) - {OBSERVING}
         further = [name for name in self.names.varying if name in fields]
         axes = list(dict.fromkeys(("repeats", *PLACES, *AXES, *further)))
@@ -121,24 +121,24 @@ class Chapter:
 
     @cached_property
     def clauses(self) -> list[str]:
-        """The headline: how the runs came out, whether places differ, the score."""
+        """The parts of the headline: outcomes, differences between places, the score."""
         places = [axis for axis in self.spread.axes if axis.name in PLACES and axis.told]
         return [_outcomes(self), *map(_between, places), *_score(self)]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What there is to say about a store; trainings first, then by the name of the data set."""
+    """The chapters of a store: trainings first, then by the name of the data set."""
 
     chapters: list[Chapter]
     failures: list[Failure]
-    """Also of specs that belong to no chapter."""
+    """All of them, also those of specs in no chapter."""
     left_out: dict[str, str]
-    """Why repeats or runs are not in it, by ``KEY/MACHINE/REPEAT`` or ``KEY``: they are damaged."""
+    """Why damaged repeats or runs are left out, by ``KEY/MACHINE/REPEAT`` or ``KEY``."""
 
     @property
     def main(self) -> Chapter:
-        """What most runs are about."""
+        """The chapter with most runs."""
         return max(self.chapters, key=lambda chapter: len(chapter.repeats))
 
     @property
@@ -180,7 +180,7 @@ def summarise(store: Store, damaged: Mapping[str, str]) -> Summary:
 
 
 def damaged_repeats(store: Store) -> dict[str, str]:
-    """Read all files of all repeats, and say of those that are damaged why."""
+    """Read all files of all repeats; get the reasons of those that are damaged."""
     damaged: dict[str, str] = {}
     for run in _whole_runs(store, damaged):
         for repeat in run.repeats:
@@ -192,7 +192,7 @@ def damaged_repeats(store: Store) -> dict[str, str]:
 
 
 def _read_all(repeat: Repeat, store: Store) -> None:
-    """Read masks, images and truths of a repeat, each of which may be damaged."""
+    """Read masks, images and truths of a repeat, which raises if one is damaged."""
     digest = repeat.spec.images_digest
     for image in repeat.manifest.masks:
         repeat.masks(image)
@@ -201,7 +201,7 @@ def _read_all(repeat: Repeat, store: Store) -> None:
 
 
 def _whole_runs(store: Store, left_out: dict[str, str]) -> list[Run]:
-    """The runs of a store with the repeats that are as they were stored; the others are noted."""
+    """Get the runs of a store without damaged repeats, which are added to ``left_out``."""
     runs = []
     for run in store.readable_runs():
         whole = []
@@ -265,7 +265,7 @@ def _failure(kept_failure: KeptFailure) -> Failure:
 
 
 def _outcomes(chapter: Chapter) -> str:
-    """How the runs came out."""
+    """Count how the runs came out."""
     verb = "trained" if chapter.task == "train" else "segmented"
     n_results = len(chapter.results)
     specs = amount(chapter.n_specs, "spec")
@@ -282,7 +282,7 @@ def _outcomes(chapter: Chapter) -> str:
 
 
 def _how_many(n: int, n_all: int) -> str:
-    """Of results that are different, those with different masks, as a word or a number."""
+    """Say of how many of all results something holds, in a word or a number."""
     if n_all == 1:
         return "also" if n else "not"
     if n == n_all:
@@ -291,7 +291,7 @@ def _how_many(n: int, n_all: int) -> str:
 
 
 def _between(axis: Axis) -> str:
-    """In how many comparisons along an axis the masks differ."""
+    """Say in how many comparisons along an axis the masks differ."""
     n_differing = len(axis.differing)
     comparisons = amount(len(axis.told), "comparison")
     if not n_differing:
@@ -304,7 +304,7 @@ def _between(axis: Axis) -> str:
 
 
 def _score(chapter: Chapter) -> list[str]:
-    """The mean score, and from where to where; nothing without ground truth."""
+    """Say the mean score and its range; nothing without ground truth."""
     scores = [repeat.manifest.ap50 for repeat in chapter.repeats]
     values = [score for score in scores if score is not None]
     if not values:
