@@ -187,7 +187,7 @@ def _draw_row(axes: Axes, y: int, distribution: Distribution) -> None:
     heights = []
     n_at: Counter[float | None] = Counter()
     for value in distribution.values:
-        # Dots of about one value are stacked; beyond the stack they hide each other, and are counted.
+        # Dots of about one value are stacked; beyond the stack they hide each other.
         position = round(math.log10(value), 1) if value > 0 else None
         heights.append(y - 0.12 * (n_at[position] % _MOST_STACKED))
         n_at[position] += 1
