@@ -30,6 +30,8 @@ SHOW = PROJECT / "src" / "cellrepro" / "show"
 DRAWN_BY = (
     "explorer/static/*.js",
     "explorer/static/*.css",
+    "pages/templates/macros.j2",
+    "pages/templates/page.css",
     "report/templates/*",
     "figures/*.py",
 )

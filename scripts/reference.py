@@ -201,7 +201,7 @@ WORDS = {
     "IntervalOver": "text",
     "Result": "object",
     "Repeat": "[a repeat](#a-repeat)",
-    "JudgedSpecDocument": "object",
+    "ReportedSpec": "object",
     "DescribedKind": "text",
     "Copy": "text",
     "JobStatus": "text",

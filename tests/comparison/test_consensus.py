@@ -189,3 +189,13 @@ def test_more_runs_than_a_small_counter_holds():
     agreement = agree([*[row("aab.")] * 255, row("aa..")])
     assert agreement.cell_share[0, 0] == agreement.same_object_share[0, 0] == 1
     assert agreement.objects[0].n_runs_with == 255
+
+
+def test_the_table_has_what_not_all_runs_have():
+    """Least stable first; of a cell that one run has nothing says how well its outlines agree."""
+    both = [[1, 1, 0, 2]]
+    lone, shifted = agree([both, [[1, 1, 1, 0]], [[1, 1, 0, 0]]]).rows()
+    assert lone["runs with it"] == "1 of 3"
+    assert (lone["mean IoU"], lone["area (px)"], lone["in the consensus"]) == ("–", 1, "no")
+    assert (shifted["runs with it"], shifted["in the consensus"]) == ("3 of 3", "yes, as 1")
+    assert agree([both, both]).rows() == []

@@ -17,14 +17,14 @@ from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.pixels import COLOURS, rgb
 from cellrepro.show.pages.cell_tiles import cell_tiles, changed_cells
-from cellrepro.show.report.mask_pictures import compared_masks
+from cellrepro.show.pages.mask_pictures import compared_masks
 from cellrepro.store.store import Store
 from lab_server import browsing
 from stores import SIZE as SIDE
 from stores import add_run
 
 SCRIPT_RECORD = (
-    Path(__file__).parents[1] / "changes" / "script_records" / "cellpose_4.0.8_masks.json"
+    Path(__file__).parents[1] / "explanation" / "script_records" / "cellpose_4.0.8_masks.json"
 )
 SIZE = 96
 A = np.zeros((SIZE, SIZE), np.uint16)

@@ -1,10 +1,17 @@
 """The explorer as a file: in a browser without kernel, server and store."""
 
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tifffile
 
 from cellrepro.errors import BadInput
+from cellrepro.show.explorer.page_part import explorer_part
+from cellrepro.show.explorer.view import View
 from cellrepro.show.explorer.widget import explore
 from cellrepro.show.pages.explorer_page import explorer_page
 from lab_server import browsing
@@ -126,3 +133,32 @@ def test_what_does_not_belong_together_is_refused_with_the_cause(files, invoke):
     refused = invoke("explore", files / "a.tif", files / "a.tif", files / "a.tif", "--html", files)
     assert refused.code == 2
     assert "expected the name of a file that ends in .html" in refused.err
+
+
+def test_no_name_ends_the_script():
+    view = View("</script><b>", [cells(), cells(second=False)])
+    part = explorer_part(view, "</script>", "<!--")
+    assert "<" not in part.data
+    assert json.loads(part.data)["state"]["images"] == ["</script><b>"]
+
+
+def test_equal_pages_are_equal_files(files):
+    """Whatever the seed with which Python hashes strings."""
+    code = (
+        "from cellrepro.show.explorer.page_part import explorer_part\n"
+        "from cellrepro.show.explorer.read_view import read_view\n"
+        "part = explorer_part(read_view('stack.tif', 'stack_a.tif', 'stack_b.tif'), 'A', 'B')\n"
+        "print(part.data)"
+    )
+    written = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=files,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(written) == 1

@@ -12,7 +12,6 @@ from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
 from cellrepro.comparison.operation_diff import align
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.growth import Moment
-from cellrepro.divergence.judgements import JUDGEMENTS
 from cellrepro.divergence.result import (
     Divergence,
     Evidence,
@@ -24,7 +23,6 @@ from cellrepro.errors import BadInput
 from cellrepro.show.figures.divergence import chain, step_map
 from cellrepro.show.figures.growth import growth_curve
 from cellrepro.show.figures.operations import operations_map
-from cellrepro.show.tables import operations
 from cellrepro.store.ledger import STAGES
 from cellrepro.trace.operation_ledger import OperationRow
 from drawn import texts
@@ -147,11 +145,3 @@ def test_growth_has_a_panel_for_everything_that_was_measured():
     assert [line.get_ydata().tolist() for line in scores.lines] == [[0.1, 0.7], [0.1, 0.6]]
     with pytest.raises(BadInput, match="no moment was given"):
         growth_curve([])
-
-
-def test_the_evidence_answers_every_question():
-    shown = operations.evidence_table(DIVERGENCE)["what was found"]
-    assert shown["they diverge at"] == "step 4, backward; m has different bits"
-    assert shown["judgement"] == JUDGEMENTS["race"]
-    assert (shown["operation"], shown["largest difference"]) == (OP, "4.4e-11")
-    assert operations.evidence_table(SAME)["what was found"]["operation"] == "-"

@@ -185,10 +185,9 @@ texts = [spread.sentence(), str(compared), *compared.notes, runs[0].spec.label, 
 display(show.markdown("\\n\\n".join(f"**{{text}}**" for text in texts)))
 for result in (compared, spread, judge([r.outcome for r in repeats]), cellrepro.check_store(store)):
     display(result)
-tables = [show.repeat_table(repeats), show.result_table(runs), show.warning_table(repeats)]
+tables = [show.result_table(runs), show.warning_table(repeats)]
 scored = {{{evil!r}: list(compared.masks.values())}}
 tables += [show.kind_table(compared.masks), show.score_table(scored)]
-tables += [show.difference_table({{"a": ({evil!r}, 1), {evil!r}: (2, 3)}}, {evil!r}, "B")]
 for table in tables:
     display(table)
     display(show.readable(table))

@@ -34,9 +34,9 @@ from cellrepro.exchange.receipt import (
 )
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.show.figures import style
+from cellrepro.show.pages.parts import table_file
 from cellrepro.show.report import build, section_spread
 from cellrepro.show.report.build import write_report
-from cellrepro.show.report.page import table_file
 from cellrepro.store.store import Store
 from lab_server import browsing
 from stores import NOTHING, SIZE, add_run, planted, some_machine, squares, three

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from cellrepro import show
-from cellrepro.comparison.consensus import agree
 from cellrepro.comparison.five_steps import protocol
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.mask_totals import totals_over
@@ -44,7 +43,6 @@ def test_equal_results_share_a_row(tmp_path):
     assert listed["repeats"].tolist() == [3, 1, 1, 1]
     assert listed.index.tolist() == ["#1", "#2", "#2", "–"]
     assert listed["masks"].tolist() == ["#1", "#1", "#2", "#1"]
-    assert show.repeat_table(found[0].repeats)["weights"].nunique() == 1
 
 
 def test_a_warning_has_its_place(tmp_path):
@@ -63,13 +61,11 @@ def test_a_warning_has_its_place(tmp_path):
     assert listed["source line"].tolist() == ["mine.py:3 in f", "-"]
 
 
-def test_decisions_and_steps_say_what_is_missing(runs):
+def test_steps_say_what_is_missing(runs):
     spread = measure_spread([runs["identical"], runs["different"], runs["other profile"]])
-    decided = show.decision_table(spread)
-    assert "seeds" not in decided.index
     # No seeds were compared, and what is equal needs none.
-    said = set(zip(decided["within spread"], decided["why"].str[:13], strict=True))
-    assert said == {("= the same outlines", "every pair ha"), ("? no other seed", "no other seed")}
+    said = {row["beside seeds"].partition(":")[0] for row in spread.rows()}
+    assert said == {"every pair has the same outlines", "no other seed"}
     listed = show.protocol_table(protocol(spread))
     assert listed.loc[2, "what is missing"] == "–"
     assert "3 seeds" in listed.loc[5, "what is missing"]
@@ -79,10 +75,6 @@ def test_what_became_of_the_cells(masks):
     listed = show.kind_table(masks)
     assert listed.loc["img_a", ["cells A", "cells B", "kept", "lost"]].tolist() == [2, 1, 1, 1]
     assert listed.loc["all", "ppm"] == "3 472"  # 16 + 8 of three times 48 x 48
-    changed = show.change_table(masks)
-    assert changed.index.tolist() == ["img_a"]  # a cell that grew by 8 pixels is kept
-    row = changed.iloc[0]
-    assert (row["what"], row["position"], row["area A (px)"]) == ("lost", "y 32, x 32", 16)
 
 
 def test_the_sentence_about_masks(masks):
@@ -103,13 +95,6 @@ def test_scores_side_by_side(masks):
     assert scores["AP at IoU 0.5"] == scores["recall"] == pytest.approx((1 / 2 + 1 + 1) / 3)
     assert (scores["precision"], scores["cells more"]) == (1, -1)
     assert listed["no truth"].isna().all()
-
-
-def test_least_stable_cells_come_first():
-    found = [squares(), squares(second=False), squares(second=False)]
-    row = show.stability_table(agree(found)).loc["y 32, x 32"]
-    assert (row["in"], row["area (px)"], row["in the consensus"]) == ("1 of 3 runs", 16, "no")
-    assert np.isnan(row["mean IoU"])  # of one run
 
 
 def test_distances_of_networks(runs):

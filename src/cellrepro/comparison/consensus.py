@@ -118,15 +118,18 @@ class Agreement(Result):
         )
 
     def rows(self) -> list[Row]:
-        """Give a row for each object that is not in all runs."""
+        """Give a row for each object that not all runs have, or not with the same outline."""
         return [
             {
                 "centre (px)": place_text(stability.position, self.consensus.shape),
                 "runs with it": f"{stability.n_runs_with} of {self.n_runs}",
-                "mean IoU": f"{stability.mean_iou:.2f}",
+                # One run always agrees with itself.
+                "mean IoU": f"{stability.mean_iou:.2f}" if stability.n_runs_with > 1 else "–",
+                "area (px)": stability.area,
+                "in the consensus": f"yes, as {stability.label}" if stability.label else "no",
             }
             for stability in self.objects
-            if stability.n_runs_with < self.n_runs
+            if stability.n_runs_with < self.n_runs or stability.mean_iou < 1
         ]
 
 

@@ -275,9 +275,18 @@ class Spread(Result):
                 "differ": len(axis.differing),
                 "images": axis.n_images,
                 "cells changed": share_text(axis.distribution().mean),
+                "beside seeds": self._beside_seeds(axis),
             }
             for axis in self.axes
         ]
+
+    def _beside_seeds(self, axis: Axis) -> str:
+        """Whether an axis matters less than the seed, and why that can be said or not."""
+        if axis.name == "seed":
+            return "the baseline"
+        if axis.equal:
+            return "every pair has the same outlines: no seeds are needed to judge that"
+        return self.decide(axis.name).reason
 
     def sentence(self) -> str:
         """What each axis does to the cells, beside what seeds do."""

@@ -115,9 +115,11 @@ class Outcome(Result):
             row: dict[str, object] = {
                 "repeat": manifest.repeat,
                 "weights": manifest.weights.digest[:12] if manifest.weights else "",
+                "masks": manifest.masks_digest[:12],
                 "images": len(manifest.masks),
                 "objects": manifest.n_objects,
-                "AP@0.5": "" if manifest.ap50 is None else f"{manifest.ap50:.3f}",
+                "AP@0.5": _score_text(manifest.ap50),
+                "on training images": _score_text(manifest.ap50_train),
                 "seconds": f"{sum(manifest.seconds.values()):.1f}",
             }
             rows.append(row)
@@ -132,6 +134,10 @@ class Outcome(Result):
             lines.append(f"learning rate {rate} over {amount(len(rates), 'epoch')}")
         lines += [_repeat_line(repeat.manifest) for repeat in self.repeats]
         return [*lines, self.sentence()]
+
+
+def _score_text(ap50: float | None) -> str:
+    return "" if ap50 is None else f"{ap50:.3f}"
 
 
 def _repeat_line(manifest: Manifest) -> str:

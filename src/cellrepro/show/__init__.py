@@ -1,4 +1,4 @@
-"""Looking at it: tables, figures, explorer, report.
+"""How does it look? Tables, figures, the explorer, pages and the report; built on all other rooms.
 
 The names in ``__init__.pyi`` are what notebooks show; each is loaded on first use.
 """

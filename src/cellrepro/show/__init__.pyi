@@ -12,35 +12,25 @@ from .figures.nondeterminism import (
 )
 from .figures.operations import operations_map
 from .figures.seeds import learning_rate_start, seed_strips
-from .figures.settings import setting_bars, setting_picture
+from .figures.sensitivity import setting_bars, setting_picture
 from .figures.spread import spread_axis
 from .figures.training import rates_by_size, scores_of_runs, training_curves
 from .figures.weights import difference_histograms, layer_distances, weight_histograms
 from .pages.explorer_page import explorer_page
 from .tables.frames import markdown, readable
 from .tables.host import host_table, profile_table, switch_table
-from .tables.masks import (
-    change_table,
-    kind_table,
-    score_table,
-    stability_table,
-)
-from .tables.operations import evidence_table, operation_table, warning_table
-from .tables.runs import difference_table, rate_table, repeat_table, result_table
-from .tables.spread import decision_table, protocol_table
+from .tables.masks import kind_table, score_table
+from .tables.operations import operation_table, warning_table
+from .tables.runs import protocol_table, rate_table, result_table
 from .tables.weights import distance_matrix, statistics_table, weights_table
 
 __all__ = [
     "agreement_map",
     "chain",
-    "change_table",
     "cost_bars",
     "data_at_a_glance",
-    "decision_table",
     "difference_histograms",
-    "difference_table",
     "distance_matrix",
-    "evidence_table",
     "explore_runs",
     "explorer_page",
     "flips_by_place",
@@ -60,7 +50,6 @@ __all__ = [
     "rate_table",
     "rates_by_size",
     "readable",
-    "repeat_table",
     "result_table",
     "results",
     "score_table",
@@ -69,7 +58,6 @@ __all__ = [
     "setting_bars",
     "setting_picture",
     "spread_axis",
-    "stability_table",
     "statistics_table",
     "step_map",
     "stored_repeats",

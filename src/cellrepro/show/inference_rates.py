@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rate:
-    """How much a second, over some repeats."""
+    """A rate per second over some repeats."""
 
     median: float
     lowest: float
@@ -25,7 +25,7 @@ class Rate:
 
     @classmethod
     def over(cls, rates: Sequence[float]) -> Rate:
-        """Sum up one rate of each repeat."""
+        """Sum up the rates of the repeats."""
         return cls(statistics.median(rates), min(rates), max(rates))
 
 
@@ -34,33 +34,33 @@ class SegmentationSpeed:
     """How fast the repeats of one spec segmented on one machine.
 
     Seconds are those of ``CellposeModel.eval`` alone: normalisation, tiles, network and masks.
-    Starting, reading and loading the network are not in them. Rates are of every image but the
-    first of a process, for which libraries prepare themselves; of that one if there is no other.
+    Starting, reading and loading the network are not counted. The first image of a process, for
+    which libraries warm up, makes no rate unless it is the only one.
     """
 
     images: str
-    """Their folder."""
+    """The name of their folder."""
     size: str
     """Rows and columns of the images, or how many sizes they have."""
     edge: float
-    """Of a square of as many pixels, on average."""
+    """The square root of the mean number of pixels."""
     batch_size: int
     setting: str
     """What else tells this spec and machine apart from the others."""
     n_repeats: int
     n_timed: int
-    """Images whose seconds make the rates."""
+    """How many images the rates are of."""
     images_per_second: Rate
     megapixels_per_second: Rate
     cells_per_second: Rate
     first_image_seconds: float
-    """Median over the repeats."""
+    """The median over the repeats."""
     verdict: Verdict | None
-    """Over the masks of all repeats; none of one repeat."""
+    """Over the masks of all repeats; None of a single repeat."""
 
 
 def inference_rates(runs: Iterable[Run]) -> list[SegmentationSpeed]:
-    """Get the speed of those runs that only segmented, a record for each spec on a machine."""
+    """Get the speed of runs that only segmented, a record for each spec on each machine."""
     groups = [
         list(repeats.values())
         for run in runs
@@ -75,7 +75,7 @@ def inference_rates(runs: Iterable[Run]) -> list[SegmentationSpeed]:
 
 
 def _is_timed(repeats: Sequence[Repeat]) -> bool:
-    """Whether each image took some time in each repeat; a manifest can say otherwise."""
+    """Whether every image has a time in every repeat; manifests of others may lack one."""
     images = repeats[0].manifest.masks.keys()
     return bool(images) and all(
         repeat.manifest.masks.keys() == images
@@ -85,7 +85,7 @@ def _is_timed(repeats: Sequence[Repeat]) -> bool:
 
 
 def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
-    """Of the repeats of one spec on one machine."""
+    """Sum up the repeats of one spec on one machine."""
     first = repeats[0]
     shapes = {name: _masks_shape(first, name) for name in first.manifest.masks}
     pixels = {name: prod(shape) for name, shape in shapes.items()}
@@ -113,7 +113,7 @@ def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
 
 
 def _masks_shape(repeat: Repeat, image: str) -> tuple[int, ...]:
-    """Of an image's masks, from the file's header."""
+    """Read the shape of an image's masks from the header of their file."""
     import tifffile
 
     with tifffile.TiffFile(repeat.file(repeat.manifest.masks[image].file)) as file:

@@ -1,4 +1,4 @@
-"""Runs that a notebook makes where a store holds too few to show something."""
+"""Runs that a notebook makes where a store holds too few to show anything."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cellrepro.spec.choices import LedgerKind
 from cellrepro.store.store import Run, Store
 
 _STEEP = 0.01
-"""A learning rate of small networks at which a few epochs find cells, and a different seed changes
-some of them."""
+"""A learning rate at which small networks find cells within a few epochs, and not the same cells
+with every seed."""
 
 
 @dataclass(frozen=True)
 class _Variation:
-    """A training of the handful: what it has that is not the default."""
+    """Arguments of one training that are not the defaults."""
 
     repeats: int = 1
     seed: int | None = None
@@ -39,12 +39,11 @@ _HANDFUL = (
     _Variation(profile="cpu-1thread"),
     _Variation(mode="fast"),
 )
-"""The fewest trainings to compare all: repeats, three seeds, one more profile and mode."""
+"""The fewest trainings that can be compared in every way: repeats, seeds, profiles, modes."""
 
 
 def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) -> list[Run]:
-    """Get the stored trainings over a folder; where these are too few to compare, make a
-    handful."""
+    """Get the stored trainings over a folder; where there are fewer than two, add a handful."""
     stored = trained_on(store, data)
     if len(stored) > 1:
         return stored
@@ -71,7 +70,7 @@ def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) ->
 
 
 def _train_start(store: Store, data: str | Path, model: str) -> None:
-    """Train a small network that finds most cells of the synthetic images, in some ten seconds."""
+    """Train a small network for some ten seconds, after which it finds most synthetic cells."""
     train(
         data,
         model=model,
@@ -97,7 +96,7 @@ def segment_sizes(
     store: str | Path = defaults.STORE,
     quiet: bool = False,
 ) -> list[Outcome]:
-    """Segment made-up images of each size at each batch size, to see how fast that is."""
+    """Segment synthetic images of each size at each batch size, to measure the speed."""
     outcomes = []
     with tempfile.TemporaryDirectory() as scratch:  # the store keeps what was segmented
         for size, batch_size in itertools.product(sizes, batch_sizes):

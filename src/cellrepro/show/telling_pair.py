@@ -1,4 +1,4 @@
-"""Which two stored runs tell most when they are compared, where nobody names any."""
+"""The two stored runs that tell most when they are compared, for a reader who names none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cellrepro.words import joined
 
 
 class Differs(IntEnum):
-    """What two runs that are compared may differ in, the most telling first."""
+    """Kinds of difference between two runs, the most telling first."""
 
     words: str
 
@@ -30,7 +30,7 @@ class Differs(IntEnum):
     SEED = 5, "two seeds"
 
     def __new__(cls, rank: int, words: str) -> Differs:
-        """Make a member that is its rank and knows its words."""
+        """Make a member whose value is its rank."""
         member = int.__new__(cls, rank)
         member._value_ = rank
         member.words = words
@@ -46,15 +46,15 @@ _DIFFERS_OF_FIELD = {
     "seed": Differs.SEED,
     "data_seed": Differs.SEED,
 }
-"""By field of a repeat's facts; every other field is a setting."""
+"""The kind of each fact in a repeat's name; every other fact is a setting."""
 
 _MOST_FIELDS = 3
-"""How many fields a pair may differ in and still be told apart from one that differs in more."""
+"""Up to how many differing fields fewer are preferred; more are not told apart."""
 
 
 @dataclass(frozen=True)
 class TellingPair:
-    """Two repeats to compare, and why these."""
+    """Two repeats to compare, and why these were chosen."""
 
     a: Repeat
     b: Repeat
@@ -62,9 +62,9 @@ class TellingPair:
 
 
 def telling_pair(store: Store, data: str | Path) -> TellingPair:
-    """Choose two repeats over a folder to compare where nobody names any.
+    """Choose two repeats over a folder to compare.
 
-    Masks that differ come before equal ones; then machines before profiles, and seeds last.
+    Pairs whose masks differ come first; then by the kind of difference, in the order of `Differs`.
     """
     digest = folder_digest(data, to_train=False)
     repeats = with_objects(store.readable_runs(data_digest=digest))
@@ -77,7 +77,7 @@ def telling_pair(store: Store, data: str | Path) -> TellingPair:
 
 
 def telling_pair_of(repeats: Sequence[Repeat]) -> TellingPair:
-    """Choose from two or more repeats that found objects in the same images, as `telling_pair`."""
+    """Choose among two or more repeats with objects in the same images, as `telling_pair` does."""
     names = Names(repeats)
     results = [repeat for repeat in repeats if not names.is_start(place_of(repeat))]
     chosen_from = results if len(results) > 1 else repeats
@@ -89,10 +89,11 @@ def telling_pair_of(repeats: Sequence[Repeat]) -> TellingPair:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A repeat that may be compared: what it is, field by field, and what it found."""
+    """A repeat that may be chosen."""
 
     repeat: Repeat
     facts: Mapping[str, object]
+    """What its name can say: spec and machine, field by field."""
     masks: tuple[str, ...]
     """Canonical digests, which do not depend on the numbers of objects."""
 
@@ -113,7 +114,7 @@ _Fields = tuple[str, ...]
 def _reason(
     a: _Candidate, b: _Candidate, candidates: Sequence[_Candidate], *, all_equal: bool
 ) -> str:
-    """Say in what two differ, whether their masks do, and which differences change no mask."""
+    """Say how two differ, whether their masks do, and which differences change no mask."""
     differences = _differences(a, b)
     reason = joined([difference.words for difference in differences])
     if all_equal:
@@ -136,13 +137,13 @@ def _difference_of(field: str) -> Differs:
 
 
 def _differences(a: _Candidate, b: _Candidate) -> list[Differs]:
-    """In what two differ, the most telling first."""
+    """Get the kinds in which two differ, the most telling first."""
     differences = {_difference_of(field) for field in a.facts if a.facts[field] != b.facts[field]}
     return sorted(differences) or [Differs.REPEAT]
 
 
 def _varying(candidates: Sequence[_Candidate]) -> list[str]:
-    """The fields that are not the same in all."""
+    """Get the fields that are not equal in all candidates."""
     return [
         field
         for field in candidates[0].facts
@@ -151,11 +152,11 @@ def _varying(candidates: Sequence[_Candidate]) -> list[str]:
 
 
 def _most_telling(candidates: Sequence[_Candidate], *, all_equal: bool) -> _Pair:
-    """Choose two that differ in their masks (where all are equal: in what they are).
+    """Choose two with different masks; where all masks are equal, any two.
 
-    First in the most telling kind of difference, then in the fewest fields, then the earliest.
-    What may differ is chosen before the pair, and candidates that share all the rest are one
-    group: pairing each with each would take an hour over ten thousand.
+    By the most telling kind of difference, then the fewest differing fields, then the earliest.
+    The fields that may differ are chosen before the pair, and candidates that share all others
+    form a group: pairing each with each would take an hour over ten thousand.
     """
     varying = _varying(candidates)
     positions = {id(candidate): position for position, candidate in enumerate(candidates)}
@@ -174,13 +175,13 @@ def _most_telling(candidates: Sequence[_Candidate], *, all_equal: bool) -> _Pair
                     pairs.append(pair)
         if pairs:
             return min(pairs, key=position)
-    raise AssertionError("any two may differ in all fields")  # the last that is allowed
+    raise AssertionError("at last any two may differ in all fields")
 
 
 def _allowed_differences(varying: Sequence[str]) -> Iterator[list[_Fields]]:
-    """Give the fields in which two may differ: sets that are equally telling come together.
+    """Yield the sets of fields in which two may differ, equally telling sets together.
 
-    Those of one kind of difference come before the next kind; at last, of each kind, all up to it.
+    Kind by kind: all sets of up to `_MOST_FIELDS` fields, then all fields up to that kind.
     """
     for last in Differs:
         if last == Differs.REPEAT:
@@ -211,9 +212,9 @@ def _grouped(
 def _first_apart(
     group: Sequence[_Candidate], fields: Sequence[str], *, all_equal: bool
 ) -> _Pair | None:
-    """Find the first two of a group that differ in some of the fields, if there are any.
+    """Find the first two of a group that differ in some of the fields and in their masks.
 
-    Their masks differ, too, unless those of all candidates are equal.
+    Where the masks of all candidates are equal, the fields are enough.
     """
 
     def apart(a: _Candidate, b: _Candidate) -> bool:
@@ -224,8 +225,8 @@ def _first_apart(
     for candidate in later:
         if apart(first, candidate):
             return first, candidate
-    # All later ones share the fields' values with the first, or its masks: of each sort one is
-    # enough.
+    # Each later one shares either the fields' values or the masks with the first: one of either
+    # sort is enough.
     values = first.values(fields)
     with_other_masks = [
         candidate
@@ -240,7 +241,7 @@ def _first_apart(
 
 
 def _differ_in_this_alone(candidates: Sequence[_Candidate], difference: Differs) -> bool:
-    """Whether two of them differ in this and in nothing else."""
+    """Whether two candidates differ in this kind and in no other."""
     varying = _varying(candidates)
     fields = [field for field in varying if _difference_of(field) == difference]
     shared = [field for field in varying if field not in fields]

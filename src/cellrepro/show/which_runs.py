@@ -1,10 +1,11 @@
-"""Which stored runs a notebook looks at when nobody names one."""
+"""The stored runs that a notebook looks at when its reader names none."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.run_names import Names, place_of, sort_key
@@ -15,9 +16,9 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Repeat, Run, Store
 
 _QUESTION = ("task", "data_digest", "epochs", "batch_size", "learning_rate", "images_per_epoch")
-"""With the model: fields of a spec that are alike where only seeds, profile and mode differ."""
+"""With the model, the fields of a spec that are equal where only seeds, profile and mode differ."""
 _CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
-"""What may differ between two networks of one question."""
+"""The facts that may differ between two networks of one question."""
 
 
 def trained_on(store: Store, data: str | Path) -> list[Run]:
@@ -44,7 +45,7 @@ def best_network(store: Store, data: str | Path) -> Repeat:
 
 
 def asked_alike(runs: Iterable[Run]) -> list[Run]:
-    """Get the most runs with the same settings but for seeds, profile and mode, by seed."""
+    """Get the largest group of runs that differ only in seeds, profile and mode, sorted by seed."""
     groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         groups[_question(run.spec)].append(run)
@@ -58,7 +59,7 @@ def asked_alike(runs: Iterable[Run]) -> list[Run]:
 
 
 def same_question(store: Store, first: Repeat) -> list[Repeat]:
-    """Get the repeats that found objects, of runs like one but for seeds, profile and mode."""
+    """Get the repeats with objects of all runs like one, but for seeds, profile and mode."""
     question = _question(first.spec)
     stored = with_objects(store.readable_runs())
     repeats = [repeat for repeat in stored if _question(repeat.spec) == question]
@@ -94,9 +95,9 @@ def distinct_networks(runs: Sequence[Run]) -> list[list[Repeat]]:
 
 
 def one_change_each(repeats: Sequence[Repeat]) -> list[Repeat]:
-    """Get the first repeat, and the first of each kind that differs from it in one thing alone.
+    """Get the first repeat, and for each single fact the first repeat that differs in it alone.
 
-    The first two where every other differs in several things.
+    Where every other one differs in several facts, the first two.
     """
     names = Names(repeats)
     facts = [names.values[place_of(repeat)] for repeat in repeats]
@@ -115,10 +116,10 @@ def short_names(repeats: Sequence[Repeat]) -> list[str]:
 
 
 def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
-    """Find two repeats of a training with a ledger, on one machine, that came out differently.
+    """Name two repeats of a training with a ledger, on one machine, with different weights.
 
-    Their names; of several such pairs one whose masks differ, too, of the fewest steps. None where
-    all are equal.
+    Of several such pairs one whose masks differ, too, and with the fewest steps. None where all
+    are equal.
     """
     pairs = []
     for run in trained_on(store, data):
@@ -131,22 +132,27 @@ def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
                 repeat for repeat in others if repeat.manifest.weights != first.manifest.weights
             ]
             if training is not None and differing:
-                pairs.append(_parted(first, differing, training.n_steps))
-    if not pairs:
-        return None
-    *_, name_a, name_b = min(pairs)
-    return name_a, name_b
+                pairs.append(_DivergingPair.of(first, differing, training.n_steps))
+    best = min(pairs, default=None)
+    return None if best is None else (best.a, best.b)
 
 
-def _parted(first: Repeat, differing: Sequence[Repeat], n_steps: int) -> tuple[bool, int, str, str]:
-    """A repeat and one that came out differently, by their names, after what makes a pair telling:
-    whether their masks agree, and the steps."""
-    masks = first.manifest.masks_digest
-    other = next((one for one in differing if one.manifest.masks_digest != masks), differing[0])
-    return other.manifest.masks_digest == masks, n_steps, first.name, other.name
+class _DivergingPair(NamedTuple):
+    """Two repeats of a spec that came out differently; the least one tells most."""
+
+    same_masks: bool
+    n_steps: int
+    a: str
+    b: str
+
+    @classmethod
+    def of(cls, first: Repeat, differing: Sequence[Repeat], n_steps: int) -> _DivergingPair:
+        masks = first.manifest.masks_digest
+        other = next((one for one in differing if one.manifest.masks_digest != masks), differing[0])
+        return cls(other.manifest.masks_digest == masks, n_steps, first.name, other.name)
 
 
 def elsewhere(model: str, store: Store) -> str:
-    """Write a model reference as another store can use it: a run's weights by their file."""
+    """Turn a model reference into one for another store: a run becomes the path of its weights."""
     path = find_model(model, store).path
     return model if path is None else str(path.resolve())

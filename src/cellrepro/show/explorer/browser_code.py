@@ -1,4 +1,4 @@
-"""What the browser runs of the explorer: one module of JavaScript and one style sheet."""
+"""The code that the browser runs: one module of JavaScript and one style sheet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.show.figures import pixels
 
 STATIC = Path(__file__).with_name("static")
-# The browser can be given one module only; these files, in this order, make it.
+# anywidget takes one module only; these files, in this order, make it.
 _MODULES = (
     "explorer_planes.js",
     "explorer_pixels.js",
@@ -31,10 +31,10 @@ DRAWING: dict[str, object] = {
     "agreement": pixels.AGREEMENT,
     "agreed": pixels.AGREED,
 }
-"""How it draws, as the still pictures do."""
+"""Colours and shares with which it draws, the same as in still pictures."""
 
 HELD_BYTES = 64 * 2**20
-"""How much a page keeps of what it can ask for again, deflated."""
+"""Size of the page's cache of planes, deflated; what is dropped can be asked for again."""
 
 
 def module_text() -> str:

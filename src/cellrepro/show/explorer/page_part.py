@@ -21,20 +21,20 @@ _MOST_BYTES = 300 * 2**20  # in one page; a browser takes several times as much 
 
 @dataclass(frozen=True)
 class ExplorerPart:
-    """What a page needs to show the explorer, each to be put into an element of its own."""
+    """The explorer of one page, each field for an element of its own."""
 
     data: str
-    """JSON for ``<script type="application/json" id="explorer-data">``."""
+    """JSON, for ``<script type="application/json" id="explorer-data">``."""
     module: str
-    """For ``<script type="module">``; it draws into the element ``explorer``."""
+    """JavaScript, for ``<script type="module">``; it draws into the element ``explorer``."""
     style: str
-    """For ``<style>``."""
+    """CSS, for ``<style>``."""
     line: str
     """How many pixels differ, as a sentence."""
 
 
 def explorer_part(view: View, name_a: str, name_b: str, *, height: int = 620) -> ExplorerPart:
-    """Give the explorer of one image with two label images, and all that it can show."""
+    """Make the explorer of one image with two label images, and all planes that it can show."""
     scenes = Scenes([view], [name_a, name_b])
     by_sides = _every_scene(scenes)
     first = by_sides["0 1"]
@@ -76,24 +76,24 @@ def explorer_part(view: View, name_a: str, name_b: str, *, height: int = 620) ->
 
 
 def _every_scene(scenes: Scenes) -> dict[str, Scene]:
-    """The scene of every two sides, by their numbers: "0 1"."""
+    """Make the scene of every two sides, by their numbers: "0 1"."""
     sides = scenes.open(0).sides
     return {f"{a} {b}": scenes.scene(0, a, b) for a, b in itertools.permutations(sides, 2)}
 
 
-def _plane_names(scenes: Iterable[Scene]) -> set[str]:
-    """Every plane that these scenes can show, those of a whole stack among them."""
-    names = set()
+def _plane_names(scenes: Iterable[Scene]) -> list[str]:
+    """Name every plane that these scenes can show, through whole stacks."""
+    names: dict[str, None] = {}  # in the order of the scenes, so that equal pages are equal files
     for scene in scenes:
         for content, name in scene["planes"].items():
             stem = name.rpartition("/")[0]
             n_planes = 1 if content == "story" else scene["n_planes"]  # a story is of the stack
-            names |= {f"{stem}/{z}" for z in range(n_planes)}
-    return names
+            names |= dict.fromkeys(f"{stem}/{z}" for z in range(n_planes))
+    return list(names)
 
 
 def _module() -> str:
-    """The module with the model of this page, in place of the export that a notebook imports."""
+    """The module, with the page's own model in place of the export that anywidget imports."""
     of_notebooks = module_text()
     assert of_notebooks.count(_EXPORT) == 1
     alone = of_notebooks.replace(_EXPORT, "const makeWidget = ")
@@ -101,5 +101,5 @@ def _module() -> str:
 
 
 def _inside_a_script(text: str) -> str:
-    """JSON in which nothing ends the element that holds it."""
+    """Escape JSON so that nothing in it ends the element that holds it."""
     return text.replace("<", "\\u003c")

@@ -27,17 +27,17 @@ class PackedPlane(TypedDict):
     shape: list[int]
     """(Y, X), of an image (Y, X, C); empty for JSON."""
     low: NotRequired[list[float]]
-    """Of an image: the limits of the contrast of each channel, as stored values."""
+    """Images only: the lower limit of the contrast of each channel, as a stored value."""
     high: NotRequired[list[float]]
-    """Of an image: the limits of the contrast of each channel, as stored values."""
+    """Images only: the upper limit."""
     offset: NotRequired[float]
-    """Of an image: a value is ``offset + step * stored``."""
+    """Images only: a value is ``offset + step * stored``."""
     step: NotRequired[float]
-    """Of an image: a value is ``offset + step * stored``."""
+    """Images only: how far apart neighbouring values are."""
     exact: NotRequired[bool]
-    """Of an image: whether that gives the values as they were."""
+    """Images only: whether no value was rounded."""
     n_runs: NotRequired[int]
-    """Of votes: how many runs there are."""
+    """Votes only: how many runs there are."""
 
 
 def packed_array(array: np.ndarray) -> PackedPlane:
@@ -60,18 +60,16 @@ def _deflated(data: bytes) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class NarrowImage:
-    """An image in two bytes a value, and how it is read and shown."""
+    """An image in two bytes a value: `numpy.uint16` with an offset and a step."""
 
     stored: NDArray[np.uint16]
     """A value of the image is ``offset + step * stored``."""
     low: list[float]
-    """Limits of the contrast of each channel, as stored values; percentiles 1 and 99."""
+    """Percentile 1 of each channel, as a stored value: where its contrast begins."""
     high: list[float]
-    """Limits of the contrast of each channel, as stored values; percentiles 1 and 99."""
+    """Percentile 99 of each channel, as a stored value: where its contrast ends."""
     offset: float
-    """In the unit of the image."""
     step: float
-    """In the unit of the image."""
     exact: bool
     """Whether no value was rounded."""
 
@@ -111,7 +109,7 @@ class NarrowImage:
 
 
 def _in_pieces(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Parts of an array along its first axis, so small that wider copies of them take no room."""
+    """Split an array along its first axis into pieces of which wider copies are small."""
     n_pieces = max(1, min(len(array), array.size // _VALUES_IN_PIECE))
     yield from np.array_split(array, n_pieces)
 

@@ -22,7 +22,7 @@ def read_view(
     truth: np.ndarray | str | Path | None = None,
     name: str = "",
 ) -> View:
-    """Read an image and what two segmentations made of it."""
+    """Read an image and two label images of it, and the truth if there is one."""
     labels_a = read_pixels_of_masks("masks_a", masks_a)
     labels_b = read_pixels_of_masks("masks_b", masks_b)
     labels_of_truth = None if truth is None else read_pixels_of_masks("truth", truth)
@@ -36,7 +36,7 @@ def read_view(
 
 
 def read_pixels(image: np.ndarray | str | Path, masks_shape: tuple[int, ...]) -> np.ndarray:
-    """Read an image."""
+    """Read an image: a file, or an array as it is."""
     if isinstance(image, str | Path):
         file = Path(image)
         axes = Axes(stacks=True, planes_of=masks_shape) if len(masks_shape) == 3 else Axes()
@@ -45,7 +45,7 @@ def read_pixels(image: np.ndarray | str | Path, masks_shape: tuple[int, ...]) ->
 
 
 def read_pixels_of_masks(name: str, masks: np.ndarray | str | Path) -> np.ndarray:
-    """Read a label image."""
+    """Read a label image, and refuse what is a picture; ``name`` is the argument's."""
     if isinstance(masks, str | Path):
         try:
             return read_labels(masks)

@@ -1,4 +1,4 @@
-"""Scenes: what the browser is told of two runs on one image, as plain values.
+"""Scenes: two runs on one image, in the plain values that travel to the browser.
 
 A scene names its planes after their content, so that equal masks of many runs are one plane that
 travels once. Nothing here knows of widgets or browsers.
@@ -24,25 +24,25 @@ class Scene(TypedDict):
     """What is shown: an image, two sides, in one plane of a stack."""
 
     view: int
-    """Numbers of the image, of the two sides, and of the plane in a stack."""
+    """The image, by its number among the views."""
     a: int
-    """Numbers of the image, of the two sides, and of the plane in a stack."""
+    """The first side, by its number as `OpenView` counts them."""
     b: int
-    """Numbers of the image, of the two sides, and of the plane in a stack."""
+    """The second side."""
     z: int
-    """Numbers of the image, of the two sides, and of the plane in a stack."""
+    """The plane of the stack, from 0."""
     n_planes: int
     """1 for a flat image."""
     names: dict[str, str]
-    """Of ``image``, ``a`` and ``b``."""
+    """What ``image``, ``a`` and ``b`` are called."""
     short: dict[str, str]
     """What ``a`` and ``b`` are called in sentences."""
     sides: list[int]
-    """What can be A or B here."""
+    """The sides that can be A or B on this image."""
     has_image: bool
-    """Whether there is an image, and not the masks alone."""
+    """False where only masks are shown."""
     truth_is: str
-    """Which side is the ground truth."""
+    """The side that is the ground truth: ``a``, ``b``, or empty."""
     planes: dict[str, str]
     """The name of each plane by its content."""
     counts: dict[str, int]
@@ -50,18 +50,17 @@ class Scene(TypedDict):
     line: str
     """The counts as a sentence."""
     n_objects: dict[str, int]
-    """Of ``a`` and ``b``."""
+    """How many cells ``a`` and ``b`` have."""
     kinds: dict[str, int]
     """Changes by kind."""
 
 
 @dataclass(frozen=True)
 class _PlaneContent:
-    """What a plane holds, whatever its place in a stack."""
+    """The arguments of `OpenView.packed`, but for the place in a stack."""
 
     view: int
     content: str
-    """As for `OpenView.packed`."""
     a: int
     b: int
 
@@ -88,9 +87,9 @@ class Scenes:
         self.open = lru_cache(maxsize=1)(lambda view: OpenView(views[view], self.names))
 
     def pair(self, view: int, a: int, b: int) -> tuple[int, int]:
-        """Choose two different sides that have masks of a view.
+        """Choose two different sides of a view, those asked for where both have masks.
 
-        As they were asked for; a side without masks is replaced by the first other one.
+        A side without masks is replaced by the first one that has some.
         """
         sides = self.open(view).sides
         if a not in sides:
@@ -137,8 +136,11 @@ class Scenes:
         }
 
     def _plane_names(self, view: int, a: int, b: int, z: int) -> dict[str, str]:
-        """Name the planes of a scene. A name ends with the place in a stack, so that the browser
-        can ask for the next plane before it is shown."""
+        """Name the planes of a scene.
+
+        A name ends with the place in a stack, so that the browser can ask for the next plane before
+        it is shown.
+        """
         open_view = self.open(view)
         masks_a = open_view.digest(a)[:16]  # equal masks are one plane
         masks_b = open_view.digest(b)[:16]
@@ -157,8 +159,8 @@ class Scenes:
         names = {}
         for content, stem in stems.items():
             self._contents[f"{view}/{stem}"] = _PlaneContent(view, content, a, b)
-            place = 0 if content == "story" else z  # a story is of the whole stack
-            names[content] = f"{view}/{stem}/{place}"
+            plane = 0 if content == "story" else z  # a story is of the whole stack
+            names[content] = f"{view}/{stem}/{plane}"
         return names
 
     def plane(self, name: str) -> PackedPlane:
@@ -169,7 +171,7 @@ class Scenes:
 
 
 def _sentence(counts: Mapping[str, int], name_a: str, name_b: str) -> str:
-    """Say the counts; digits are grouped in threes by spaces."""
+    """Say how many pixels differ, and how."""
     only_a = counts["only_a"]
     only_b = counts["only_b"]
     other_object = counts["other_object"]

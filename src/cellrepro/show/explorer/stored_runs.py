@@ -144,11 +144,11 @@ class _SharedImage:
 
     view: View
     records: list[MaskRecord | None]
-    """What the manifest of each repeat says of its masks; None where it has none."""
+    """The record of each repeat's masks; None for a repeat without masks of this image."""
 
 
 def _shared_images(store: Store, repeats: Sequence[Repeat]) -> list[_SharedImage]:
-    """Every image that two or more of the repeats segmented."""
+    """Find every image that two or more of the repeats segmented."""
     # One name can mean another image in another data set.
     keys = dict.fromkeys(
         (repeat.spec.images_digest, name) for repeat in repeats for name in repeat.manifest.masks
@@ -170,7 +170,7 @@ def _shared_images(store: Store, repeats: Sequence[Repeat]) -> list[_SharedImage
 def _shared_image(
     store: Store, repeats: Sequence[Repeat], digest: str, name: str, *, with_digest: bool
 ) -> _SharedImage:
-    """One image of the data set with that digest, read from the store when it is shown."""
+    """Make the view of an image; its arrays are read from the store when they are shown."""
     records = [
         repeat.manifest.masks.get(name) if repeat.spec.images_digest == digest else None
         for repeat in repeats
@@ -195,20 +195,20 @@ def _shared_image(
 
 @dataclass(frozen=True)
 class _Result:
-    """What one of the repeats made of an image."""
+    """The masks of one image by one of the repeats, as its manifest records them."""
 
     run: int
-    """Its number among the repeats."""
+    """The position of the repeat in the list."""
     place: str
     """Its spec and machine."""
     n_objects: int
     digest: str
-    """Of the masks, whatever the numbers of their objects."""
+    """Canonical: it does not depend on the numbers of objects."""
 
 
 @dataclass(frozen=True)
 class _FirstShown:
-    """The image with which the explorer opens, and the numbers of two repeats."""
+    """The image and the two repeats, by position, with which the explorer opens."""
 
     image: str
     a: int
@@ -218,8 +218,11 @@ class _FirstShown:
 def _first_shown(
     repeats: Sequence[Repeat], images: Sequence[_SharedImage], *, only_first_two: bool
 ) -> _FirstShown:
-    """Choose image and repeats by the manifests: repeats of one spec on one machine that differ,
-    as they should not; else what differs by most objects."""
+    """Choose image and repeats by the manifests.
+
+    Repeats of one spec on one machine that differ come first, as they should not; then those that
+    differ by most objects.
+    """
     places = [place_of(repeat) for repeat in repeats]
     best = None
     first = _FirstShown(images[0].view.name, 0, 1)
@@ -241,8 +244,10 @@ def _first_shown(
 
 
 def _pairs_farthest_apart(results: Sequence[_Result]) -> Iterator[tuple[_Result, _Result]]:
-    """Of all results of an image, and of those of each spec on one machine, the two that differ
-    most: a handful of pairs, where pairing everything with everything grows with the square."""
+    """Pair the two results that differ most, of all and of each spec on one machine.
+
+    That is a handful of pairs; pairing each with each would be quadratic.
+    """
     by_place: dict[str, list[_Result]] = defaultdict(list)
     for result in results:
         by_place[result.place].append(result)
@@ -252,8 +257,7 @@ def _pairs_farthest_apart(results: Sequence[_Result]) -> Iterator[tuple[_Result,
 
 
 def _farthest_apart(results: Sequence[_Result]) -> tuple[_Result, _Result]:
-    """The results with fewest and with most objects; of equally many, two whose masks differ; else
-    the first two."""
+    """Pick the results with fewest and most objects; if all have as many, two that differ."""
     fewest = min(results, key=lambda result: result.n_objects)
     most = max(results, key=lambda result: result.n_objects)
     if fewest.n_objects < most.n_objects:
@@ -264,8 +268,10 @@ def _farthest_apart(results: Sequence[_Result]) -> tuple[_Result, _Result]:
 
 
 def _listed(repeats: Sequence[Repeat], first: _FirstShown) -> list[Repeat]:
-    """The repeats that can be chosen, in their order: those shown first, then the first of each
-    result, then others until there are `MOST_RUNS`."""
+    """Pick `MOST_RUNS` repeats to choose from, in their order.
+
+    Those that are shown first are among them, then the first of each result, then others.
+    """
     first_of_result: dict[tuple[str, ...], int] = {}
     for run, repeat in enumerate(repeats):
         masks = [record.canonical_digest for record in repeat.manifest.masks.values()]

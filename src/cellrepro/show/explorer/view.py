@@ -1,4 +1,4 @@
-"""A view: one image with the masks that several runs made of it, and what follows from them."""
+"""A view: one image with the masks of several runs, and what is computed from them on request."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ Source = np.ndarray | Callable[[], np.ndarray | None]
 """An array, or a function without arguments that reads it; None if the file is not there."""
 
 TRUTH = "truth"
-"""What the ground truth is called. It can be A or B as a run can; its number is that after the
-last run's."""
+"""The name of the ground truth. Like a run it can be A or B, by the number after the last run's."""
 _MOST_CHANNELS = 8
-_MOST_RESULTS = 64  # label images, maps and lists of changes of one image that stay in memory
+_MOST_RESULTS = 64  # size of the cache: label images, maps and lists of changes of one image
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One image and what every run made of it."""
+    """One image and the masks of every run."""
 
     name: str
-    """Of the image."""
+    """The image's."""
     masks: Sequence[Source | None]
     """A label image of each run, shape (Y, X) or (Z, Y, X), 0 is background; None where a run has
     no masks of this image."""
@@ -106,7 +105,7 @@ class OpenView:
         return side == len(self.view.masks)
 
     def _once(self, key: str, make: Callable[[], T]) -> T:
-        """Get a result that was made before, or make it; the last ones used stay in memory."""
+        """Get a result from the cache, or make it; the least recently used one is dropped."""
         result = cast("T", self._results.pop(key)) if key in self._results else make()
         self._results[key] = result  # the last one used is the last of the dictionary
         while len(self._results) > _MOST_RESULTS:
@@ -125,7 +124,7 @@ class OpenView:
 
     @cached_property
     def _is_by_plane(self) -> bool:
-        """Whether objects are of one plane on all sides, as numbers of one begin anew in each."""
+        """Whether planes are compared one by one, since on one side numbers begin anew in each."""
         return self.n_planes > 1 and any(
             numbering(self._given_labels(side)) == "anew" for side in self.sides
         )
@@ -179,7 +178,7 @@ class OpenView:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """How far all runs that have masks agree."""
+        """Over all runs that have masks."""
         runs = self.view.runs_with_masks
         masks = [partial(self.labels, run) for run in runs]
         return agree(masks, digests=[self.digest(run) for run in runs])
@@ -193,10 +192,11 @@ class OpenView:
     def story(self, a: int, b: int) -> dict[str, object]:
         """Get what became of every object between two sides, as columns that JSON can hold.
 
-        The fields of `ObjectChange` by name, ``moved`` for the displacement in pixels (None where
-        one side lacks the object). Of three runs or more also ``n_runs``, how many there are, and
-        ``runs``, how many of them have each object (None where only the truth does). Where planes
-        count by themselves ``given``: by side and label the number in its file.
+        Columns are the fields of `ObjectChange`; ``moved`` is the displacement in pixels, None
+        where one side lacks the object. With three runs or more there are also ``n_runs``, how many
+        there are, and ``runs``, how many of them have each object (None where only the truth does).
+        Where numbers begin anew in each plane, ``given`` has the number in the file by side and
+        label.
         """
         changes = self.changes(a, b)
         story: dict[str, object] = {
@@ -224,7 +224,7 @@ class OpenView:
         return story
 
     def _n_runs_with_each(self, a: int, b: int) -> list[int | None]:
-        """How many runs have each object of `changes`; of several objects the smallest number."""
+        """Count the runs that have each object of `changes`; of several objects the fewest."""
         counts_a = self._n_runs_with_labels(a)
         counts_b = self._n_runs_with_labels(b)
         n_runs: list[int | None] = []
@@ -235,7 +235,7 @@ class OpenView:
         return n_runs
 
     def _n_runs_with_labels(self, side: int) -> dict[int, int]:
-        """How many runs have each object of a run, by its label; empty for the truth."""
+        """Count the runs that have each object of a run, by its label; empty for the truth."""
         from pandas import unique
 
         if self.is_truth(side):
@@ -252,7 +252,7 @@ class OpenView:
         return array[z] if len(self.shape) == 3 else array
 
     def packed(self, content: str, a: int, b: int, z: int) -> PackedPlane:
-        """Pack what the browser asks for."""
+        """Pack what the browser asks for, by the contents of `Scene.planes`."""
         match content:
             case "story":
                 return packed_json(self.story(a, b))

@@ -1,4 +1,4 @@
-"""The explorer: two runs on one image, compared pixel by pixel and cell by cell in the notebook.
+"""The widget: two runs on one image, compared pixel by pixel and cell by cell in a notebook.
 
 Each array travels to the browser once, deflated, when it is first looked at; everything that moves
 afterwards (curtain, opacity, zoom, read-out, sorting) is done there and never waits for the kernel.
@@ -33,9 +33,8 @@ _SENT_AT_ONCE = ("image", "a", "b", "categories", "story", "truth")
 
 
 class Explorer(anywidget.AnyWidget):
-    """A canvas on which the masks of two runs are compared live."""
+    """A canvas on which the masks of two runs are compared live; its traits are shared state."""
 
-    # The traits below are the state that kernel and browser share.
     _esm = browser_code.module_text()
     _css = browser_code.style_text()
 
@@ -51,7 +50,6 @@ class Explorer(anywidget.AnyWidget):
     selected = traitlets.Dict().tag(sync=True)  # the change of the cell that was clicked last
     title = traitlets.Unicode().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
-    # How much the page keeps of what it can ask for again, deflated.
     held_bytes = traitlets.Int(browser_code.HELD_BYTES).tag(sync=True)
     height = traitlets.Int(512).tag(sync=True)
     drawing = traitlets.Dict(browser_code.DRAWING).tag(sync=True)
@@ -93,14 +91,14 @@ class Explorer(anywidget.AnyWidget):
     def _repr_mimebundle_(
         self, **kwargs: dict[str, object]
     ) -> tuple[dict[str, object], dict[str, object]]:
-        """The live widget, and the same as a still picture for pages without a kernel."""
+        """Give the live widget, and a still picture for pages without a kernel."""
         # IPython's ``include`` and ``exclude`` go to anywidget.
         data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
         png = base64.b64encode(self.to_png()).decode()
         return {**data, "image/png": png, "text/plain": self.scene["line"]}, metadata
 
     def _ipython_display_(self) -> None:
-        """The live widget, and below it the still picture as an output of its own.
+        """Show the live widget, and below it the still picture as an output of its own.
 
         A notebook that is opened again has no model of the widget, and JupyterLab then shows an
         error in place of that output, whatever else it holds. Beside a live widget the style sheet

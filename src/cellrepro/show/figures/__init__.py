@@ -1,1 +1,1 @@
-"""Figures, drawn with matplotlib."""
+"""What results look like, drawn with matplotlib; uses nothing else of this room but speeds."""

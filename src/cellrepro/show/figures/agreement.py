@@ -39,6 +39,7 @@ _COLUMNS = 4
 _LINE = 4
 """Pixels of the enlarged crop."""
 _DASH = (14, 8)
+"""On and off, pixels of the enlarged crop."""
 _TOUCHING = 0.1
 """Share of an object below which another one is a neighbour, not its replacement."""
 _FAINTEST = 0.4
@@ -214,22 +215,22 @@ def _crop_title(item: Stability, n_runs: int) -> str:
 
 
 class _Result(NamedTuple):
-    """What one or more runs found, all the same."""
+    """Equal masks of one or more runs."""
 
     n_runs: int
     labels: np.ndarray
     """Canonical, shape (Y, X)."""
     members: np.ndarray
-    """Of each of its objects the position in the agreement's."""
+    """For each of its objects, where that is in ``Agreement.objects``."""
 
 
 class _Piece(NamedTuple):
-    """What a result has around one object."""
+    """A result, cropped around one object."""
 
     n_runs: int
     labels: np.ndarray
     number: int
-    """Of the object; 0 where the result lacks it."""
+    """The object's label here; 0 where the result lacks it."""
 
 
 def _results(agreement: Agreement, masks_of_runs: Sequence[Masks]) -> list[_Result]:
@@ -263,10 +264,10 @@ def _crop(item: Stability, shape: Sequence[int]) -> tuple[slice, ...]:
 
 
 def _piece(result: _Result, position: int, crop: tuple[slice, ...]) -> _Piece:
-    """Of the object at a position in the agreement's; numbers are one more than places."""
+    """Crop a result around the object at a position of ``Agreement.objects``."""
     number = 0
     if position in result.members:
-        number = int(np.argmax(result.members == position)) + 1
+        number = int(np.argmax(result.members == position)) + 1  # labels count from 1
     return _Piece(result.n_runs, result.labels[crop], number)
 
 
@@ -289,12 +290,12 @@ def _crop_picture(
 
 
 def _only(labels: np.ndarray, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
-    """The label image of some of its objects."""
+    """Keep some objects of a label image, and number them anew."""
     return canonical(np.where(np.isin(labels, numbers), labels, 0))
 
 
 def _instead(labels: np.ndarray, region: np.ndarray) -> np.ndarray:
-    """The objects of a label image that lie in the region of one that it lacks."""
+    """Keep the objects that lie where a missing one would be."""
     n_touching = np.bincount(labels[region])
     enough = max(1, _TOUCHING * np.count_nonzero(region))
     return _only(labels, np.flatnonzero(n_touching >= enough))

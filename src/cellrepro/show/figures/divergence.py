@@ -53,11 +53,11 @@ State = Literal["equal", "first", "different", "unknown"]
 
 @dataclass(frozen=True)
 class _Box:
-    """How a stage in some state is drawn."""
+    """How a stage is drawn, by its state."""
 
     sign: str
     meaning: str
-    """Without its sign."""
+    """For the legend."""
     fill: str
     edge: str
     text: str = "black"
@@ -67,7 +67,7 @@ class _Box:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of `matplotlib.patches.Patch`."""
+        """Keyword arguments of `matplotlib.patches.Patch`."""
         options = {
             "fc": self.fill,
             "ec": self.edge,
@@ -100,11 +100,11 @@ _LEAST_FRAME = 0.012
 """Share of the width of a map below which a frame would not be seen."""
 
 
-def differs(place: FirstDifference) -> str:
+def differs(difference: FirstDifference) -> str:
     """Name the stage and what each side holds there, without digests, which tell nothing."""
-    digests = re.fullmatch(r"(.*): [0-9a-f]{8} in A, [0-9a-f]{8} in B", place.said)
-    difference = place.said if digests is None else f"{digests[1]} has different bits"
-    return f"{OF_STAGE[place.stage].name}; {difference}"
+    digests = re.fullmatch(r"(.*): [0-9a-f]{8} in A, [0-9a-f]{8} in B", difference.said)
+    holds = difference.said if digests is None else f"{digests[1]} has different bits"
+    return f"{OF_STAGE[difference.stage].name}; {holds}"
 
 
 def operation(row: OperationRow) -> str:
@@ -113,24 +113,24 @@ def operation(row: OperationRow) -> str:
     return f"{base_name(row.op)}{module}, {row.phase}"
 
 
-def _when(place: FirstDifference | Difference) -> int | Literal["before", "after"]:
+def _when(difference: FirstDifference | Difference) -> int | Literal["before", "after"]:
     """The step at which two runs differ, or that it is before or after the training."""
-    if place.stage in _AFTER or (place.step is None and place.stage == "weights"):
+    if difference.stage in _AFTER or (difference.step is None and difference.stage == "weights"):
         return "after"
-    if place.step is None or place.stage in _BEFORE:
+    if difference.step is None or difference.stage in _BEFORE:
         return "before"
-    return place.step
+    return difference.step
 
 
 def _headline(
-    place: FirstDifference | None, n_compared: int, stages: tuple[str, ...] = STAGES
+    difference: FirstDifference | None, n_compared: int, stages: tuple[str, ...] = STAGES
 ) -> str:
-    if place is None:
+    if difference is None:
         return f"No difference, {grouped(n_compared)} entries compared"
-    stage = OF_STAGE[place.stage].name
+    stage = OF_STAGE[difference.stage].name
     if stages != STAGES:
         return f"The two segmentations diverge: {stage}"
-    when = _when(place)
+    when = _when(difference)
     moment = f"at step {grouped(when)}" if isinstance(when, int) else f"{when} training"
     return f"The two runs diverge {moment}: {stage}"
 
@@ -189,7 +189,7 @@ def _draw_box(axes: Axes, i: int, state: State) -> None:
 
 
 def _draw_groups(axes: Axes, stages: tuple[str, ...]) -> None:
-    """Name the stages that belong together, above a line over them."""
+    """Name each group of stages, above a line over them."""
     begin = 0
     for n_stages, name in _GROUPS[stages]:
         left = begin - 0.4
@@ -221,7 +221,7 @@ def _chain_caption(divergence: Divergence) -> str:
 
 
 def _states(divergence: Divergence) -> dict[str, State]:
-    """How each stage came out."""
+    """Whether each stage agrees, differs, or was not compared."""
     ledgers = divergence.ledgers
     compared = set() if ledgers is None else ledgers.compared.keys() - ledgers.not_comparable.keys()
     states: dict[str, State] = {}
@@ -284,10 +284,10 @@ def step_map(divergence: Divergence) -> Picture:
 
 @dataclass(frozen=True)
 class _StepMap:
-    """What each field of a map of stages by steps says."""
+    """A map of stages by training steps."""
 
     n_steps: int
-    """That both made."""
+    """The steps that both runs made."""
     steps_a_field: int
     fields: np.ndarray
     """Stages by columns: 0 no difference, 1 differs, 2 differs first, NaN does not exist. The first
@@ -308,10 +308,10 @@ class _StepMap:
             step_map.mark(first, 2)
         return step_map
 
-    def mark(self, place: FirstDifference | Difference, value: int) -> None:
-        """Set the field of a difference; what only one of the two made has none."""
-        when = _when(place)
-        row = STAGES.index(place.stage)
+    def mark(self, difference: FirstDifference | Difference, value: int) -> None:
+        """Set the field of a difference; a step that only one run made has none."""
+        when = _when(difference)
+        row = STAGES.index(difference.stage)
         if when == "before":
             self.fields[row, 0] = value
         elif when == "after":
@@ -321,7 +321,7 @@ class _StepMap:
 
     @property
     def edges(self) -> np.ndarray:
-        """Of the columns, in steps."""
+        """The borders of the columns, in steps."""
         end = max(1, self.n_steps)
         starts = range(0, self.n_steps, self.steps_a_field)
         return np.array([-0.15 * end, *starts, end, 1.15 * end]) - 0.5

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING
 
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
-from cellrepro.show.figures.style import PALE, SERIES, Picture
+from cellrepro.show.figures.style import EDGE, PALE, SERIES, Picture
 from cellrepro.words import amount, pixels_text, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cellrepro.divergence.growth import Moment
-
-_EDGE = "#555555"
-"""Of bars."""
 
 
 def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None) -> Picture:
@@ -98,7 +95,7 @@ def _draw_weights(axes: Axes, moments: Sequence[Moment], bar_width: float) -> No
     shares = [100 * moment.n_differing / max(1, moment.n_parameters) for moment in moments]
     right = axes.twinx()
     right.bar(
-        epochs, shares, width=bar_width, color=PALE, hatch="..", edgecolor=_EDGE, linewidth=0.6
+        epochs, shares, width=bar_width, color=PALE, hatch="..", edgecolor=EDGE, linewidth=0.6
     )
     right.set_ylim(0, 104)
     style.label_axes(right, y="weights that differ (%)")
@@ -138,7 +135,7 @@ def _draw_cells(axes: Axes, masked: Sequence[Moment], bar_width: float) -> None:
             color=colour,
             hatch=hatch,
             label=name,
-            edgecolor=_EDGE,
+            edgecolor=EDGE,
             linewidth=0.6,
         )
         texts = [str(abs(count)) if count else "" for count in counts]

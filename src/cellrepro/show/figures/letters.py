@@ -1,4 +1,4 @@
-"""Fields with a letter for each result: equal letters are equal bits."""
+"""Fields with a letter for each result, in which equal letters mean equal bits."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.show.figures.style import EDGE
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BACKGROUNDS = ("#B3DDF5", "#F6D896", "#E7C3D9", "#D9D9D9", "#FFFFFF", "#F4EFA9")
-"""Of results A, B, C …; black text is readable on each."""
-_EDGE = "#555555"
+"""Colours of results A, B, C …; black text is readable on each."""
 _N_LETTERS = 26
 
 
@@ -32,7 +33,7 @@ def draw_letters(axes: Axes, results: Sequence[Sequence[str]]) -> None:
         cmap=ListedColormap(_BACKGROUNDS),
         vmin=0,
         vmax=n_backgrounds - 1,
-        edgecolors=_EDGE,
+        edgecolors=EDGE,
     )
     axes.set_ylim(n_rows - 0.5, -0.5)
     axes.spines[:].set_visible(False)

@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 _MANY_PLACES = 12
 """Beyond this many separate differences, rings would hide them."""
 _SMALL = 0.003
-"""Share of the pixels below which differences may be overlooked."""
+"""Share of the pixels below which differences get rings, so that nobody overlooks them."""
 _NAME_LETTERS = 34
-"""Above a panel."""
+"""Of an image or a run in the title of a panel."""
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """A picture and what stands above it."""
+    """An array of colours with a title."""
 
     title: str
     pixels: np.ndarray
-    """Uint8, shape (Y, X, 3)."""
+    """Of uint8, shape (Y, X, 3)."""
 
     def draw(self, axes: Axes) -> None:
         style.image_panel(axes, self.pixels)
@@ -212,7 +212,7 @@ def _outlines_panel(
 
 
 def _explained(name_a: str, name_b: str, *, with_truth: bool) -> list[Artist]:
-    """What lines and fields of `difference` mean, for its legend."""
+    """The legend of `difference`."""
     handles: list[Artist] = [
         style.line(name_a, color=COLOURS["a"], linewidth=2.5),
         style.line(name_b, color=COLOURS["b"], linewidth=2.5, linestyle=(0, (3, 1.5))),

@@ -1,4 +1,4 @@
-"""Figures of what does not repeat although every seed is set: what flips, its effect, its cost."""
+"""Figures of what fixed seeds do not fix: operations that flip, their effect, and the price."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import masks, style, weights
 from cellrepro.show.figures.letters import draw_letters
-from cellrepro.show.figures.style import GREY, SERIES, Picture
+from cellrepro.show.figures.style import EDGE, GREY, SERIES, Picture
 from cellrepro.words import amount, grouped, ppm_text, span
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from cellrepro.store.store import Repeat, Store
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
-_EDGE = "#555555"
-"""Of bars."""
 _MOST_PLACES = 10
 
 
@@ -62,7 +60,7 @@ def flips_by_place(audit: TrainingAudit) -> Picture:
         color=SERIES[1],
         hatch="//",
         height=0.6,
-        edgecolor=_EDGE,
+        edgecolor=EDGE,
     )
     style.rows(axes, names, size=9)
     style.texts_beside(axes, bars, texts, [*shares, 0])
@@ -279,7 +277,7 @@ def cost_bars(cost: Cost) -> Picture:
         color=SERIES[3],
         hatch="..",
         height=0.6,
-        edgecolor=_EDGE,
+        edgecolor=EDGE,
     )
     texts = {row.name: f"{_ratio_text(row)}, {row.seconds:.2g} s" for row in cost.table}
     axes.axvline(1, color=GREY, linewidth=1, linestyle=(0, (4, 2)))
@@ -299,7 +297,7 @@ def cost_bars(cost: Cost) -> Picture:
 
 
 def _ratio_text(row: CostRow) -> str:
-    """A ratio with the range of the rounds, where they differ."""
+    """The median ratio, with the range over rounds where these differ."""
     ratio = f"{row.ratio:.2f}"
     reach = span(f"{row.lowest:.2f}", f"{row.highest:.2f}")
     return ratio if reach == ratio else f"{ratio} ({reach})"

@@ -1,4 +1,4 @@
-"""Every operation of the step at which two runs diverge, in the order in which they ran."""
+"""A figure of every operation of the step at which two runs diverge, in the order of execution."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _draw_kinds(
         ("different bits", differing, "o", DIFFERENT),
         ("equal bits", equal, "|", DIFFERENT),
         ("only in A", only_a, "o", SERIES[2]),
-        ("only in B", _where_of_b(alignment), "o", SERIES[2]),
+        ("only in B", _positions_of_b(alignment), "o", SERIES[2]),
     )
     for y, (name, positions, marker, colour) in enumerate(rows):
         axes.plot(positions, [y] * len(positions), marker, color=colour, ms=6, gid=name)
@@ -115,21 +115,24 @@ def _shade_phases(panels: Sequence[Axes], alignment: Alignment) -> None:
 
 
 def _norms_apart(a: OperationRow, b: OperationRow) -> float:
-    """Relative to the larger one: no more than the outputs are apart; 0 where one is not known."""
+    """Difference of the norms relative to the larger one; 0 where one is not known.
+
+    By the triangle inequality it is a lower bound of the relative distance of the outputs.
+    """
     if a.norm is None or b.norm is None or not math.isfinite(a.norm + b.norm):
         return 0.0
     return abs(a.norm - b.norm) / (max(a.norm, b.norm) or 1.0)
 
 
 def _differ(a: OperationRow, b: OperationRow) -> bool:
-    """By their digests, or by their norms where these are of two algorithms."""
+    """Compare digests, or norms where the digests are of two algorithms."""
     if len(a.outputs) == len(b.outputs):
         return a.outputs != b.outputs
     return _norms_apart(a, b) > 0
 
 
-def _where_of_b(alignment: Alignment) -> list[float]:
-    """Where on A's axis the operations stand that B ran alone, views apart."""
+def _positions_of_b(alignment: Alignment) -> list[float]:
+    """Interpolate on A's axis the positions of operations that only B ran; views are left out."""
     alone = [row.index for row in alignment.only_b if row.outputs]
     pairs = sorted((b.index, a.index) for a, b in alignment.pairs) or [(0, 0)]
     positions = np.interp(alone, [b for b, _ in pairs], [a for _, a in pairs])
@@ -139,7 +142,7 @@ def _where_of_b(alignment: Alignment) -> list[float]:
 def _named(
     alignment: Alignment, difference: FirstDifference | None, differing: Mapping[int, float]
 ) -> OperationRow | None:
-    """A's row of the operation at which they diverge: of several the first whose outputs differ."""
+    """Find A's row of the operation at which they diverge: of several the first that differs."""
     if difference is None or difference.operation is None:
         return None
     rows = [*(a for a, _ in alignment.pairs), *alignment.only_a]

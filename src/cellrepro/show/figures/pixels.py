@@ -46,16 +46,16 @@ DASHES: dict[str, tuple[int, int] | None] = {"a": None, "b": (6, 4), "truth": (2
 """How outlines differ in style: pixels on and off along the line; None is solid."""
 
 AGREE_SHARE = 0.25
-"""Of the overlay's opacity for "agree": what agrees must not shout."""
+"""Factor of the overlay's opacity where masks agree: what agrees must not shout."""
 DIMMED = 0.55
-"""Of its brightness that the image keeps under the categories."""
+"""Factor of the image's brightness under the categories."""
 DARKER = 0.45
-"""Of its brightness that a colour keeps on the lines of its pattern."""
+"""Factor of a colour's brightness on the lines of its pattern."""
 
 AGREEMENT = ("#F0E442", "#E69F00", "#D55E00", "#8C4A86", "#2F4A7A")
 """From few runs (bright) to all runs (dark): what runs dispute stands out, also without colour."""
 AGREED = 0.5
-"""Of the opacity for pixels on which all runs agree."""
+"""Factor of the opacity of pixels on which all runs agree."""
 
 SIDE = 480
 """Longer side of a picture inside a figure, pixels."""
@@ -69,18 +69,18 @@ _FEW = 0.002
 
 
 class Plane(NamedTuple):
-    """What is shown of a stack, or all of what is flat."""
+    """One plane of a stack with its masks, or all of a flat image."""
 
     name: str
-    """For a heading; empty of what is flat."""
+    """For a heading; empty for a flat image."""
     image: np.ndarray | None
     labels: tuple[np.ndarray | None, ...]
 
 
 def flat(image: np.ndarray | None, *labels: np.ndarray | None) -> Plane:
-    """Get the plane of a stack that tells most; what is flat stays as it is.
+    """Get the plane of a stack on which the first two label images differ most.
 
-    The plane on which the first two label images differ most; of one alone the fullest.
+    Of one label image the fullest plane; a flat image stays as it is.
     """
     first, *others = [each for each in labels if each is not None]
     if first.ndim == 2:
@@ -108,7 +108,7 @@ def plane_name(z: int, n_planes: int) -> str:
 
 
 def background_of(image: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
-    """Get what outlines of masks stand on: the image, or black."""
+    """Get the image as it is shown, or black where there is none."""
     if len(shape) != 2 or (image is not None and image.shape[:2] != shape):
         of_image = "" if image is None else f"the image has shape {image.shape}, and "
         raise BadInput(
@@ -121,10 +121,9 @@ def background_of(image: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarra
 def shown_image(image: np.ndarray) -> np.ndarray:
     """Get an image as it is shown: its channels, each stretched and in its colour, added up.
 
-    The browser's `coloured` is the same rule.
-
-    Each channel from percentile 1 to 99, from least to most where these are equal, in its colour of
-    `CHANNELS`. Of a large image these are of some of its rows and columns.
+    A channel is stretched from percentile 1 to 99, or from minimum to maximum where these are
+    equal; of a large image they are estimated from a sample of rows and columns. The browser's
+    `coloured` is the same rule.
     """
     image = np.asarray(image)
     with_channels = image[..., None] if image.ndim == 2 else image

@@ -9,13 +9,13 @@ import numpy as np
 from cellrepro.errors import whole
 from cellrepro.show.figures import style
 from cellrepro.show.figures.letters import draw_letters
-from cellrepro.show.figures.style import SERIES, Picture
+from cellrepro.show.figures.style import EDGE, SERIES, Picture
 
 if TYPE_CHECKING:
     from cellrepro.audits.seed_effects import SeedProbe
 
 _MOST_STEPS = 8
-"""Of a trial."""
+"""Pictures of a trial, one for each training step."""
 
 
 def seed_strips(probe: SeedProbe) -> Picture:
@@ -84,7 +84,7 @@ def learning_rate_start(n_epochs: int = 12) -> Picture:
     epochs = range(1, len(shares) + 1)
     figure = Picture(height=3.5)
     axes = figure.subplots()
-    bars = axes.bar(epochs, shares, color=SERIES[0], edgecolor="#555555", width=0.75)
+    bars = axes.bar(epochs, shares, color=SERIES[0], edgecolor=EDGE, width=0.75)
     axes.bar_label(bars, fmt="%.0f", padding=3, fontsize=9)
     axes.set_xticks(epochs)
     axes.set_ylim(0, 115)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ROW = 0.62
-"""Inches."""
+"""Height of a row, inches."""
 _MOST_STACKED = 4
-"""Dots of one place above each other."""
+"""Dots of one value that are drawn above each other."""
 
 
 def spread_axis(spread: Spread) -> Picture:
@@ -82,7 +82,7 @@ def spread_axis(spread: Spread) -> Picture:
 
 
 def _scale(axes: Axes, distributions: Sequence[Distribution]) -> None:
-    """Make room for every value and every interval, and for zero."""
+    """Fit the axis to every value and interval, with zero in a place of its own."""
     values = [float(value) for each in distributions for value in each.values]
     for distribution in distributions:
         if distribution.interval is not None:
@@ -151,7 +151,7 @@ def answer(spread: Spread, axis: Axis) -> str:
 
 
 def _draw_seed_band(axes: Axes, spread: Spread) -> None:
-    """From the least to the most that any two seeds did; only outlined of few seeds."""
+    """Draw the range of what any two seeds changed; only its outline where seeds are few."""
     if spread.seeds is None or not spread.seeds.evidence:
         return
     values = spread.seeds.distribution().values
@@ -178,7 +178,7 @@ def _draw_seed_band(axes: Axes, spread: Spread) -> None:
 
 
 def _draw_row(axes: Axes, y: int, distribution: Distribution) -> None:
-    """A dot per pair, and below them the mean with its interval."""
+    """Draw a dot for each pair, and below them the mean with its interval."""
     mean = distribution.mean
     if distribution.interval is not None:
         reach = [[mean - distribution.interval.low], [distribution.interval.high - mean]]
@@ -187,15 +187,15 @@ def _draw_row(axes: Axes, y: int, distribution: Distribution) -> None:
     heights = []
     n_at: Counter[float | None] = Counter()
     for value in distribution.values:
-        # Dots of one place lie in a heap; beyond it they cover each other, and the counts say so.
-        place = round(math.log10(value), 1) if value > 0 else None
-        heights.append(y - 0.12 * (n_at[place] % _MOST_STACKED))
-        n_at[place] += 1
+        # Dots of about one value are stacked; beyond the stack they hide each other.
+        position = round(math.log10(value), 1) if value > 0 else None
+        heights.append(y - 0.12 * (n_at[position] % _MOST_STACKED))
+        n_at[position] += 1
     axes.plot(distribution.values, heights, "o", color=SERIES[0], ms=5, gid="pairs")
 
 
 def _mean_text(distribution: Distribution) -> str:
-    """The mean and its interval, where they do not read alike."""
+    """The mean, and its interval where the two read differently."""
     mean = share_text(distribution.mean)
     if distribution.interval is None:
         return mean

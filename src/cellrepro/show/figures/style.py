@@ -33,15 +33,18 @@ SERIES = ("#0072B2", "#E69F00", "#CC79A7", "#56B4E9", "#000000", "#D55E00")
 MARKERS = "osD^v<>"
 
 GREY = "#444444"
-"""For what explains."""
+"""For captions and other explanations."""
 
 _TEXT_GAP = 0.03
-"""Between a bar, the text behind it and the edge of the picture, share of the width."""
+"""Share of the width between a bar, the text behind it and the edge of the picture."""
 _LEAST_BAR = 0.15
-"""Of the width that the longest bar keeps, however long its text is."""
+"""Share of the width that the longest bar keeps, however long its text is."""
 
 PALE = "#DDDDDD"
 """For grids."""
+
+EDGE = "#555555"
+"""For the edges of bars and fields."""
 
 VERDICT_SIGNS: dict[str, str] = {
     Verdict.IDENTICAL: "=",
@@ -70,9 +73,9 @@ WIDTH = 9.0
 
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
 _LETTERS = 110
-"""That fit beside each other in a figure of `WIDTH`."""
+"""How many fit beside each other in a figure of `WIDTH`."""
 _TICK_LETTERS = 60
-"""Of a label beside an axis; longer ones are shortened."""
+"""How many a label beside an axis has at most; longer ones are shortened."""
 
 
 class Picture(Figure):
@@ -84,7 +87,7 @@ class Picture(Figure):
         self.alt = ""
 
     def described(self, text: str, caption: str = "", alt: str = "") -> Picture:
-        """Give the same picture its answer above all, its caption, and its content in words."""
+        """Set the heading, the caption and the alternative text; returns the same picture."""
         heading(self, text)
         self.caption = caption
         self.alt = alt
@@ -100,7 +103,7 @@ class Picture(Figure):
         return buffer.getvalue()
 
     def _above_its_caption(self, drawn: io.BytesIO, dpi: int) -> bytes:
-        """Stack two pictures: legends and titles keep to the edges of a figure made larger."""
+        """Stack two pictures: in one larger figure legends and titles would move to its edges."""
         from PIL import Image
 
         width = self.get_figwidth()
@@ -125,7 +128,7 @@ class Picture(Figure):
 
 
 def labels_of(labels: Sequence[str] | None, default: Iterable[str]) -> list[str]:
-    """Get one label for each thing: those given, else the default ones."""
+    """Get the labels that were given, one for each default label, or the default ones."""
     names = list(default)
     if labels is not None and len(labels) != len(names):
         raise BadInput(f"{len(labels)} labels were given for {len(names)}; give one for each")
@@ -133,7 +136,7 @@ def labels_of(labels: Sequence[str] | None, default: Iterable[str]) -> list[str]
 
 
 def clipped(text: str, most: int = _TICK_LETTERS) -> str:
-    """Take the middle out of a text where it would crowd out the drawing, words if it has any.
+    """Cut the middle out of a long text, between words if it has any.
 
     >>> clipped("a text that is far too long", 16), clipped("0123456789abcdef", 8)
     ('a text … long', '012 … ef')
@@ -151,7 +154,7 @@ def clipped(text: str, most: int = _TICK_LETTERS) -> str:
 
 
 def texts_beside(axes: Axes, bars: BarContainer, texts: Sequence[str], ends: ArrayLike) -> None:
-    """Write a text behind each lying bar, and make the axis so long that every text is whole."""
+    """Write a text behind each horizontal bar, and extend the axis until every text fits."""
     background = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     labels = axes.bar_label(bars, texts, padding=6, fontsize=9, bbox=background)
     for label in labels:
@@ -170,12 +173,12 @@ def texts_beside(axes: Axes, bars: BarContainer, texts: Sequence[str], ends: Arr
 
 
 def heading(figure: Picture, text: str) -> None:
-    """Write the answer above all; of one that is too long the middle is left out."""
+    """Write the heading of a figure; a long one loses its middle."""
     figure.suptitle(clipped(text, _LETTERS), fontsize=11, parse_math=False)
 
 
 def title(axes: Axes, text: str, *, size: float = 10) -> None:
-    """Write above one panel."""
+    """Write the title of a panel."""
     lines = "\n".join(clipped(line) for line in text.splitlines())
     axes.set_title(lines, fontsize=size, parse_math=False)
 
@@ -188,7 +191,7 @@ def note(text: str, *, height: float = 1.6) -> Picture:
 
 
 def label_axes(axes: Axes, *, x: str = "", y: str = "") -> None:
-    """Name the axes that are given a name, and take the frame away where there is none."""
+    """Label the axes that are given a name, and hide the frame on the top and right."""
     if x:
         axes.set_xlabel(x, fontsize=9)
     if y:
@@ -244,7 +247,7 @@ def image_panel(panel: Axes, picture: np.ndarray) -> None:
 
 
 class LineStyle(TypedDict):
-    """Options of `matplotlib.axes.Axes.plot` by which lines that fall together stay apart."""
+    """Keyword arguments of `matplotlib.axes.Axes.plot`, by which lines in one place stay apart."""
 
     color: str
     linestyle: Any
@@ -271,7 +274,7 @@ def line(label: str, **options: Any) -> Line2D:
 
 
 def patch(label: str, **options: Any) -> Patch:
-    """Make a field for a legend, with a dark edge of no width unless said otherwise."""
+    """Make a field for a legend."""
     options.setdefault("ec", "#404040")
     options.setdefault("lw", 0)
     return Patch(label=label, **options)
@@ -300,7 +303,10 @@ def legend(figure: Picture, handles: Sequence[Artist]) -> None:
 def with_zero(
     axes: Axes, which: Literal["x", "y"], values: Iterable[float], *, mirrored: bool = False
 ) -> None:
-    """Scale an axis by powers of ten, with zero in a place of its own."""
+    """Make an axis logarithmic, with room for zero.
+
+    matplotlib's ``symlog`` does that: it is linear up to the smallest value that is not zero.
+    """
     sizes = [abs(value) for value in values if 0 < abs(value) < math.inf]
     low = math.log10(min(sizes, default=0.1))
     high = math.log10(max(sizes, default=1.0))
@@ -317,7 +323,7 @@ def with_zero(
 def _ticks_with_zero(low: float, high: float, *, mirrored: bool) -> list[float]:
     """Zero and some powers of ten between two, given as exponents."""
     step = max(1, math.ceil((high - low) / (2 if mirrored else 5)))
-    least = math.ceil(low) + (step if mirrored else 0)  # a mirrored one has no room beside zero
+    least = math.ceil(low) + (step if mirrored else 0)  # mirrored, there is no room beside zero
     powers = [10.0**power for power in range(least, math.ceil(high) + 1, step)]
     if mirrored:
         return [*(-power for power in powers), 0.0, *powers, *_between(powers, low, high)]

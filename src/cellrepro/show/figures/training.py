@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 _IMAGE_SIZE = "image size (pixels along an edge)"
 _MOST_CURVES = 12
-"""That the legend names."""
+"""How many the legend names."""
 
 
 @dataclass
 class _Course:
-    """How a training went, and which repeats went so, equal to the last digit."""
+    """The course of a training, and the repeats that share it to the last digit."""
 
     record: TrainingRecord
     scores: Mapping[int, float]
-    """By epoch, had training ended there; of epochs whose checkpoint was kept."""
+    """The score had training ended there, by epoch; of epochs whose checkpoint was kept."""
     labels: list[str]
 
 
@@ -106,7 +106,7 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
 
 
 def _courses(repeats: Sequence[Repeat], labels: Sequence[str]) -> list[_Course]:
-    """The different courses of training, in the order of the repeats."""
+    """Group repeats by their course of training, in the order of the repeats."""
     courses: dict[str, _Course] = {}
     for repeat, label in zip(repeats, labels, strict=True):
         record = repeat.manifest.training
@@ -118,7 +118,7 @@ def _courses(repeats: Sequence[Repeat], labels: Sequence[str]) -> list[_Course]:
 
 
 def _draw_losses(axes: Axes, i: int, record: TrainingRecord, line_style: LineStyle) -> None:
-    """A line for the training images, and markers for the test images, of course ``i``."""
+    """Draw a line for the training images, and markers for the test images."""
     epochs = range(1, len(record.train_losses) + 1)
     axes.plot(epochs, record.train_losses, **line_style)
     axes.plot(
@@ -139,7 +139,7 @@ def _course_label(labels: Sequence[str]) -> str:
 
 
 class _Score(NamedTuple):
-    """AP@0.5 of one repeat, at its row and with the marker of its profile."""
+    """The AP@0.5 of one repeat, and where it is drawn."""
 
     row: str
     profile: str
@@ -223,7 +223,7 @@ def _parts(repeats: Sequence[Repeat], row_of: Mapping[int, str]) -> list[_Scores
 def _draw_scores(
     axes: Axes, scores: Sequence[_Score], rows: Sequence[str], profiles: Sequence[str]
 ) -> None:
-    """Draw each score at its row with the marker of its profile; beside the row, all of them."""
+    """Draw each score with the marker of its profile, and write all of a row beside it."""
     for i, profile in enumerate(profiles):
         aside = (i - (len(profiles) - 1) / 2) * 0.7 / len(profiles)
         of_profile = [score for score in scores if score.profile == profile]
@@ -284,7 +284,7 @@ def rates_by_size(speeds: Sequence[SegmentationSpeed]) -> Picture:
 def _draw_rates(
     axes: Axes, i: int, label: str, edges: Sequence[float], rates: Sequence[Rate]
 ) -> None:
-    """Draw line ``i``: a rate at each image size."""
+    """Draw a line of rates by image size."""
     median = np.array([rate.median for rate in rates])
     below = median - [rate.lowest for rate in rates]
     above = [rate.highest for rate in rates] - median

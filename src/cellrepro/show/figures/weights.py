@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cellrepro.comparison.weight_similarity import LayerDistances
 
 _NAME_LETTERS = 40
-"""Of a network, in a legend or a title."""
+"""How many a network's name has at most in a legend or a title."""
 
 
 class _Histogram(NamedTuple):
@@ -210,7 +210,7 @@ def layer_distances(
 
 
 def _draw_layer(axes: Axes, y: int, row: LayerDistances) -> None:
-    """The distances of all pairs in one layer, and their median."""
+    """Draw the distances of all pairs in one layer, and their median."""
     distances = [distance for distance in row.relative_l2 if 0 < distance < np.inf]
     axes.plot(distances, [y] * len(distances), "|-", color=SERIES[3], lw=5, ms=9, mec=SERIES[0])
     if 0 in row.relative_l2:
@@ -220,7 +220,7 @@ def _draw_layer(axes: Axes, y: int, row: LayerDistances) -> None:
 
 
 def _times(row: LayerDistances, middle: float) -> str:
-    """How many times the median of the layer in the middle a layer's is."""
+    """A layer's median distance, in multiples of the median layer's."""
     if 0 < row.median < np.inf:
         return f"{row.median / middle:.2g}"
     return "equal" if row.most == 0 else "not finite"
@@ -254,7 +254,7 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
 def _histograms(
     panels: Mapping[str, Sequence[_Histogram]], x: str, names: Collection[str]
 ) -> Picture:
-    """A panel for each part of the network, with a line for each name, and one legend."""
+    """Draw a panel for each part of the network, with a line for each name."""
     n_columns = min(3, len(panels))
     n_rows = -(-len(panels) // n_columns)
     figure = Picture(height=1.3 + 1.85 * n_rows)

@@ -11,7 +11,7 @@ import numpy as np
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.pixels import DIMMED, SIGNS, background_of, enlarged, with_outlines
-from cellrepro.show.report.page import Panel, panel
+from cellrepro.show.pages.parts import Panel, panel
 from cellrepro.words import grouped, joined, place_text
 
 _SIDE = 264  # of a tile, pixels
@@ -22,13 +22,12 @@ _ROUND_A_CELL = 2.6  # how much wider than the cell that part is
 
 @dataclass(frozen=True)
 class CellTile:
-    """One cell that differs, seen closely."""
+    """A picture of one cell that differs."""
 
     sign: str
     kind: ObjectKind
-    """What became of it."""
     facts: Sequence[str]
-    """Its numbers on both sides, place, and size."""
+    """Its numbers and sizes on both sides, and where it is."""
     panel: Panel
 
 
@@ -39,10 +38,9 @@ def differing_pixels(change: ObjectChange) -> int:
 
 
 def changed_cells(comparison: MaskComparison) -> list[ObjectChange]:
-    """Give the cells that are not kept, those that matter most first.
+    """Get the cells that are not kept, those that matter most first.
 
-    What one side lacks, cut or joined, the largest first; then what moved, by the pixels that
-    differ.
+    Lost, gained, split and merged ones, the largest first; then moved ones, by differing pixels.
     """
 
     def weight(change: ObjectChange) -> tuple[bool, int]:
@@ -57,10 +55,7 @@ def changed_cells(comparison: MaskComparison) -> list[ObjectChange]:
 def cell_tiles(
     changes: Sequence[ObjectChange], image: np.ndarray | None, a: np.ndarray, b: np.ndarray
 ) -> tuple[CellTile, ...]:
-    """Draw cells closely, with the outlines of both sides.
-
-    In the order of the changes.
-    """
+    """Draw each changed cell closely, with the outlines of both sides."""
     is_stack = a.ndim == 3
 
     @lru_cache(maxsize=4)
@@ -87,7 +82,7 @@ def cell_tiles(
 
 
 def _dim_around(pixels: np.ndarray, own: np.ndarray) -> None:
-    """Dim what is not of the cell, in place."""
+    """Dim the surroundings of a cell, in place."""
     from scipy import ndimage
 
     is_near = ndimage.binary_dilation(enlarged(own, pixels.shape[:2]), iterations=_MARGIN)
@@ -95,7 +90,7 @@ def _dim_around(pixels: np.ndarray, own: np.ndarray) -> None:
 
 
 def _window(change: ObjectChange, shape: tuple[int, ...], *, is_stack: bool) -> tuple[slice, slice]:
-    """Rows and columns around a cell, all of them in the image."""
+    """Rows and columns around a cell, moved inside the image."""
     area = max(change.area_a, change.area_b)
     across = area ** (1 / 3 if is_stack else 1 / 2)
     side = max(_LEAST_SIDE, round(_ROUND_A_CELL * across))
@@ -124,5 +119,5 @@ def _facts(change: ObjectChange) -> tuple[str, ...]:
 
 
 def _cells(labels: Sequence[int]) -> str:
-    """Their numbers, as a sentence has them: "cell 4", "cells 4 and 5"."""
+    """Name cells in a sentence: "cell 4", "cells 4 and 5"."""
     return f"cell {labels[0]}" if len(labels) == 1 else f"cells {joined([*map(str, labels)])}"

@@ -1,4 +1,4 @@
-"""Two results compared, with a page about them for those who look before they read numbers."""
+"""The verb ``compare``: two results compared, with a page about them on request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.explanation import compare as plain
+from cellrepro.explanation.compare import compare as compared
 from cellrepro.explanation.comparison import Comparison
 from cellrepro.explanation.named import MaskReaders, image_name, kind_of, masks_of, named_as
 from cellrepro.explanation.recorded_settings import SettingOfBoth
@@ -89,14 +89,14 @@ def compare(
     if html is None:
         refuse_idle(("overwrite",), "without --html")
     if image is None and html is None:
-        return plain.compare(a, b, store=store)
+        return compared(a, b, store=store)
     # Drawing takes a second to import, which a comparison without a page need not wait for.
     from cellrepro.show.pages.comparison_page import write_comparison_page
     from cellrepro.show.pages.page_file import page_target
     from cellrepro.store.store import Store
 
     target = None if html is None else page_target(html, overwrite=overwrite)
-    comparison = plain.compare(a, b, store=store)
+    comparison = compared(a, b, store=store)
     if not comparison.masks:
         raise BadInput(
             f"{a} and {b} are {named_as(Path(a))} and {named_as(Path(b))} "
@@ -147,7 +147,7 @@ def _shown_pair(
 
 
 def _differences_of_runs(comparison: Comparison) -> tuple[SettingOfBoth, ...]:
-    """What two runs were asked for, and where they were made, as far as they differ in it."""
+    """The fields of spec and environment in which two runs differ, as settings."""
     return tuple(
         SettingOfBoth(name, values.a, values.b)
         for fields in (comparison.spec, comparison.environment)
@@ -156,7 +156,7 @@ def _differences_of_runs(comparison: Comparison) -> tuple[SettingOfBoth, ...]:
 
 
 def _shown_image(comparison: Comparison, image: str | Path | None) -> str:
-    """Which of the images that were compared is shown."""
+    """Choose the image on the page: the one that was given, else the one that differs most."""
     from cellrepro.show.pages.comparison_page import image_weight
 
     names = list(comparison.masks)
@@ -174,7 +174,7 @@ def _shown_image(comparison: Comparison, image: str | Path | None) -> str:
 
 
 def _masks(readers: MaskReaders, name: str) -> np.ndarray:
-    """The masks of an image; of a single file those that it has, whatever it is called."""
+    """Read the masks of an image; a single file has but one, whatever it is called."""
     if name not in readers and len(readers) == 1:
         return next(iter(readers.values()))()
     return readers[name]()
@@ -187,7 +187,7 @@ def _pixels(
     masks: np.ndarray,
     store: Store,
 ) -> np.ndarray | None:
-    """The image, in the size of the masks; that of two runs lies in their store."""
+    """Read the image, which must have the size of the masks; of two runs it is in their store."""
     from cellrepro.show.explorer.read_view import read_pixels
 
     if image is None:

@@ -1,4 +1,4 @@
-"""Two label images of one image on a page: what differs in settings, picture, cells and scores."""
+"""The page about two label images of one image: settings, picture, cells and scores."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.figures.pixels import SIGNS
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
-from cellrepro.show.pages.page_file import PageTarget, write_page
-from cellrepro.show.report.mask_pictures import compared_masks, place_columns
-from cellrepro.show.report.page import MOST_ROWS, Figure, Table, table
+from cellrepro.show.pages.mask_pictures import compared_masks, place_columns
+from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
+from cellrepro.show.pages.parts import MOST_ROWS, Figure, Table, table
+from cellrepro.show.tables.masks import SCORES, score_of
 from cellrepro.words import amount, joined
 
 _MOST_TILES = 12
@@ -30,16 +31,16 @@ _MOST_NAMED = 3  # settings in the headline
 _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is too large for a page
 _EXPLORER_HEIGHT = 560  # CSS pixels
 
-_SCORES: Mapping[str, str] = {
-    "ap50": "average precision at IoU 0.5, as Cellpose gives it: 1 where every cell has its match",
-    "f1": "share of the cells with a match at IoU 0.5",
-    "mean_matched_iou": "mean overlap of the matching cells, of their union",
-    "dice": "overlap of all pixels that are cell, whichever cell",
-    "pq": "panoptic quality: share of matching cells times their mean overlap",
-    "boundary_f1": "outlines that agree to within 2 pixels",
-    "mean_matched_area_difference": "by how many pixels matching cells are larger in B",
-}
-
+_SCORES = (
+    "ap50",
+    "f1",
+    "mean_matched_iou",
+    "dice",
+    "pq",
+    "boundary_f1",
+    "mean_matched_area_difference",
+)
+"""Keys of `SCORES`, in the order of the page."""
 
 _KINDS: Mapping[ObjectKind, str] = {
     ObjectKind.LOST: "only A has it",
@@ -49,44 +50,42 @@ _KINDS: Mapping[ObjectKind, str] = {
     ObjectKind.MOVED: "both have it, a pixel or more apart, or with less than half in common",
     ObjectKind.KEPT: "both have it in one place, and at least half of it in common",
 }
-"""What became of a cell, in the order of the list."""
+"""What each kind means, in the order of the page."""
 
 
 @dataclass(frozen=True)
 class ShownPair:
-    """Two label images of one image, as a page shows them."""
+    """Two label images of one image, and what the page says of them."""
 
     image_name: str
     name_a: str
-    """What the two are called."""
+    """What A is called."""
     name_b: str
-    """What the two are called."""
     a: np.ndarray
     b: np.ndarray
     image: np.ndarray | None
-    """In that shape, with or without channels last."""
+    """In the shape of the masks, with or without channels last."""
     comparison: MaskComparison
     settings: tuple[SettingOfBoth, ...]
-    """What at least one side records, what differs first."""
+    """Those that at least one side records, those that differ first."""
     remarks: tuple[str, ...]
-    """On what is recorded, and on what was compared."""
     by_image: Mapping[str, MaskComparison]
-    """Of all images that were compared; this one among them."""
+    """The comparisons of all images, among which this is one."""
     are_runs: bool = False
-    """Whether both are stored runs, and no files."""
+    """Whether both are stored runs, not files."""
 
 
 @dataclass(frozen=True)
 class SettingRow:
-    """A setting as the page shows it."""
+    """A setting on the page."""
 
     name: str
     a: str
     b: str
     differs: bool
-    """Whether both record it, and not alike."""
+    """Whether both sides record it, with two values."""
     meaning: str
-    """What it does, of one that differs."""
+    """What it does; empty where it does not differ."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     changes = changed_cells(pair.comparison)
     view = View(pair.image_name, [pair.a, pair.b], pair.image)
     rows = [_setting_row(setting) for setting in pair.settings]
-    write_page(
-        target,
+    page = rendered(
         "comparison.html.j2",
         pair=pair,
         headline=_headline(pair),
@@ -123,6 +121,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         cells_text=cells_text(pair.comparison),
         most=MOST_ROWS,
     )
+    write_page(target, page)
 
 
 # -- sentences -------------------------------------------------------------------------------
@@ -142,7 +141,7 @@ def cells_text(comparison: MaskComparison) -> str:
 
 
 def _headline(pair: ShownPair) -> str:
-    """What matters most: settings that differ, else whether cells do."""
+    """Say which settings differ; else whether cells do."""
     differing = [
         setting for setting in pair.settings if setting.differs and setting.name not in NOT_OF_CELLS
     ]
@@ -177,7 +176,7 @@ def _setting_row(setting: SettingOfBoth) -> SettingRow:
 
 
 def _figure(pair: ShownPair) -> Figure:
-    """The image, the outlines, and what differs; the tiles of cells show it closer."""
+    """Draw image, outlines and differences; no closer picture, as the tiles are close."""
     drawn = compared_masks(pair.image_name, pair.image, pair.a, pair.b, "cells").figure
     n_panels = 2 if pair.image is None else 3
     return Figure(drawn.panels[:n_panels], drawn.data)
@@ -216,18 +215,16 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
 
 
 def _scores(comparison: MaskComparison) -> list[ScoreRow]:
-    figures = comparison.figures()
     rows = []
-    for name, meaning in _SCORES.items():
-        value = figures[name]
-        value = float(value[0]) if np.ndim(value) else float(value)
+    for name in _SCORES:
+        value = score_of(comparison, name)
         text = "–" if np.isnan(value) else f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
-        rows.append(ScoreRow(name, text, meaning))
+        rows.append(ScoreRow(name, text, SCORES[name].meaning_of("A", "B")))
     return rows
 
 
 def _table_of_images(by_image: Mapping[str, MaskComparison]) -> Table | None:
-    """Every image that was compared, those that changed most first; none of a single image."""
+    """List the images that changed most first; there is no table of a single image."""
     if len(by_image) < 2:
         return None
     worst_first = sorted(by_image.items(), key=lambda item: -image_weight(item[1]))
@@ -253,6 +250,6 @@ def _table_of_images(by_image: Mapping[str, MaskComparison]) -> Table | None:
 
 
 def image_weight(comparison: MaskComparison) -> float:
-    """Give how much differs on an image: the share of its cells, then of its pixels."""
+    """Get a weight to sort images by: the share of cells that differ, then of pixels."""
     of_cells = comparison.n_unmatched / max(1, comparison.n_objects_a + comparison.n_objects_b)
     return of_cells + 1e-6 * comparison.n_differing / max(1, comparison.n_pixels)

@@ -18,7 +18,7 @@ import numpy as np
 from cellrepro.results import Result
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.read_view import read_view
-from cellrepro.show.pages.page_file import PageTarget, page_target, write_page
+from cellrepro.show.pages.page_file import PageTarget, page_target, rendered, write_page
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName
 
@@ -98,12 +98,15 @@ def explorer_page(
     part = explorer_part(view, name_a, name_b, height=_HEIGHT)
     if target is None:
         target = PageTarget(_temporary_folder() / "explorer.html", overwrite=False)
-    write_page(target, "explorer.html.j2", part=part, name=view.name, name_a=name_a, name_b=name_b)
+    write_page(
+        target,
+        rendered("explorer.html.j2", part=part, name=view.name, name_a=name_a, name_b=name_b),
+    )
     return ExplorerPage(target.path, part.line)
 
 
 def _temporary_folder() -> Path:
-    """A new folder for a page that is only looked at; those of the days before are removed."""
+    """Make a temporary folder for a page, and remove those of earlier days."""
     folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
     for earlier in folder.parent.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
-from cellrepro.show.report.page import unbroken
 from cellrepro.store.whole_files import refuse_existing, write_whole
+from cellrepro.version import __version__
 from cellrepro.words import grouped, ppm_text, share_text
 
-_TEMPLATES = Path(__file__).with_name("templates")
-_OF_THE_REPORT = Path(__file__).parents[1] / "report" / "templates"
-_ENDINGS = (".html", ".htm")
+PAGE_ENDINGS = (".html", ".htm")
+TEMPLATES = Path(__file__).with_name("templates")
+"""Macros and the style sheet of all pages, and the templates of those in this folder."""
+
+_NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
 
 
 @dataclass(frozen=True)
@@ -23,47 +26,49 @@ class PageTarget:
 
     path: Path
     overwrite: bool
+    noun: str = "page"
+    """What an error calls the page."""
+    expected: str = "a .html file in a folder"
+    """What an error advises to name."""
 
 
 def page_target(html: str | Path, *, overwrite: bool) -> PageTarget:
     """Give the file that a page is to be written to, before anything takes time."""
-    target = Path(html)
-    if target.suffix.lower() not in _ENDINGS or target.is_dir():
+    path = Path(html)
+    if path.suffix.lower() not in PAGE_ENDINGS or path.is_dir():
         raise BadInput(
-            f"the page cannot be written to {target}: expected the name of a file that ends in "
-            f".html, such as {target / 'page.html' if target.is_dir() else 'page.html'}"
+            f"the page cannot be written to {path}: expected the name of a file that ends in "
+            f".html, such as {path / 'page.html' if path.is_dir() else 'page.html'}"
         )
     if not overwrite:
-        refuse_existing(target, can_be_asked_for=True)
-    return PageTarget(target, overwrite)
+        refuse_existing(path, can_be_asked_for=True)
+    return PageTarget(path, overwrite)
 
 
-def write_page(target: PageTarget, template: str, **values: object) -> None:
+def write_page(target: PageTarget, page: str) -> None:
     """Write a page as one file, whole or not at all."""
-    page = _rendered(template, values)
     path = target.path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, page, replace=target.overwrite)
     except OSError as error:
         raise BadInput(
-            f"the page cannot be written to {path} ({error.strerror or error}); name a .html "
-            "file in a folder in which you may write"
+            f"the {target.noun} cannot be written to {path} ({error.strerror or error}); name "
+            f"{target.expected} in which you may write"
         ) from error
 
 
-def _rendered(template: str, values: dict[str, object]) -> str:
+def rendered(template: str, *folders: Path, **values: object) -> str:
+    """Fill a template of this folder, or of others; all values are escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from cellrepro.version import __version__
-
     environment = Environment(
-        loader=FileSystemLoader([_TEMPLATES, _OF_THE_REPORT]),
+        loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=unbroken,
+        finalize=_unbroken,
     )
     environment.filters |= {"ppm": ppm_text, "share": share_text, "grouped": grouped}
     return environment.get_template(template).render(
@@ -73,3 +78,8 @@ def _rendered(template: str, values: dict[str, object]) -> str:
         colours=VERDICT_COLOURS,
         **values,
     )
+
+
+def _unbroken(value: object) -> object:
+    """A number stays on one line with its digits and its unit; markup stays as it is."""
+    return _NUMBER_GAP.sub("\u00a0", value) if type(value) is str else value

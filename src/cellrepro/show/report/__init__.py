@@ -1,1 +1,1 @@
-"""The report over a store."""
+"""What does a store say as a whole? One page, a file for each of its sections; uses `pages`."""

@@ -1,18 +1,18 @@
 """The report: one page over everything a store holds, for people.
 
 It answers in the order in which a reviewer asks: is it the same, where does it differ, does it
-matter, what was in the way, what did it cost. The modules ``section_…`` beside this one find the
-numbers, the templates hold the words.
+matter, which operations could not repeat, what did it cost. The modules ``section_…`` beside this
+one find the numbers, the templates hold the words.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 from cyclopts import Parameter
 
@@ -20,7 +20,9 @@ from cellrepro.comparison.five_steps import GRID, Step, protocol
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.show.figures.pixels import SIGNS
-from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
+from cellrepro.show.pages.mask_pictures import CHANGES, counts_text
+from cellrepro.show.pages.page_file import PAGE_ENDINGS, PageTarget, rendered, write_page
+from cellrepro.show.pages.parts import MOST_ROWS
 from cellrepro.show.report import (
     section_cells,
     section_environment,
@@ -30,33 +32,57 @@ from cellrepro.show.report import (
     section_warnings,
     section_weights,
 )
-from cellrepro.show.report.mask_pictures import CHANGES, counts_text
-from cellrepro.show.report.page import MOST_ROWS, links_to, runs_folder, unbroken
 from cellrepro.show.report.summary import (
     PLACES,
     Chapter,
-    JudgedSpecDocument,
+    JudgedSpec,
     Summary,
     damaged_repeats,
-    group_documents,
-    run_documents,
     summarise,
 )
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
-from cellrepro.store.store import Store, StoreOrFolder
-from cellrepro.store.whole_files import refuse_existing, write_whole
+from cellrepro.store.manifest import mean_score
+from cellrepro.store.store import Repeat, Store, StoreOrFolder
+from cellrepro.store.whole_files import refuse_existing
 from cellrepro.terminal import FileName
-from cellrepro.words import grouped, ppm_text, share_text
+
+_TEMPLATES = Path(__file__).with_name("templates")
+
+
+class ReportedSpec(TypedDict):
+    """A spec on one machine and how its repeats came out, in plain values."""
+
+    key: str
+    machine: str
+    start: bool
+    """Whether other networks were trained from it."""
+    spec: dict[str, object]
+    repeats: list[int]
+    """Their numbers."""
+    verdict: str | None
+    """Over its repeats; None of one repeat."""
+    weights: str | None
+    """The verdict over their weights."""
+    masks: str | None
+    """The verdict over their masks."""
+    reasons: list[str]
+    """Why there is no verdict, or what limits it."""
+    images: int
+    """How many were segmented."""
+    ap50: float | None
+    """Mean average precision at IoU 0.5 over the test images."""
+    ap50_train: float | None
+    """The same over training images."""
 
 
 @dataclass(frozen=True, repr=False)
 class Report(Result):
-    """The page that was written, and what it says in plain types."""
+    """The page that was written, and its contents in plain values."""
 
     html: Path
     """The page."""
-    runs: list[JudgedSpecDocument]
+    runs: list[ReportedSpec]
     """Every spec on every machine."""
     groups: list[dict[str, object]]
     """Bit-equal results: ``{"weights": digest, "members": ["KEY/REPEAT", ...]}``, then the same
@@ -86,37 +112,6 @@ class Report(Result):
     def lines(self) -> list[str]:
         """Give the headline, and where the page is."""
         return [self.sentence(), f"report: {self.html}"]
-
-
-@dataclass(frozen=True)
-class ChapterView:
-    """What the templates read of one chapter."""
-
-    chapter: Chapter
-    equality: section_equality.Equality
-    spread: section_spread.Captioned | None
-    steps: Sequence[Step]
-    axes: Sequence[section_cells.AxisSection]
-    agreement: section_spread.AgreementSection | None
-    truth: section_cells.TruthSection | None
-    weights: section_weights.WeightsSection | None
-    cost: section_environment.CostSection
-
-
-def _view(chapter: Chapter, worst: section_cells.WorstImage | None) -> ChapterView:
-    equality = section_equality.Equality(chapter)
-    axes = chapter.spread.axes
-    return ChapterView(
-        chapter=chapter,
-        equality=equality,
-        spread=section_spread.spread_figure(chapter),
-        steps=protocol(chapter.spread),
-        axes=[section_cells.axis_section(chapter, axis, worst) for axis in axes],
-        agreement=section_spread.agreement_section(chapter),
-        truth=section_cells.truth_section(chapter),
-        weights=section_weights.weights_section(chapter, equality),
-        cost=section_environment.cost_section(chapter),
-    )
 
 
 def write_report(
@@ -160,43 +155,43 @@ def write_report(
         refuse_idle(("overwrite",), "without --output")
     store = store if isinstance(store, Store) else Store(store)
     own_page = store.root / "report" / "index.html"
-    target = own_page if html is None else _target(Path(html))
-    replaces = overwrite or target.resolve() == own_page.resolve()
+    path = own_page if html is None else _named_file(Path(html))
+    replaces = overwrite or path.resolve() == own_page.resolve()
     if not replaces:
-        refuse_existing(target, can_be_asked_for=True)
+        refuse_existing(path, can_be_asked_for=True)
     receipts = section_receipts.receipts_section(store)
     try:
         summary = summarise(store, {})
-        page = _page(summary, receipts, runs_folder(target, store))
+        page = _page(summary, receipts, _runs_folder(path, store))
     except BadInput:
         # A file that has the digest of its manifest can still be another one than this says of it.
         damaged = damaged_repeats(store)
         if not damaged:
             raise
         summary = summarise(store, damaged)
-        page = _page(summary, receipts, runs_folder(target, store))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, page, replace=replaces)
-    except OSError as error:
-        raise BadInput(
-            f"the report cannot be written to {target} ({error.strerror or error}); name a .html "
-            "file or a folder in which you may write"
-        ) from error
+        page = _page(summary, receipts, _runs_folder(path, store))
+    target = PageTarget(
+        path, overwrite=replaces, noun="report", expected="a .html file or a folder"
+    )
+    write_page(target, page)
     return Report(
-        html=target,
-        runs=run_documents(summary.chapters),
-        groups=[group for chapter in summary.chapters for group in group_documents(chapter)],
+        html=path,
+        runs=[
+            _reported_spec(chapter, judged)
+            for chapter in summary.chapters
+            for judged in chapter.judged
+        ],
+        groups=[group for chapter in summary.chapters for group in _groups(chapter)],
         headline=summary.sentence,
         left_out=summary.left_out,
     )
 
 
-def _target(path: Path) -> Path:
-    """The file of the page that a path names."""
+def _named_file(path: Path) -> Path:
+    """The file of the page that a path names: itself, or ``index.html`` in a folder."""
     if path.is_dir():
         return path / "index.html"
-    if path.suffix.lower() in (".html", ".htm"):
+    if path.suffix.lower() in PAGE_ENDINGS:
         return path
     if path.exists():
         raise BadInput(
@@ -206,39 +201,59 @@ def _target(path: Path) -> Path:
     return path / "index.html"
 
 
+# -- the page ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChapterView:
+    """A chapter with its sections, for the templates."""
+
+    chapter: Chapter
+    equality: section_equality.Equality
+    spread: section_spread.Captioned | None
+    steps: Sequence[Step]
+    axes: Sequence[section_cells.AxisSection]
+    agreement: section_spread.AgreementSection | None
+    truth: section_cells.TruthSection | None
+    weights: section_weights.WeightsSection | None
+    cost: section_environment.CostSection
+
+    @classmethod
+    def of(cls, chapter: Chapter, worst: section_cells.WorstImage | None) -> ChapterView:
+        """Make the sections of a chapter; the worst image of the whole page is drawn elsewhere."""
+        equality = section_equality.Equality(chapter)
+        axes = chapter.spread.axes
+        return cls(
+            chapter=chapter,
+            equality=equality,
+            spread=section_spread.spread_figure(chapter),
+            steps=protocol(chapter.spread),
+            axes=[section_cells.axis_section(chapter, axis, worst) for axis in axes],
+            agreement=section_spread.agreement_section(chapter),
+            truth=section_cells.truth_section(chapter),
+            weights=section_weights.weights_section(chapter, equality),
+            cost=section_environment.cost_section(chapter),
+        )
+
+
 def _page(
     summary: Summary, receipts: section_receipts.ReceiptsSection | None, folder: str | None
 ) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    from cellrepro.version import __version__
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).with_name("templates")),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=unbroken,
-    )
-    environment.filters |= {"ppm": ppm_text, "share": share_text, "grouped": grouped}
     axes = [(chapter, axis) for chapter in summary.chapters for axis in chapter.spread.axes]
     worst = section_cells.worst_image(axes)
-    return environment.get_template("report.html.j2").render(
-        written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        version=__version__,
+    return rendered(
+        "report.html.j2",
+        _TEMPLATES,
         summary=summary,
         alone=len(summary.chapters) == 1,
-        views=[_view(chapter, worst) for chapter in summary.chapters],
+        views=[ChapterView.of(chapter, worst) for chapter in summary.chapters],
         worst=worst,
         receipts=receipts,
         warnings=section_warnings.warnings_section(summary.chapters),
         environment=section_environment.environment_section(summary.chapters),
         rates=section_environment.rates_section(summary.chapters),
         linked=folder is not None,
-        links_to=partial(links_to, runs=folder),
-        signs=VERDICT_SIGNS,
-        colours=VERDICT_COLOURS,
+        links_to=partial(_links_to, runs=folder),
         changes=CHANGES,
         cell_signs=SIGNS,
         counts_text=counts_text,
@@ -247,3 +262,63 @@ def _page(
         grid=GRID,
         most=MOST_ROWS,
     )
+
+
+def _runs_folder(page: Path, store: Store) -> str | None:
+    """Get the relative path from the page's folder to the store's folder ``runs``.
+
+    None for a page outside of its store, which must not say where that is.
+    """
+    folder = page.resolve().parent
+    root = store.root.resolve()
+    if not folder.is_relative_to(root):
+        return None
+    return "../" * len(folder.relative_to(root).parts) + "runs"
+
+
+def _links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:
+    """Get the links to folder, manifest and notebook of a repeat, as far as they exist."""
+    if runs is None:
+        return {}
+    # From the folder, as the manifest may disagree: a store can be put together by hand.
+    folder = "/".join([runs, *repeat.folder.parts[-3:], ""])
+    files = {"folder": "", "manifest": "manifest.json", "notebook": "notebook.ipynb"}
+    return {word: folder + file for word, file in files.items() if (repeat.folder / file).exists()}
+
+
+# -- in plain values -----------------------------------------------------------------------
+
+
+def _reported_spec(chapter: Chapter, judged: JudgedSpec) -> ReportedSpec:
+    judgement = judged.judgement
+    return {
+        "key": judged.spec.key,
+        "machine": judged.repeats[0].machine,
+        "start": chapter.names.is_start(judged.place),
+        "spec": judged.spec.model_dump(mode="json"),
+        "repeats": [repeat.index for repeat in judged.repeats],
+        "verdict": judgement.overall,
+        "weights": judgement.weights,
+        "masks": judgement.masks,
+        "reasons": list(judgement.reasons),
+        "images": judgement.n_images,
+        "ap50": judged.ap50,
+        "ap50_train": mean_score(repeat.manifest.ap50_train for repeat in judged.repeats),
+    }
+
+
+def _groups(chapter: Chapter) -> list[dict[str, object]]:
+    """The bit-equal results of a chapter, by weights, then by masks."""
+    names_by_weights: dict[str, list[str]] = defaultdict(list)
+    names_by_masks: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for repeat in chapter.repeats:
+        manifest = repeat.manifest
+        if manifest.weights is not None:
+            names_by_weights[manifest.weights.digest].append(repeat.name)
+        names_by_masks[manifest.masks_digest, manifest.n_objects].append(repeat.name)
+    groups: list[dict[str, object]] = []
+    for digest, names in names_by_weights.items():
+        groups.append({"weights": digest, "members": names})
+    for (digest, n_objects), names in names_by_masks.items():
+        groups.append({"masks": digest, "members": names, "n_objects": n_objects})
+    return groups

@@ -1,4 +1,4 @@
-"""The report on cells: where they differ between runs, and from the ground truth."""
+"""The section on cells: where they differ between runs, and from the ground truth."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cellrepro.comparison.seed_spread import Axis
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.figures.training import scores_of_runs
-from cellrepro.show.report.mask_pictures import CHANGES, compared_masks
-from cellrepro.show.report.page import Figure, Table, figure, table, table_file
+from cellrepro.show.pages.mask_pictures import CHANGES, compared_masks
+from cellrepro.show.pages.parts import Figure, Table, figure, table, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat, Run
 
 _EQUALITY = {True: Verdict.IDENTICAL, False: Verdict.DIFFERENT, None: None}
-_MOST_LINES = 30  # of a figure with a line per spec
+_MOST_LINES = 30  # specs in a figure
 _COUNTED = [kind for kind in CHANGES if kind != ObjectKind.KEPT]
 _KINDS = {
     "weights": "verdict",
@@ -46,7 +46,7 @@ class WorstImage:
     pair: Pair
     image: str
     n_comparisons: int
-    """Of which it is the worst."""
+    """How many pairs of runs were looked at to find it."""
     comparison: MaskComparison
     figure: Figure
 
@@ -61,9 +61,9 @@ class _Candidate:
     image: str
 
     def weight(self) -> tuple[bool, float, float]:
-        """Sort by cells that changed, then by pixels.
+        """Get a sort key: changed cells, then pixels.
 
-        A run that found nothing differs most from every other, and says least: it comes last.
+        A run without cells differs most from every other one, and says least: it comes last.
         """
         in_a = self.pair.a.manifest.masks[self.image]
         in_b = self.pair.b.manifest.masks[self.image]
@@ -116,15 +116,15 @@ class AxisSection:
 
     axis: Axis
     weights: Sequence[bool]
-    """Of each pair with two networks, whether they are equal."""
+    """Whether the weights are equal, for each pair of runs that trained."""
     worst: WorstImage | None
     above: bool
-    """Whether its worst image is the one at the top of the page."""
+    """Whether its worst image stands at the top of the page."""
     every: Table
 
 
 def axis_section(chapter: Chapter, axis: Axis, shown: WorstImage | None) -> AxisSection:
-    """Get the comparisons along one axis, the largest differences first, and its worst image."""
+    """Make the section of one axis: every comparison, largest difference first, the worst image."""
     above = shown is not None and shown.axis is axis
     is_drawn = axis.name in AXES and not above
     pairs = sorted(axis.pairs, key=lambda pair: (-np.nan_to_num(pair.changed), -pair.ppm))
@@ -163,11 +163,11 @@ def _row(pair: Pair) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class ScoredImage:
-    """An image of a run beside its truth; no comparison and no figure where that is not kept."""
+    """An image of a run with its score; a comparison where the truth is still in the store."""
 
     image: str
     label: str
-    """The name of the run."""
+    """The run's name."""
     score: float
     """Average precision at IoU 0.5."""
     comparison: MaskComparison | None = None
@@ -176,13 +176,13 @@ class ScoredImage:
 
 @dataclass(frozen=True)
 class TruthSection:
-    """Scores of every run."""
+    """The scores of every run."""
 
     n_images: int
     n_results: int
     """Images times runs."""
     n_training: int
-    """Training images that were scored, too."""
+    """How many training images were scored, too."""
     scores: Figure
     ends: Mapping[str, ScoredImage]
     """The ``worst`` and the ``best`` image."""
@@ -196,7 +196,7 @@ class _Score:
 
 
 def truth_section(chapter: Chapter) -> TruthSection | None:
-    """Get the scores of every run, and the worst and the best image; none without ground truth."""
+    """Make the section on ground truth; None where there is no truth."""
     scores = [
         _Score(float(record.ap50), image, repeat)
         for repeat in chapter.repeats

@@ -1,4 +1,4 @@
-"""The report on where runs were computed, and how long that took."""
+"""The sections on where runs were computed, and on how long that took."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from cellrepro.comparison.run_names import place_of
 from cellrepro.show.figures.training import rates_by_size
 from cellrepro.show.inference_rates import inference_rates
-from cellrepro.show.report.page import Cell, Figure, Table, TableFile, figure, table, table_file
+from cellrepro.show.pages.parts import Cell, Figure, Table, TableFile, figure, table, table_file
 from cellrepro.show.report.summary import OF_MACHINE, Chapter
 from cellrepro.show.tables.runs import rate_table
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest
@@ -33,25 +33,25 @@ _PLAIN = {"True": "on", "False": "off", "None": "not set", "[]": "none"}
 
 @dataclass(frozen=True)
 class CostSection:
-    """What the runs of one chapter took."""
+    """How long the runs of one chapter took."""
 
     n_runs: int
     phases: Sequence[str]
     longest: float
-    """Of all specs, seconds of all phases."""
+    """Seconds of the slowest spec, all phases together."""
     rows: Sequence[Sequence[object]]
     """For each spec its name, then the mean seconds of each phase."""
     phase: str
-    """Of which strict and fast are compared."""
+    """The phase of which strict and fast are compared."""
     ratios: Sequence[float]
-    """Strict over fast, of specs that differ in nothing else."""
+    """Strict over fast, for specs that differ in nothing but the mode."""
     median: float
     strict: Table
     data: TableFile | None
 
 
 def cost_section(chapter: Chapter) -> CostSection:
-    """Get what the runs took, and what strict takes beside fast for the same spec."""
+    """Make the section on time, with strict beside fast for the same spec."""
     from pandas import DataFrame
 
     repeats = [repeat for judged in chapter.judged for repeat in judged.repeats]
@@ -88,7 +88,7 @@ def cost_section(chapter: Chapter) -> CostSection:
 
 @dataclass(frozen=True)
 class _ModePair:
-    """A spec in mode strict and in mode fast; seconds of one phase."""
+    """The seconds of one phase of a spec, in mode strict and in mode fast."""
 
     spec: str
     strict: float
@@ -100,7 +100,7 @@ class _ModePair:
 
 
 def _strict_beside_fast(chapter: Chapter, seconds: Mapping[str, float]) -> list[_ModePair]:
-    """Specs that differ in nothing but the mode, on one machine."""
+    """Pair specs that differ in nothing but the mode, on one machine."""
     axis = chapter.spread.axis("mode")
     mode_pairs = []
     for pair in axis.pairs if axis else []:
@@ -115,14 +115,14 @@ def _strict_beside_fast(chapter: Chapter, seconds: Mapping[str, float]) -> list[
 
 @dataclass(frozen=True)
 class RatesSection:
-    """How fast the runs that only segmented did so."""
+    """How fast runs segmented."""
 
     table: Table
     figure: Figure
 
 
 def rates_section(chapters: Sequence[Chapter]) -> RatesSection | None:
-    """Get how fast the runs that only segmented did so, over all chapters; none where none did."""
+    """Make the section on the speed of runs that only segmented; None without such runs."""
     runs = [Run(judged.spec, judged.repeats) for chapter in chapters for judged in chapter.judged]
     rates = inference_rates(runs)
     if not rates:
@@ -140,7 +140,7 @@ class EnvironmentSection:
     """The environments of all repeats."""
 
     n: int
-    """Different ones."""
+    """How many different ones there are."""
     n_runs: int
     differing: Table
     equal: Table
@@ -148,7 +148,7 @@ class EnvironmentSection:
 
 
 def environment_section(chapters: Sequence[Chapter]) -> EnvironmentSection:
-    """Get what differs between the environments of all repeats, and what does not."""
+    """Make the section on environments: the fields that differ, and those that do not."""
     from pandas import DataFrame
 
     repeats = [
@@ -183,7 +183,7 @@ def environment_section(chapters: Sequence[Chapter]) -> EnvironmentSection:
 
 
 def _setting(chapter: Chapter, repeat: Repeat) -> str:
-    """Machine, where there are several, profile and mode."""
+    """Name profile and mode, and the machine where there are several."""
     place = place_of(repeat)
     names = chapter.names
     machine = [names.values[place][name] for name in OF_MACHINE if name in names.varying]
@@ -191,7 +191,7 @@ def _setting(chapter: Chapter, repeat: Repeat) -> str:
 
 
 def _fields(manifest: Manifest, texts: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Get the environment as texts by name, from those that were made before if it is there."""
+    """Get the fields of an environment as texts; equal environments are formatted once."""
     content = manifest.model_dump_json(include=_FIELDS)
     if content not in texts:
         texts[content] = _texts(manifest)

@@ -1,4 +1,4 @@
-"""The report on runs as wholes: which are equal."""
+"""The section on equal runs: a letter for each result in cells, a number for each network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cellrepro.comparison.portable_promise import promised_alike
 from cellrepro.comparison.run_names import sort_key, value_in_words
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.digests.digests import value_digest
-from cellrepro.show.report.page import TableFile, table_file, which
+from cellrepro.show.pages.parts import TableFile, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, JudgedSpec
 from cellrepro.spec.spec import PARAMETERS
 from cellrepro.store.store import Repeat
@@ -24,28 +24,30 @@ _N_COLOURS = 14  # classes g-0 to g-13 of the style sheet
 
 @dataclass(frozen=True)
 class SpecCell:
-    """How the repeats of one spec on one machine came out, and to which results."""
+    """How the repeats of one spec on one machine came out."""
 
     place: str
     over: str
-    """Repeats, and those that failed."""
+    """How many repeats, and how many failed."""
     verdict: str = "failed"
     detail: str = ""
-    """What a verdict other than identical is about."""
+    """What differs; empty where the verdict is identical."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """By result the CSS class of its letter."""
+    """The CSS class of each of its results."""
 
 
 def _letters() -> Iterator[str]:
-    """Give A to Z, then AA, AB and so on, without end."""
+    """Yield A to Z, then AA, AB and so on, without end."""
     for length in count(1):
         for letters in product(ascii_uppercase, repeat=length):
             yield "".join(letters)
 
 
 class Equality:
-    """Which repeats of a chapter came to the same result, and what each result is called: a letter
-    for equal outlines in every image, a number for equal weights. Shared letters have a CSS class.
+    """Which repeats of a chapter came to the same result.
+
+    Equal outlines in every image share a letter, equal weights a number. Letters of two or more
+    repeats have a CSS class.
     """
 
     def __init__(self, chapter: Chapter):
@@ -68,12 +70,12 @@ class Equality:
         self._style = {letter: f"g-{i}" for i, letter in enumerate(shared)}
 
     def of(self, repeat: Repeat) -> str:
-        """What a repeat came to: ``A 1``; a dash for what is no result."""
+        """Name the result of a repeat, as ``A 1``; a dash where it is no result."""
         return f"{self.masks.get(repeat.name, '–')} {self.networks.get(repeat.name, '')}".strip()
 
     @cached_property
     def columns(self) -> list[tuple[str, str]]:
-        """Profile and mode."""
+        """The columns of the table: profile and mode."""
         names = self.chapter.names
         columns = {names.column(place) for place in names.shown}
 
@@ -85,7 +87,7 @@ class Equality:
 
     @property
     def rows(self) -> dict[str, list[list[SpecCell]]]:
-        """By name: what there is in each column."""
+        """The rows of the table by name, with the cells of each column."""
         names = self.chapter.names
         rows: dict[str, list[list[SpecCell]]] = {}
         for place in sorted(names.shown, key=names.order):
@@ -114,7 +116,7 @@ class Equality:
 
     @property
     def equal(self) -> str:
-        """What every spec has in common, in one line."""
+        """The settings that all specs share, in one line."""
         names = self.chapter.names
         facts = names.values[self.chapter.results[0].place]
         shown = self.chapter.results[0].spec.shown_parameters()
@@ -127,14 +129,14 @@ class Equality:
 
     @property
     def usual(self) -> str:
-        """What short names do not mention."""
+        """The usual settings, which short names leave out."""
         return ", ".join(
             value_in_words(name, value) for name, value in self.chapter.names.usual.items()
         )
 
     @property
     def remarks(self) -> dict[str, str]:
-        """Which machines agree, and why there are no verdicts, with the specs that it is about."""
+        """Remarks on machines, promises and missing verdicts, each with the specs it is about."""
         specs_by_remark: dict[str, list[str]] = defaultdict(list)
         for result in self.chapter.results:
             for reason in result.judgement.reasons:
@@ -154,7 +156,7 @@ class Equality:
         return {remark: which(specs, n_specs, "spec") for remark, specs in specs_by_remark.items()}
 
     def _promised_alike(self) -> list[list[JudgedSpec]]:
-        """Specs of which mode ``portable`` promises the same bits, on any machine."""
+        """Group the specs to which mode ``portable`` promises the same bits on any machine."""
         groups: list[list[JudgedSpec]] = []
         for result in self.chapter.results:
             for group in groups:
@@ -167,7 +169,7 @@ class Equality:
         return [group for group in groups if len(group) > 1]
 
     def _promise(self, results: Sequence[JudgedSpec]) -> str:
-        """Whether such specs keep the promise."""
+        """Say whether such specs keep the promise."""
         n_results = len({self.of(repeat) for result in results for repeat in result.repeats})
         devices = f"mode portable on {amount(len(results), 'device')}"
         if n_results == 1:
@@ -178,7 +180,7 @@ class Equality:
         )
 
     def _across(self, results: Sequence[JudgedSpec]) -> str:
-        """Which machines agree with themselves, and with each other."""
+        """Say which machines agree with themselves, and with each other."""
         parts: list[str] = []
         names_by_results: dict[frozenset[str], list[str]] = defaultdict(list)
         for result in results:
@@ -192,7 +194,7 @@ class Equality:
 
     @property
     def data(self) -> TableFile | None:
-        """Every run with its letter, number and settings."""
+        """The CSV file: every run with its letter, number and settings."""
         values = self.chapter.names.values
         fields = ("machine", "version", *PARAMETERS)
         rows = [

@@ -1,4 +1,4 @@
-"""The report on who else has checked the runs: passports, and receipts of whoever replayed."""
+"""The section on who else has checked the runs: passports, and receipts of replays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cellrepro.exchange.kept_passports import kept_bundle, names_of_kept
 from cellrepro.exchange.receipt import FirstDivergence, Receipt
 from cellrepro.exchange.signed.envelope import check_signature
 from cellrepro.exchange.signed.keys import AllowedSigner, read_allowed_signers
-from cellrepro.show.report.page import Cell, Table, table
+from cellrepro.show.pages.parts import Cell, Table, table
 from cellrepro.store.store import Store
 from cellrepro.words import some
 
@@ -32,25 +32,22 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class ReceiptsSection:
-    """What others found when they replayed the runs of a store."""
+    """Passports of the runs of a store, and receipts of those who replayed them."""
 
     n_passports: int
-    """Runs whose passport is kept."""
     n_receipts: int
     n_machines: int
-    """Machines on which they were replayed."""
+    """How many machines replayed them."""
     verdicts: Sequence[Verdict]
-    """Of the receipts, each once, in the order in which they stand."""
+    """The different verdicts of the receipts."""
     passports: Table
-    """Each passport with its signature."""
     receipts: Table
-    """One row for each receipt."""
     unreadable: Sequence[str]
-    """Why passports that are kept could not be read, a sentence each."""
+    """A sentence for each file that could not be read."""
 
 
 def receipts_section(store: Store) -> ReceiptsSection | None:
-    """Get the passports and receipts that a store keeps; None where it keeps none."""
+    """Make the section of the passports and receipts in a store; None without any."""
     bundles: list[Bundle] = []
     unreadable: list[str] = []
     for name in names_of_kept(store):
@@ -105,7 +102,7 @@ def _receipt_row(bundled: BundledReceipt, allowed: Sequence[AllowedSigner]) -> d
 
 
 def _signature(attestation: Attestation, allowed: Sequence[AllowedSigner]) -> Cell:
-    """Who signed it, in few words; all of it, the key's fingerprint too, is in the file."""
+    """Say in few words who signed it; the CSV file has all, with the key's fingerprint."""
     check = check_signature(attestation, allowed)
     by_whom = check.signer or (check.fingerprint or "")[:16]
     text = f"{check.state}: {by_whom}" if by_whom else check.state
@@ -125,7 +122,7 @@ def _outlines(receipt: Receipt) -> str:
 
 
 def _first_divergence(first: FirstDivergence | None) -> str:
-    """The stage, and the step and operation where they are known."""
+    """Name the stage, and the step and operation where they are known."""
     if first is None:
         return "–"
     step = None if first.step is None else f"step {first.step}"

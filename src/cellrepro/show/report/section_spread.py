@@ -1,4 +1,4 @@
-"""The report on all runs together: how far they spread, beside what seeds do; where they agree."""
+"""The sections on all runs together: how far they spread, and where they agree."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.digests.digests import value_digest
 from cellrepro.show.figures.agreement import agreement_map, least_stable
 from cellrepro.show.figures.spread import spread_axis, spread_rows
-from cellrepro.show.report.page import Figure, figure, table_file, which
+from cellrepro.show.pages.parts import Figure, figure, table_file, which
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat
 
-_MOST_PIXELS = 3e7  # of different results, whose agreement is computed
-_MOST_OF_IMAGE = 5e7  # of one image; of more results a sample of the runs is taken
-_MOST_CELLS = 8  # of those least stable
-_MOST_NAMES = 20  # of runs without a cell
+_MOST_PIXELS = 3e7  # of all different results together, so that the page takes seconds
+_MOST_OF_IMAGE = 5e7  # pixels of the different results of one image; beyond it runs are sampled
+_MOST_CELLS = 8  # among the least stable
+_MOST_NAMES = 20  # of runs that lack a cell
 
 
 @dataclass(frozen=True)
 class Captioned:
-    """A figure that brings its caption."""
+    """A figure with its caption."""
 
     figure: Figure
     caption: str
 
 
 def spread_figure(chapter: Chapter) -> Captioned | None:
-    """Draw all axes beside each other; none where nothing was compared."""
+    """Draw all axes on one scale; None where nothing was compared."""
     if not any(axis.evidence for axis in chapter.spread.axes):
         return None
     drawn = spread_axis(chapter.spread)
@@ -43,7 +43,7 @@ def spread_figure(chapter: Chapter) -> Captioned | None:
 
 
 def axis_verdict(spread: Spread, axis: Axis) -> Verdict:
-    """The one verdict over the pairs along an axis, beside what seeds do."""
+    """Judge all pairs along an axis together, beside what seeds do."""
     verdict = combine(pair.verdict for pair in axis.evidence)
     if verdict == Verdict.DIFFERENT and axis.name != "seed" and spread.decide(axis.name).within:
         return Verdict.WITHIN_SPREAD
@@ -52,15 +52,15 @@ def axis_verdict(spread: Spread, axis: Axis) -> Verdict:
 
 @dataclass(frozen=True)
 class AgreementSection:
-    """Where all runs agree; the map and the cells are of the image with most unstable cells."""
+    """Where all runs agree; map and cells are those of the image with most unstable cells."""
 
     agreements: Sequence[Agreement]
     n_left_out: int
-    """Images on which runs differ, and of which agreement was not computed."""
+    """How many further images differ, for which there was no time."""
     drawn: Sequence[tuple[str, Agreement]]
-    """Images of which a sample of the runs was taken."""
+    """The images of which only a sample of the runs was compared."""
     n_having: Mapping[str, int]
-    """By image, how many runs have masks of it."""
+    """How many runs have masks, by image."""
     image: str
     worst: Agreement
     map: Figure
@@ -70,20 +70,19 @@ class AgreementSection:
 
 @dataclass(frozen=True)
 class _ImageAgreement:
-    """How far runs agree on one image."""
+    """The agreement on one image, and the repeats it was computed from."""
 
     repeats: list[Repeat]
-    """All that have masks of it, or a sample of them."""
     agreement: Agreement
 
     @property
     def stable_share(self) -> float:
-        """Of its cells, how many all runs have."""
+        """The share of cells that all runs have."""
         return self.agreement.n_stable / max(1, len(self.agreement.objects))
 
 
 def agreement_section(chapter: Chapter) -> AgreementSection | None:
-    """Find where all runs agree; none where every image came out alike in all runs."""
+    """Make the section on agreement; None where all runs have the same masks of every image."""
     digests = _digests_by_image(chapter)
     agreements = _agreements(digests)
     if not agreements:
@@ -124,7 +123,7 @@ def agreement_section(chapter: Chapter) -> AgreementSection | None:
 
 
 def _most_disputed_plane(agreement: Agreement) -> int:
-    """Give the plane of a stack on which most pixels are disputed."""
+    """Find the plane of a stack on which most pixels are disputed."""
     share = agreement.same_object_share
     is_disputed = (share > 0) & (share < 1)
     return int(is_disputed.sum(axis=(1, 2)).argmax())
@@ -157,7 +156,7 @@ def _rows(
 
 
 def _digests_by_image(chapter: Chapter) -> dict[str, dict[Repeat, str]]:
-    """Give what equal masks of an image have in common, for every repeat that has some."""
+    """Get the canonical digests of masks by image and repeat."""
     digests: dict[str, dict[Repeat, str]] = defaultdict(dict)
     for repeat in chapter.repeats:
         for image, record in repeat.manifest.masks.items():
@@ -170,7 +169,7 @@ def _n_results(digests: Mapping[Repeat, str]) -> int:
 
 
 def _agreements(digests: Mapping[str, Mapping[Repeat, str]]) -> dict[str, _ImageAgreement]:
-    """Compute it for images on which runs differ: most results first, as far as time allows."""
+    """Compute agreement where runs differ, most results first, up to `_MOST_PIXELS`."""
     differing = [image for image in digests if _n_results(digests[image]) > 1]
     agreements: dict[str, _ImageAgreement] = {}
     n_pixels = 0
@@ -186,9 +185,9 @@ def _agreements(digests: Mapping[str, Mapping[Repeat, str]]) -> dict[str, _Image
 
 
 def _sample(image: str, digests: Mapping[Repeat, str]) -> list[Repeat]:
-    """Give all runs; or, where they have too many different results, a sample of them.
+    """Get all runs, or a sample where they have too many different results.
 
-    It is taken by a digest of their names, so that nothing about a run decides.
+    The sample follows a digest of their names, which is as good as random and always the same.
     """
     size = next(iter(digests)).masks(image).size
     most_results = max(2, int(_MOST_OF_IMAGE / size))

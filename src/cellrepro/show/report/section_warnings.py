@@ -1,4 +1,4 @@
-"""The report on PyTorch's warnings: which operations cannot repeat, and what came of that."""
+"""The section on PyTorch's warnings: which operations cannot repeat, and what came of that."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cellrepro.comparison.run_names import sort_key
 from cellrepro.comparison.verdicts import Verdict, combine
-from cellrepro.show.report.page import which
+from cellrepro.show.pages.parts import which
 from cellrepro.show.report.summary import Chapter
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.torch_warnings import about_determinism
@@ -22,28 +22,28 @@ class Alert:
 
     name: str
     known: NondeterministicOperation | None
-    """What PyTorch warned of first; None if the operation was left loose."""
+    """PyTorch's first warning; None if the operation was only left loose."""
     where: str
-    """Modules and lines of code, those with most calls first; empty where no call was warned of."""
+    """Modules and lines of code, those with most calls first; empty without warnings."""
     phases: str
     count: int
-    """Calls."""
+    """How many calls were warned of."""
     runs: str
 
 
 @dataclass(frozen=True)
-class Effect:
-    """How the repeats in one mode came out."""
+class ModeOutcome:
+    """How the repeated specs in one mode came out."""
 
     mode: str
     verdict: Verdict
     verdicts: Sequence[Verdict]
-    """Of every spec that was repeated and found or trained something."""
+    """One for each spec that was repeated and is not vacuous."""
 
 
 @dataclass(frozen=True)
 class WarningsSection:
-    """What the section on warnings reads."""
+    """Operations that cannot repeat, and the outcomes of repeating in each mode."""
 
     n_runs: int
     n_strict: int
@@ -51,12 +51,12 @@ class WarningsSection:
     n_warned: int
     """Runs that asked PyTorch to warn."""
     alerts: Sequence[Alert]
-    effects: Sequence[Effect]
+    outcomes: Sequence[ModeOutcome]
 
 
 @dataclass(frozen=True)
 class _Sighting:
-    """An operation in one run: what was warned of; nothing if it was left loose."""
+    """An operation in one run, with its warning or, if it was left loose, without."""
 
     run: str
     warning: NondeterministicOperation | None = None
@@ -86,7 +86,7 @@ def warnings_section(chapters: Sequence[Chapter]) -> WarningsSection:
         n_strict=n_watched - n_warned,
         n_warned=n_warned,
         alerts=[_alert(name, seen, n_runs) for name, seen in sightings.items()],
-        effects=_effects(chapters),
+        outcomes=_outcomes(chapters),
     )
 
 
@@ -109,7 +109,7 @@ def _alert(name: str, sightings: Sequence[_Sighting], n_runs: int) -> Alert:
     )
 
 
-def _effects(chapters: Sequence[Chapter]) -> list[Effect]:
+def _outcomes(chapters: Sequence[Chapter]) -> list[ModeOutcome]:
     by_mode: dict[str, list[Verdict]] = defaultdict(list)
     for chapter in chapters:
         for result in chapter.judged:
@@ -117,4 +117,4 @@ def _effects(chapters: Sequence[Chapter]) -> list[Effect]:
             if overall is not None and overall != Verdict.VACUOUS:
                 by_mode[result.spec.mode_in_words].append(overall)
     modes = sorted(by_mode, key=lambda mode: sort_key("mode", mode))
-    return [Effect(mode, combine(by_mode[mode]), by_mode[mode]) for mode in modes]
+    return [ModeOutcome(mode, combine(by_mode[mode]), by_mode[mode]) for mode in modes]

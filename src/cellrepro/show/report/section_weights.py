@@ -1,4 +1,4 @@
-"""The report on networks: which are equal, how far apart the others are, and in which layers."""
+"""The section on networks: which are equal, how far apart the others are, and in which layers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cellrepro.comparison.weight_comparison import WeightsComparison, compare_we
 from cellrepro.comparison.weight_distributions import WeightStatistics, difference_distributions
 from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance, similarity
 from cellrepro.show.figures import training, weights
-from cellrepro.show.report.page import Cell, Figure, Table, figure, table, table_file
+from cellrepro.show.pages.parts import Cell, Figure, Table, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
 from cellrepro.show.tables.weights import statistics_table
 from cellrepro.store.store import Repeat
 
 _MOST_NETWORKS = 12
-_MOST_WORK = 1.5e9  # parameters compared for the similarity of all pairs: seconds, not hours
+_MOST_WORK = 1.5e9  # parameters times pairs of networks: seconds, not hours
 _MOST_OVERLAID = 4
 _MOST_CURVES = 6
 
@@ -31,7 +31,7 @@ class Network:
     """One of the different networks, and the runs that ended in it."""
 
     name: str
-    """Number and the spec of its first run, or this run."""
+    """Its number, and the spec of its first run."""
     number: int
     path: Path
     members: Sequence[Repeat]
@@ -39,24 +39,24 @@ class Network:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A distance of every two networks."""
+    """The distances of every two networks, by one measure."""
 
     title: str
     least: float
-    """Of those that are not 0."""
+    """The least distance that is not 0."""
     most: float
     table: Table
 
 
 @dataclass(frozen=True)
 class Distant:
-    """What there is to see where networks differ."""
+    """Figures of networks that differ."""
 
     layers: Figure
     differences: Figure
     base: Network
     others: Sequence[Network]
-    """The nearest, the middle one and the farthest, as far as these are several."""
+    """The nearest, the middle and the farthest one from the base."""
     pair: tuple[Network, Network]
     """The two most distant."""
     comparison: WeightsComparison
@@ -74,7 +74,7 @@ class WeightsSection:
 
     networks: Sequence[Network]
     chosen: Sequence[Network]
-    """Those of which distances are shown."""
+    """Those whose distances are shown."""
     n_missing: int
     """Runs whose weights are not in the store."""
     n_parameters: int
@@ -89,13 +89,10 @@ class WeightsSection:
     n_curves: int
 
 
-def weights_section(chapter: Chapter, same: Equality) -> WeightsSection | None:
-    """Get how far networks are apart.
-
-    None where nothing was trained or no weights are in the store.
-    """
+def weights_section(chapter: Chapter, equality: Equality) -> WeightsSection | None:
+    """Make the section on networks; None where the store has no weights of these runs."""
     trained = [repeat for repeat in chapter.repeats if repeat.manifest.weights is not None]
-    networks = _networks(chapter, same, trained)
+    networks = _networks(chapter, equality, trained)
     if not networks:
         return None
     n_parameters = networks[0].members[0].manifest.model.n_parameters
@@ -121,13 +118,13 @@ def weights_section(chapter: Chapter, same: Equality) -> WeightsSection | None:
     )
 
 
-def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> list[Network]:
-    """The different networks of a chapter, each with the repeats that ended in it."""
+def _networks(chapter: Chapter, equality: Equality, trained: Sequence[Repeat]) -> list[Network]:
+    """Group repeats by the network that they ended in."""
     groups: dict[int, list[Repeat]] = defaultdict(list)
     paths: dict[int, Path] = {}
     for repeat in trained:
         if repeat.weights is not None:
-            number = same.networks[repeat.name]
+            number = equality.networks[repeat.name]
             groups[number].append(repeat)
             paths.setdefault(number, repeat.weights)
     n_networks_of = Counter(
@@ -153,14 +150,14 @@ def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> li
 
 
 def _chosen(networks: Sequence[Network], n_parameters: int) -> list[Network]:
-    """As many different networks as a page shows and time allows; the first of each spec first."""
+    """Choose as many networks as page and time allow, the first of each spec before others."""
     afforded = max(2, int((2 * _MOST_WORK / n_parameters) ** 0.5))
     in_turn = sorted(networks, key=lambda network: network.members[0].index)
     return sorted(in_turn[: min(_MOST_NETWORKS, afforded)], key=lambda network: network.number)
 
 
 def _statistics(chapter: Chapter, networks: Sequence[Network], *, by_layer: bool) -> Table:
-    """The file of each network, and its parameters in numbers; or these of its layers."""
+    """Make the table of the parameters of each network, or of each of its layers."""
     files = {network.name: network.path for network in networks}
     kinds = dict.fromkeys((field.name for field in fields(WeightStatistics)), "{:.6g}")
     kinds |= dict.fromkeys(("file, bytes", "parameters"), "count")
@@ -173,7 +170,7 @@ def _statistics(chapter: Chapter, networks: Sequence[Network], *, by_layer: bool
 
 
 def _matrices(chapter: Chapter, similar: Similarity, networks: Sequence[Network]) -> list[Matrix]:
-    """Distances of every two networks, the farther apart the darker."""
+    """Make the tables of distances of every two networks, by three measures."""
     kinds = (
         ("L2 distance", "l2-distance", similar.l2),
         ("1 − cosine similarity", "cosine-distance", 1 - similar.cosine),
@@ -211,8 +208,10 @@ def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[Networ
 def _distant(
     chapter: Chapter, distances: Similarity, networks: Sequence[Network]
 ) -> Distant | None:
-    """What there is to see where networks differ: layers, and how the nearest, the middle one and
-    the farthest differ from one of the two that are most distant. None where no two are apart."""
+    """Draw in which layers networks differ, and how some differ from one of the two most distant.
+
+    None where no two are apart.
+    """
     upper = np.triu(np.nan_to_num(distances.l2), 1)
     if not upper.any():
         return None
@@ -254,7 +253,7 @@ def _distant(
 
 
 def _curves(chapter: Chapter) -> _Curves:
-    """Draw as many runs as make no more curves than can be told apart."""
+    """Draw the runs of at most `_MOST_CURVES` different courses."""
     courses: dict[str, list[Repeat]] = defaultdict(list)
     for repeat in chapter.repeats:
         if repeat.manifest.training is not None:
@@ -268,7 +267,7 @@ def _curves(chapter: Chapter) -> _Curves:
 
 
 def _rows_of_training(repeat: Repeat) -> list[dict[str, object]]:
-    """Give a row for every epoch."""
+    """Make the rows of the CSV file, one for every epoch."""
     course = repeat.manifest.training
     if course is None:
         return []

@@ -1,4 +1,4 @@
-"""What there is to say about a store: its runs in chapters, their names, pairs and differences.
+"""The store as the report reads it: runs judged and put into chapters, and the headline.
 
 Runs are compared within one task and one data set; of masks with equal digests none is read.
 """
@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypedDict
 
 from pydantic import ValidationError
 
@@ -25,9 +24,9 @@ from cellrepro.store.unfinished import KeptFailure
 from cellrepro.words import amount, ppm_text, some, span
 
 PLACES = ("device", "threads", "precision", "profile", "machine", "version")
-"""Axes of where and how it was computed."""
+"""The axes of the spread that are about where and how runs were computed."""
 OF_MACHINE = ("machine", "version", "place")
-"""What names say of where a run was computed."""
+"""The facts in a run's name that are about its machine."""
 
 _OUTCOMES = {
     Verdict.IDENTICAL: "came out bit-identical",
@@ -49,12 +48,12 @@ class JudgedSpec:
 
     @property
     def verdict(self) -> str:
-        """As a word."""
+        """The verdict over its repeats, as a word."""
         return str(self.judgement.overall or "no verdict")
 
     @property
     def ap50(self) -> float | None:
-        """The mean score of its repeats."""
+        """The mean AP@0.5 of its repeats."""
         return mean_score(repeat.manifest.ap50 for repeat in self.repeats)
 
 
@@ -63,11 +62,11 @@ class Failure:
     """A repeat that failed, and why."""
 
     place: str
-    """Spec and machine."""
+    """``KEY/MACHINE``."""
     repeat: int | str
     reason: str
     spec: Spec | None
-    """None where a different version kept it."""
+    """None where another version stored it."""
 
 
 @dataclass(frozen=True)
@@ -84,27 +83,27 @@ class Chapter:
 
     @property
     def title(self) -> str:
-        """The data set and what was done with it."""
+        """The data set and the task."""
         return f"{self.data}: {value_in_words('task', self.task)}"
 
     @cached_property
     def results(self) -> list[JudgedSpec]:
-        """Without those that others were trained from."""
+        """All but the networks from which others were trained."""
         return [result for result in self.judged if not self.names.is_start(result.place)]
 
     @property
     def n_specs(self) -> int:
-        """Of the results."""
+        """How many specs the results are of."""
         return len({result.spec.key for result in self.results})
 
     @property
     def repeats(self) -> list[Repeat]:
-        """Of all results."""
+        """The repeats of all results."""
         return [repeat for result in self.results for repeat in result.repeats]
 
     @cached_property
     def names(self) -> Names:
-        """Of all specs, also of those that only failed."""
+        """The short names of all specs, those that only failed among them."""
         failed = {
             failure.place: failure.spec for failure in self.failures if failure.spec is not None
         }
@@ -113,7 +112,7 @@ class Chapter:
 
     @cached_property
     def spread(self) -> Spread:
-        """How far the masks differ along every axis; reads those that differ, once."""
+        """How far masks differ along every axis; only masks that differ are read, once."""
         fields = set(PARAMETERS) - {OBSERVING}
         further = [name for name in self.names.varying if name in fields]
         axes = list(dict.fromkeys(("repeats", *PLACES, *AXES, *further)))
@@ -122,24 +121,24 @@ class Chapter:
 
     @cached_property
     def clauses(self) -> list[str]:
-        """The headline: how the runs came out, whether places differ, the score."""
+        """The parts of the headline: outcomes, differences between places, the score."""
         places = [axis for axis in self.spread.axes if axis.name in PLACES and axis.not_vacuous]
         return [_outcomes(self), *map(_between, places), *_score(self)]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What there is to say about a store; trainings first, then by the name of the data set."""
+    """The chapters of a store: trainings first, then by the name of the data set."""
 
     chapters: list[Chapter]
     failures: list[Failure]
-    """Also of specs that belong to no chapter."""
+    """All of them, also those of specs in no chapter."""
     left_out: dict[str, str]
-    """Why repeats or runs are not in it, by ``KEY/MACHINE/REPEAT`` or ``KEY``: they are damaged."""
+    """Why damaged repeats or runs are left out, by ``KEY/MACHINE/REPEAT`` or ``KEY``."""
 
     @property
     def main(self) -> Chapter:
-        """What most runs are about."""
+        """The chapter with most runs."""
         return max(self.chapters, key=lambda chapter: len(chapter.repeats))
 
     @property
@@ -181,7 +180,7 @@ def summarise(store: Store, damaged: Mapping[str, str]) -> Summary:
 
 
 def damaged_repeats(store: Store) -> dict[str, str]:
-    """Read all files of all repeats, and say of those that are damaged why."""
+    """Read all files of all repeats; get the reasons of those that are damaged."""
     damaged: dict[str, str] = {}
     for run in _whole_runs(store, damaged):
         for repeat in run.repeats:
@@ -193,7 +192,7 @@ def damaged_repeats(store: Store) -> dict[str, str]:
 
 
 def _read_all(repeat: Repeat, store: Store) -> None:
-    """Read masks, images and truths of a repeat, each of which may be damaged."""
+    """Read masks, images and truths of a repeat, which raises if one is damaged."""
     digest = repeat.spec.images_digest
     for image in repeat.manifest.masks:
         repeat.masks(image)
@@ -202,7 +201,7 @@ def _read_all(repeat: Repeat, store: Store) -> None:
 
 
 def _whole_runs(store: Store, left_out: dict[str, str]) -> list[Run]:
-    """The runs of a store with the repeats that are as they were stored; the others are noted."""
+    """Get the runs of a store without damaged repeats, which are added to ``left_out``."""
     runs = []
     for run in store.readable_runs():
         whole = []
@@ -266,7 +265,7 @@ def _failure(kept_failure: KeptFailure) -> Failure:
 
 
 def _outcomes(chapter: Chapter) -> str:
-    """How the runs came out."""
+    """Count how the runs came out."""
     verb = "trained" if chapter.task == "train" else "segmented"
     n_results = len(chapter.results)
     specs = amount(chapter.n_specs, "spec")
@@ -283,7 +282,7 @@ def _outcomes(chapter: Chapter) -> str:
 
 
 def _how_many(n: int, n_all: int) -> str:
-    """Of results that are different, those with different masks, as a word or a number."""
+    """Say of how many of all results something holds, in a word or a number."""
     if n_all == 1:
         return "also" if n else "not"
     if n == n_all:
@@ -292,7 +291,7 @@ def _how_many(n: int, n_all: int) -> str:
 
 
 def _between(axis: Axis) -> str:
-    """In how many comparisons along an axis the masks differ."""
+    """Say in how many comparisons along an axis the masks differ."""
     n_differing = len(axis.differing)
     comparisons = amount(len(axis.not_vacuous), "comparison")
     if not n_differing:
@@ -305,7 +304,7 @@ def _between(axis: Axis) -> str:
 
 
 def _score(chapter: Chapter) -> list[str]:
-    """The mean score, and from where to where; nothing without ground truth."""
+    """Say the mean score and its range; nothing without ground truth."""
     scores = [repeat.manifest.ap50 for repeat in chapter.repeats]
     values = [score for score in scores if score is not None]
     if not values:
@@ -315,72 +314,3 @@ def _score(chapter: Chapter) -> list[str]:
     high = f"{max(values):.3f}"
     spread = "" if low == high else f" on average ({span(low, high)})"
     return [f"AP@0.5 against the ground truth is {mean:.3f}{spread}"]
-
-
-# -- plain documents -----------------------------------------------------------------------
-
-
-class JudgedSpecDocument(TypedDict):
-    """A spec on one machine, in plain values."""
-
-    key: str
-    machine: str
-    start: bool
-    """Whether other networks were trained from it."""
-    spec: dict[str, object]
-    repeats: list[int]
-    """Their numbers."""
-    verdict: str | None
-    """Over its repeats; None of one repeat."""
-    weights: str | None
-    """The verdicts over each of them."""
-    masks: str | None
-    """The verdicts over each of them."""
-    reasons: list[str]
-    """Why there is no verdict, or what limits it."""
-    images: int
-    """How many were segmented."""
-    ap50: float | None
-    """Mean average precision at IoU 0.5, of test and of training images."""
-    ap50_train: float | None
-    """Mean average precision at IoU 0.5, of test and of training images."""
-
-
-def run_documents(chapters: Sequence[Chapter]) -> list[JudgedSpecDocument]:
-    """Every spec and machine in plain values, chapter by chapter."""
-    return [_document_of(chapter, judged) for chapter in chapters for judged in chapter.judged]
-
-
-def _document_of(chapter: Chapter, judged: JudgedSpec) -> JudgedSpecDocument:
-    judgement = judged.judgement
-    return {
-        "key": judged.spec.key,
-        "machine": judged.repeats[0].machine,
-        "start": chapter.names.is_start(judged.place),
-        "spec": judged.spec.model_dump(mode="json"),
-        "repeats": [repeat.index for repeat in judged.repeats],
-        "verdict": judgement.overall,
-        "weights": judgement.weights,
-        "masks": judgement.masks,
-        "reasons": list(judgement.reasons),
-        "images": judgement.n_images,
-        "ap50": judged.ap50,
-        "ap50_train": mean_score(repeat.manifest.ap50_train for repeat in judged.repeats),
-    }
-
-
-def group_documents(chapter: Chapter) -> list[dict[str, object]]:
-    """Bit-equal results in plain values, by weights, then by masks."""
-    names_by_weights: dict[str, list[str]] = defaultdict(list)
-    names_by_masks: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for repeat in chapter.repeats:
-        manifest = repeat.manifest
-        if manifest.weights is not None:
-            names_by_weights[manifest.weights.digest].append(repeat.name)
-        names_by_masks[manifest.masks_digest, manifest.n_objects].append(repeat.name)
-    groups: list[dict[str, object]] = []
-    for digest, names in names_by_weights.items():
-        groups.append({"weights": digest, "members": names})
-    for (digest, n_objects), names in names_by_masks.items():
-        groups.append({"masks": digest, "members": names, "n_objects": n_objects})
-    return groups

@@ -1,1 +1,1 @@
-"""Tables for notebooks and the report, as data frames: a row a thing, a column a question."""
+"""Tables as data frames, for what no result says by itself: several results beside each other."""

@@ -1,4 +1,4 @@
-"""What all tables share: rows become a data frame, and a data frame becomes part of a page."""
+"""Rows made a data frame, and a data frame made readable in a notebook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
 _WRAPPED = 32
-"""Letters; longer texts are wrapped in their column."""
+"""Letters beyond which a text is wrapped in its column."""
 
 
 def frame(
@@ -24,7 +24,7 @@ def frame(
     columns: Sequence[str] | None = None,
     dtype: type | None = None,
 ) -> pd.DataFrame:
-    """Make a table of rows, one column of which names them."""
+    """Make a data frame of rows with one column as its index."""
     import pandas as pd
 
     return pd.DataFrame(rows, columns=columns, dtype=dtype).set_index(index)

@@ -1,4 +1,4 @@
-"""Tables of where a training runs: the machine, its profiles, the switches of each mode."""
+"""Tables of where a training can run: the machine, its profiles, the switches of each mode."""
 
 from __future__ import annotations
 

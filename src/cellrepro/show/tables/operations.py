@@ -1,4 +1,4 @@
-"""Tables of operations: those of which PyTorch warns, those that flip, and where runs diverge."""
+"""Tables of operations: those of which PyTorch warns, and those that flip."""
 
 from __future__ import annotations
 
@@ -17,28 +17,11 @@ if TYPE_CHECKING:
 
     from cellrepro.audits.effect import Effect
     from cellrepro.audits.training import TrainingAudit
-    from cellrepro.divergence.result import Divergence, FirstDifference
     from cellrepro.store.manifest import WarningRecord
     from cellrepro.store.store import Repeat
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 Value = TypeVar("Value")
-
-_QUESTIONS = {
-    "how": "how it was looked at",
-    "n_repetitions": "repetitions of the step",
-    "n_replays": "operations repeated",
-    "n_asked": "replays of this operation",
-    "flips": "of these, with different bits",
-    "arrival": "state before the step",
-    "ends_as": "the repeated step ended in the bits of",
-    "alignment": "operations that correspond",
-    "parting": "where operations diverge",
-    "round_off": "round-off",
-    "draws": "random numbers",
-    "elimination": "why it may be no fault",
-}
-"""Fields of `cellrepro.divergence.result.Evidence` that the table shows, as questions."""
 
 
 def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
@@ -135,7 +118,7 @@ def operation_table(audit: TrainingAudit) -> Styler:
 def _operation_row(
     members: Sequence[NondeterministicOperation], audit: TrainingAudit
 ) -> dict[str, object]:
-    """Of one operation at one line of code, in one or more modules."""
+    """Make the row of one operation at one line of code, in one or more modules."""
     from cellrepro.audits.effect import Effect
 
     operation = members[0]
@@ -169,12 +152,12 @@ def _operation_row(
 
 
 def _first(values: Iterable[Value | None]) -> Value | None:
-    """The first that is there."""
+    """Get the first value that is not empty."""
     return next((value for value in values if value), None)
 
 
 def _where(members: Sequence[NondeterministicOperation]) -> str:
-    """Pass, module and line; where it is in several modules, how many more there are."""
+    """Say pass, module and line, and how many more modules there are."""
     operation = members[0]
     modules = list(dict.fromkeys(member.module for member in members if member.module))
     module = f" of {modules[0]}" if modules else ""
@@ -185,7 +168,7 @@ def _where(members: Sequence[NondeterministicOperation]) -> str:
 
 
 def _verdict(warned: bool, effect: Effect | None, no_effect_because: str | None) -> str:
-    """Warning and effect beside each other, in a few words."""
+    """Put warning and effect beside each other in a few words."""
     warning = "a warning" if warned else "no warning"
     if effect is None:
         return f"? {warning}, effect {no_effect_because or 'not measured'}"
@@ -196,76 +179,3 @@ def _verdict(warned: bool, effect: Effect | None, no_effect_because: str | None)
     if effect.vacuous:
         return f"? {warning}, effect cannot be known: {'; '.join(effect.vacuous)}"
     return f"= {warning}, no effect"
-
-
-def evidence_table(divergence: Divergence) -> pd.DataFrame:
-    """Say where two runs diverge, and how that is known: one question a row.
-
-    Always the same questions; ``-`` where there is no answer.
-
-    Parameters
-    ----------
-    divergence : Divergence
-        From `cellrepro.diverge`.
-
-    Returns
-    -------
-    DataFrame
-    """
-    from cellrepro.divergence.judgements import JUDGEMENTS
-
-    answers: dict[str, object] = {
-        "runs": f"A: {divergence.a}, B: {divergence.b}",
-        "entries compared": divergence.compared,
-        "they diverge at": _place_text(divergence.first),
-        "judgement": JUDGEMENTS[divergence.judgement] if divergence.judgement else None,
-        "it first shows in": _place_text(divergence.computed),
-        **_operation_answers(divergence.where),
-        **{
-            question: getattr(divergence.evidence, field, None)
-            for field, question in _QUESTIONS.items()
-        },
-        "not looked at": divergence.notes,
-    }
-    rows = [
-        {"question": question, "what was found": _answer_text(answer)}
-        for question, answer in answers.items()
-    ]
-    return frame(rows, "question")
-
-
-def _operation_answers(difference: FirstDifference | None) -> dict[str, object]:
-    """What is known of the operation that differs first; nothing where none could be named."""
-    operation = difference.operation if difference is not None and difference.op else None
-    size = difference.size if difference is not None and operation is not None else None
-    largest = size.max_abs if size else None
-    return {
-        "operation": operation.op if operation else None,
-        "line": operation.source if operation else None,
-        "module": operation.module if operation else None,
-        "pass": operation.phase if operation else None,
-        "its inputs": operation.inputs if operation else None,
-        "largest difference": f"{largest:.2g}" if largest else None,
-        "how they differ": size.words if size else None,
-        "numbers that differ": size.n_elements if size else None,
-    }
-
-
-def _place_text(place: FirstDifference | None) -> str:
-    # Imported here: it needs matplotlib, which few tables do.
-    from cellrepro.show.figures.divergence import differs
-
-    if place is None:
-        return ""
-    step = "" if place.step is None else f"step {grouped(place.step)}, "
-    return f"{step}{differs(place)}"
-
-
-def _answer_text(answer: object) -> str:
-    if isinstance(answer, tuple):
-        text = "; ".join(answer)
-    elif isinstance(answer, int):
-        text = grouped(answer)
-    else:
-        text = str(answer or "")
-    return text or "-"

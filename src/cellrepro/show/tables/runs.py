@@ -1,9 +1,9 @@
-"""Tables of runs: their repeats, their different results, how fast they were, how two differ."""
+"""Tables of runs: their different results, the five steps over them, how fast they were."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cellrepro.comparison.run_names import Names, place_of
@@ -13,38 +13,9 @@ from cellrepro.words import grouped, span
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cellrepro.comparison.five_steps import Step
     from cellrepro.show.inference_rates import Rate, SegmentationSpeed
     from cellrepro.store.store import Repeat, Run
-
-
-def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
-    """List the repeats of a run: digests, objects, agreement with the ground truth, time.
-
-    What none of them has, such as the weights of a segmentation, has no column.
-
-    Raises
-    ------
-    Damaged
-        If a file of a repeat is not what was stored.
-    """
-    rows = []
-    for repeat in repeats:
-        repeat.refuse_damage()
-        manifest = repeat.manifest
-        rows.append(
-            {
-                "repeat": manifest.repeat,
-                "machine": repeat.machine,
-                "weights": manifest.weights.digest[:12] if manifest.weights else None,
-                "masks": manifest.masks_digest[:12],
-                "objects": manifest.n_objects,
-                "AP@0.5": manifest.ap50,
-                "on training images": manifest.ap50_train,
-                "seconds": round(sum(manifest.seconds.values()), 1),
-                "vacuous": "; ".join(manifest.vacuous) or "no",
-            }
-        )
-    return frame(rows, "repeat").dropna(axis="columns", how="all").round(3)
 
 
 def result_table(runs: Sequence[Run]) -> pd.DataFrame:
@@ -92,25 +63,19 @@ def result_table(runs: Sequence[Run]) -> pd.DataFrame:
     return frame(rows, "weights")
 
 
-def difference_table(fields: Mapping[str, tuple[object, object]], a: str, b: str) -> pd.DataFrame:
-    """List the fields in which two runs differ, side by side.
-
-    Parameters
-    ----------
-    fields : mapping of str to pair
-        What each of the two has, by field.
-    a, b : str
-        What the two are called.
-
-    Returns
-    -------
-    DataFrame
-    """
+def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
+    """List the five steps: question, answer, over what, and what to run where there is none."""
     rows = [
-        {"field": name, a: str(value_a), b: str(value_b)}
-        for name, (value_a, value_b) in fields.items()
+        {
+            "step": step.number,
+            "question": step.question,
+            "answer": step.answer,
+            "pairs": step.n_pairs,
+            "what is missing": step.todo.replace("`", "") or "–",
+        }
+        for step in steps
     ]
-    return frame(rows, "field", columns=("field", a, b))
+    return frame(rows, "step")
 
 
 def rate_table(speeds: Sequence[SegmentationSpeed]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Tables of networks: how far they lie apart, and what their parameters are like."""
+"""Tables of several networks: how far they lie apart, and statistics of their parameters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MEANINGS = {
     "median ulp": "steps between neighbouring floating-point numbers, of one parameter",
     "largest ulp": "most steps of any parameter; many where a sign changed",
 }
-"""The measures of `weights_table`, and what each says."""
+"""The rows of `weights_table`, and what each says."""
 
 
 def weights_table(comparisons: Mapping[str, WeightsComparison]) -> pd.DataFrame:
@@ -47,7 +47,7 @@ def weights_table(comparisons: Mapping[str, WeightsComparison]) -> pd.DataFrame:
 
 
 def _measures(comparison: WeightsComparison) -> dict[str, str]:
-    """What stands in the column of one pair, by the keys of `_MEANINGS`."""
+    """Make the column of one pair, by the keys of `_MEANINGS`."""
     share_differing = comparison.n_differing / max(1, comparison.n_parameters)
     return {
         "parameters that differ": share_text(share_differing),

@@ -1,5 +1,5 @@
 // The explorer on a page without a kernel: what the kernel would send stands in the page itself.
-// page.py puts this behind the module of the explorer, whose functions it uses.
+// page_part.py puts this behind the module of the explorer, whose functions it uses.
 
 // The model of a widget, as the explorer uses it.
 class PageModel {

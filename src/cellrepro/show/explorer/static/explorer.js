@@ -1,6 +1,6 @@
 // The browser's half of cellrepro.show.explorer: it receives each array once, then draws alone.
 //
-// widget.py joins the files of this folder into the one module that the browser loads:
+// browser_code.py joins the files of this folder into the one module that the browser loads:
 //   explorer_planes.js     the arrays that the kernel sends
 //   explorer_pixels.js     from arrays to pixels
 //   explorer_drawing.js    the canvas

@@ -1,18 +1,15 @@
-"""How grids stand, live: a table in a terminal and in a notebook, from the files in the store."""
+"""Grids carried out and watched, with a table of how they stand that is kept up to date."""
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
 
 from cyclopts import Parameter
 
@@ -20,33 +17,19 @@ from cellrepro.grid.cost_estimate import with_estimates
 from cellrepro.grid.grid import planned, refuse_wrong_limits, run_grid
 from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRuns
 from cellrepro.grid.points import read_grid
-from cellrepro.grid.status import GridStatus, JobRow, standing, standing_by_file
-from cellrepro.progress import minutes
+from cellrepro.grid.status import GridStatus, standing, standing_by_file
 from cellrepro.results import Result
+from cellrepro.show.grid_table import Cells, file_address, headline, no_grid, page, tables
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
-from cellrepro.store.store import NOTEBOOK, Store
+from cellrepro.store.store import Store
 from cellrepro.terminal import FileName
 from cellrepro.terminal_values import Overrides
-from cellrepro.words import amount
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
 
 REFRESH_SECONDS = 1.0
-_MOST_ROWS = 20
-_NOTEBOOK_LETTERS = 120
-"""Width of the table in a notebook."""
-_PAGE = "<pre style='white-space:pre; overflow-x:auto; line-height:normal'>{code}</pre>"
-_FIRST = ("running", *BAD_ENDINGS, "waiting", "done", "present")
-"""The order of rows: what happens, what went wrong, the rest."""
-_COLOURS = {"running": "#0072b2", "done": "#009e73", "present": "#009e73", "waiting": "#666666"}
-_FAILED = "#d55e00"
-
-Link = Callable[[Path], str]
-"""Writes the address by which a file is opened."""
 
 
 class Watching(Result):
@@ -65,7 +48,7 @@ class Watching(Result):
         return f"the table of the grids {state}"
 
     def _ipython_display_(self) -> None:
-        """Nothing: the table is shown already."""
+        """Show nothing: the table is on the page already."""
 
 
 _watching: dict[Path, Watching] = {}
@@ -93,7 +76,7 @@ def watch(store: str | Path = defaults.STORE) -> Watching:
     root = Store(store).root
     current = states(root)
     first = next(current)
-    handle = display(HTML(_page(first, root)), display_id=True)
+    handle = display(HTML(page(first, root)), display_id=True)
     watching = Watching()
     before = _watching.pop(root, None)
     if before is not None:
@@ -105,12 +88,12 @@ def watch(store: str | Path = defaults.STORE) -> Watching:
     def keep_up() -> None:
         shown = ""
         for statuses in current:
-            page = _page(statuses, root)
+            now = page(statuses, root)
             if watching._stopped.is_set():
                 return
-            if page != shown:
-                handle.update(HTML(page))
-                shown = page
+            if now != shown:
+                handle.update(HTML(now))
+                shown = now
             if _is_over(statuses):
                 return
 
@@ -125,18 +108,17 @@ class Standing(Result):
     grids: Sequence[GridStatus]
     """Those that are being carried out, and those that did not end well."""
     _store: Path
-    """Which store."""
 
     def sentence(self) -> str:
         """Say it for a log: a grid a line, and a line for each spec that runs or failed."""
         lines = []
         for status in self.grids:
-            lines.append(_headline(status))
+            lines.append(headline(status))
             for row in status.rows:
                 if row.status in ("running", *BAD_ENDINGS):
-                    cells = _Cells.of(row, status)
+                    cells = Cells.of(row, status)
                     lines.append("  ".join(filter(None, (row.status, *cells.in_order()))))
-        return "\n".join(lines) or _nothing(self._store)
+        return "\n".join(lines) or no_grid(self._store)
 
 
 def follow(*, store: FileName = defaults.STORE) -> Standing:
@@ -258,7 +240,7 @@ def live_table(store: str | Path) -> Iterator[bool]:
     root = Path(store)
 
     def drawn() -> Group:
-        return _tables(standing(Store(root)), root, link=_file_address)
+        return tables(standing(Store(root)), root, link=file_address)
 
     with Live(
         get_renderable=drawn, console=Console(stderr=True), transient=True, refresh_per_second=2
@@ -267,7 +249,7 @@ def live_table(store: str | Path) -> Iterator[bool]:
 
 
 def states(root: Path) -> Iterator[list[GridStatus]]:
-    """Give how the grids stand, again and again; of one that was seen at work the end is kept."""
+    """Read how the grids stand, again and again; one that was seen at work stays to its end."""
     seen: dict[Path, GridStatus] = {}
     while True:
         by_file = standing_by_file(Store(root))
@@ -283,7 +265,7 @@ def states(root: Path) -> Iterator[list[GridStatus]]:
 
 
 def _ended_well(status: GridStatus) -> GridStatus:
-    """A grid whose file went while it was at work: what it still had to do is done."""
+    """Count as done what a grid had still to do when its file went: it ended well."""
     rows = [
         row.model_copy(update={"status": "done", "text": ""})
         if row.status in ("running", "waiting")
@@ -291,137 +273,3 @@ def _ended_well(status: GridStatus) -> GridStatus:
         for row in status.rows
     ]
     return status.model_copy(update={"rows": rows, "ended": True})
-
-
-# -- in words ------------------------------------------------------------------------------
-
-
-def _nothing(store: str | Path) -> str:
-    return f"no grid is being carried out in {store}"
-
-
-def _headline(status: GridStatus) -> str:
-    words = {"running": "running", "waiting": "waiting", "done": "done", "present": "stored before"}
-    words |= {name: name for name in BAD_ENDINGS}
-    counts = [f"{status.n(name)} {word}" for name, word in words.items() if status.n(name)]
-    parts = [f"grid {status.name}: {amount(len(status.rows), 'spec')}, {', '.join(counts)}"]
-    if status.lost:
-        parts.append("its command was killed: give the same command again")
-    elif not status.ended:
-        parts.append(f"since {minutes(status.updated - status.started)}")
-        if status.seconds_left:
-            parts.append(f"about {minutes(status.seconds_left)} left")
-    if status.dashboard and not status.ended:
-        parts.append(status.dashboard)
-    return " · ".join(parts)
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """What stands in the row of a spec, after its status."""
-
-    spec: str
-    machine: str
-    repeat: str
-    now: str
-    left: str
-
-    @classmethod
-    def of(cls, row: JobRow, status: GridStatus) -> _Cells:
-        repeat = row.repeat
-        now = ""
-        left = ""
-        if row.status == "running":
-            repeat = min(row.repeat + 1, row.n_repeats)
-            now = row.text
-            if row.n_made:
-                left = minutes((status.updated - row.started) / row.n_made * row.n_left)
-        elif row.status in BAD_ENDINGS:
-            now = row.reason
-        repeats = "" if row.status == "waiting" else f"{repeat} of {row.n_repeats}"
-        return cls(spec=row.label, machine=row.machine, repeat=repeats, now=now, left=left)
-
-    def in_order(self) -> tuple[str, ...]:
-        return self.spec, self.machine, self.repeat, self.now, self.left
-
-
-# -- drawn ---------------------------------------------------------------------------------
-
-
-def _tables(statuses: Sequence[GridStatus], store: Path, *, link: Link) -> Group:
-    """The table of each grid, under its headline."""
-    from rich.console import Group
-    from rich.text import Text
-
-    parts: list[Table | Text] = [] if statuses else [Text(_nothing(store))]
-    for status in statuses:
-        parts.append(Text(_headline(status), style="bold"))
-        parts.append(_table(status, store, link=link))
-        parts.append(Text())
-    return Group(*parts)
-
-
-def _table(status: GridStatus, store: Path, *, link: Link) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("", "spec", "machine", "repeat", "now", "left", box=None)
-    rows = sorted(status.rows, key=lambda row: _FIRST.index(row.status))
-    for row in rows[:_MOST_ROWS]:
-        cells = _Cells.of(row, status)
-        colour = _COLOURS.get(row.status, _FAILED)
-        table.add_row(
-            Text(row.status, style=f"bold {colour}"),
-            _linked(cells.spec, _target(row, store), link),
-            Text(cells.machine),
-            Text(cells.repeat),
-            Text(cells.now),
-            Text(cells.left),
-        )
-    if len(rows) > _MOST_ROWS:
-        table.caption = f"and {len(rows) - _MOST_ROWS} more"
-    return table
-
-
-def _target(row: JobRow, store: Path) -> Path | None:
-    """What to open: the notebook as it is written, of a finished run or of a failure."""
-    if row.notebook:
-        return Path(row.notebook)
-    if row.status in ("done", "present") and row.machine:
-        return store / "runs" / row.key / row.machine / "0" / NOTEBOOK
-    if row.status in BAD_ENDINGS and row.folder:
-        return Path(row.folder, NOTEBOOK)
-    return None
-
-
-def _linked(name: str, target: Path | None, link: Link) -> Text:
-    """A name that opens a file, where there is the file."""
-    from rich.style import Style
-    from rich.text import Text
-
-    if target is None or not target.exists():
-        return Text(name)
-    return Text(name, style=Style(link=link(target.resolve())))
-
-
-def _file_address(path: Path) -> str:
-    return path.as_uri()
-
-
-def _address_in_jupyter(path: Path) -> str:
-    """Relative to the notebook, since JupyterLab opens no other files."""
-    try:
-        relative = os.path.relpath(path, Path.cwd())
-    except ValueError:  # it lies on another drive
-        return _file_address(path)
-    return quote(relative.replace(os.sep, "/"))
-
-
-def _page(statuses: Sequence[GridStatus], store: Path) -> str:
-    """The tables as HTML for a notebook."""
-    from rich.console import Console
-
-    # It writes nowhere and records what it would have written; inside Jupyter it would show it.
-    console = Console(record=True, file=io.StringIO(), width=_NOTEBOOK_LETTERS, force_jupyter=False)
-    console.print(_tables(statuses, store, link=_address_in_jupyter))
-    return console.export_html(inline_styles=True, code_format=_PAGE)

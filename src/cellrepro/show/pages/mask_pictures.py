@@ -1,6 +1,6 @@
-"""Two label images of one image on the report's page: pictures of what differs, and a file of it.
+"""Pictures of what differs between two label images, and a CSV file of every cell.
 
-The pictures stand side by side, or below each other on a phone.
+On a page they stand side by side, or below each other on a phone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cellrepro.show.figures.pixels import (
     panel_shape,
     with_outlines,
 )
-from cellrepro.show.report.page import Figure, Mark, Panel, panel, table_file
+from cellrepro.show.pages.parts import Figure, Mark, Panel, panel, table_file
 from cellrepro.words import amount, grouped, joined, ppm_text
 
 CHANGES: dict[ObjectKind, str] = {
@@ -34,9 +34,9 @@ CHANGES: dict[ObjectKind, str] = {
     ObjectKind.SPLIT: "one in the first, several in the second",
     ObjectKind.MERGED: "several in the first, one in the second",
 }
-"""What it means that a cell is of a kind."""
+"""What each kind means, in the order in which counts are given."""
 
-_MOST_MARKS = 40  # with a sign; of more, each has a dot
+_MOST_MARKS = 40  # cells that get a sign each; more get dots
 _DOTS = {
     ObjectKind.MOVED: "agree",
     ObjectKind.SPLIT: "other_object",
@@ -44,17 +44,17 @@ _DOTS = {
     ObjectKind.LOST: "only_a",
     ObjectKind.GAINED: "only_b",
 }
-"""The colour of a dot, by the names in `COLOURS`; where two meet, the last one is seen."""
-_MOST_LARGE_DOTS = 2500  # of four pixels; of more each has one
-_UNDER_DOTS = 0.5  # of its brightness that the picture keeps
-_SMALLEST_WINDOW = 40  # that is shown closer, pixels
+"""The colour of a dot, by its name in `COLOURS`; where two dots meet, the later kind is seen."""
+_MOST_LARGE_DOTS = 2500  # dots that are four pixels wide; more are one pixel each
+_UNDER_DOTS = 0.5  # factor of the picture's brightness
+_SMALLEST_WINDOW = 40  # side of the part that is shown closer, pixels
 _LARGEST_WINDOW = 160
-_LEAST_RADIUS = 0.014  # of a ring, share of the longer side
+_LEAST_RADIUS = 0.014  # of a ring, as a share of the longer side
 
 
 @dataclass(frozen=True)
 class ComparedMasks:
-    """Two label images of one image, compared and drawn."""
+    """A comparison with its figure."""
 
     comparison: MaskComparison
     figure: Figure
@@ -70,7 +70,7 @@ def counts_text(comparison: MaskComparison) -> str:
 def compared_masks(
     name: str, image: np.ndarray | None, a: np.ndarray, b: np.ndarray, file: str
 ) -> ComparedMasks:
-    """Compare two label images of an image, with pictures and a file of every cell."""
+    """Compare two label images of an image, and draw them; ``file`` names the CSV file."""
     comparison = compare_masks(a, b)
     data = table_file(file, _rows_of_cells(name, comparison))
     plane, flat_image, labels = flat(image, a, b)
@@ -87,7 +87,7 @@ def _changed(comparison: MaskComparison) -> list[ObjectChange]:
 
 
 def _rows_of_cells(name: str, comparison: MaskComparison) -> list[dict[str, object]]:
-    """Say what became of every cell of both sides, those that are not kept first."""
+    """Make the rows of the CSV file, with cells that are not kept first."""
     same = [change for change in comparison.objects if change.kind == ObjectKind.KEPT]
     return [_row_of_cell(name, change) for change in [*_changed(comparison), *same]]
 
@@ -106,7 +106,7 @@ def _row_of_cell(name: str, change: ObjectChange) -> dict[str, object]:
 
 
 def place_columns(change: ObjectChange) -> dict[str, float]:
-    """Give where a cell lies, by the titles of columns; planes count from 1, as in viewers."""
+    """Get the centroid of a cell by the titles of columns; planes count from 1, as in viewers."""
     *planes, y, x = change.position
     place = {"y": y, "x": x}
     return {"plane": round(planes[0]) + 1, **place} if planes else place
@@ -164,7 +164,7 @@ def _difference_panels(
 
 
 def _marks(changed: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:
-    """Mark changed cells; the panel is an image of that shape, enlarged or shrunk."""
+    """Mark changed cells of an image of that shape, in the pixels of its panel."""
     longer = max(panel_shape(shape))
     scale = longer / max(shape)
     marks = []
@@ -178,7 +178,7 @@ def _marks(changed: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:
 
 
 def _dot(picture: np.ndarray, changed: Sequence[ObjectChange], shape: Sequence[int]) -> None:
-    """Put a dot on every changed cell, in place: so many signs would hide each other."""
+    """Put a dot on every changed cell, in place, where signs would hide each other."""
     from scipy import ndimage
 
     rows, columns = picture.shape[:2]
@@ -198,7 +198,7 @@ def _dot(picture: np.ndarray, changed: Sequence[ObjectChange], shape: Sequence[i
 
 
 def _window(differs: np.ndarray) -> tuple[slice, slice] | None:
-    """Give rows and columns around the place where most pixels differ; none of a small image."""
+    """Find the rows and columns where most pixels differ; None where the image is small."""
     from scipy import ndimage
 
     shorter = min(differs.shape)

@@ -1,15 +1,13 @@
-"""What the report's sections are made of: figures, tables, their data, links."""
+"""What pages are made of: figures, tables, and the data of both as CSV files inside the page."""
 
 from __future__ import annotations
 
 import base64
 import csv
 import io
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,17 +16,15 @@ from cellrepro.words import grouped, ppm_text, share_text
 
 if TYPE_CHECKING:
     from cellrepro.show.figures.style import Picture
-    from cellrepro.store.store import Repeat, Store
 
 _DPI = 110  # of figures
 _PANEL_WIDTH = 480  # of a picture of an image on a wide page, CSS pixels
-MOST_ROWS = 300  # of what a page shows row by row; the files beside it hold all
-_NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
+MOST_ROWS = 300  # of a table on a page; its CSV file holds all
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _TEXTS = {"ppm": ppm_text, "share": share_text, "count": grouped}
 
 Row = Mapping[str, Any]
-"""Of a table: a value, or a `Cell`, by the title of its column."""
+"""The values of a row, or its `Cell`s, by the titles of the columns."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class TableFile:
 
     name: str
     href: str
-    """The file itself, as a data address."""
+    """The file itself, as a ``data:`` URL."""
     n_rows: int
 
 
@@ -69,14 +65,14 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the page: pictures and their data; the templates say what they show."""
+    """Pictures side by side with their data; the templates write the caption."""
 
     panels: tuple[Panel, ...]
     data: TableFile | None = None
 
 
 def figure(picture: Picture, data: TableFile | None = None) -> Figure:
-    """Give a drawing as a figure; its heading says what it shows to those who do not see it."""
+    """Make a figure of a drawing, whose heading is its alternative text if it has no other."""
     with warnings.catch_warnings():
         # A file name in a script that the font lacks shows as boxes; the caption spells it out.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
@@ -94,7 +90,7 @@ def figure(picture: Picture, data: TableFile | None = None) -> Figure:
 
 
 def panel(pixels: np.ndarray, heading: str, alt: str, marks: Sequence[Mark] = ()) -> Panel:
-    """Give an array of colours as one picture of a figure."""
+    """Make one picture of a figure from an array of colours."""
     from matplotlib.image import imsave
 
     buffer = io.BytesIO()
@@ -120,15 +116,15 @@ def _base64(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table where its value alone does not say how."""
+    """A cell of a table that looks otherwise than its value."""
 
     text: str
     marked: bool = False
-    """To be seen first."""
+    """Whether it is highlighted."""
     colours: str = ""
-    """CSS."""
+    """CSS of its background and text."""
     value: Any = None
-    """In the file."""
+    """What stands in the CSV file."""
 
 
 @dataclass(frozen=True)
@@ -137,12 +133,12 @@ class Column:
 
     title: str
     kind: str
-    """``number``, ``value``, ``verdict``, or nothing: its class in the style sheet."""
+    """Its class in the style sheet: ``number``, ``value``, ``verdict``, or none."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows as the page shows them, and as a file."""
+    """A table on the page, and its CSV file."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
@@ -150,7 +146,11 @@ class Table:
 
 
 def table(rows: Sequence[Row], kinds: Mapping[str, str], *, file: str = "") -> Table:
-    """Give rows as a table, and as a file if it has a name; the first cell of a row names it."""
+    """Make a table of rows, and a CSV file if it has a name.
+
+    ``kinds`` says by title how a column is written: as ``ppm``, ``share`` or ``count``, by a format
+    such as ``{:.2f}``, in a class of the style sheet, or only in the ``file``.
+    """
     titles = dict.fromkeys(title for row in rows for title in row)
     shown = {title: kinds.get(title, "") for title in titles if kinds.get(title) != "file"}
     return Table(
@@ -161,7 +161,7 @@ def table(rows: Sequence[Row], kinds: Mapping[str, str], *, file: str = "") -> T
 
 
 def _style_of(kind: str) -> str:
-    """Give the class of a column in the style sheet."""
+    """Get the class of a column in the style sheet."""
     return "number" if kind in _TEXTS or "{" in kind else kind
 
 
@@ -176,7 +176,7 @@ def _cell(value: Any, kind: str) -> Cell:
 
 
 def table_file(name: str, rows: Sequence[Row]) -> TableFile | None:
-    """Give rows as a CSV file inside the page, which asks no server; none where there are none."""
+    """Make a CSV file inside the page; None without rows."""
     if not rows:
         return None
     shown = [{_plain(title): _plain(value) for title, value in row.items()} for row in rows]
@@ -190,7 +190,7 @@ def table_file(name: str, rows: Sequence[Row]) -> TableFile | None:
 
 
 def _plain(value: Any) -> Any:
-    """What no spreadsheet takes for a formula, as OWASP advises against CSV injection."""
+    """Escape what a spreadsheet would take for a formula, as OWASP advises."""
     if isinstance(value, Cell):
         return _plain(value.value)
     if isinstance(value, float) and np.isnan(value):
@@ -198,33 +198,11 @@ def _plain(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-# -- links and words -----------------------------------------------------------------------
-
-
-def runs_folder(page: Path, store: Store) -> str | None:
-    """Give the store's folder ``runs``, relative to the page's folder.
-
-    None for a page outside of its store, which must not say where that is.
-    """
-    folder = page.resolve().parent
-    root = store.root.resolve()
-    if not folder.is_relative_to(root):
-        return None
-    return "../" * len(folder.relative_to(root).parts) + "runs"
-
-
-def links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:
-    """Give the addresses of folder, manifest and notebook of a repeat, as far as they are there."""
-    if runs is None:
-        return {}
-    # The folder and not what the manifest says: a store can be put together by hand.
-    folder = "/".join([runs, *repeat.folder.parts[-3:], ""])
-    files = {"folder": "", "manifest": "manifest.json", "notebook": "notebook.ipynb"}
-    return {word: folder + file for word, file in files.items() if (repeat.folder / file).exists()}
+# -- words ---------------------------------------------------------------------------------
 
 
 def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> str:
-    """Name some of a number of things, without a list that nobody reads.
+    """Name some members of a list, and count the others.
 
     >>> which(["a", "b", "c"], 5, "run", most=2), which(["a", "b"], 2, "run")
     ('a; b; and 1 more', 'all 2 runs')
@@ -236,8 +214,3 @@ def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> st
     if n_hidden:
         shown.append(f"and {n_hidden} more")
     return "; ".join(shown)
-
-
-def unbroken(value: object) -> object:
-    """A number stays on one line with its digits and its unit; markup stays as it is."""
-    return _NUMBER_GAP.sub("\u00a0", value) if type(value) is str else value

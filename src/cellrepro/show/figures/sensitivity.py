@@ -1,4 +1,4 @@
-"""What each setting of a segmentation does to the cells: all on one scale, and on an image."""
+"""What each setting of a segmentation does to the cells: measured, and drawn on request."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _setting(changed: Variant | Example) -> str:
 
 
 def _beside(variant: Variant, usual_ap50: float | None) -> str:
-    """Cells changed and of how many, what became of them, and the score where there is a truth."""
+    """The text beside a bar: cells changed, what became of them, the score if there is a truth."""
     parts = [f"{variant.n_changed} of {variant.n_cells}"]
     changed = {kind: n for kind, n in variant.kinds.items() if n and kind != ObjectKind.KEPT}
     parts += [f"{n} {ObjectKind(kind).in_words}" for kind, n in changed.items()]
@@ -218,7 +218,7 @@ def sensitivity(
     if figures is not None:
         refuse_figures(Path(figures))
     options = SegmentationOptions.among(locals())
-    found = sensitivity_of(options, vary, quiet=quiet)
+    measured = sensitivity_of(options, vary, quiet=quiet)
     if figures is None:
-        return found
-    return replace(found, figures=setting_figures(found, Path(figures)))
+        return measured
+    return replace(measured, figures=setting_figures(measured, Path(figures)))

@@ -10,7 +10,7 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
 from cellrepro.grid.status import GridStatus, JobRow
-from cellrepro.show import live
+from cellrepro.show import watched_grids
 from cellrepro.store.locks import locked
 from conftest import MAIN
 
@@ -65,7 +65,7 @@ def test_the_time_that_is_left_follows_from_what_was_made_since_the_start():
     rows = [goes_on.model_copy(update={"n_repeats": 4}), row("seed 1", "waiting")]
     status = GridStatus(name="demo", started=NOW - 10, updated=NOW, rows=rows)
     assert status.seconds_left == pytest.approx(10 / 0.5 * 2.5)
-    _, line = live.Standing([status], Path("outputs")).lines()
+    _, line = watched_grids.Standing([status], Path("outputs")).lines()
     assert line.endswith("  4 of 4  10 s")
     at_first = rows[0].model_copy(update={"done": 0})
     assert GridStatus(name="demo", started=NOW, updated=NOW, rows=[at_first]).seconds_left is None
@@ -73,9 +73,9 @@ def test_the_time_that_is_left_follows_from_what_was_made_since_the_start():
 
 def test_a_grid_that_vanishes_has_ended_well(standing, monkeypatch):
     store, path = standing
-    monkeypatch.setattr(live, "REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr(watched_grids, "REFRESH_SECONDS", 0.01)
     with locked(path):
-        states = live.states(store)
+        states = watched_grids.states(store)
         assert next(states)[0].n("running") == 1
         path.unlink()
         (status,) = next(states)
@@ -86,14 +86,14 @@ def test_a_grid_that_vanishes_has_ended_well(standing, monkeypatch):
 def test_an_old_failure_gives_way_to_the_next_attempt(standing, monkeypatch):
     """Whoever watches is told of the new attempt, and no failure is called done."""
     store, path = standing
-    monkeypatch.setattr(live, "REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr(watched_grids, "REFRESH_SECONDS", 0.01)
     other = path.with_name("other-2.json")
     old = GridStatus(name="demo", started=NOW - 900, updated=NOW - 800, ended=True, rows=ROWS[3:])
     new = GridStatus(name="demo", started=NOW, updated=NOW, rows=ROWS[2:3])
     other.write_text(new.model_copy(update={"name": "other"}).model_dump_json())
     path.write_text(old.model_dump_json())
     with locked(path), locked(other):
-        states = live.states(store)
+        states = watched_grids.states(store)
         first = {one.name: one for one in next(states)}
         assert (first["demo"].n("out-of-memory"), first["other"].n("running")) == (1, 1)
         path.write_text(new.model_dump_json())
