@@ -14,7 +14,7 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.given import Given
 from cellrepro.exchange.image_folders import NETWORKS
-from cellrepro.exchange.passport import passport_of
+from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.plan_again import Recorded, plan_again
 from cellrepro.exchange.receipt import EnvironmentDifference
 from cellrepro.exchange.replay import Digests, Replay, environment_differences

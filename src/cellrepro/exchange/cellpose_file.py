@@ -13,9 +13,8 @@ from cellrepro.determinism.profiles import load
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.attestation import Attestation
-from cellrepro.exchange.bundle import bundle_text
+from cellrepro.exchange.bundle import BUNDLE_ENDING, bundle_text
 from cellrepro.exchange.cellpose_check import STEPS, CellposeCheck, written_and_checked
-from cellrepro.exchange.file_endings import PASSPORTS
 from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.model_statement import (
     CELLPOSE_FILE,
@@ -23,10 +22,9 @@ from cellrepro.exchange.model_statement import (
     model_statement,
     tensors_digest,
 )
-from cellrepro.exchange.package_urls import package_url
 from cellrepro.exchange.passport import Passport
-from cellrepro.exchange.signed.signer import Signer, find_signer
-from cellrepro.exchange.statement import Builder, ResourceDescriptor, Statement
+from cellrepro.exchange.signed.signer import Signer, find_signer, fingerprint_of
+from cellrepro.exchange.statement import Builder, ResourceDescriptor, Statement, package_url
 from cellrepro.extras import needs
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.synthetic_sets import labelled_nuclei
@@ -150,7 +148,7 @@ def export_cellpose_file(
     _refuse_without_cellpose()
     _refuse_unbuildable(repeat, source)
     _refuse_short_disk(path, needed=weights.stat().st_size)
-    signer = None if sign is None else find_signer(sign)
+    signer = find_signer(sign)
     with whole_file(path) as scratch:
         check = in_child(
             partial(
@@ -172,7 +170,7 @@ def export_cellpose_file(
             passport=beside,
             tensors=tensors_digest(open_weights(scratch)),
             check=check,
-            signed_by=None if signer is None else signer.public_key.fingerprint,
+            signed_by=fingerprint_of(signer),
         )
         write_whole(beside, _bundle(exported, repeat, opened_store, signer))
     return exported
@@ -184,8 +182,8 @@ def export_cellpose_file(
 def _new_files(file: str | Path) -> tuple[Path, Path]:
     """The file and that of its passport, neither of which is there."""
     path = new_file(file, ending=CELLPOSE_ENDING, holds="a network for Cellpose")
-    beside = path.with_name(f"{path.stem}{PASSPORTS}")
-    return path, new_file(beside, ending=PASSPORTS, holds="its passport")
+    beside = path.with_name(f"{path.stem}{BUNDLE_ENDING}")
+    return path, new_file(beside, ending=BUNDLE_ENDING, holds="its passport")
 
 
 def _refuse_without_cellpose() -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.exchange.archive.entry_names import PASSPORTS
+from cellrepro.exchange.archive.entry_names import PASSPORTS_FILE
 from cellrepro.exchange.image_folders import INPUTS
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.manifest import Manifest
@@ -85,7 +85,7 @@ class _Description:
             PROFILE, "CreativeWork", {"name": "Process Run Crate", "version": "0.5"}
         )
         root["license"] = self._context("#licence", "CreativeWork", _LICENCE)
-        self._file(PASSPORTS, "Passports and receipts: statements of in-toto")
+        self._file(PASSPORTS_FILE, "Passports and receipts: statements of in-toto")
         actions = [self._action(repeat) for repeat in repeats]
         root["mentions"] = actions if len(actions) > 1 else actions[0]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from cellrepro.exchange.bundle import read_bundle
-from cellrepro.exchange.file_endings import PASSPORTS
+from cellrepro.exchange.bundle import BUNDLE_ENDING, read_bundle
 from cellrepro.exchange.passport_file import PassportFile, describe_passports
 from cellrepro.exchange.signed.keys import read_allowed_signers
 from cellrepro.explanation import describe as changes_describe
@@ -62,7 +61,7 @@ def describe(
 
     ``cellrepro describe cells_seg.npy --command``
     """
-    if str(file).endswith(PASSPORTS) and holds_passports(Path(file)):
+    if str(file).endswith(BUNDLE_ENDING) and holds_passports(Path(file)):
         refuse_idle(("log", "command"), "for a file of passports")
         return describe_passports(read_bundle(file), read_allowed_signers())
     described = changes_describe.describe(str(file), log=log, store=store)

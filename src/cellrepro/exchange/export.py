@@ -11,14 +11,15 @@ from pathlib import Path
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.contents import MOST_CRATE_BYTES, MOST_PASSPORT_BYTES
-from cellrepro.exchange.archive.entry_names import CRATE, PASSPORTS
+from cellrepro.exchange.archive.entry_names import CRATE_FILE, PASSPORTS_FILE
+from cellrepro.exchange.archive.form import EXPORT_ENDING
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
 from cellrepro.exchange.bundle import bundle_to_hand_on, parse_bundle
 from cellrepro.exchange.crate import CratePart, crate_json
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS, find_images, find_network
 from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.selection import select_repeats
-from cellrepro.exchange.signed.signer import Signer, find_signer
+from cellrepro.exchange.signed.signer import Signer, find_signer, fingerprint_of
 from cellrepro.model.weight_sources import started_from
 from cellrepro.results import Result, Row, table_lines
 from cellrepro.spec import defaults
@@ -29,8 +30,6 @@ from cellrepro.store.store import MANIFEST, SPEC, WEIGHTS, Repeat, Store
 from cellrepro.store.whole_files import inside, new_file
 from cellrepro.words import amount, grouped
 
-ENDING = ".zip"
-"""Of an exported file; ``NAME.cellrepro.zip`` tells it from other zip files."""
 _CHECKPOINTS = "checkpoints/"
 
 
@@ -124,20 +123,20 @@ def export_runs(
     Damaged
         If a stored file is no longer what was stored; nothing is written.
     """
-    path = new_file(file, ending=ENDING, holds="runs")
+    path = new_file(file, ending=EXPORT_ENDING, holds="runs")
     source = Store(store)
     references = [runs] if isinstance(runs, str) else list(runs)
     selection = select_repeats(source, references, where=where)
-    signer = None if sign is None else find_signer(sign)
+    signer = find_signer(sign)
     gathering = _Gathering(source, selection.repeats)
     files = [*gathering.runs(weights=weights)]
     if weights:
         files += gathering.networks()
     if images:
         files += [*gathering.image_folders(), *gathering.kept_images()]
-    files.append(Outgoing.of_bytes(PASSPORTS, gathering.passports(signer)))
+    files.append(Outgoing.of_bytes(PASSPORTS_FILE, gathering.passports(signer)))
     parts = [CratePart(each.name, each.size, each.digest) for each in files]
-    files.append(Outgoing.of_bytes(CRATE, _described(selection.repeats, parts)))
+    files.append(Outgoing.of_bytes(CRATE_FILE, _described(selection.repeats, parts)))
     digest = write_archive(path, files, quiet=quiet)
     return Exported(
         file=path,
@@ -146,7 +145,7 @@ def export_runs(
         runs=tuple(repeat.name for repeat in selection.repeats),
         _labels=tuple(repeat.spec.label for repeat in selection.repeats),
         notes=(*selection.notes, *gathering.notes),
-        signed_by=None if signer is None else signer.public_key.fingerprint,
+        signed_by=fingerprint_of(signer),
     )
 
 
@@ -229,7 +228,7 @@ class _Gathering:
         """The passports of all repeats, signed where there is a signer, then their receipts."""
         bundle = passports_of(self._repeats, store=self._store, signer=signer)
         text = bundle_to_hand_on(bundle, most_bytes=MOST_PASSPORT_BYTES)
-        parse_bundle(text, where=f"{PASSPORTS} of {amount(len(self._repeats), 'repeat')}")
+        parse_bundle(text, where=f"{PASSPORTS_FILE} of {amount(len(self._repeats), 'repeat')}")
         return text
 
     # -- what lies beside them

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cellrepro.errors import Damaged
 from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
-from cellrepro.exchange.archive.entry_names import PASSPORTS
+from cellrepro.exchange.archive.entry_names import PASSPORTS_FILE
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.passport_check import contradictions, wrong_masks
 from cellrepro.exchange.problem import Problem
@@ -85,7 +85,7 @@ def _check_one(
         findings.vacuous[sent.name] = tuple(sent.manifest.vacuous)
     bundle = contents.passports
     for passport in bundle.passports_of(sent.name):
-        findings.problems += contradictions(passport, unpacked, where=PASSPORTS)
+        findings.problems += contradictions(passport, unpacked, where=PASSPORTS_FILE)
     not_here = [*what_is_missing(sent.manifest, sent.missing)]
     has_images = sent.spec.data_digest[:KEY_LENGTH] in contents.image_folders
     if not has_images:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.bundle import ENDING, read_bundle
+from cellrepro.exchange.bundle import BUNDLE_ENDING, read_bundle
 from cellrepro.words import joined
 
 
@@ -65,8 +65,8 @@ class WantedReplay:
 
 def check_receipt_file(file: Path) -> None:
     """Refuse a file to which no receipt can be added, before anything is computed."""
-    if not file.name.endswith(ENDING) or file.name == ENDING:
-        raise BadInput(f"--receipt is {file}; expected a name that ends with {ENDING}")
+    if not file.name.endswith(BUNDLE_ENDING) or file.name == BUNDLE_ENDING:
+        raise BadInput(f"--receipt is {file}; expected a name that ends with {BUNDLE_ENDING}")
     if not file.parent.is_dir():
         raise BadInput(f"{file.parent} is no folder; expected one that is there: make it first")
     if file.exists():

@@ -13,7 +13,7 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.archive import file_checks
 from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
 from cellrepro.exchange.archive.reading import ExportedFile, opened_export
-from cellrepro.exchange.archive.writing import BLOCK, BytesShown
+from cellrepro.exchange.archive.writing import BLOCK, BytesProgress
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import keep_attestations
@@ -206,7 +206,7 @@ class _Import:
         wanted = self._wanted()
         names = list(self.archive.digests)
         verified_before = {path.name for path in self._content("").iterdir()}
-        shown = BytesShown(
+        shown = BytesProgress(
             self.archive.n_bytes, f"import {amount(len(names), 'file')}", quiet=quiet
         )
         with shown.bar:
@@ -233,7 +233,7 @@ class _Import:
             digests |= set(files.values())
         return digests
 
-    def _keep(self, name: str, content: Path, shown: BytesShown) -> None:
+    def _keep(self, name: str, content: Path, shown: BytesProgress) -> None:
         """Write one content, which has its name only once it is whole and checked."""
         scratch = self.area / "unchecked"
         with self.store.writing():

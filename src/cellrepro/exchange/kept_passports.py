@@ -11,21 +11,22 @@ from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
-from cellrepro.exchange.bundle import ENDING, Bundle, bundle_of, bundle_text, read_bundle
-from cellrepro.exchange.passport import Passport, passport_of
+from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_of, bundle_text, read_bundle
+from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.signed.signer import Signer
 from cellrepro.store import locks
 from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.store.stored_run import MANIFEST
 from cellrepro.store.whole_files import inside, write_whole
 
-PASSPORTS = "passports"
+PASSPORTS_FOLDER = "passports"
 """Folder of a store."""
 
 
 def kept_path(store: Store, name: str) -> Path:
     """Where a store keeps the passport of a repeat."""
-    return inside(store.root / PASSPORTS, f"{name}{ENDING}")
+    return inside(store.root / PASSPORTS_FOLDER, f"{name}{BUNDLE_ENDING}")
 
 
 def kept_bundle(store: Store, name: str) -> Bundle:
@@ -54,9 +55,9 @@ def kept_bundle(store: Store, name: str) -> Bundle:
 
 def names_of_kept(store: Store) -> list[str]:
     """The repeats of which a store keeps passports and receipts."""
-    folder = store.root / PASSPORTS
-    files = sorted(folder.glob(f"*/*/[!.]*{ENDING}"))
-    return [file.relative_to(folder).as_posix().removesuffix(ENDING) for file in files]
+    folder = store.root / PASSPORTS_FOLDER
+    files = sorted(folder.glob(f"*/*/[!.]*{BUNDLE_ENDING}"))
+    return [file.relative_to(folder).as_posix().removesuffix(BUNDLE_ENDING) for file in files]
 
 
 def kept_attestations(store: Store, name: str) -> tuple[Attestation, ...]:
@@ -117,7 +118,7 @@ def passports_of(
 def keep_attestations(store: Store, name: str, attestations: Iterable[Attestation]) -> Path:
     """Add passports and receipts to what a store keeps of a repeat."""
     path = kept_path(store, name)
-    claim = store.root / ".claims" / f"{PASSPORTS}-{name.replace('/', '-')}"
+    claim = store.root / ".claims" / f"{PASSPORTS_FOLDER}-{name.replace('/', '-')}"
     with store.writing(), locks.locked(claim, wait=True):
         kept = kept_attestations(store, name)
         bundle = bundle_of([*kept, *attestations], where=str(path))

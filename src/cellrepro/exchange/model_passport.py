@@ -10,17 +10,16 @@ from pathlib import Path
 from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
-from cellrepro.exchange.bundle import bundle_text
-from cellrepro.exchange.file_endings import PASSPORTS
+from cellrepro.exchange.bundle import BUNDLE_ENDING, bundle_text
 from cellrepro.exchange.model_statement import (
     AFTER_THE_FACT,
     TENSORS_DIGEST,
     model_statement,
     tensors_digest,
 )
-from cellrepro.exchange.records import JsonObject
-from cellrepro.exchange.signed.signer import find_signer
+from cellrepro.exchange.signed.signer import find_signer, fingerprint_of
 from cellrepro.exchange.statement import Builder, ResourceDescriptor
+from cellrepro.exchange.strict_json import JsonObject
 from cellrepro.explanation.describe import Description, describe
 from cellrepro.results import Result, Row, derived
 from cellrepro.store.whole_files import new_file, write_whole
@@ -116,7 +115,7 @@ def export_model_passport(
         If the file holds no network, or the new one exists.
     """
     source = Path(model)
-    path = new_file(file, ending=PASSPORTS, holds="a passport")
+    path = new_file(file, ending=BUNDLE_ENDING, holds="a passport")
     if not source.is_file():
         raise BadInput(f"{source}: no such file; expected a file with a network")
     description = describe(str(source))
@@ -124,7 +123,7 @@ def export_model_passport(
         what = description.details.get("what", description.kind)
         why = f": {description.note}" if description.note else ""
         raise BadInput(f"{source} is {what}; expected a file with a network{why}")
-    signer = None if sign is None else find_signer(sign)
+    signer = find_signer(sign)
     tensors = tensors_digest(open_weights(source))
     known = _known(description)
     statement = model_statement(
@@ -149,7 +148,7 @@ def export_model_passport(
         tensors=tensors,
         known=known,
         unknown=UNKNOWN,
-        signed_by=None if signer is None else signer.public_key.fingerprint,
+        signed_by=fingerprint_of(signer),
     )
 
 

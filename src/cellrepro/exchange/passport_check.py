@@ -11,7 +11,8 @@ from cellrepro.comparison.labels import canonical
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.file_checks import check_masks
-from cellrepro.exchange.passport import RESULT, Passport, passport_of
+from cellrepro.exchange.passport import RESULT, Passport
+from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.problem import Problem
 from cellrepro.images.decoding import decode_labels, read_bytes
 from cellrepro.store.manifest import MaskRecord

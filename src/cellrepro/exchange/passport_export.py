@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.errors import CellreproError
-from cellrepro.exchange.bundle import ENDING, Bundle, bundle_to_hand_on
+from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_to_hand_on
 from cellrepro.exchange.kept_passports import keep_passports, passports_of
 from cellrepro.exchange.selection import select_repeats
-from cellrepro.exchange.signed.signer import find_signer
+from cellrepro.exchange.signed.signer import find_signer, fingerprint_of
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
@@ -118,9 +118,9 @@ def export_passports(
     Damaged
         If weights or masks of a run are no longer what was stored.
     """
-    path = new_file(file, ending=ENDING, holds="passports")
+    path = new_file(file, ending=BUNDLE_ENDING, holds="passports")
     opened_store = Store(store)
-    signer = None if sign is None else find_signer(sign)
+    signer = find_signer(sign)
     references = [runs] if isinstance(runs, str) else runs
     selection = select_repeats(opened_store, references, where=where)
     for note in selection.notes:
@@ -138,7 +138,7 @@ def export_passports(
     return ExportedPassports(
         file=path,
         digest=hashlib.sha256(content).hexdigest(),
-        signed_by=None if signer is None else signer.public_key.fingerprint,
+        signed_by=fingerprint_of(signer),
         _bundle=bundle,
     )
 

@@ -13,7 +13,6 @@ from pydantic import JsonValue
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.exchange.passport import MACHINE, RUN_NAME, TIME, TIME_EXAMPLE, Passport
-from cellrepro.exchange.records import JsonRecord, as_json, read_record, why_not_read
 from cellrepro.exchange.statement import (
     VERIFICATION_RESULT,
     ResourceDescriptor,
@@ -22,6 +21,7 @@ from cellrepro.exchange.statement import (
     VerificationResult,
     Verifier,
 )
+from cellrepro.exchange.strict_json import JsonRecord, as_json, read_record, why_not_read
 
 PROPERTIES = {
     Verdict.IDENTICAL: "CELLREPRO_IDENTICAL",

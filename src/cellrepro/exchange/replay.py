@@ -17,10 +17,11 @@ from cellrepro.divergence.find import diverge
 from cellrepro.divergence.result import Divergence
 from cellrepro.errors import CellreproError
 from cellrepro.exchange.given import Given
-from cellrepro.exchange.passport import Passport, passport_of, utc_time
+from cellrepro.exchange.passport import Passport, utc_time
+from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.plan_again import Recorded, plan_again
 from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence, Receipt
-from cellrepro.exchange.records import JsonObject
+from cellrepro.exchange.strict_json import JsonObject
 from cellrepro.explanation.compare_repeats import compare_repeats
 from cellrepro.explanation.comparison import Comparison
 from cellrepro.progress import print_note

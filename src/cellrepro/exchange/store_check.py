@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.exchange.bundle import ENDING
+from cellrepro.exchange.bundle import BUNDLE_ENDING
 from cellrepro.exchange.folder_check import (
     NOT_OURS,
     Findings,
@@ -20,7 +20,7 @@ from cellrepro.exchange.folder_check import (
     stray,
 )
 from cellrepro.exchange.image_folders import INPUTS, NETWORKS
-from cellrepro.exchange.kept_passports import PASSPORTS, kept_bundle, names_of_kept
+from cellrepro.exchange.kept_passports import PASSPORTS_FOLDER, kept_bundle, names_of_kept
 from cellrepro.exchange.passport_check import contradictions
 from cellrepro.exchange.problem import (
     Contents,
@@ -317,7 +317,7 @@ def _wrong_passports(root: Path, check: _Check) -> Iterator[Problem]:
     damaged_repeats = {"/".join(where.split("/")[:4]) for where in damaged}
     allowed = read_allowed_signers()
     for name in names_of_kept(store):
-        where = f"{PASSPORTS}/{name}{ENDING}"
+        where = f"{PASSPORTS_FOLDER}/{name}{BUNDLE_ENDING}"
         try:
             bundle = kept_bundle(store, name)
         except BadInput as error:
@@ -375,7 +375,7 @@ def _links(root: Path, look: Look) -> Iterator[Problem]:
 
 def _strays_beside_runs(root: Path, look: Look) -> Iterator[Problem]:
     """What lies among passports and notes of what was sent, and is none."""
-    for area, ending in ((PASSPORTS, ENDING), (RECEIVED, NOTE_ENDING)):
+    for area, ending in ((PASSPORTS_FOLDER, BUNDLE_ENDING), (RECEIVED, NOTE_ENDING)):
         folder = root / area
         if folder.is_symlink():  # a problem by itself
             continue

@@ -12,8 +12,9 @@ from cellrepro.exchange.folder_check import Look, check_images, check_repeat, ch
 from cellrepro.exchange.image_folders import folder_of_inputs, holds_images_of
 from cellrepro.exchange.kept_passports import kept_attestations, kept_path
 from cellrepro.exchange.model_statement import ModelStatement, check_model_file
-from cellrepro.exchange.passport import Passport, passport_of
+from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.passport_check import contradictions, wrong_masks
+from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.problem import Contents, Problem
 from cellrepro.exchange.signed.envelope import check_signature
 from cellrepro.exchange.signed.keys import AllowedSigner

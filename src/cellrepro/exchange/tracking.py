@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from cellrepro.comparison.verdicts import judge
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
-from cellrepro.exchange.bundle import ENDING, Bundle, bundle_text
+from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_text
 from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.tracked_record import tracked_record
@@ -49,7 +49,7 @@ _MOST_METRICS = 1000
 _MOST_TEXTS = 100
 _KNOWN_BY = "cellrepro.manifest"
 _PASSPORT_TAG = "cellrepro.passport"
-PASSPORT = f"passport{ENDING}"
+PASSPORT = f"passport{BUNDLE_ENDING}"
 """File of a run in MLflow: the passport, with the receipts that there are."""
 _MOST_LETTERS = 300
 """Of what MLflow says when it refuses."""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, no_such_file
+from cellrepro.exchange.archive.form import EXPORT_ENDING
 from cellrepro.exchange.archive.reading import opened_export
-from cellrepro.exchange.bundle import ENDING, read_bundle
+from cellrepro.exchange.bundle import BUNDLE_ENDING, read_bundle
 from cellrepro.exchange.export_check import check_export
 from cellrepro.exchange.given import Given, WantedReplay
 from cellrepro.exchange.problem import Problem, problem_lines
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 TargetKind = Literal["run", "passport", "file", "store"]
 
-_ZIP = ".zip"
+_AN_EXPORT = f"an exported file, NAME{EXPORT_ENDING}"
+_A_PASSPORT = f"a passport, NAME{BUNDLE_ENDING}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,7 +238,7 @@ def verify(
         signs=sign is not None,
     )
     wanted.refuse_idle(replay=replay, is_store=kind == "store")
-    signer = None if sign is None else find_signer(sign)
+    signer = find_signer(sign)
     checking = Checking(
         store=Store(store),
         allowed=read_allowed_signers(allowed_signers),
@@ -291,25 +293,27 @@ def kind_of(target: str | Path) -> TargetKind:
     path = Path(target)
     if not str(target):  # which a path takes for this folder
         raise BadInput(
-            f"nothing was named; expected KEY/REPEAT, an exported file, NAME{_ZIP}, a passport, "
-            f"NAME{ENDING}, or the folder of a store"
+            f"nothing was named; expected KEY/REPEAT, {_AN_EXPORT}, {_A_PASSPORT}, or the folder "
+            "of a store"
         )
-    if path.name.endswith(ENDING):
+    if path.name.endswith(BUNDLE_ENDING):
         return "passport"
-    if path.suffix.lower() == _ZIP:
+    if path.suffix.lower() == EXPORT_ENDING:
         return "file"
     if path.is_dir():
         if not (path / "runs").is_dir():
             raise BadInput(
                 f"{target} is a folder without runs/; expected a store, the folder that was given "
-                f"as --store, an exported file, NAME{_ZIP}, a passport, NAME{ENDING}, or KEY/REPEAT"
+                f"as --store, {_AN_EXPORT}, {_A_PASSPORT}, or KEY/REPEAT"
             )
         return "store"
     if path.is_file():
         raise BadInput(
-            f"{target} is a file of another kind; expected an exported file, NAME{_ZIP}, or a "
-            f"passport, NAME{ENDING}: `cellrepro describe {target}` says what it is"
+            f"{target} is a file of another kind; expected {_AN_EXPORT}, or {_A_PASSPORT}: "
+            f"`cellrepro describe {target}` says what it is"
         )
     if path.suffix and path.parent.is_dir():  # a machine's name may have a dot in it, too
-        raise no_such_file(target, expected=f"an exported file, NAME{_ZIP}, or NAME{ENDING}")
+        raise no_such_file(
+            target, expected=f"an exported file, NAME{EXPORT_ENDING}, or NAME{BUNDLE_ENDING}"
+        )
     return "run"

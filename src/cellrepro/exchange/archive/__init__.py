@@ -1,1 +1,1 @@
-"""Exported files: a zip of one form, which only the writer here writes and only that is read."""
+"""Exported files: how a zip is written that can be read without trust; used by the room itself."""

@@ -17,13 +17,13 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.bioimageio.measuring import Circumstances, MeasuredOutput, PackagedTest
-from cellrepro.exchange.file_endings import MEASUREMENTS
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.spec.spec import Digest
 from cellrepro.store.manifest import MachineRecord
 from cellrepro.store.whole_files import whole_file
 from cellrepro.wrong_fields import wrong_fields
 
+MEASUREMENTS_ENDING = ".measured.safetensors"
 _MOST_BYTES = 256 * 2**20
 _MOST_OUTPUTS = 10_000
 _MOST_LETTERS = 200
@@ -119,7 +119,7 @@ def read_measured(
 ) -> tuple[MeasuredOutput, ...]:
     """Read outputs that were measured elsewhere."""
     if not path.is_file():
-        raise no_such_file(path, expected=f"a file of measurements, NAME{MEASUREMENTS}")
+        raise no_such_file(path, expected=f"a file of measurements, NAME{MEASUREMENTS_ENDING}")
     n_bytes = path.stat().st_size
     if n_bytes > _MOST_BYTES:
         raise _no_measurements(path, f"it has {n_bytes} bytes, and at most {_MOST_BYTES} are read")
@@ -170,5 +170,5 @@ def _parts(path: Path) -> tuple[_FileRecord, Mapping[str, NDArray[np.float32]]]:
 def _no_measurements(path: Path, why: str) -> BadInput:
     return BadInput(
         f"{path} holds no measurements of a package ({' '.join(why.split())}); expected a file "
-        f"that `cellrepro export KEY NAME{MEASUREMENTS} --bioimageio` has written"
+        f"that `cellrepro export KEY NAME{MEASUREMENTS_ENDING} --bioimageio` has written"
     )
