@@ -12,12 +12,13 @@ from safetensors.numpy import load_file, save_file
 import cellrepro
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.exchange.given import Given
-from cellrepro.exchange.image_folders import NETWORKS
+from cellrepro.exchange.input_lookup import NETWORKS
+from cellrepro.exchange.passport_comparison import DigestComparison, environment_differences
 from cellrepro.exchange.passport_making import passport_of
-from cellrepro.exchange.plan_again import Recorded, plan_again
+from cellrepro.exchange.plan_again import RecordedRun, plan_again
 from cellrepro.exchange.receipt import EnvironmentDifference
-from cellrepro.exchange.replay import Digests, Replay, environment_differences
+from cellrepro.exchange.replay import Replay
+from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE
 from cellrepro.run.function_segmenter import plan_function
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
@@ -40,7 +41,7 @@ def elsewhere(small_data, tmp_path):
 
 
 def recorded(spec):
-    return Recorded(f"{spec.key}/basel-01234567/0", spec)
+    return RecordedRun(f"{spec.key}/basel-01234567/0", spec)
 
 
 # -- the same spec -------------------------------------------------------------------------
@@ -76,7 +77,7 @@ TRAININGS = {
 def test_a_training_is_asked_for_as_it_was(small_data, elsewhere, store, options):
     """Option by option; the name of the folder here is not part of it."""
     spec = plan_training(TrainingOptions(data=small_data, store=store.root, **options)).spec
-    plan = plan_again(recorded(spec), Given(elsewhere), store)
+    plan = plan_again(recorded(spec), ReplayRequest(elsewhere), store)
     assert (plan.spec, plan.spec.key) == (spec, spec.key)
     assert plan.request.data == elsewhere.resolve()
 
@@ -88,7 +89,7 @@ def test_a_profile_of_a_file_is_not_needed(small_data, store, tmp_path):
     options = TrainingOptions(data=small_data, profile=str(own), store=store.root)
     spec = plan_training(options).spec
     own.unlink()
-    plan = plan_again(recorded(spec), Given(small_data), store)
+    plan = plan_again(recorded(spec), ReplayRequest(small_data), store)
     assert plan.spec == spec
     assert plan.profile.threads == 3
 
@@ -108,15 +109,15 @@ def test_a_segmentation_is_asked_for_as_it_was(small_data, elsewhere, store, tmp
     known = recorded(spec)
     empty = Store(tmp_path / "empty")
     with pytest.raises(BadInput, match=r"the network mine.safetensors .* --model FILE"):
-        plan_again(known, Given(elsewhere), empty)
+        plan_again(known, ReplayRequest(elsewhere), empty)
     with pytest.raises(BadInput, match="is not the network that"):
-        plan_again(known, Given(elsewhere, model="tiny"), empty)
+        plan_again(known, ReplayRequest(elsewhere, model="tiny"), empty)
     moved = network.rename(tmp_path / "moved.safetensors")
-    assert plan_again(known, Given(elsewhere, model=str(moved)), empty).spec == spec
+    assert plan_again(known, ReplayRequest(elsewhere, model=str(moved)), empty).spec == spec
     sent = empty.root / NETWORKS / f"{spec.model_digest}.safetensors"
     sent.parent.mkdir(parents=True)
     moved.rename(sent)
-    assert plan_again(known, Given(elsewhere), empty).spec == spec
+    assert plan_again(known, ReplayRequest(elsewhere), empty).spec == spec
 
 
 def test_nothing_that_was_sent_is_executed(small_data, elsewhere, store, tmp_path, monkeypatch):
@@ -128,37 +129,40 @@ def test_nothing_that_was_sent_is_executed(small_data, elsewhere, store, tmp_pat
     function = plan_function(WrapOptions(data=small_data, store=store.root), "mine.py:cells").spec
     for spec, command in ((program, words), (function, ["mine.py:cells"])):
         with pytest.raises(BadInput, match="nothing that was sent is executed"):
-            plan_again(recorded(spec), Given(elsewhere), store)
-        assert plan_again(recorded(spec), Given(elsewhere, command=command), store).spec == spec
+            plan_again(recorded(spec), ReplayRequest(elsewhere), store)
+        assert (
+            plan_again(recorded(spec), ReplayRequest(elsewhere, command=command), store).spec
+            == spec
+        )
     (tmp_path / "mine.py").write_text("def cells(image):\n    return image > 8\n")
     for spec, command in ((program, words), (function, ["mine.py:cells"])):
         with pytest.raises(BadInput, match=r"the command is not the one of .* model_digest"):
-            plan_again(recorded(spec), Given(elsewhere, command=command), store)
+            plan_again(recorded(spec), ReplayRequest(elsewhere, command=command), store)
 
 
 def test_what_cannot_be_asked_for_again(small_data, store, tmp_path):
     spec = plan_training(TrainingOptions(data=small_data, store=store.root)).spec
     continued = spec.model_copy(update={"continued_from": "0/laptop/0"})
     with pytest.raises(NotPossibleHere, match="checkpoints are not sent"):
-        plan_again(recorded(continued), Given(small_data), store)
+        plan_again(recorded(continued), ReplayRequest(small_data), store)
     with pytest.raises(BadInput, match=r"the images of .* are not here"):
-        plan_again(recorded(spec), Given(), store)
+        plan_again(recorded(spec), ReplayRequest(), store)
     (tmp_path / "other").mkdir()
     with pytest.raises(BadInput, match="does not hold the images"):
-        plan_again(recorded(spec), Given(tmp_path / "other"), store)
+        plan_again(recorded(spec), ReplayRequest(tmp_path / "other"), store)
     with pytest.raises(BadInput, match="unknown profile"):
-        plan_again(recorded(spec), Given(small_data, profile="none"), store)
+        plan_again(recorded(spec), ReplayRequest(small_data, profile="none"), store)
     newer = spec.model_copy(update={"bsize": 128})  # as a version after this one may allow
     with pytest.raises((BadInput, NotPossibleHere)):
-        plan_again(recorded(newer), Given(small_data), store)
+        plan_again(recorded(newer), ReplayRequest(small_data), store)
 
 
 def test_a_path_of_another_computer_is_not_looked_at(small_data, store):
     """It would be asked for the reader's password."""
     spec = plan_training(TrainingOptions(data=small_data, store=store.root)).spec
-    there = Recorded("a/b/0", spec, data_path=r"\\server\share", model_path="//server/share")
+    there = RecordedRun("a/b/0", spec, data_path=r"\\server\share", model_path="//server/share")
     with pytest.raises(BadInput, match="are not here"):
-        plan_again(there, Given(), store)
+        plan_again(there, ReplayRequest(), store)
 
 
 # -- by digests alone ----------------------------------------------------------------------
@@ -178,7 +182,7 @@ def test_the_step_by_digests(store, weight, masks, verdict, n_labels, n_outlines
     """What a passport without its run can tell."""
     run = add_run(store, [(1.0, three()), (weight, masks)])
     original, again = (passport_of(repeat) for repeat in run.repeats)
-    digests = Digests.of(original, again)
+    digests = DigestComparison.of(original, again)
     assert digests.verdict == verdict
     assert (digests.n_equal_labels, digests.n_equal_outlines) == (n_labels, n_outlines)
 
@@ -201,7 +205,7 @@ def test_a_replay_says_what_it_is_over_and_what_is_not_the_same(store):
         reasons=("the run itself is not in the store",),
         _passport=original,
         _repeat=run.repeats[1],
-        _digests=Digests.of(original, again),
+        _digests=DigestComparison.of(original, again),
         _comparison=None,
     )
     document = json.loads(replay.as_json())

@@ -1,6 +1,6 @@
-"""Runs into one file for someone else, and such a file into a store: what its name's ending says.
+"""The ``export`` and ``import`` commands, which choose the kind of file by its ending.
 
-Each kind of file has a function of its own, too, which Python calls.
+In Python each kind of file has a function of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import Conditions, FileName, Quiet
 
-_OF_OTHERS = ("where", "weights", "images", "passport", "sign")
+_OF_OTHER_FILES = ("where", "weights", "images", "passport", "sign")
 _OF_PACKAGES = ("author", "license", "cite", "name", "measured", "tolerance_factor")
 _OF_MEASURING = ("image", "profile", "repeats")
 
@@ -147,7 +147,7 @@ def export(
         raise BadInput("nothing was named; expected runs, and last the new file")
     *runs, file = runs_and_file
     if bioimageio or file.endswith((PACKAGE_ENDING, MEASUREMENTS_ENDING)):
-        refuse_idle(_OF_OTHERS, "in a package of bioimage.io")
+        refuse_idle(_OF_OTHER_FILES, "in a package of bioimage.io")
         run = _only_one(runs, file)
         if file.endswith(MEASUREMENTS_ENDING):
             refuse_idle(_OF_PACKAGES, "in a file of measurements for a package")

@@ -1,4 +1,4 @@
-"""A passport after the fact: what can be known of a network from elsewhere, and what cannot."""
+"""Export of a statement about a network from elsewhere: what is known of it, what is not."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ UNKNOWN = (
     "who trained it",
     "when",
 )
-"""What a file of weights does not say, and a passport of a run does."""
+"""What a passport of a run says and a file of weights does not."""
 
 
 @dataclass(frozen=True, repr=False)
 class ModelPassport(Result):
-    """What can be attested of a network from elsewhere."""
+    """A statement about a network from elsewhere in a new file."""
 
     file: Path
     """The new file."""
@@ -55,7 +55,7 @@ class ModelPassport(Result):
     known: Mapping[str, object]
     """What the file itself shows."""
     unknown: tuple[str, ...]
-    """What it does not."""
+    """What the file does not show."""
     signed_by: str | None
     """Fingerprint of the key that signed; null where none was given."""
 
@@ -153,7 +153,7 @@ def export_model_passport(
 
 
 def _known(description: Description) -> JsonObject:
-    """What the file itself shows, which no version and no machine changes."""
+    """What the file itself shows, the same on every machine."""
     return {
         "official name": description.official_name,
         "generation of Cellpose": description.generation,

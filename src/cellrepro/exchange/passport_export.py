@@ -1,4 +1,4 @@
-"""Passports written to a file that is handed to someone else."""
+"""Export of passports to a small file for someone else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExportedPassports(Result):
     signed_by: str | None
     """Fingerprint of the key that signed; null where none was given."""
     _bundle: Bundle
-    """What is in it, of every repeat the current passport first."""
+    """Its content; of every repeat the current passport is first."""
 
     @derived
     def runs(self) -> list[str]:
@@ -134,7 +134,7 @@ def export_passports(
     content = bundle_to_hand_on(bundle)
     with whole_file(path) as scratch:
         scratch.write_bytes(content)
-    _keep(opened_store, bundle)
+    _keep_if_possible(opened_store, bundle)
     return ExportedPassports(
         file=path,
         digest=hashlib.sha256(content).hexdigest(),
@@ -143,8 +143,8 @@ def export_passports(
     )
 
 
-def _keep(store: Store, bundle: Bundle) -> None:
-    """Keep what was exported; a store of somebody else may be one to read only."""
+def _keep_if_possible(store: Store, bundle: Bundle) -> None:
+    """Keep what was exported; the store may be read-only, which is no error."""
     try:
         keep_passports(store, bundle)
     except CellreproError as error:

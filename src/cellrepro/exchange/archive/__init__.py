@@ -1,1 +1,1 @@
-"""Exported files: how a zip is written that can be read without trust; used by the room itself."""
+"""The zip of an exported file: how it is written, and read without trusting its sender."""

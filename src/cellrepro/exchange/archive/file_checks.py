@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
@@ -36,14 +37,18 @@ def check_masks(path: Path, record: MaskRecord) -> None:
     labels = decode_labels(path, read_bytes(path)).pixels
     if labels.dtype not in (np.uint16, np.uint32):
         raise BadInput(f"{path}: labels of type {labels.dtype}, expected uint16 or uint32")
-    # Decoding drops axes of length 1 beyond two dimensions, so a stack may have lost its one plane.
-    candidates = [labels, labels[np.newaxis]] if labels.ndim == 2 else [labels]
-    digests = [array_digest(array.astype(np.uint32, copy=False)) for array in candidates]
+    digests = possible_digests(labels.astype(np.uint32, copy=False))
     if record.digest not in digests:
         raise BadInput(
             f"{path}: the digest of its labels begins with {digests[0][:12]}, and with "
             f"{record.digest[:12]} in its manifest"
         )
+
+
+def possible_digests(labels: NDArray[np.uint32]) -> list[str]:
+    """The digests of labels, also as a stack of one plane, whose axis is lost in decoding."""
+    arrays = [labels, labels[np.newaxis]] if labels.ndim == 2 else [labels]
+    return [array_digest(array) for array in arrays]
 
 
 def check_image(path: Path) -> None:
