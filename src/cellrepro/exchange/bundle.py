@@ -46,16 +46,16 @@ class BundledReceipt:
 
 @dataclass(frozen=True, repr=False)
 class Bundle(Result):
-    """What a bundle holds."""
+    """The content of a bundle."""
 
     passports: tuple[Passport, ...]
-    """In their order; each once."""
+    """In the order of the file, without duplicates."""
     receipts: tuple[BundledReceipt, ...]
-    """In their order; each once."""
+    """In the order of the file, without duplicates."""
     n_passed_over: int = 0
     """Lines of other kinds."""
     models: tuple[ModelStatement, ...] = ()
-    """What is attested of files with networks; each once."""
+    """Statements about files with networks, without duplicates."""
 
     def sentence(self) -> str:
         """Say how many passports and receipts it holds."""

@@ -41,7 +41,7 @@ class DescribedPassport:
     signature: SignatureCheck
     """Who signed it."""
     receipts: tuple[VerifiedReceipt, ...]
-    """What replays of it gave."""
+    """Receipts of its replays."""
 
     def lines(self) -> Iterator[str]:
         """The run, its verdict, who signed, and a line for each receipt."""
@@ -58,7 +58,7 @@ class DescribedPassport:
 
 @dataclass(frozen=True, repr=False)
 class PassportFile(Result):
-    """What a file of passports holds, as far as reading it shows."""
+    """The content of a file of passports, of which only signatures are checked."""
 
     kind: Literal["passport"]
     """Kind of the file."""

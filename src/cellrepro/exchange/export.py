@@ -44,7 +44,7 @@ class Exported(Result):
     runs: tuple[str, ...]
     """KEY/MACHINE/REPEAT of each repeat that is in it."""
     bytes: int
-    """Its size."""
+    """Size of the file."""
     notes: tuple[str, ...]
     """What a user might expect in it and is not there, a sentence each."""
     signed_by: str | None

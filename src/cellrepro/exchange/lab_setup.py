@@ -32,11 +32,11 @@ class LabMade(Result):
     """The full lab that was made."""
 
     python: Path
-    """Its Python."""
+    """Path of its Python."""
     command: Path
-    """Its ``cellrepro``."""
+    """Path of its ``cellrepro``."""
     version: str
-    """Of cellrepro there."""
+    """Version of cellrepro in it."""
     _lab: Lab
     _like: str | None
     """File of the passport whose versions it has."""

@@ -26,7 +26,7 @@ class ImportedPassports(Result):
     folder: Path
     """The store."""
     new_receipts: int
-    """Those of the receipts that the store did not keep before."""
+    """Receipts that the store did not keep before."""
     _bundle: Bundle
     """The content of the file."""
     _n_runs_here: int

@@ -40,7 +40,7 @@ class FirstDivergence(JsonRecord):
     stage: str
     """One of the stages of ``diverge``: ``data``, ``forward``, ``masks`` …"""
     step: int | None = None
-    """Of the training, from 0; none outside of it."""
+    """Step of the training, from 0; null outside of it."""
     op: str | None = None
     """The operation, where it is known."""
     module: str | None = None

@@ -89,7 +89,7 @@ class Builder(CamelCaseRecord):
 
 @dataclass(frozen=True)
 class BuildMetadata(CamelCaseRecord):
-    """Which run it was, and when."""
+    """Name and time of a run."""
 
     invocation_id: str | None = None
     """KEY/MACHINE/REPEAT."""
@@ -101,7 +101,7 @@ class BuildMetadata(CamelCaseRecord):
 
 @dataclass(frozen=True)
 class RunDetails(CamelCaseRecord):
-    """How one run went."""
+    """Where and when a run was carried out, and its other results."""
 
     builder: Builder
     metadata: BuildMetadata = BuildMetadata()

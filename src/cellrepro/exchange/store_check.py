@@ -61,17 +61,17 @@ class StoreCheck(Result):
     """Whether every file of a store is as it was stored, and what was repaired."""
 
     store: Path
-    """Its folder."""
+    """Folder of the store."""
     repeats: int
-    """How many were read."""
+    """Number of repeats that were read."""
     files: int
-    """How many were held to a digest."""
+    """Number of files that were compared with a digest."""
     problems: Sequence[Problem]
-    """What is wrong now."""
+    """Problems that remain."""
     repaired: Sequence[Repair] = ()
-    """What was put right."""
+    """Repairs that were made."""
     notes: Sequence[str] = ()
-    """What deserves to be known and is no fault, a sentence each."""
+    """What a user should know though it is no fault, a sentence each."""
 
     @property
     def differs(self) -> bool:

@@ -68,9 +68,9 @@ class TrackedRun:
     how: Logged
     """Whether this call made it, added to it, or found it."""
     added: tuple[str, ...]
-    """What was added to a run that was there: tags and files, by name."""
+    """Names of tags and files that were added to an earlier run."""
     url: str | None
-    """Its page; None where the address of the tracker is that of no server."""
+    """Address of its page; null if the tracker is no server."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -50,21 +50,21 @@ class Verification(Result):
     target: str
     """As it was named."""
     kind: TargetKind
-    """What that is."""
+    """Kind of the target."""
     problems: tuple[Problem, ...]
-    """What is not as it was made."""
+    """Everything that is not as it was made."""
     repeats: tuple[VerifiedRepeat, ...]
-    """With their passports; of a store those of which it keeps one."""
+    """Repeats with their passports; of a store those of which it keeps one."""
     models: tuple[VerifiedModel, ...]
     """Files with networks, of which something is attested."""
     files: int
-    """How many were held to a digest."""
+    """Number of files that were compared with a digest."""
     vacuous: Mapping[str, tuple[str, ...]]
     """Why repeats prove nothing, by their names."""
     notes: tuple[str, ...]
-    """What deserves to be known and is no fault, a sentence each."""
+    """What a user should know though it is no fault, a sentence each."""
     _n_repeats: int
-    """That it holds, with a passport or without."""
+    """Number of repeats, with a passport or without."""
     replay: Replay | None = None
     """None without ``--replay``, and where a problem was found."""
 
@@ -90,7 +90,7 @@ class Verification(Result):
 
     @derived
     def signature(self) -> SignatureCheck:
-        """Of the passports the one that promises least."""
+        """The signature that promises least, of passports and statements about models."""
         return worst_signature([*self.repeats, *self.models])
 
     @property

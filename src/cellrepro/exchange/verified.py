@@ -21,15 +21,15 @@ class VerifiedReceipt:
     """A receipt of somebody's replay."""
 
     machine: str
-    """On which it was computed."""
+    """Machine of the replay."""
     repeat: int
-    """Its number there."""
+    """Number of the replay on that machine."""
     verdict: Verdict
-    """Compared with the original."""
+    """Verdict of the comparison with the original."""
     time: str
-    """When, as the receipt says."""
+    """Time of the comparison, as the receipt says."""
     signature: SignatureCheck
-    """Of the receipt."""
+    """Who signed the receipt."""
 
     @classmethod
     def of(cls, bundled: BundledReceipt, allowed: Sequence[AllowedSigner]) -> VerifiedReceipt:
@@ -53,13 +53,13 @@ class VerifiedRepeat:
     passport: str
     """SHA-256 of the passport."""
     signature: SignatureCheck
-    """Of the passport."""
+    """Who signed the passport."""
     receipts: tuple[VerifiedReceipt, ...]
-    """Of whoever replayed it."""
+    """Receipts of its replays."""
     is_here: bool
     """Whether its files were looked at, or only what the passport says of them."""
     not_here: tuple[str, ...]
-    """What the passport speaks of and is not here."""
+    """What the passport lists and is not here."""
     original: Passport = field(repr=False)
     """The passport itself, as it was sent or made from the stored repeat."""
     has_images: bool = field(default=False, repr=False)
@@ -105,15 +105,15 @@ class VerifiedModel:
     """A file with a network, about which there is a statement."""
 
     file: str
-    """Its name."""
+    """Name of the file."""
     build_type: str
     """Whether it was written of a run, or is from elsewhere."""
     sha256: str
-    """Of the file that is meant."""
+    """SHA-256 of the file in the statement."""
     tensors: str | None
     """Digest over the tensors in it."""
     signature: SignatureCheck
-    """Of what is attested."""
+    """Who signed the statement."""
     is_here: bool
     """Whether the file lies beside, and so was looked at."""
     _is_meant: bool

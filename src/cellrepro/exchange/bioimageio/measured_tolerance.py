@@ -37,7 +37,7 @@ class Place:
     largest_difference: float
     """Largest difference of an element, over the sum of the largest element and that element."""
     masks: Verdict
-    """What became of the objects: ``identical``, ``same-objects``, ``different``, ``vacuous``."""
+    """Verdict on the masks that Cellpose makes of the outputs."""
     outputs: tuple[MeasuredOutput, ...] = field(repr=False)
 
     @property

@@ -63,7 +63,7 @@ class BioimageioPackage(Result):
 
     @derived
     def factor(self) -> float:
-        """By which the largest measured difference was multiplied."""
+        """Safety factor on the largest measured difference."""
         return self._judged.factor
 
     @derived
