@@ -236,18 +236,18 @@ class _Gathering:
     def image_folders(self) -> Iterator[Outgoing]:
         """The folders of images, if they are found unchanged."""
         missing: dict[str, str] = {}
-        found: set[str] = set()
+        gathered: set[str] = set()
         looked_at: set[tuple[str, str]] = set()
         for repeat in self._repeats:
             data = repeat.manifest.data
-            if data.digest in found or (data.digest, data.path) in looked_at:
+            if data.digest in gathered or (data.digest, data.path) in looked_at:
                 continue
             looked_at.add((data.digest, data.path))
             folder = find_images(repeat.spec, self._store, recorded=data.path)
             if folder is None or not data.files:
                 missing[data.digest] = data.path
                 continue
-            found.add(data.digest)
+            gathered.add(data.digest)
             missing.pop(data.digest, None)
             for name, digest in data.files.items():
                 outgoing = f"{INPUTS}/{data.digest[:KEY_LENGTH]}/{name}"

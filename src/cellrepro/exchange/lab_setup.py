@@ -179,10 +179,10 @@ def _interpreter(version: str | None) -> str | None:
     wanted = here if numbers is None else numbers[0]
     if wanted == here:
         return None
-    found = shutil.which(f"python{wanted}")
-    if found is None:
+    interpreter = shutil.which(f"python{wanted}")
+    if interpreter is None:
         print_note(
             f"the run was made with Python {wanted}, and this is {here}, for which its versions "
             "may not be had: name one with --python"
         )
-    return found
+    return interpreter

@@ -340,8 +340,8 @@ def _experiment_id(client: MlflowClient, name: str) -> str:
             f"the experiment {name} was deleted in MLflow; restore it there, or name another one "
             "with --experiment"
         )
-    found: str = known.experiment_id
-    return found
+    experiment_id: str = known.experiment_id
+    return experiment_id
 
 
 @contextmanager

@@ -59,8 +59,8 @@ class Tolerance:
 
     def is_kept(self, actual: Floats, expected: Floats) -> bool:
         """Whether the test of a package with this tolerance passes."""
-        found = _per_million(self.n_mismatched(actual, expected), expected)
-        return found <= self.mismatched_elements_per_million
+        per_million = _per_million(self.n_mismatched(actual, expected), expected)
+        return per_million <= self.mismatched_elements_per_million
 
 
 SPECIFICATION_DEFAULT = Tolerance(1e-3, 1e-3, 100)
