@@ -99,7 +99,7 @@ _COMMANDS = {
     },
     "Set up": {
         "setup": (
-            "exchange.lab_like:set_up_lab",
+            "exchange.lab_setup:set_up_lab",
             "Make the full lab in an environment of its own.",
         ),
         "data": ("images.public_sets:data", "Make the synthetic images, or fetch a public set."),

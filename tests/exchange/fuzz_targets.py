@@ -309,9 +309,9 @@ def _profile(data: bytes, folder: Path) -> None:
 
 
 def _archive_name(data: bytes, folder: Path) -> None:
-    from cellrepro.exchange.archive.entry_names import place_of
+    from cellrepro.exchange.archive.entry_names import EntryName
 
-    place_of(data.decode("utf-8", errors="surrogateescape"))
+    EntryName.parse(data.decode("utf-8", errors="surrogateescape"))
 
 
 TARGETS: Mapping[str, Target] = {

@@ -11,7 +11,7 @@ import zlib
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.archive.entry_names import place_of, refuse_twins
+from cellrepro.exchange.archive.entry_names import EntryName, refuse_twins
 from cellrepro.exchange.archive.form import Entry, local_header, offsets, tail
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
@@ -219,6 +219,6 @@ def test_random_bytes_between_files_are_refused(tmp_path, exported):
 
 
 def test_places():
-    assert place_of(f"{REPEAT}/masks/a.b.tif").group == f"{KEY}/laptop-00c0ffee/0"
-    assert place_of(f"inputs/{KEY}/train/a.TIF").file == "train/a.TIF"
+    assert EntryName.parse(f"{REPEAT}/masks/a.b.tif").group == f"{KEY}/laptop-00c0ffee/0"
+    assert EntryName.parse(f"inputs/{KEY}/train/a.TIF").file == "train/a.TIF"
     refuse_twins(["a/b", "a/c"])

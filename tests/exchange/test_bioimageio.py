@@ -23,14 +23,8 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.exchange.bioimageio import description, packaged_weights
+from cellrepro.exchange.bioimageio import packaged_weights
 from cellrepro.exchange.bioimageio.credits import Author, Citation, Credits
-from cellrepro.exchange.bioimageio.description import (
-    PackageContent,
-    describe_package,
-    refuse_invalid,
-    write_description,
-)
 from cellrepro.exchange.bioimageio.input_tile import InputTile, Scaling, choose_tile
 from cellrepro.exchange.bioimageio.measured_file import (
     MeasuredSubject,
@@ -50,7 +44,22 @@ from cellrepro.exchange.bioimageio.package import (
     export_bioimageio,
     measure_bioimageio,
 )
+from cellrepro.exchange.bioimageio.resource_description import (
+    COVER,
+    DESCRIPTION,
+    ENVIRONMENT,
+    NETWORK,
+    README,
+    TEST_INPUT,
+    TEST_OUTPUT,
+    WEIGHTS,
+    PackageContent,
+    describe_package,
+    refuse_invalid,
+    write_description,
+)
 from cellrepro.exchange.bioimageio.tolerance import HiddenObjects, Tolerance
+from cellrepro.exchange.cellpose_check import write_torch_file
 from cellrepro.model.network import parameter_shapes, save_weights, seeded_network
 from cellrepro.spec.segmentation_settings import Normalize
 from cellrepro.store import manifest as records
@@ -202,7 +211,7 @@ def test_weights_are_the_same_bytes_twice(tmp_path):
     save_weights(seeded_network("tiny", seed=3), tmp_path / "w.safetensors", architecture="tiny")
     weights = packaged_weights.PackagedWeights(tmp_path / "w.safetensors", "tiny", 0)
     for name in ("a.pt", "another_name.pt"):
-        packaged_weights.write_state_dict(weights, tmp_path / name)
+        write_torch_file(weights.file, tmp_path / name)
     assert file_digest(tmp_path / "a.pt") == file_digest(tmp_path / "another_name.pt")
     loaded = torch.load(tmp_path / "a.pt", weights_only=True)
     assert all(torch.equal(loaded[name], value) for name, value in load_file(weights.file).items())
@@ -356,15 +365,19 @@ def files(tmp_path):
     """A folder with every file that a description names."""
     folder = tmp_path / "package"
     folder.mkdir()
-    np.save(folder / description.TEST_INPUT, np.ones((1, 2, 256, 256), np.float32))
-    np.save(folder / description.TEST_OUTPUT, np.ones((1, 3, 256, 256), np.float32))
-    for name in (description.README, description.NETWORK, description.WEIGHTS):
+    np.save(folder / TEST_INPUT, np.ones((1, 2, 256, 256), np.float32))
+    np.save(folder / TEST_OUTPUT, np.ones((1, 3, 256, 256), np.float32))
+    for name in (
+        README,
+        NETWORK,
+        WEIGHTS,
+    ):
         (folder / name).write_text("# Validation\n")
     environment = {"dependencies": ["python", "pip", {"pip": ["torch==2.15.0"]}]}
-    (folder / description.ENVIRONMENT).write_text(yaml.safe_dump(environment))
+    (folder / ENVIRONMENT).write_text(yaml.safe_dump(environment))
     from PIL import Image
 
-    Image.new("RGB", (512, 256)).save(folder / description.COVER)
+    Image.new("RGB", (512, 256)).save(folder / COVER)
     return folder
 
 
@@ -380,10 +393,10 @@ def test_the_specification_accepts_a_description_without_the_network(files, monk
         monkeypatch.setattr(httpx, name, no_network)
     values = describe_package(content(), files)
     refuse_invalid(values, files)
-    write_description(values, files / description.DESCRIPTION)
+    write_description(values, files / DESCRIPTION)
     with warnings.catch_warnings(), ValidationContext(perform_io_checks=False, log_warnings=False):
         warnings.simplefilter("ignore")
-        model = load_model_description(files / description.DESCRIPTION)
+        model = load_model_description(files / DESCRIPTION)
     (tolerance,) = model.config.bioimageio.reproducibility_tolerance
     assert (tolerance.relative_tolerance, tolerance.absolute_tolerance) == (1e-5, 1e-4)
     assert tolerance.mismatched_elements_per_million == 0
@@ -732,7 +745,10 @@ def with_weights(package, path, change):
 
 
 def expected_of(package):
-    with zipfile.ZipFile(package.file) as files, files.open(description.TEST_OUTPUT) as stream:
+    with (
+        zipfile.ZipFile(package.file) as files,
+        files.open(TEST_OUTPUT) as stream,
+    ):
         return np.load(stream)
 
 

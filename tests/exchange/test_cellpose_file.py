@@ -17,7 +17,7 @@ from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.attestation import read_payload
 from cellrepro.exchange.bundle import read_bundle
-from cellrepro.exchange.cellpose_check import check_cellpose_file, write_cellpose_file
+from cellrepro.exchange.cellpose_check import check_cellpose_file, write_torch_file
 from cellrepro.exchange.model_statement import (
     AFTER_THE_FACT,
     CELLPOSE_FILE,
@@ -68,12 +68,12 @@ def checked(small_cellpose):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_cellpose_loads_the_same_network(small_cellpose, checked, tmp_path, dtype):
     file = tmp_path / "mine.pth"
-    write_cellpose_file(small_cellpose, file)
+    write_torch_file(small_cellpose, file)
     found = checked(file, dtype)
     assert found.n_tensors == len(open_weights(small_cellpose))
     assert (found.image, found.dtype) == ("synth_0", dtype)
     again = tmp_path / "another name.pth"
-    write_cellpose_file(small_cellpose, again)
+    write_torch_file(small_cellpose, again)
     assert file.read_bytes() == again.read_bytes()
     assert tensors_digest(open_weights(file)) == tensors_digest(open_weights(small_cellpose))
 
@@ -139,7 +139,7 @@ def statement_in(file):
 
 def test_a_model_from_elsewhere(small_cellpose, tmp_path, monkeypatch):
     model = tmp_path / "theirs.pth"
-    write_cellpose_file(small_cellpose, model)
+    write_torch_file(small_cellpose, model)
     passport = tmp_path / "theirs.intoto.jsonl"
     made = cellrepro.export_model_passport(model, passport)
     assert made.digest == file_digest(passport)
@@ -165,7 +165,7 @@ def test_a_passport_after_the_fact_is_verified(small_cellpose, tmp_path, invoke)
     model = tmp_path / "theirs.pth"
     passport = tmp_path / "theirs.intoto.jsonl"
     store = ("--store", tmp_path / "none")
-    write_cellpose_file(small_cellpose, model)
+    write_torch_file(small_cellpose, model)
     made = invoke("export", model, passport, "--json")
     assert made.json["known"]["network"] == "CPSAM (small)"
     assert "seeds" in made.json["unknown"]

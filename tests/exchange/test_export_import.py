@@ -13,7 +13,7 @@ import cellrepro
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
-from cellrepro.exchange.image_folders import find_images, folder_of_inputs
+from cellrepro.exchange.input_lookup import find_images, folder_of_inputs
 from cellrepro.exchange.kept_passports import kept_attestations
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.images.folder import folder_digest, read_folder

@@ -19,7 +19,7 @@ import pytest
 
 import hostile_zips as zips
 from cellrepro.exchange.bundle import bundle_text
-from cellrepro.exchange.passport import passport_of
+from cellrepro.exchange.passport_making import passport_of
 from cellrepro.explanation.file_kinds import recognised
 from cellrepro.store.store import Store
 from conftest import listing

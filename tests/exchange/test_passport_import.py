@@ -13,8 +13,8 @@ from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.kept_passports import kept_bundle
 from cellrepro.exchange.model_passport import export_model_passport
-from cellrepro.exchange.passport import passport_of
 from cellrepro.exchange.passport_import import import_passports
+from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import Receipt, receipt_statement
 from cellrepro.store.store import Store
 from stores import add_run, three

@@ -31,9 +31,9 @@ from cellrepro.exchange.signed.keys import (
     SIGNERS_VARIABLE,
     read_allowed_signers,
     read_public_key,
+    wire_string,
 )
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE, AgentSigner, find_signer
-from cellrepro.exchange.signed.wire import wire_string
 from cellrepro.exchange.statement import Statement
 from cellrepro.exchange.strict_json import read_json
 

@@ -19,7 +19,7 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation, read_payload
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.kept_passports import keep_attestations, kept_path
-from cellrepro.exchange.passport import passport_of
+from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import Receipt, receipt_statement
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE, find_signer
 from cellrepro.exchange.statement import canonical_json

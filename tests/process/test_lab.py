@@ -15,7 +15,7 @@ import cellrepro
 from cellrepro import extras
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.bundle import read_bundle
-from cellrepro.exchange.lab_like import make_lab_like
+from cellrepro.exchange.lab_setup import make_lab_like
 from cellrepro.lab_elsewhere import handed_to
 from cellrepro.process import lab as labs
 from cellrepro.process import locked_environment

@@ -25,7 +25,7 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.kept_passports import keep_attestations
-from cellrepro.exchange.passport import passport_of
+from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import (
     EnvironmentDifference,
     FirstDivergence,

@@ -1,1 +1,1 @@
-"""A run handed to someone else: passports, exported files, and checking them without trust."""
+"""Runs for others: exported, signed, imported, verified, replayed. Uses every room but show."""

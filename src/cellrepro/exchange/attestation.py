@@ -9,41 +9,39 @@ from functools import cached_property
 from pydantic import ValidationError
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.records import read_record, why_not_read
 from cellrepro.exchange.signed.envelope import IN_TOTO, Envelope, signed
 from cellrepro.exchange.signed.signer import Signer
 from cellrepro.exchange.statement import Statement
-from cellrepro.exchange.strict_json import read_json
+from cellrepro.exchange.strict_json import read_json, read_record, why_not_read
 
 MOST_BYTES = 2**22
-"""Of one statement from outside; those of cellrepro stay below 1 MB."""
+"""Limit of a statement from outside; those of cellrepro stay below 1 MB."""
 
 
 @dataclass(frozen=True)
 class Attestation:
-    """A statement as it came or was made, and who signed it."""
+    """A statement, its bytes, and the signatures over these."""
 
     statement: Statement
-    """What it says."""
     payload: bytes
-    """The same as bytes, which are what a signature is over; never written anew."""
+    """The statement as it was read: serialised anew, its signatures could be lost."""
     envelope: Envelope | None = None
-    """With the signatures; None where there is none."""
+    """The signatures; None if it was never signed."""
 
     @classmethod
     def of(cls, statement: Statement, *, signer: Signer | None = None) -> Attestation:
-        """Make one of a statement, signed where there is a signer."""
+        """Serialise a statement, and sign it if there is a signer."""
         payload = statement.payload()
         envelope = None if signer is None else signed(payload, signer)
         return cls(statement, payload, envelope)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the payload, signed or not: by it a receipt names its passport."""
+        """SHA-256 of the payload, by which a receipt identifies its passport."""
         return hashlib.sha256(self.payload).hexdigest()
 
     def line(self) -> str:
-        """Its line in a bundle, without the line feed: the envelope, else the statement itself."""
+        """Its line in a bundle, without the line feed: the envelope, or the bare statement."""
         if self.envelope is None:
             return self.payload.decode("utf-8")
         return self.envelope.line()
@@ -55,7 +53,7 @@ class Attestation:
         return Attestation(self.statement, self.payload, kept)
 
     def together_with(self, other: Attestation) -> Attestation:
-        """This attestation with all signatures of two over the same payload."""
+        """The signatures of two attestations of the same payload."""
         if self.envelope is None or other.envelope is None:
             return self if other.envelope is None else other
         both = self.envelope.with_signatures(other.envelope.signatures)
@@ -63,7 +61,7 @@ class Attestation:
 
 
 def read_payload(payload: bytes, *, where: str, envelope: Envelope | None = None) -> Attestation:
-    """Read a statement from its bytes."""
+    """Parse the bytes of a statement."""
     document = read_json(payload, where=where, most_bytes=MOST_BYTES, is_shown=True)
     try:
         statement = read_record(Statement, document)

@@ -1,7 +1,7 @@
-"""A bundle of in-toto, ``NAME.intoto.jsonl``: passports, and receipts of whoever replayed them.
+"""A bundle of in-toto, ``NAME.intoto.jsonl``: passports, their receipts, statements about models.
 
-One statement a line, in any order. A line of another kind is none of ours and is passed over, as
-in-toto asks for; one that is no JSON at all is damage, and refused.
+One statement a line, in any order. Statements of other programs are skipped, as in-toto asks for; a
+line that is no JSON is damage and refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.attestation import MOST_BYTES, Attestation, is_in_toto, read_payload
-from cellrepro.exchange.file_endings import PASSPORTS
 from cellrepro.exchange.model_statement import (
     ModelStatement,
     is_model_statement,
@@ -28,10 +27,10 @@ from cellrepro.exchange.strict_json import read_json
 from cellrepro.results import Result, Row
 from cellrepro.words import amount, grouped, joined
 
-ENDING = PASSPORTS
-"""Of a bundle's file."""
+BUNDLE_ENDING = ".intoto.jsonl"
+"""Ending of a bundle's file, as in-toto names it."""
 MOST_BYTES_OF_FILE = 2**28
-"""That are read of one."""
+"""Limit of what is read from one file."""
 _MOST_LINES = 10_000
 _MOST_BYTES_OF_LINE = 2 * MOST_BYTES  # base64 takes four bytes for three
 
@@ -41,23 +40,22 @@ class BundledReceipt:
     """A receipt in a bundle."""
 
     receipt: Receipt
-    """What it says."""
     attestation: Attestation
-    """The same as it came, with its signatures."""
+    """Its statement, with the signatures."""
 
 
 @dataclass(frozen=True, repr=False)
 class Bundle(Result):
-    """What a bundle holds."""
+    """The content of a bundle."""
 
     passports: tuple[Passport, ...]
-    """In their order; each once."""
+    """In the order of the file, without duplicates."""
     receipts: tuple[BundledReceipt, ...]
-    """In their order; each once."""
+    """In the order of the file, without duplicates."""
     n_passed_over: int = 0
     """Lines of other kinds."""
     models: tuple[ModelStatement, ...] = ()
-    """What is attested of files with networks; each once."""
+    """Statements about files with networks, without duplicates."""
 
     def sentence(self) -> str:
         """Say how many passports and receipts it holds."""
@@ -83,7 +81,7 @@ class Bundle(Result):
 
     @property
     def attestations(self) -> tuple[Attestation, ...]:
-        """Passports, then receipts, then what is said of models."""
+        """Passports, then receipts, then statements about models."""
         return (
             *(passport.attestation for passport in self.passports),
             *(receipt.attestation for receipt in self.receipts),
@@ -100,7 +98,7 @@ class Bundle(Result):
 
     @cached_property
     def _passports_by_run(self) -> Mapping[str, tuple[Passport, ...]]:
-        """Sorted once: a bundle may hold thousands of runs."""
+        """Cached, since a bundle may hold thousands of runs."""
         by_run: dict[str, list[Passport]] = {}
         for passport in self.passports:
             by_run.setdefault(passport.name, []).append(passport)
@@ -143,12 +141,12 @@ def read_bundle(path: str | Path) -> Bundle:
         If it is not there, a line is no JSON or a damaged statement, or none is of cellrepro.
     """
     file = Path(path)
-    expected = f"a passport, NAME{ENDING}"
+    expected = f"a passport, NAME{BUNDLE_ENDING}"
     try:
         if file.stat().st_size > MOST_BYTES_OF_FILE:
             raise _too_large(str(file))
         with file.open("rb") as stream:
-            text = stream.read(MOST_BYTES_OF_FILE + 1)  # it may grow, or be no file on a disk
+            text = stream.read(MOST_BYTES_OF_FILE + 1)  # it may grow meanwhile, or be a pipe
     except FileNotFoundError as error:
         raise no_such_file(file, expected=expected) from error
     except OSError as error:
@@ -157,7 +155,7 @@ def read_bundle(path: str | Path) -> Bundle:
 
 
 def parse_bundle(text: bytes, *, where: str) -> Bundle:
-    """Read a bundle from its bytes."""
+    """Parse the content of a bundle's file."""
     if len(text) > MOST_BYTES_OF_FILE:
         raise _too_large(where)
     lines = text.split(b"\n")
@@ -179,7 +177,7 @@ def parse_bundle(text: bytes, *, where: str) -> Bundle:
 
 
 def _attestation(line: bytes, *, where: str) -> Attestation | None:
-    """What one line attests; None where it is none of ours."""
+    """Parse one line; None for a statement of another program."""
     document = read_json(line, where=where, most_bytes=_MOST_BYTES_OF_LINE)
     if is_envelope(document):
         envelope = read_envelope(document, where=where)
@@ -199,17 +197,11 @@ def _attestation(line: bytes, *, where: str) -> Attestation | None:
 def bundle_of(
     attestations: Iterable[Attestation], *, where: str = "a bundle", n_passed_over: int = 0
 ) -> Bundle:
-    """Make a bundle of passports and receipts."""
-    by_digest: dict[str, Attestation] = {}
-    for attestation in attestations:
-        known = by_digest.get(attestation.digest)
-        by_digest[attestation.digest] = (
-            attestation if known is None else known.together_with(attestation)
-        )
+    """Sort attestations by their kind, with all signatures of one payload together."""
     passports = []
     receipts = []
     models = []
-    for attestation in by_digest.values():
+    for attestation in _merged(attestations):
         statement = attestation.statement
         if is_passport(statement):
             passports.append(read_passport(attestation, where=where))
@@ -223,18 +215,23 @@ def bundle_of(
 
 
 def bundle_text(attestations: Iterable[Attestation]) -> str:
-    """Write attestations as a bundle, one a line, without the last line feed."""
+    """The content of a bundle's file, without the last line feed."""
+    return "\n".join(attestation.line() for attestation in _merged(attestations))
+
+
+def _merged(attestations: Iterable[Attestation]) -> Iterable[Attestation]:
+    """One attestation for each payload, with the signatures of all."""
     by_digest: dict[str, Attestation] = {}
     for attestation in attestations:
         known = by_digest.get(attestation.digest)
         by_digest[attestation.digest] = (
             attestation if known is None else known.together_with(attestation)
         )
-    return "\n".join(attestation.line() for attestation in by_digest.values())
+    return by_digest.values()
 
 
 def bundle_to_hand_on(bundle: Bundle, *, most_bytes: int = MOST_BYTES_OF_FILE) -> bytes:
-    """Write a bundle as a whole file, one that whoever gets it can read."""
+    """The content of a bundle's file, refused if it is beyond the limits of its reader."""
     text = f"{bundle_text(bundle.attestations)}\n".encode()
     n_lines = text.count(b"\n")
     if n_lines >= _MOST_LINES or len(text) > most_bytes:
@@ -254,5 +251,5 @@ def _too_large(where: str) -> BadInput:
 def _no_bundle(where: str, why: str) -> BadInput:
     return BadInput(
         f"{where} is no bundle of passports ({why}); expected a file of `cellrepro export RUN "
-        f"NAME{ENDING}`"
+        f"NAME{BUNDLE_ENDING}`"
     )

@@ -1,4 +1,4 @@
-"""In a process of its own: a network written as Cellpose loads it, loaded back, and compared."""
+"""Does Cellpose load from a file the network that was written into it? Runs in a child process."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ if TYPE_CHECKING:
     from cellrepro.process.child import Child
 
 STEPS = ("written", "loaded back", "segmented with both")
-_PIECE = 2**22  # parameters that are compared at a time
+_N_AT_ONCE = 2**22  # parameters that are compared at a time
 
 
 @dataclass(frozen=True)
 class CellposeCheck:
-    """What came of loading a file back through Cellpose."""
+    """The outcome of loading a file back through Cellpose."""
 
     n_tensors: int
-    """Of the network: each has every bit of the run's, none is missing and none is more."""
+    """Tensors of the network: each has the bits of the run's; none is missing, none was added."""
     n_parameters: int
-    """Numbers in them."""
+    """Numbers in these tensors."""
     image: str
-    """What both networks segmented."""
+    """The image that both networks segmented."""
     masks: str
-    """Digest of the masks, which are the same of both."""
+    """Digest of the masks, which are equal."""
     n_cells: int
-    """In these masks; where there is none, their equality proves little."""
+    """Cells in these masks; without one their equality proves little."""
     dtype: str
-    """In which both computed."""
+    """Precision of the computation."""
     peak_memory: int
-    """Bytes that the process held at most."""
+    """Peak memory of the process in bytes."""
 
 
-def write_cellpose_file(weights: Path, file: Path) -> None:
-    """Write a network as ``torch.save`` writes it: what Cellpose loads."""
+def write_torch_file(weights: Path, file: Path) -> None:
+    """Write a safetensors file as a state dict of PyTorch; the same weights give the same bytes."""
     import torch
     from safetensors.torch import load_file
 
     tensors = dict(sorted(load_file(weights).items()))
-    with file.open("wb") as stream:
+    with file.open("wb") as stream:  # given a path, torch.save (2.15) writes its name into the file
         torch.save(tensors, stream)
 
 
 def written_and_checked(
     child: Child, *, source: ModelSource, weights: Path, file: Path, image: LabelledImage
 ) -> CellposeCheck:
-    """Inside the child: write the file, load it through Cellpose, and compare."""
+    """Entry point of the child process: write the file, load it through Cellpose, and compare."""
     with child.prepared() as device:
-        write_cellpose_file(weights, file)
+        write_torch_file(weights, file)
         child.tell("done", STEPS[0])
         return check_cellpose_file(
             file,
@@ -88,7 +88,7 @@ def check_cellpose_file(
     dtype: str = "float32",
     tell: Callable[[str], object] = str,
 ) -> CellposeCheck:
-    """Load a file through Cellpose and hold it to the weights that it was made of."""
+    """Load a file through Cellpose, and compare tensors and masks with the weights of the run."""
     from cellrepro.model.inference import evaluator
     from cellrepro.model.network import build
 
@@ -119,10 +119,10 @@ def check_cellpose_file(
 
 
 def _refuse_other_tensors(network: CellposeNetwork, weights: Path, file: Path) -> tuple[int, int]:
-    """Compare every tensor bit by bit; how many there are, and how many numbers in them.
+    """Compare every tensor bit by bit; returns the number of tensors and of parameters.
 
-    Cellpose loads with ``strict=False`` (4.2.1.1): what is missing it leaves at random, and what
-    is more it drops, both without a word.
+    Cellpose 4.2.1.1 loads with ``strict=False``: it silently leaves missing tensors at random
+    values and drops unknown ones.
     """
     expected = open_weights(weights)
     actual = network.state_dict()
@@ -138,9 +138,9 @@ def _refuse_other_tensors(network: CellposeNetwork, weights: Path, file: Path) -
             tensor.shape,
         )
         bits = held.view(f"<u{held.dtype.itemsize}")
-        pieces = range(0, tensor.n, _PIECE)
+        pieces = range(0, tensor.n, _N_AT_ONCE)
         if not is_same or not all(
-            np.array_equal(tensor.read(start, start + _PIECE), bits[start : start + _PIECE])
+            np.array_equal(tensor.read(start, start + _N_AT_ONCE), bits[start : start + _N_AT_ONCE])
             for start in pieces
         ):
             wrong.append(name)

@@ -1,4 +1,4 @@
-"""The network of a run as a file that Cellpose loads, with its passport beside it."""
+"""Export of a run's network as a file that Cellpose loads, with its passport beside it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from cellrepro.determinism.profiles import load
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.attestation import Attestation
-from cellrepro.exchange.bundle import bundle_text
+from cellrepro.exchange.bundle import BUNDLE_ENDING, bundle_text
 from cellrepro.exchange.cellpose_check import STEPS, CellposeCheck, written_and_checked
-from cellrepro.exchange.file_endings import PASSPORTS
 from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.model_statement import (
     CELLPOSE_FILE,
@@ -23,10 +22,9 @@ from cellrepro.exchange.model_statement import (
     model_statement,
     tensors_digest,
 )
-from cellrepro.exchange.package_urls import package_url
 from cellrepro.exchange.passport import Passport
-from cellrepro.exchange.signed.signer import Signer, find_signer
-from cellrepro.exchange.statement import Builder, ResourceDescriptor, Statement
+from cellrepro.exchange.signed.signer import Signer, find_signer, fingerprint_of
+from cellrepro.exchange.statement import Builder, ResourceDescriptor, Statement, package_url
 from cellrepro.extras import needs
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.synthetic_sets import labelled_nuclei
@@ -45,8 +43,8 @@ from cellrepro.version import __version__
 from cellrepro.words import amount, grouped, short_digest
 
 CELLPOSE_ENDING = ".pth"
-"""Of the files that Cellpose loads; it does not ask for it, and users know it."""
-_CHECK_SIZE = 224  # pixels along an edge of what is compared: one tile of Cellpose, with its border
+"""Ending of the file; Cellpose loads any, but users know this one."""
+_CHECK_SIZE = 224  # pixels along an edge of the compared image, which fit into a tile of Cellpose
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +62,7 @@ class ExportedModel(Result):
     tensors: str
     """Digest over the tensors, the same for the run's own weights."""
     check: CellposeCheck
-    """What came of loading the file back through Cellpose: ``n_tensors`` and ``n_parameters`` that
+    """Outcome of loading the file back through Cellpose: ``n_tensors`` and ``n_parameters`` that
     are equal in every bit, the ``image`` that both networks segmented, the digest of the
     ``masks``, ``n_cells`` in them, the ``dtype`` of the computation, ``peak_memory`` in bytes."""
     signed_by: str | None
@@ -150,7 +148,7 @@ def export_cellpose_file(
     _refuse_without_cellpose()
     _refuse_unbuildable(repeat, source)
     _refuse_short_disk(path, needed=weights.stat().st_size)
-    signer = None if sign is None else find_signer(sign)
+    signer = find_signer(sign)
     with whole_file(path) as scratch:
         check = in_child(
             partial(
@@ -172,7 +170,7 @@ def export_cellpose_file(
             passport=beside,
             tensors=tensors_digest(open_weights(scratch)),
             check=check,
-            signed_by=None if signer is None else signer.public_key.fingerprint,
+            signed_by=fingerprint_of(signer),
         )
         write_whole(beside, _bundle(exported, repeat, opened_store, signer))
     return exported
@@ -182,10 +180,10 @@ def export_cellpose_file(
 
 
 def _new_files(file: str | Path) -> tuple[Path, Path]:
-    """The file and that of its passport, neither of which is there."""
+    """The new file and the one of its passport, neither of which may exist."""
     path = new_file(file, ending=CELLPOSE_ENDING, holds="a network for Cellpose")
-    beside = path.with_name(f"{path.stem}{PASSPORTS}")
-    return path, new_file(beside, ending=PASSPORTS, holds="its passport")
+    beside = path.with_name(f"{path.stem}{BUNDLE_ENDING}")
+    return path, new_file(beside, ending=BUNDLE_ENDING, holds="its passport")
 
 
 def _refuse_without_cellpose() -> None:
@@ -201,7 +199,7 @@ def _refuse_without_cellpose() -> None:
 
 
 def _refuse_unbuildable(repeat: Repeat, source: ModelSource) -> None:
-    """Refuse a network that Cellpose has no sizes for."""
+    """Refuse a network that Cellpose would not build from its file."""
     assert source.path is not None
     shapes = {name: tensor.shape for name, tensor in open_weights(source.path).items()}
     recognised = recognise(shapes, saved_by_torch=True)
@@ -225,18 +223,18 @@ def _refuse_short_disk(path: Path, *, needed: int) -> None:
         )
 
 
-# -- what is compared ------------------------------------------------------------------------
+# -- the comparison --------------------------------------------------------------------------
 
 
 def _setup(spec: Spec) -> Setup:
-    """The processor of this machine, in the precision in which the run computes."""
+    """Compute on the CPU in the precision of the run."""
     precision = spec.profile_settings.get("dtype", "float32")
     profile = "cpu-bfloat16" if precision == "bfloat16" else "cpu"
     return Setup(profile=load(profile), mode="fast", seed=0)
 
 
 def _image_to_compare(repeat: Repeat, store: Store) -> LabelledImage:
-    """A test image of the run, cut to a tile of Cellpose's; a made-up one where none was kept."""
+    """An image of the run, cut to a tile of Cellpose; a synthetic one if the store keeps none."""
     for name in repeat.manifest.masks:
         pixels = store.image(repeat.spec.images_digest, name)
         is_flat = pixels is not None and (pixels.ndim == 2 or pixels.shape[-1] in (2, 3))
@@ -249,11 +247,11 @@ def _image_to_compare(repeat: Repeat, store: Store) -> LabelledImage:
     return LabelledImage("a made-up image of nuclei", made_up.image, None, Path())
 
 
-# -- what is attested ------------------------------------------------------------------------
+# -- the statement ---------------------------------------------------------------------------
 
 
 def _bundle(exported: ExportedModel, repeat: Repeat, store: Store, signer: Signer | None) -> str:
-    """The passport of the run with its receipts, and the statement about the file."""
+    """The passport of the run, its receipts, and the statement about the file."""
     passports = passports_of([repeat], store=store, signer=signer)
     statement = _statement(exported, passports.passports[0])
     about_file = Attestation.of(statement, signer=signer)

@@ -1,7 +1,7 @@
-"""An exported file described for other programs: RO-Crate 1.1 with the Process Run Crate profile.
+"""The RO-Crate 1.1 of an exported file, by the profile Process Run Crate, for other programs.
 
-It says which program made which files of which images, and when. Nothing here reads it back: what
-the lab relies on stands in manifests and passports. Nothing in it is of the export itself.
+It says which program made which files from which images, and when. Nothing here reads it back:
+manifests and passports have all that cellrepro needs. It does not depend on the time of export.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.exchange.archive.entry_names import PASSPORTS
-from cellrepro.exchange.image_folders import INPUTS
+from cellrepro.exchange.archive.entry_names import PASSPORTS_FILE
+from cellrepro.exchange.input_lookup import INPUTS
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import MANIFEST, NOTEBOOK, SPEC, WEIGHTS, Repeat
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
 
 CRATE_VERSION: Literal["1.1"] = "1.1"
-"""Of RO-Crate: the newest on which version 0.5 of the profile stands."""
+"""The newest version of RO-Crate that version 0.5 of the profile supports."""
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
 _MASKS = "masks"
-_KINDS = {
+_MEDIA_TYPES = {
     ".json": "application/json",
     ".jsonl": "application/jsonl",
     ".ipynb": "application/x-ipynb+json",
     ".parquet": "application/vnd.apache.parquet",
     ".safetensors": "application/octet-stream",
 }
-"""Media types, by the ending of a file."""
+"""By the ending of a file."""
 
 Properties = dict[str, object]
 
 
 @dataclass(frozen=True)
 class CratePart:
-    """A file of the archive, as far as it is described."""
+    """A file of the archive."""
 
     name: str
     """Path inside the archive."""
@@ -53,7 +53,7 @@ class CratePart:
 
 
 def crate_json(repeats: Sequence[Repeat], parts: Iterable[CratePart]) -> bytes:
-    """Describe an exported file."""
+    """The content of ``ro-crate-metadata.json``."""
     from rocrate.rocrate import ROCrate
 
     crate = ROCrate(version=CRATE_VERSION)
@@ -65,13 +65,13 @@ def crate_json(repeats: Sequence[Repeat], parts: Iterable[CratePart]) -> bytes:
 
 @dataclass(frozen=True)
 class _Description:
-    """A crate that is being written."""
+    """Fills a crate with the files and actions of repeats."""
 
     crate: ROCrate
     parts: Mapping[str, CratePart]
 
     def describe(self, repeats: Sequence[Repeat]) -> None:
-        """Write all of it."""
+        """Describe the archive, and one action for each repeat."""
         last_end = max(repeat.manifest.ended for repeat in repeats)
         root = self.crate.root_dataset
         root["name"] = f"{amount(len(repeats), 'run')} of cellrepro"
@@ -79,18 +79,17 @@ class _Description:
             "Trainings and segmentations with Cellpose, with all that it takes to check them and "
             "to carry them out again: cellrepro verify FILE"
         )
-        # The day of the export is nobody's business.
-        root["datePublished"] = _time(last_end)
+        root["datePublished"] = _time(last_end)  # the time of export would change the bytes
         root["conformsTo"] = self._context(
             PROFILE, "CreativeWork", {"name": "Process Run Crate", "version": "0.5"}
         )
         root["license"] = self._context("#licence", "CreativeWork", _LICENCE)
-        self._file(PASSPORTS, "Passports and receipts: statements of in-toto")
+        self._file(PASSPORTS_FILE, "Passports and receipts: statements of in-toto")
         actions = [self._action(repeat) for repeat in repeats]
         root["mentions"] = actions if len(actions) > 1 else actions[0]
 
     def _action(self, repeat: Repeat) -> ContextEntity:
-        """What was done in one repeat."""
+        """The action of one repeat: software, inputs, results, times."""
         manifest = repeat.manifest
         folder = f"runs/{repeat.name}"
         used = [
@@ -114,7 +113,7 @@ class _Description:
         return self._context(f"#{repeat.name}", "CreateAction", properties)
 
     def _software(self, manifest: Manifest) -> ContextEntity:
-        """This program in the version that was used, with the Cellpose that it carried out."""
+        """The versions of cellrepro and Cellpose that were used."""
         versions = {name: manifest.versions.get(name, "") for name in ("cellrepro", "cellpose")}
         known = {name: version for name, version in versions.items() if version}
         applications = {
@@ -133,7 +132,7 @@ class _Description:
         return own
 
     def _images(self, manifest: Manifest) -> DataEntity | ContextEntity:
-        """The images: the folder where it is in the archive, else what they were by its digest."""
+        """The images: their folder if the archive has it, otherwise only their digest."""
         digest = manifest.data.digest
         folder = f"{INPUTS}/{digest[:KEY_LENGTH]}/"
         n_train = manifest.data.n_train
@@ -149,7 +148,7 @@ class _Description:
 
     @cached_property
     def _image_folders(self) -> frozenset[str]:
-        """The folders of images that are in the archive."""
+        """The image folders in the archive."""
         inside = [name for name in self.parts if name.startswith(f"{INPUTS}/")]
         return frozenset(f"{INPUTS}/{name.split('/')[1]}/" for name in inside)
 
@@ -171,7 +170,7 @@ class _Description:
         properties = {
             "name": described,
             "contentSize": str(part.size),
-            "encodingFormat": _KINDS[ending],
+            "encodingFormat": _MEDIA_TYPES[ending],
             "sha256": part.digest,
         }
         return self.crate.add(File(self.crate, dest_path=name, properties=properties))
@@ -195,7 +194,7 @@ _LICENCE: Properties = {
     "name": "No licence is stated",
     "description": "Whoever hands these runs on says under which terms they may be used",
 }
-"""RO-Crate 1.1 asks for a licence, and which one it is only a person can say."""
+"""RO-Crate 1.1 requires a licence, which only a person can choose."""
 
 _DESCRIBED = {
     MANIFEST: "What happened: the machine, versions, digests, times",
@@ -203,9 +202,9 @@ _DESCRIBED = {
     NOTEBOOK: "The notebook that carried it out, as executed",
     "ledger.parquet": "Digests of every step",
 }
-"""Files of a repeat that are described beside its masks, as far as they are in the archive."""
+"""Files of a repeat that are described if the archive has them."""
 
 
 def _time(moment: datetime) -> str:
-    """A time in UTC as the validator of the profile takes one."""
+    """A time in the format that the profile's validator accepts."""
     return moment.isoformat(timespec="seconds")

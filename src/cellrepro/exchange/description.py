@@ -1,20 +1,107 @@
-"""What a file is, a run of the store or a model's name: files of passports among them."""
+"""The ``describe`` command: what a file is, which may be a file of passports."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-from cellrepro.exchange.bundle import read_bundle
-from cellrepro.exchange.file_endings import PASSPORTS
-from cellrepro.exchange.passport_file import PassportFile, describe_passports
-from cellrepro.exchange.signed.keys import read_allowed_signers
-from cellrepro.explanation import describe as changes_describe
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, read_bundle
+from cellrepro.exchange.signed.envelope import SignatureCheck
+from cellrepro.exchange.signed.keys import AllowedSigner, read_allowed_signers
+from cellrepro.exchange.verified import VerifiedReceipt, VerifiedRepeat
+from cellrepro.explanation import describe as of_other_files
 from cellrepro.explanation.describe import Description
 from cellrepro.explanation.file_kinds import holds_passports
+from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName
+from cellrepro.words import amount
+
+
+@dataclass(frozen=True)
+class DescribedPassport:
+    """One passport of a file."""
+
+    run: str
+    """KEY/MACHINE/REPEAT."""
+    digest: str
+    """SHA-256 of the passport, by which receipts name it."""
+    label: str
+    """What was asked for, in words."""
+    verdict: Verdict | None
+    """Verdict over the repeats of its machine; null for a single one."""
+    n_repeats: int
+    """Number of these repeats."""
+    vacuous: tuple[str, ...]
+    """Why equality would prove nothing."""
+    signature: SignatureCheck
+    """Who signed it."""
+    receipts: tuple[VerifiedReceipt, ...]
+    """Receipts of its replays."""
+
+    def lines(self) -> Iterator[str]:
+        """The run, its verdict, who signed, and a line for each receipt."""
+        yield f"  {self.run}: {self.label}"
+        if self.verdict is not None:
+            yield f"    {self.verdict} over {amount(self.n_repeats, 'repeat')}"
+        yield from (f"    vacuous: {reason}" for reason in self.vacuous)
+        yield f"    {self.signature}"
+        for receipt in self.receipts:
+            where = f"{receipt.machine}, repeat {receipt.repeat}"
+            what = f"{receipt.verdict}, {receipt.time}; {receipt.signature}"
+            yield f"    replayed on {where}: {what}"
+
+
+@dataclass(frozen=True, repr=False)
+class PassportFile(Result):
+    """The content of a file of passports, of which only signatures are checked."""
+
+    kind: Literal["passport"]
+    """Kind of the file."""
+    passports: tuple[DescribedPassport, ...]
+    """In the order of the file."""
+    other_receipts: int
+    """Receipts of passports that are not in the file."""
+    other_lines: int
+    """Lines of other kinds, which were passed over."""
+    _held: str
+    """Its content, counted in words."""
+
+    def sentence(self) -> str:
+        """Count passports, receipts and lines of other kinds."""
+        return self._held
+
+    def rows(self) -> Sequence[Row]:
+        """Give each passport."""
+        return [
+            {
+                "run": one.run,
+                "label": one.label,
+                "verdict": one.verdict or "a single repeat",
+                "repeats": one.n_repeats,
+                "signature": str(one.signature),
+                "receipts": len(one.receipts),
+            }
+            for one in self.passports
+        ]
+
+    def lines(self) -> Sequence[str]:
+        """Give each passport with its receipts below it."""
+        lines = [self.sentence()]
+        for passport in self.passports:
+            lines += passport.lines()
+        if self.other_receipts:
+            others = amount(self.other_receipts, "receipt")
+            lines.append(f"note: {others} of passports that are not in this file")
+        lines.append(
+            "only read so far: cellrepro verify checks it, with --replay without trust in the "
+            "sender"
+        )
+        return lines
 
 
 def describe(
@@ -62,8 +149,38 @@ def describe(
 
     ``cellrepro describe cells_seg.npy --command``
     """
-    if str(file).endswith(PASSPORTS) and holds_passports(Path(file)):
+    if str(file).endswith(BUNDLE_ENDING) and holds_passports(Path(file)):
         refuse_idle(("log", "command"), "for a file of passports")
-        return describe_passports(read_bundle(file), read_allowed_signers())
-    described = changes_describe.describe(str(file), log=log, store=store)
+        return _describe_passports(read_bundle(file), read_allowed_signers())
+    described = of_other_files.describe(str(file), log=log, store=store)
     return replace(described, says_commands=command)
+
+
+def _describe_passports(bundle: Bundle, allowed: Sequence[AllowedSigner]) -> PassportFile:
+    return PassportFile(
+        kind="passport",
+        passports=tuple(_described(repeat) for repeat in _verified(bundle, allowed)),
+        other_receipts=len(bundle.receipts_without_passport),
+        other_lines=bundle.n_passed_over,
+        _held=bundle.sentence(),
+    )
+
+
+def _verified(bundle: Bundle, allowed: Sequence[AllowedSigner]) -> Iterator[VerifiedRepeat]:
+    for passport in bundle.passports:
+        receipts = bundle.receipts_of(passport)
+        yield VerifiedRepeat.of(passport, receipts, allowed, is_here=False)
+
+
+def _described(repeat: VerifiedRepeat) -> DescribedPassport:
+    passport = repeat.original
+    return DescribedPassport(
+        run=repeat.name,
+        digest=repeat.passport,
+        label=passport.spec.label,
+        verdict=passport.verdict,
+        n_repeats=passport.n_repeats,
+        vacuous=passport.vacuous,
+        signature=repeat.signature,
+        receipts=repeat.receipts,
+    )

@@ -1,4 +1,4 @@
-"""Runs as one file, which others check, look into and import."""
+"""Export of runs to one file, a zip that others check and import."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pathlib import Path
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.contents import MOST_CRATE_BYTES, MOST_PASSPORT_BYTES
-from cellrepro.exchange.archive.entry_names import CRATE, PASSPORTS
+from cellrepro.exchange.archive.entry_names import CRATE_FILE, PASSPORTS_FILE
+from cellrepro.exchange.archive.form import EXPORT_ENDING
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
 from cellrepro.exchange.bundle import bundle_to_hand_on, parse_bundle
 from cellrepro.exchange.crate import CratePart, crate_json
-from cellrepro.exchange.image_folders import INPUTS, NETWORKS, find_images, find_network
+from cellrepro.exchange.input_lookup import INPUTS, NETWORKS, find_images, find_network
 from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.selection import select_repeats
-from cellrepro.exchange.signed.signer import Signer, find_signer
+from cellrepro.exchange.signed.signer import Signer, find_signer, fingerprint_of
 from cellrepro.model.weight_sources import started_from
 from cellrepro.results import Result, Row, table_lines
 from cellrepro.spec import defaults
@@ -29,14 +30,12 @@ from cellrepro.store.store import MANIFEST, SPEC, WEIGHTS, Repeat, Store
 from cellrepro.store.whole_files import inside, new_file
 from cellrepro.words import amount, grouped
 
-ENDING = ".zip"
-"""Of an exported file; ``NAME.cellrepro.zip`` tells it from other zip files."""
 _CHECKPOINTS = "checkpoints/"
 
 
 @dataclass(frozen=True, repr=False)
 class Exported(Result):
-    """A file that was exported."""
+    """An exported file."""
 
     file: Path
     """The new file."""
@@ -45,9 +44,9 @@ class Exported(Result):
     runs: tuple[str, ...]
     """KEY/MACHINE/REPEAT of each repeat that is in it."""
     bytes: int
-    """Its size."""
+    """Size of the file."""
     notes: tuple[str, ...]
-    """What is not in it though it might be expected, a sentence each."""
+    """What a user might expect in it and is not there, a sentence each."""
     signed_by: str | None
     """Fingerprint of the key that signed the passports in it; null where none was given."""
     _labels: tuple[str, ...]
@@ -124,20 +123,20 @@ def export_runs(
     Damaged
         If a stored file is no longer what was stored; nothing is written.
     """
-    path = new_file(file, ending=ENDING, holds="runs")
+    path = new_file(file, ending=EXPORT_ENDING, holds="runs")
     source = Store(store)
     references = [runs] if isinstance(runs, str) else list(runs)
     selection = select_repeats(source, references, where=where)
-    signer = None if sign is None else find_signer(sign)
+    signer = find_signer(sign)
     gathering = _Gathering(source, selection.repeats)
     files = [*gathering.runs(weights=weights)]
     if weights:
         files += gathering.networks()
     if images:
         files += [*gathering.image_folders(), *gathering.kept_images()]
-    files.append(Outgoing.of_bytes(PASSPORTS, gathering.passports(signer)))
+    files.append(Outgoing.of_bytes(PASSPORTS_FILE, gathering.passports(signer)))
     parts = [CratePart(each.name, each.size, each.digest) for each in files]
-    files.append(Outgoing.of_bytes(CRATE, _described(selection.repeats, parts)))
+    files.append(Outgoing.of_bytes(CRATE_FILE, _described(selection.repeats, parts)))
     digest = write_archive(path, files, quiet=quiet)
     return Exported(
         file=path,
@@ -146,12 +145,12 @@ def export_runs(
         runs=tuple(repeat.name for repeat in selection.repeats),
         _labels=tuple(repeat.spec.label for repeat in selection.repeats),
         notes=(*selection.notes, *gathering.notes),
-        signed_by=None if signer is None else signer.public_key.fingerprint,
+        signed_by=fingerprint_of(signer),
     )
 
 
 def _described(repeats: Sequence[Repeat], parts: Sequence[CratePart]) -> bytes:
-    """What other programs read about the archive, as long as its reader takes it."""
+    """The description for other programs, refused if it is beyond the limit of the importer."""
     crate = crate_json(repeats, parts)
     if len(crate) > MOST_CRATE_BYTES:
         raise BadInput(
@@ -163,7 +162,7 @@ def _described(repeats: Sequence[Repeat], parts: Sequence[CratePart]) -> bytes:
 
 
 class _Gathering:
-    """Collects the files of repeats, each with the digest that it was stored with."""
+    """Gathers the files of repeats with the digests that they were stored with."""
 
     def __init__(self, store: Store, repeats: Sequence[Repeat]):
         self._store = store
@@ -214,7 +213,7 @@ class _Gathering:
         yield from self._sealed_folder(folder, [MANIFEST])
 
     def _sealed_folder(self, folder: str, names: Iterable[str]) -> Iterator[Outgoing]:
-        """Files that no manifest vouches for, with the digest of the seal beside them, and that."""
+        """The seal of a folder, and files that it vouches for but no manifest."""
         path = inside(self._store.root, folder)
         seal = path / SUMS
         sums = seal.read_bytes() if seal.exists() else b""
@@ -226,29 +225,29 @@ class _Gathering:
             yield Outgoing.of_bytes(f"{folder}/{SUMS}", sums)
 
     def passports(self, signer: Signer | None) -> bytes:
-        """The passports of all repeats, signed where there is a signer, then their receipts."""
+        """The passports of all repeats, signed if there is a signer, and their receipts."""
         bundle = passports_of(self._repeats, store=self._store, signer=signer)
         text = bundle_to_hand_on(bundle, most_bytes=MOST_PASSPORT_BYTES)
-        parse_bundle(text, where=f"{PASSPORTS} of {amount(len(self._repeats), 'repeat')}")
+        parse_bundle(text, where=f"{PASSPORTS_FILE} of {amount(len(self._repeats), 'repeat')}")
         return text
 
-    # -- what lies beside them
+    # -- images and networks
 
     def image_folders(self) -> Iterator[Outgoing]:
-        """The folders of images, as far as they are still where they were and as they were."""
+        """The folders of images, if they are found unchanged."""
         missing: dict[str, str] = {}
-        done: set[str] = set()
+        gathered: set[str] = set()
         looked_at: set[tuple[str, str]] = set()
         for repeat in self._repeats:
             data = repeat.manifest.data
-            if data.digest in done or (data.digest, data.path) in looked_at:
+            if data.digest in gathered or (data.digest, data.path) in looked_at:
                 continue
             looked_at.add((data.digest, data.path))
             folder = find_images(repeat.spec, self._store, recorded=data.path)
             if folder is None or not data.files:
                 missing[data.digest] = data.path
                 continue
-            done.add(data.digest)
+            gathered.add(data.digest)
             missing.pop(data.digest, None)
             for name, digest in data.files.items():
                 outgoing = f"{INPUTS}/{data.digest[:KEY_LENGTH]}/{name}"
@@ -260,7 +259,7 @@ class _Gathering:
             )
 
     def kept_images(self) -> Iterator[Outgoing]:
-        """The segmented images and their truth that the store kept."""
+        """The segmented images and their ground truth that the store keeps."""
         for digits in sorted({spec.images_digest[:KEY_LENGTH] for spec in self._specs.values()}):
             folder = f"data/{digits}"
             seal = inside(self._store.root, f"{folder}/{SUMS}")
@@ -268,7 +267,7 @@ class _Gathering:
                 yield from self._sealed_folder(folder, read_seal(seal.read_text("utf-8")))
 
     def networks(self) -> Iterator[Outgoing]:
-        """The networks that runs started from, as far as they are safetensors files."""
+        """The networks from which runs started, if they are safetensors files."""
         done: set[str] = set()
         for repeat in self._repeats:
             digest = repeat.spec.model_digest

@@ -1,4 +1,4 @@
-"""An exported file held to its digests, and its parts to each other, without an import."""
+"""Check of an exported file: its bytes against digests, its parts against each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cellrepro.errors import Damaged
 from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
-from cellrepro.exchange.archive.entry_names import PASSPORTS
+from cellrepro.exchange.archive.entry_names import PASSPORTS_FILE
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.passport_check import contradictions, wrong_masks
 from cellrepro.exchange.problem import Problem
@@ -23,7 +23,7 @@ _MOST_BYTES_OF_SPEC = 2**24
 
 
 def check_export(archive: ExportedFile, checking: Checking) -> TargetFindings:
-    """Check every byte of an exported file, and what its parts say of each other."""
+    """Check every byte of an exported file, then what its parts say of each other."""
     findings = TargetFindings()
     _check_bytes(archive, checking, findings)
     if findings.problems:
@@ -39,7 +39,7 @@ def check_export(archive: ExportedFile, checking: Checking) -> TargetFindings:
 
 
 def _check_bytes(archive: ExportedFile, checking: Checking, findings: TargetFindings) -> None:
-    """Read all of it, and name every file that is not what it was."""
+    """Read every file; a problem for each whose content is not the exported one."""
     names = list(archive.digests)
     findings.n_files = len(names)
     quiet = checking.quiet or archive.n_bytes < 2**26
@@ -55,7 +55,7 @@ def _check_bytes(archive: ExportedFile, checking: Checking, findings: TargetFind
 
 
 def _unpacked(archive: ExportedFile, repeat: ReceivedRepeat, scratch: Path) -> Repeat:
-    """A repeat as a store would have it, but for its weights and ledgers."""
+    """Unpack a repeat as in a store, without weights and ledgers."""
     folder = scratch / "runs" / repeat.name
     run = folder.parents[1]
     (folder / _MASKS).mkdir(parents=True)
@@ -79,13 +79,13 @@ def _check_one(
 ) -> None:
     wrong = list(wrong_masks(unpacked, where=f"runs/{sent.name}"))
     findings.problems += wrong
-    for mask in (unpacked.folder / _MASKS).iterdir():  # of one repeat at a time
+    for mask in (unpacked.folder / _MASKS).iterdir():  # scratch holds one repeat at a time
         mask.unlink()
     if sent.manifest.vacuous:
         findings.vacuous[sent.name] = tuple(sent.manifest.vacuous)
     bundle = contents.passports
     for passport in bundle.passports_of(sent.name):
-        findings.problems += contradictions(passport, unpacked, where=PASSPORTS)
+        findings.problems += contradictions(passport, unpacked, where=PASSPORTS_FILE)
     not_here = [*what_is_missing(sent.manifest, sent.missing)]
     has_images = sent.spec.data_digest[:KEY_LENGTH] in contents.image_folders
     if not has_images:

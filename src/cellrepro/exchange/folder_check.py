@@ -1,15 +1,16 @@
-"""The files of a stored folder held to their digests: a repeat, a run's spec, a set of images."""
+"""Checks of one stored folder against its digests: a repeat, the spec of a run, kept images."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.problem import (
-    Contents,
     Mending,
     Move,
     Problem,
@@ -20,7 +21,7 @@ from cellrepro.exchange.problem import (
 )
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, read_seal, seal_text
-from cellrepro.store.stored_run import MANIFEST, SPEC, read_record, read_spec
+from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, SPEC, read_record, read_spec
 from cellrepro.store.whole_files import is_being_written, is_scratch, regular_bytes
 from cellrepro.words import short_digest
 
@@ -31,36 +32,54 @@ RESTORE_IMAGES = (
     "into a new store, which keeps them again"
 )
 _BY_ITS_KEY = f"{SPEC} asks for the run that its folder is named by"
-_NO_SUCH_NAME = "the lab stores nothing of this name here"
 _MOST_SUMS_BYTES = 2**27
+_RECORDS = (MANIFEST, SPEC, SUMS)
 NOT_OURS = "the lab has not put it there: move it out of the store"
 
 
 @dataclass
 class Findings:
-    """What was found in one folder."""
+    """The outcome of checking one folder."""
 
     problems: list[Problem] = field(default_factory=list)
     not_here: list[str] = field(default_factory=list)
-    """Files that were not sent."""
+    """Files that were never sent with the run, which is no problem."""
     n_files: int = 0
-    """That were read."""
+    """Files that were read."""
     is_sealed: bool = True
-    """Whether it has a seal, so that nothing in it can change unseen."""
+    """Whether it has a seal; without one, a change of the manifest goes unnoticed."""
     later_seal: Write | None = None
-    """The seal that would be added to a folder without one, in which all else is right."""
+    """Adds the seal to a folder without one, if all else is right."""
 
 
-@dataclass(frozen=True)
-class Look:
-    """What a check of a store has at hand."""
+class FilesOnDisk:
+    """The files of a store with the digests that they have now; hard links are read once."""
 
-    root: Path
-    """The store, from which places are said."""
-    contents: Contents
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._digest_of: dict[tuple[int, int] | Path, str] = {}
+        self._paths: dict[str, list[Path]] = {}
+
+    def digest(self, path: Path) -> str:
+        """The SHA-256 of a file."""
+        status = path.stat()
+        if path.name in _RECORDS and status.st_size > MOST_RECORD_BYTES:
+            raise OSError(errno.EFBIG, f"it has {status.st_size} bytes, which none has", str(path))
+        # Some network file systems report no inode numbers.
+        file = (status.st_dev, status.st_ino) if status.st_ino else path
+        digest = self._digest_of.get(file)
+        if digest is None:
+            digest = file_digest(path)
+            self._digest_of[file] = digest
+        self._paths.setdefault(digest, []).append(path)
+        return digest
+
+    def files_with(self, digest: str) -> list[Path]:
+        """The files with this digest among those that have been read."""
+        return self._paths.get(digest, [])
 
     def where(self, path: Path) -> str:
-        """A path as problems say it."""
+        """A path relative to the store, as problems name it."""
         try:
             return path.relative_to(self.root).as_posix()
         except ValueError:
@@ -69,113 +88,113 @@ class Look:
 
 @dataclass(frozen=True)
 class _Files:
-    """The files of a folder as they are."""
+    """The files of a folder as they are now."""
 
     digests: dict[str, str]
     """By name relative to the folder."""
     strange: list[Problem]
-    """What is no file, or cannot be read."""
+    """Links, devices, and files that cannot be read."""
 
 
 def check_repeat(
-    folder: Path, look: Look, *, key: str, not_sent: frozenset[str] = frozenset()
+    folder: Path, on_disk: FilesOnDisk, *, key: str, not_sent: frozenset[str] = frozenset()
 ) -> Findings:
-    """Hold every file of a repeat to its digest, and the repeat to the name of its folder."""
-    files = _files_in(folder, look)
+    """Compare every file of a repeat with its digest, and its folder's name with its manifest."""
+    files = _files_in(folder, on_disk)
     findings = Findings([*files.strange], n_files=len(files.digests))
     seal = _Seal.of(folder)
-    manifest = _manifest(folder, files, seal, look, findings)
+    manifest = _manifest(folder, files, seal, on_disk, findings)
     expected = _expected(manifest, files, seal)
-    _hold(folder, expected, files, look, findings, not_sent=not_sent)
+    _compare(folder, expected, files, on_disk, findings, not_sent=not_sent)
     if manifest is not None:
-        _check_seal(folder, manifest, files, seal, look, findings)
-        findings.problems += _named_otherwise(folder, manifest, key, look)
-        findings.problems += _without_a_digest(folder, manifest, look)
+        _check_seal(folder, manifest, files, seal, on_disk, findings)
+        findings.problems += _wrong_folder(folder, manifest, key, on_disk)
+        findings.problems += _without_a_digest(folder, manifest, on_disk)
     return findings
 
 
 @dataclass
 class SpecFindings(Findings):
-    """What was found of a run's spec."""
+    """The outcome of checking the spec of a run."""
 
     key: str = ""
-    """Of the run: what its folder is named, or should be."""
+    """Key of the run, by which its folder is or should be named."""
 
 
-def check_spec(folder: Path, look: Look) -> SpecFindings:
-    """Hold the ``spec.json`` of a run to its seal and to the key, which is its digest."""
+def check_spec(folder: Path, on_disk: FilesOnDisk) -> SpecFindings:
+    """Compare the ``spec.json`` of a run with its seal, and its key with the folder's name."""
     findings = SpecFindings(n_files=1, key=folder.name)
     path = folder / SPEC
     seal = _Seal.of(folder)
     findings.is_sealed = seal.is_there
     try:
-        digest = look.contents.digest(path)
+        digest = on_disk.digest(path)
         spec = read_record(path, read_spec)
     except FileNotFoundError:
         findings.problems.append(
-            Problem("missing", f"the run has no {SPEC}", look.where(path), RESTORE_RUN)
+            Problem("missing", f"the run has no {SPEC}", on_disk.where(path), RESTORE_RUN)
         )
         return findings
     except (OSError, BadInput) as error:
-        findings.problems.append(Problem("damaged", str(error), look.where(path), RESTORE_RUN))
+        findings.problems.append(Problem("damaged", str(error), on_disk.where(path), RESTORE_RUN))
         return findings
     text = seal_text({SPEC: digest})
     if not seal.is_there and spec.key == folder.name:
-        findings.later_seal = Write(folder / SUMS, text, said=_BY_ITS_KEY)
+        findings.later_seal = Write(folder / SUMS, text, remark=_BY_ITS_KEY)
     if seal.is_there and seal.text != text:
         if spec.key == folder.name and SPEC in seal.digests:
             what = f"{SPEC} and its line in {SUMS} do not fit: one of the two has changed"
-            findings.problems.append(Problem("damaged", what, look.where(path), RESTORE_RUN))
+            findings.problems.append(Problem("damaged", what, on_disk.where(path), RESTORE_RUN))
         elif spec.key == folder.name:
-            write = Write(folder / SUMS, text, said=_BY_ITS_KEY)
-            findings.problems.append(_damaged_seal(folder, look, write))
+            write = Write(folder / SUMS, text, remark=_BY_ITS_KEY)
+            findings.problems.append(_damaged_seal(folder, on_disk, write))
         else:
             what = f"its content has changed: it now asks for a run of the key {spec.key}"
-            findings.problems.append(Problem("damaged", what, look.where(path), RESTORE_RUN))
+            findings.problems.append(Problem("damaged", what, on_disk.where(path), RESTORE_RUN))
     elif spec.key != folder.name:
         findings.key = spec.key
         what = f"the folder holds the run {spec.key}"
         remedy = f"rename it to {spec.key}, or copy the store again"
         target = folder.with_name(spec.key)
         mending = None if target.exists() else Move(folder, target)
-        findings.problems.append(Problem("misplaced", what, look.where(folder), remedy, mending))
+        findings.problems.append(Problem("misplaced", what, on_disk.where(folder), remedy, mending))
     return findings
 
 
-def check_images(folder: Path, look: Look) -> Findings:
-    """Hold the images that a store keeps of a data set to their seal."""
-    files = _files_in(folder, look)
+def check_images(folder: Path, on_disk: FilesOnDisk) -> Findings:
+    """Compare kept images with their seal."""
+    files = _files_in(folder, on_disk)
     findings = Findings([*files.strange], n_files=len(files.digests))
     seal = _Seal.of(folder)
     if not seal.is_there:
         what = f"the images have no {SUMS}, so nothing says what they were"
         findings.problems.append(
-            Problem("missing", what, look.where(folder / SUMS), RESTORE_IMAGES)
+            Problem("missing", what, on_disk.where(folder / SUMS), RESTORE_IMAGES)
         )
         return findings
     if seal.why_not_read:
         findings.problems.append(
-            Problem("damaged", seal.why_not_read, look.where(folder / SUMS), RESTORE_IMAGES)
+            Problem("damaged", seal.why_not_read, on_disk.where(folder / SUMS), RESTORE_IMAGES)
         )
         return findings
-    _hold(folder, seal.digests, files, look, findings, remedy=RESTORE_IMAGES)
+    _compare(folder, seal.digests, files, on_disk, findings, remedy=RESTORE_IMAGES)
     return findings
 
 
 @dataclass(frozen=True)
 class _Seal:
-    """What the seal of a folder says."""
+    """The seal of a folder, if it has one and it can be read."""
 
     text: str | None
-    """None where there is no seal."""
+    """None without a seal."""
     digests: dict[str, str] = field(default_factory=dict)
-    """Empty where it cannot be read."""
+    """Empty if the seal cannot be read."""
     why_not_read: str = ""
-    """Empty where it can."""
+    """Empty if it can be read."""
 
     @classmethod
     def of(cls, folder: Path) -> _Seal:
-        """The seal of a folder."""
+        """Read the seal of a folder."""
         try:
             text = regular_bytes(folder / SUMS, most_bytes=_MOST_SUMS_BYTES).decode()
         except FileNotFoundError:
@@ -193,12 +212,12 @@ class _Seal:
         return self.text is not None
 
     def vouches_for(self, name: str, digest: str | None) -> bool:
-        """Whether a line of it names a file with this digest."""
+        """Whether one of its lines has this file with this digest."""
         line = "" if digest is None else seal_text({name: digest})
         return bool(line) and line in (self.text or "").splitlines(keepends=True)
 
 
-def _files_in(folder: Path, look: Look) -> _Files:
+def _files_in(folder: Path, on_disk: FilesOnDisk) -> _Files:
     files = _Files({}, [])
     for parent, folders, names in os.walk(folder):
         folders.sort()
@@ -207,22 +226,22 @@ def _files_in(folder: Path, look: Look) -> _Files:
             path = Path(parent, name)
             if path.is_symlink() or not path.is_file():
                 what = "it is a link or a device, which the lab never stores"
-                files.strange.append(stray(path, look, what))
+                files.strange.append(stray(path, on_disk, what))
                 continue
             if is_being_written(name):
                 continue
             try:
-                files.digests[path.relative_to(folder).as_posix()] = look.contents.digest(path)
+                files.digests[path.relative_to(folder).as_posix()] = on_disk.digest(path)
             except OSError as error:
                 what = f"it cannot be read ({error.strerror})"
-                files.strange.append(Problem("damaged", what, look.where(path), RESTORE_REPEAT))
+                files.strange.append(Problem("damaged", what, on_disk.where(path), RESTORE_REPEAT))
     return files
 
 
 def _manifest(
-    folder: Path, files: _Files, seal: _Seal, look: Look, findings: Findings
+    folder: Path, files: _Files, seal: _Seal, on_disk: FilesOnDisk, findings: Findings
 ) -> Manifest | None:
-    """The manifest, or none where it cannot be read, which is noted."""
+    """Read the manifest; None if that fails, which is added to the findings."""
     path = folder / MANIFEST
     digest = files.digests.get(MANIFEST)
     if digest is None:
@@ -230,41 +249,41 @@ def _manifest(
         mending = None if expected is None else Restore(path, expected)
         what = f"the repeat has no {MANIFEST}"
         findings.problems.append(
-            Problem("missing", what, look.where(path), RESTORE_REPEAT, mending)
+            Problem("missing", what, on_disk.where(path), RESTORE_REPEAT, mending)
         )
         return None
     changed = seal.digests.get(MANIFEST, digest) != digest
     if changed:
-        findings.problems.append(_changed(path, seal.digests[MANIFEST], digest, look))
+        findings.problems.append(_changed(path, seal.digests[MANIFEST], digest, on_disk))
     try:
         return read_record(path, Manifest.model_validate_json)
     except BadInput as error:
         if not changed:
             findings.problems.append(
-                Problem("damaged", str(error), look.where(path), RESTORE_REPEAT)
+                Problem("damaged", str(error), on_disk.where(path), RESTORE_REPEAT)
             )
         return None
 
 
 def _expected(manifest: Manifest | None, files: _Files, seal: _Seal) -> Mapping[str, str]:
-    """The digest of each file but the manifest, by whichever of the two witnesses is whole."""
+    """The digest of each file but the manifest: by the manifest if it is whole, or by the seal."""
     manifest_is_whole = seal.vouches_for(MANIFEST, files.digests.get(MANIFEST))
     if manifest is not None and (manifest_is_whole or MANIFEST not in seal.digests):
         return manifest.files
     return {name: digest for name, digest in seal.digests.items() if name != MANIFEST}
 
 
-def _hold(
+def _compare(
     folder: Path,
     expected: Mapping[str, str],
     files: _Files,
-    look: Look,
+    on_disk: FilesOnDisk,
     findings: Findings,
     *,
     remedy: str = RESTORE_REPEAT,
     not_sent: frozenset[str] = frozenset(),
 ) -> None:
-    """Note every file that is missing, was changed, or is in excess."""
+    """Add a problem for every file that is missing, was changed, or is unknown."""
     for name, digest in expected.items():
         path = folder / name
         actual = files.digests.get(name)
@@ -273,37 +292,37 @@ def _hold(
         elif actual is None:
             what = f"a file of SHA-256 {short_digest(digest)} was stored here, and is not there"
             mending = Restore(path, digest)
-            findings.problems.append(Problem("missing", what, look.where(path), remedy, mending))
+            findings.problems.append(Problem("missing", what, on_disk.where(path), remedy, mending))
         elif actual != digest:
-            findings.problems.append(_changed(path, digest, actual, look, remedy=remedy))
+            findings.problems.append(_changed(path, digest, actual, on_disk, remedy=remedy))
     for name in sorted(files.digests.keys() - expected.keys() - {MANIFEST, SUMS}):
-        findings.problems.append(stray(folder / name, look))
+        findings.problems.append(stray(folder / name, on_disk))
 
 
 def _changed(
-    path: Path, expected: str, actual: str, look: Look, *, remedy: str = RESTORE_REPEAT
+    path: Path, expected: str, actual: str, on_disk: FilesOnDisk, *, remedy: str = RESTORE_REPEAT
 ) -> Problem:
     it = f"it, or its line in {SUMS}," if path.name == MANIFEST else "it"
     what = (
         f"{it} has changed: its SHA-256 is {short_digest(actual)}, and that of what was stored "
         f"{short_digest(expected)}"
     )
-    return Problem("damaged", what, look.where(path), remedy, Restore(path, expected))
+    return Problem("damaged", what, on_disk.where(path), remedy, Restore(path, expected))
 
 
 def stray(
-    path: Path, look: Look, what: str = "the lab stores nothing of this name here"
+    path: Path, on_disk: FilesOnDisk, what: str = "the lab stores nothing of this name here"
 ) -> Problem:
-    """The problem of a file or folder that nothing speaks of."""
+    """The problem of a file or folder that no digest covers."""
     if is_scratch(path.name):
-        return leftover(path, look, "it was being written when the work was stopped")
-    return Problem("extra", what, look.where(path), NOT_OURS, PutAside(path))
+        return leftover(path, on_disk, "it was being written when the work was stopped")
+    return Problem("extra", what, on_disk.where(path), NOT_OURS, PutAside(path))
 
 
-def leftover(path: Path, look: Look, what: str) -> Problem:
-    """The problem of what stopped work has left."""
+def leftover(path: Path, on_disk: FilesOnDisk, what: str) -> Problem:
+    """The problem of what a stopped process has left."""
     remedy = "`cellrepro fsck --repair` removes it"
-    return Problem("leftover", what, look.where(path), remedy, Remove(path))
+    return Problem("leftover", what, on_disk.where(path), remedy, Remove(path))
 
 
 def _check_seal(
@@ -311,16 +330,16 @@ def _check_seal(
     manifest: Manifest,
     files: _Files,
     seal: _Seal,
-    look: Look,
+    on_disk: FilesOnDisk,
     findings: Findings,
 ) -> None:
-    """Note a seal that is missing or was changed."""
+    """Add a problem for a seal that is missing or was changed."""
     digest = files.digests[MANIFEST]
     text = seal_text({**manifest.files, MANIFEST: digest})
     write = Write(
         folder / SUMS,
         text,
-        said=f"what may have changed in {MANIFEST} itself before could not be found",
+        remark=f"what may have changed in {MANIFEST} itself before could not be found",
     )
     if not seal.is_there and manifest.format < FIRST_SEALED_FORMAT:
         findings.is_sealed = False
@@ -329,23 +348,27 @@ def _check_seal(
         mending = None if findings.problems else write
         what = f"the repeat has no {SUMS}, which is written with each"
         remedy = "`cellrepro fsck --repair` writes it once all other files are right"
-        where = look.where(folder / SUMS)
+        where = on_disk.where(folder / SUMS)
         findings.problems.append(Problem("missing", what, where, remedy, mending))
     elif seal.vouches_for(MANIFEST, digest) and seal.text != text:
-        proven = Write(folder / SUMS, text, said=f"{MANIFEST} is whole, from which it follows")
-        findings.problems.append(_damaged_seal(folder, look, proven, why=seal.why_not_read))
+        proven = Write(folder / SUMS, text, remark=f"{MANIFEST} is whole, from which it follows")
+        findings.problems.append(_damaged_seal(folder, on_disk, proven, why=seal.why_not_read))
     elif seal.is_there and MANIFEST not in seal.digests:
         why = seal.why_not_read or f"{SUMS} does not name {MANIFEST}"
-        findings.problems.append(_damaged_seal(folder, look, None, why=why))
+        findings.problems.append(_damaged_seal(folder, on_disk, None, why=why))
 
 
-def _damaged_seal(folder: Path, look: Look, mending: Mending | None, *, why: str = "") -> Problem:
+def _damaged_seal(
+    folder: Path, on_disk: FilesOnDisk, mending: Mending | None, *, why: str = ""
+) -> Problem:
     what = why or f"{SUMS} does not say what the other files say"
-    return Problem("damaged", what, look.where(folder / SUMS), RESTORE_REPEAT, mending)
+    return Problem("damaged", what, on_disk.where(folder / SUMS), RESTORE_REPEAT, mending)
 
 
-def _named_otherwise(folder: Path, manifest: Manifest, key: str, look: Look) -> Iterator[Problem]:
-    """A problem where the repeat's folder has not the name that its manifest says."""
+def _wrong_folder(
+    folder: Path, manifest: Manifest, key: str, on_disk: FilesOnDisk
+) -> Iterator[Problem]:
+    """A problem if the folder of a repeat is not the one that its manifest names."""
     machine, index = folder.parts[-2:]
     names = {
         "run": (key, manifest.key),
@@ -353,36 +376,35 @@ def _named_otherwise(folder: Path, manifest: Manifest, key: str, look: Look) -> 
         "repeat": (index, str(manifest.repeat)),
     }
     wrong = [
-        f"{what} {said}, and lies in {named}"
-        for what, (named, said) in names.items()
-        if named != said
+        f"{what} {own_name}, and lies in {folder_name}"
+        for what, (folder_name, own_name) in names.items()
+        if folder_name != own_name
     ]
     if not wrong:
         return
     run = folder.parents[1] if manifest.key == key else folder.parents[2] / manifest.key
     target = run / manifest.machine.name / str(manifest.repeat)
     what = f"its {MANIFEST} says that it is {'; '.join(wrong)}"
-    remedy = f"move it to {look.where(target)}, or copy the store again"
+    remedy = f"move it to {on_disk.where(target)}, or copy the store again"
     mending: Mending | None = None
     if not target.exists() and (run / SPEC).exists():
         mending = Move(folder, target)
-    elif _has_same_manifest(folder, target, look):
-        remedy = f"remove it: the same repeat is in {look.where(target)}"
+    elif _has_same_manifest(folder, target, on_disk):
+        remedy = f"remove it: the same repeat is in {on_disk.where(target)}"
         mending = PutAside(folder)
-    yield Problem("misplaced", what, look.where(folder), remedy, mending)
+    yield Problem("misplaced", what, on_disk.where(folder), remedy, mending)
 
 
-def _has_same_manifest(a: Path, b: Path, look: Look) -> bool:
+def _has_same_manifest(a: Path, b: Path, on_disk: FilesOnDisk) -> bool:
     try:
-        return look.contents.digest(a / MANIFEST) == look.contents.digest(b / MANIFEST)
+        return on_disk.digest(a / MANIFEST) == on_disk.digest(b / MANIFEST)
     except OSError:
         return False
 
 
-def _without_a_digest(folder: Path, manifest: Manifest, look: Look) -> Iterator[Problem]:
-    """A problem for what a manifest speaks of without naming its file among the others."""
-    spoken_of = [mask.file for mask in manifest.masks.values()]
-    for name in spoken_of:
+def _without_a_digest(folder: Path, manifest: Manifest, on_disk: FilesOnDisk) -> Iterator[Problem]:
+    """A problem for each mask in a manifest that lists no digest of its file."""
+    for name in [mask.file for mask in manifest.masks.values()]:
         if name not in manifest.files:
             what = f"it speaks of {name}, and has no digest of that file"
-            yield Problem("damaged", what, look.where(folder / MANIFEST), RESTORE_REPEAT)
+            yield Problem("damaged", what, on_disk.where(folder / MANIFEST), RESTORE_REPEAT)

@@ -1,6 +1,6 @@
-"""Runs into one file for someone else, and such a file into a store: what its name's ending says.
+"""The ``export`` and ``import`` commands, which choose the kind of file by its ending.
 
-Each kind of file has a function of its own, too, which Python calls.
+In Python each kind of file has a function of its own.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cellrepro.errors import BadInput
+from cellrepro.exchange.archive.form import EXPORT_ENDING
+from cellrepro.exchange.bioimageio.measured_file import MEASUREMENTS_ENDING
 from cellrepro.exchange.bioimageio.package import (
+    PACKAGE_ENDING,
     USUAL_REPEATS,
     export_bioimageio,
     measure_bioimageio,
 )
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR
+from cellrepro.exchange.bundle import BUNDLE_ENDING
 from cellrepro.exchange.cellpose_file import CELLPOSE_ENDING, export_cellpose_file
-from cellrepro.exchange.export import ENDING, export_runs
-from cellrepro.exchange.file_endings import MEASUREMENTS, PACKAGE, PASSPORTS
+from cellrepro.exchange.export import export_runs
 from cellrepro.exchange.importing import Imported, import_runs
 from cellrepro.exchange.model_passport import export_model_passport
 from cellrepro.exchange.passport_export import export_passports
@@ -31,7 +34,7 @@ from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import Conditions
 
-_OF_OTHERS = ("where", "weights", "images", "passport", "sign")
+_OF_OTHER_FILES = ("where", "weights", "images", "passport", "sign")
 _OF_PACKAGES = ("author", "license", "cite", "name", "measured", "tolerance_factor")
 _OF_MEASURING = ("image", "profile", "repeats")
 
@@ -144,10 +147,10 @@ def export(
     if not runs_and_file:
         raise BadInput("nothing was named; expected runs, and last the new file")
     *runs, file = runs_and_file
-    if bioimageio or file.endswith((PACKAGE, MEASUREMENTS)):
-        refuse_idle(_OF_OTHERS, "in a package of bioimage.io")
+    if bioimageio or file.endswith((PACKAGE_ENDING, MEASUREMENTS_ENDING)):
+        refuse_idle(_OF_OTHER_FILES, "in a package of bioimage.io")
         run = _only_one(runs, file)
-        if file.endswith(MEASUREMENTS):
+        if file.endswith(MEASUREMENTS_ENDING):
             refuse_idle(_OF_PACKAGES, "in a file of measurements for a package")
             return measure_bioimageio(
                 run, file, image=image, profiles=profile, repeats=repeats, store=store, quiet=quiet
@@ -167,7 +170,7 @@ def export(
             store=store,
             quiet=quiet,
         )
-    refuse_idle((*_OF_PACKAGES, *_OF_MEASURING), f"but for NAME{PACKAGE}")
+    refuse_idle((*_OF_PACKAGES, *_OF_MEASURING), f"but for NAME{PACKAGE_ENDING}")
     if file.endswith(CELLPOSE_ENDING):
         refuse_idle(("where", "weights", "images", "passport"), "in a file for Cellpose")
         return export_cellpose_file(
@@ -176,10 +179,10 @@ def export(
     if len(runs) == 1 and Path(runs[0]).is_file() and not _is_grid(runs[0]):
         refuse_idle(("where", "weights", "images"), "in a passport of a network's file")
         return export_model_passport(runs[0], file, sign=sign)
-    if passport or file.endswith(PASSPORTS):
+    if passport or file.endswith(BUNDLE_ENDING):
         refuse_idle(("weights", "images"), "in a file that holds passports alone")
         return export_passports(runs, file, where=where, sign=sign, store=store)
-    if file.endswith(ENDING):
+    if file.endswith(EXPORT_ENDING):
         return export_runs(
             runs,
             file,
@@ -192,9 +195,9 @@ def export(
         )
     raise BadInput(
         f"{file} has no ending that says what it is to hold; the new file comes last, after the "
-        f"runs: NAME.cellrepro{ENDING} for runs, NAME{PASSPORTS} for passports, "
-        f"NAME{CELLPOSE_ENDING} for a network as Cellpose loads it, NAME{PACKAGE} for a package of "
-        "bioimage.io"
+        f"runs: NAME.cellrepro{EXPORT_ENDING} for runs, NAME{BUNDLE_ENDING} for passports, "
+        f"NAME{CELLPOSE_ENDING} for a network as Cellpose loads it, NAME{PACKAGE_ENDING} for a "
+        "package of bioimage.io"
     )
 
 
@@ -235,7 +238,7 @@ def import_file(
 
     ``cellrepro import runs.cellrepro.zip --store from_basel``
     """
-    if str(file).endswith(PASSPORTS):
+    if str(file).endswith(BUNDLE_ENDING):
         return import_passports(file, store=store)
     return import_runs(file, store=store, quiet=quiet)
 

@@ -1,4 +1,4 @@
-"""What was exported elsewhere, into a store: everything is checked before the first run appears."""
+"""Import of an exported file into a store; everything is checked before the first run appears."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.archive import file_checks
 from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
 from cellrepro.exchange.archive.reading import ExportedFile, opened_export
-from cellrepro.exchange.archive.writing import BLOCK, BytesShown
+from cellrepro.exchange.archive.writing import BLOCK, BytesProgress
 from cellrepro.exchange.attestation import Attestation
-from cellrepro.exchange.image_folders import INPUTS, NETWORKS
+from cellrepro.exchange.input_lookup import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
@@ -36,7 +36,7 @@ from cellrepro.words import amount, joined, some
 
 @dataclass(frozen=True)
 class ImportedRepeat:
-    """What became of one repeat of an exported file."""
+    """One repeat of an imported file."""
 
     name: str
     """``KEY/MACHINE/REPEAT``, as other commands take it."""
@@ -52,7 +52,7 @@ class ImportedRepeat:
 
 @dataclass(frozen=True, repr=False)
 class Imported(Result):
-    """What came of an exported file."""
+    """The repeats and images of an imported file."""
 
     runs: tuple[ImportedRepeat, ...]
     """Every repeat of the file."""
@@ -130,7 +130,7 @@ def import_runs(
 
 
 def _refuse_conflicts(path: Path, store: Store, repeats: Iterable[ReceivedRepeat]) -> None:
-    """Refuse a file one of whose repeats has the name of a stored one and another content."""
+    """Refuse a file with a repeat whose name is stored with another content."""
     for repeat in repeats:
         manifest = store.root / "runs" / repeat.name / MANIFEST
         if not manifest.parent.exists():
@@ -146,7 +146,7 @@ def _refuse_conflicts(path: Path, store: Store, repeats: Iterable[ReceivedRepeat
 
 
 def _digest_of_stored(manifest: Path) -> str:
-    """The digest of a manifest that is in the store; words where it cannot be read."""
+    """The digest of a stored manifest; words for a message if it cannot be read."""
     try:
         content = regular_bytes(manifest, most_bytes=MOST_RECORD_BYTES)
     except FileNotFoundError:
@@ -158,16 +158,16 @@ def _digest_of_stored(manifest: Path) -> str:
 
 @dataclass(frozen=True)
 class _Import:
-    """One import, in a folder of its own until it is whole."""
+    """One import, staged in a folder of the store until it is complete."""
 
     archive: ExportedFile
     contents: Contents
     store: Store
     area: Path
-    """The folder, as an interrupted import of the same file may have left it."""
+    """The staging folder; an interrupted import of the same file may have left contents in it."""
 
     def carry_out(self, *, quiet: bool) -> Imported:
-        """Read and check all of the file, then let it appear in the store part by part."""
+        """Read and check the whole file, then move its parts into the store."""
         self._receive(quiet=quiet)
         self._clear_folders()
         staged_repeats = {
@@ -200,30 +200,29 @@ class _Import:
         return self.area / "content" / digest
 
     def _receive(self, *, quiet: bool) -> None:
-        """Read every content once, check it, and keep what the store lacks."""
+        """Read and check every content once, and stage those that the store may lack."""
         with self.store.writing():
             self._content("").mkdir(exist_ok=True)
         wanted = self._wanted()
         names = list(self.archive.digests)
         verified_before = {path.name for path in self._content("").iterdir()}
-        shown = BytesShown(
-            self.archive.n_bytes, f"import {amount(len(names), 'file')}", quiet=quiet
-        )
-        with shown.bar:
+        label = f"import {amount(len(names), 'file')}"
+        done = BytesProgress(self.archive.n_bytes, label, quiet=quiet)
+        with done.bar:
             for name in names:
                 digest = self.archive.digests[name]
                 n_bytes = self.archive.size(name)
-                # Only large files were waited for until they were on the disk.
+                # Only large files were synced to disk before they got their name, see `_keep`.
                 if n_bytes >= BLOCK and digest in verified_before:
-                    shown.add(n_bytes)
+                    done.add(n_bytes)
                 elif digest in wanted:
-                    self._keep(name, self._content(digest), shown)
+                    self._keep(name, self._content(digest), done)
                 else:
                     for block in self.archive.blocks(name):
-                        shown.add(len(block))
+                        done.add(len(block))
 
     def _wanted(self) -> set[str]:
-        """Digests of what the store may lack."""
+        """Digests of the contents that the store may lack."""
         digests = set(self.contents.networks)
         for files in (*self.contents.kept_images.values(), *self.contents.image_folders.values()):
             digests |= set(files.values())
@@ -233,28 +232,28 @@ class _Import:
             digests |= set(files.values())
         return digests
 
-    def _keep(self, name: str, content: Path, shown: BytesShown) -> None:
-        """Write one content, which has its name only once it is whole and checked."""
+    def _keep(self, name: str, content: Path, done: BytesProgress) -> None:
+        """Write one content, and rename it to its digest once it is complete and checked."""
         scratch = self.area / "unchecked"
         with self.store.writing():
             with scratch.open("wb") as stream:
                 for block in self.archive.blocks(name):
                     stream.write(block)
-                    shown.add(len(block))
+                    done.add(len(block))
             if self.archive.size(name) >= BLOCK:
                 to_disk(scratch)
             replace_file(scratch, content)
 
-    # -- folders, as they will appear
+    # -- staged files and folders
 
     def _clear_folders(self) -> None:
-        """Remove the folders that an interrupted import had begun to build."""
+        """Remove the folders that an interrupted import has left."""
         for path in self.area.iterdir():
             if path.is_dir() and path.name != "content":
                 remove_folder(path)
 
     def _built(self, folder: str, files: Mapping[str, str]) -> Path:
-        """A folder of the area with files of these digests."""
+        """Build a staged folder from files with these digests."""
         built = self.area / folder
         for name, digest in files.items():
             path = built / name
@@ -264,9 +263,9 @@ class _Import:
         return built
 
     def _staged_repeat(self, index: int, repeat: ReceivedRepeat) -> Path:
-        """The folder of a repeat, each file of which was looked into."""
+        """Stage a repeat, and check each of its files by its format."""
         staged = self._built(f"repeat-{index}", repeat.digests)
-        with self._said_of(f"runs/{repeat.name}"):
+        with self._refusing_as(f"runs/{repeat.name}"):
             for record in repeat.manifest.masks.values():
                 file_checks.check_masks(staged / record.file, record)
             for name in repeat.digests:
@@ -276,37 +275,37 @@ class _Import:
         return staged
 
     def _staged_images(self) -> Mapping[str, Path]:
-        """The kept images by their folder in the store, each decoded once."""
+        """Stage the kept images by their folder in the store, and decode each once."""
         staged = {}
         for digits, files in self.contents.kept_images.items():
             folder = self._built(f"kept-{digits}", files)
-            with self._said_of(f"data/{digits}"):
+            with self._refusing_as(f"data/{digits}"):
                 for path in sorted(folder.glob("*.tif")):
                     file_checks.check_image(path)
             staged[f"data/{digits}"] = folder
         return staged
 
     def _staged_folders(self) -> Mapping[str, Path]:
-        """The image folders by their folder in the store; whoever uses one checks its images."""
+        """Stage the image folders by their folder in the store; a run that uses one checks it."""
         return {
             f"{INPUTS}/{digits}": self._built(f"inputs-{digits}", files)
             for digits, files in self.contents.image_folders.items()
         }
 
     def _staged_networks(self) -> Mapping[str, Path]:
-        """The networks by their file in the store."""
+        """Stage the networks by their file in the store."""
         staged = {}
         for digest in self.contents.networks:
             name = f"{digest}.safetensors"
             path = self._built(NETWORKS, {name: digest}) / name
-            with self._said_of(NETWORKS):
+            with self._refusing_as(NETWORKS):
                 file_checks.check_network(path)
             staged[f"{NETWORKS}/{name}"] = path
         return staged
 
     @contextmanager
-    def _said_of(self, prefix: str) -> Iterator[None]:
-        """Say of what is wrong with a staged file where it stands in the archive."""
+    def _refusing_as(self, prefix: str) -> Iterator[None]:
+        """Name a bad file by its path in the archive instead of the staging folder."""
         try:
             yield
         except BadInput as error:
@@ -318,7 +317,7 @@ class _Import:
     # -- into the store
 
     def _place(self, parts: Mapping[str, Path]) -> None:
-        """Move files and folders to where they belong, unless something is there."""
+        """Move files and folders to their paths in the store, unless these exist."""
         for name, staged in parts.items():
             folder, _, rest = name.partition("/")
             target = inside(self.store.root / folder, rest)
@@ -331,7 +330,7 @@ class _Import:
             moved(staged, target)
 
     def _attestations_of(self, name: str) -> Iterator[Attestation]:
-        """The passport of a repeat, and the receipts of it."""
+        """The passports and receipts of a repeat."""
         bundle = self.contents.passports
         for passport in bundle.passports_of(name):
             yield passport.attestation
@@ -339,7 +338,7 @@ class _Import:
                 yield receipt.attestation
 
     def _commit(self, repeat: ReceivedRepeat, staged: Path, staged_run: Path) -> ImportedRepeat:
-        """Let a repeat appear, or give one that is there the files that it lacks."""
+        """Commit a new repeat, or add missing files to a stored one."""
         key, machine, index = repeat.name.split("/")
         stored = self.store.repeat(key, machine, int(index))
         is_new = stored is None
@@ -363,12 +362,12 @@ class _Import:
         )
 
     def _note_not_sent(self, repeat: ReceivedRepeat, names: Sequence[str]) -> None:
-        """Keep in mind that files never came, so that their absence is no damage."""
+        """Record that files were never sent, so that `fsck` does not miss them."""
         with self.store.writing():
             note_not_sent(self.store.root, repeat.name, names)
 
     def _completed(self, stored: Repeat, repeat: ReceivedRepeat, staged: Path) -> tuple[str, ...]:
-        """Move files of which a stored repeat has the digests alone to their place."""
+        """Add the files to a stored repeat that it lacks."""
         missing = [name for name in repeat.digests if not stored.has(name)]
         with self.store.writing():
             for name in missing:
@@ -385,4 +384,4 @@ _CHECKS: Mapping[str, Callable[[Path], None]] = {
     Path(NOTEBOOK).suffix: file_checks.check_notebook,
     ".parquet": file_checks.check_ledger,
 }
-"""What is looked for in a file of a repeat, by the ending of its name; masks have their own."""
+"""The check of a file by its ending; masks are checked with their record."""

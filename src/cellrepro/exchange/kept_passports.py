@@ -1,7 +1,6 @@
-"""The passports that a store keeps, with the receipts of whoever replayed them.
+"""The passports and receipts that a store keeps, and those that it hands on.
 
-They lie in ``passports/KEY/MACHINE/REPEAT.intoto.jsonl``. Nothing is taken away from such a file:
-what is kept later is added to it.
+They are in ``passports/KEY/MACHINE/REPEAT.intoto.jsonl``, a file that only grows.
 """
 
 from __future__ import annotations
@@ -11,28 +10,26 @@ from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
-from cellrepro.exchange.bundle import ENDING, Bundle, bundle_of, bundle_text, read_bundle
-from cellrepro.exchange.passport import Passport, passport_of
+from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_of, bundle_text, read_bundle
+from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.signed.signer import Signer
 from cellrepro.store import locks
 from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.store.stored_run import MANIFEST
 from cellrepro.store.whole_files import inside, write_whole
 
-PASSPORTS = "passports"
-"""Folder of a store."""
+PASSPORTS_FOLDER = "passports"
+"""Folder of a store with kept passports."""
 
 
 def kept_path(store: Store, name: str) -> Path:
-    """Where a store keeps the passport of a repeat."""
-    return inside(store.root / PASSPORTS, f"{name}{ENDING}")
+    """The file for the passports of a repeat, which need not exist."""
+    return inside(store.root / PASSPORTS_FOLDER, f"{name}{BUNDLE_ENDING}")
 
 
 def kept_bundle(store: Store, name: str) -> Bundle:
-    """Passports and receipts of a repeat that a store keeps.
-
-    Empty where none is kept.
-    """
+    """The passports and receipts that a store keeps of a repeat; empty without any."""
     path = kept_path(store, name)
     if not path.exists():
         return Bundle((), ())
@@ -53,25 +50,24 @@ def kept_bundle(store: Store, name: str) -> Bundle:
 
 
 def names_of_kept(store: Store) -> list[str]:
-    """The repeats of which a store keeps passports and receipts."""
-    folder = store.root / PASSPORTS
-    files = sorted(folder.glob(f"*/*/[!.]*{ENDING}"))
-    return [file.relative_to(folder).as_posix().removesuffix(ENDING) for file in files]
+    """Names of the repeats of which a store keeps passports."""
+    folder = store.root / PASSPORTS_FOLDER
+    files = sorted(folder.glob(f"*/*/[!.]*{BUNDLE_ENDING}"))
+    return [file.relative_to(folder).as_posix().removesuffix(BUNDLE_ENDING) for file in files]
 
 
 def kept_attestations(store: Store, name: str) -> tuple[Attestation, ...]:
-    """The same as `kept_bundle`, as it came: passports first; empty where none is kept."""
+    """The attestations of `kept_bundle`, passports first."""
     return kept_bundle(store, name).attestations
 
 
 def attestations_of(
     store: Store, repeat: Repeat, *, signer: Signer | None = None, run: Run | None = None
 ) -> tuple[Attestation, ...]:
-    """The passport of a stored repeat and all its receipts, as they are handed on.
+    """The passport of a stored repeat with all receipts, as they are handed on.
 
-    The passport first: the one that is kept, as it came or was made, unless the store has more
-    repeats of the run by now than that one tells of; then a new one, which is not kept by this.
-    Then older passports that have receipts, then all receipts.
+    First the current passport: the kept one, or a new one if the store has got more repeats of the
+    run since. Then older passports that have receipts, then all receipts. Nothing is kept by this.
     """
     kept = kept_bundle(store, repeat.name)
     run = run or store.run(repeat.manifest.key)
@@ -102,7 +98,7 @@ def _current_passport(repeat: Repeat, kept: Bundle, *, run: Run | None) -> Passp
 def passports_of(
     repeats: Sequence[Repeat], *, store: Store, signer: Signer | None = None
 ) -> Bundle:
-    """The passports of several stored repeats with their receipts, as they are handed on."""
+    """The passports of several repeats with their receipts, as they are handed on."""
     runs = {key: store.run(key) for key in {repeat.manifest.key for repeat in repeats}}
     attestations = [
         attestation
@@ -115,9 +111,9 @@ def passports_of(
 
 
 def keep_attestations(store: Store, name: str, attestations: Iterable[Attestation]) -> Path:
-    """Add passports and receipts to what a store keeps of a repeat."""
+    """Add passports and receipts to those that a store keeps of a repeat."""
     path = kept_path(store, name)
-    claim = store.root / ".claims" / f"{PASSPORTS}-{name.replace('/', '-')}"
+    claim = store.root / ".claims" / f"{PASSPORTS_FOLDER}-{name.replace('/', '-')}"
     with store.writing(), locks.locked(claim, wait=True):
         kept = kept_attestations(store, name)
         bundle = bundle_of([*kept, *attestations], where=str(path))
@@ -129,7 +125,7 @@ def keep_attestations(store: Store, name: str, attestations: Iterable[Attestatio
 
 
 def keep_passports(store: Store, bundle: Bundle) -> None:
-    """Keep the passports of a bundle in a store, each with its receipts."""
+    """Keep all passports of a bundle with their receipts."""
     by_name: dict[str, list[Attestation]] = {}
     for passport in bundle.passports:
         receipts = [receipt.attestation for receipt in bundle.receipts_of(passport)]

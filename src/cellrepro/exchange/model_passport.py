@@ -1,4 +1,4 @@
-"""A passport after the fact: what can be known of a network from elsewhere, and what cannot."""
+"""Export of a statement about a network from elsewhere: what is known of it, what is not."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from pathlib import Path
 from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
-from cellrepro.exchange.bundle import bundle_text
-from cellrepro.exchange.file_endings import PASSPORTS
+from cellrepro.exchange.bundle import BUNDLE_ENDING, bundle_text
 from cellrepro.exchange.model_statement import (
     AFTER_THE_FACT,
     TENSORS_DIGEST,
     model_statement,
     tensors_digest,
 )
-from cellrepro.exchange.records import JsonObject
-from cellrepro.exchange.signed.signer import find_signer
+from cellrepro.exchange.signed.signer import find_signer, fingerprint_of
 from cellrepro.exchange.statement import Builder, ResourceDescriptor
+from cellrepro.exchange.strict_json import JsonObject
 from cellrepro.explanation.describe import Description, describe
 from cellrepro.results import Result, Row, derived
 from cellrepro.store.whole_files import new_file, write_whole
@@ -38,12 +37,12 @@ UNKNOWN = (
     "who trained it",
     "when",
 )
-"""What a file of weights does not say, and a passport of a run does."""
+"""What a passport of a run says and a file of weights does not."""
 
 
 @dataclass(frozen=True, repr=False)
 class ModelPassport(Result):
-    """What can be attested of a network from elsewhere."""
+    """A statement about a network from elsewhere in a new file."""
 
     file: Path
     """The new file."""
@@ -56,7 +55,7 @@ class ModelPassport(Result):
     known: Mapping[str, object]
     """What the file itself shows."""
     unknown: tuple[str, ...]
-    """What it does not."""
+    """What the file does not show."""
     signed_by: str | None
     """Fingerprint of the key that signed; null where none was given."""
 
@@ -116,7 +115,7 @@ def export_model_passport(
         If the file holds no network, or the new one exists.
     """
     source = Path(model)
-    path = new_file(file, ending=PASSPORTS, holds="a passport")
+    path = new_file(file, ending=BUNDLE_ENDING, holds="a passport")
     if not source.is_file():
         raise BadInput(f"{source}: no such file; expected a file with a network")
     description = describe(str(source))
@@ -124,7 +123,7 @@ def export_model_passport(
         what = description.details.get("what", description.kind)
         why = f": {description.note}" if description.note else ""
         raise BadInput(f"{source} is {what}; expected a file with a network{why}")
-    signer = None if sign is None else find_signer(sign)
+    signer = find_signer(sign)
     tensors = tensors_digest(open_weights(source))
     known = _known(description)
     statement = model_statement(
@@ -149,12 +148,12 @@ def export_model_passport(
         tensors=tensors,
         known=known,
         unknown=UNKNOWN,
-        signed_by=None if signer is None else signer.public_key.fingerprint,
+        signed_by=fingerprint_of(signer),
     )
 
 
 def _known(description: Description) -> JsonObject:
-    """What the file itself shows, which no version and no machine changes."""
+    """What the file itself shows, the same on every machine."""
     return {
         "official name": description.official_name,
         "generation of Cellpose": description.generation,

@@ -1,15 +1,15 @@
-"""What is attested of a file with a network: how it was made, or what can be known of it.
+"""A statement about a file with a network: how it was made, or what can be known of it.
 
-Both are in-toto Statements with the predicate of SLSA provenance, as a passport is; their
-``buildType`` says which. Whoever has the file checks it by its SHA-256, or the network in any
-other file by the digest over its tensors.
+Both are in-toto Statements with the predicate of SLSA provenance, as a passport is, and differ in
+their ``buildType``. A reader checks the file by its SHA-256, or the same network in another file
+by the digest over its tensors.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from cellrepro.comparison.weight_tensors import Network
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.problem import Problem
-from cellrepro.exchange.records import JsonObject, as_json, read_record
 from cellrepro.exchange.statement import (
     PROVENANCE,
     BuildDefinition,
@@ -26,45 +25,48 @@ from cellrepro.exchange.statement import (
     ResourceDescriptor,
     RunDetails,
     Statement,
+    build_type_of,
 )
+from cellrepro.exchange.strict_json import JsonObject, as_json, read_record
 from cellrepro.store.unchanged import digest_once
 from cellrepro.words import short_digest
 
 CELLPOSE_FILE = "urn:cellrepro:buildtype:cellpose-file:v1"
-"""A file as Cellpose loads it, written of the trained weights of a run and loaded back."""
+"""A file that Cellpose loads, written from the trained weights of a run and loaded back."""
 AFTER_THE_FACT = "urn:cellrepro:buildtype:model-after-the-fact:v1"
-"""A file from elsewhere, of which only what lies in it is known."""
+"""A file from elsewhere, of which only its content is known."""
 TENSORS_DIGEST = "cellrepro_tensors"
-"""Of a network: SHA-256 of the sorted lines ``sha256  NAME DTYPE SHAPE``, each ended by a line
-feed. The SHA-256 is that of the tensor's bytes, the name is written as in JSON, a shape as ``2x3``.
+"""Name of the digest of a network: SHA-256 of the sorted lines ``sha256  NAME DTYPE SHAPE``,
+each ended by a line feed. The SHA-256 is that of the tensor's bytes, the name is written as in
+JSON, a shape as ``2x3``.
 """
 
-_PIECE = 2**20
+_N_AT_ONCE = 2**20  # elements of a tensor that are held in memory
 
 
 @dataclass(frozen=True)
 class ModelStatement:
-    """What is attested of one file."""
+    """A statement about one file, as it was read."""
 
     attestation: Attestation
-    """The statement as it came, with its signatures."""
+    """The statement itself, with its signatures."""
     build_type: str
     """`CELLPOSE_FILE` or `AFTER_THE_FACT`."""
     file: str
-    """Name of the file."""
+    """Its name, without a folder."""
     sha256: str
-    """Of its bytes."""
+    """Digest of its bytes."""
     tensors: str | None
-    """`TENSORS_DIGEST` of what is in it."""
+    """Digest of its network, as `TENSORS_DIGEST` explains."""
 
 
 def tensors_digest(network: Network) -> str:
-    """Digest a network, whatever kind of file it is in."""
+    """The digest of a network, the same in every kind of file; see `TENSORS_DIGEST`."""
     lines = []
     for name, tensor in network.items():
         digest = hashlib.sha256()
-        for start in range(0, tensor.n, _PIECE):
-            digest.update(tensor.read(start, start + _PIECE).tobytes())
+        for start in range(0, tensor.n, _N_AT_ONCE):
+            digest.update(tensor.read(start, start + _N_AT_ONCE).tobytes())
         shape = "x".join(map(str, tensor.shape))
         lines.append(f"{digest.hexdigest()}  {json.dumps(name)} {tensor.dtype} {shape}\n".encode())
     return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
@@ -79,7 +81,7 @@ def model_statement(
     builder: Builder,
     byproducts: tuple[ResourceDescriptor, ...],
 ) -> Statement:
-    """Make a statement about a file with a network."""
+    """Write a statement about a file with a network."""
     provenance = Provenance(
         build_definition=BuildDefinition(
             build_type=build_type,
@@ -96,13 +98,11 @@ def model_statement(
 
 def is_model_statement(statement: Statement) -> bool:
     """Whether a statement is about a file with a network."""
-    definition = statement.predicate.get("buildDefinition")
-    build_type = definition.get("buildType") if isinstance(definition, Mapping) else None
-    return statement.predicate_type == PROVENANCE and build_type in (CELLPOSE_FILE, AFTER_THE_FACT)
+    return build_type_of(statement) in (CELLPOSE_FILE, AFTER_THE_FACT)
 
 
 def read_model_statement(attestation: Attestation, *, where: str) -> ModelStatement:
-    """Read what is attested of a file."""
+    """Validate a statement about a file."""
     try:
         provenance = read_record(Provenance, attestation.statement.predicate)
         (subject,) = attestation.statement.subject
@@ -120,7 +120,7 @@ def read_model_statement(attestation: Attestation, *, where: str) -> ModelStatem
 
 
 def check_model_file(model: ModelStatement, *, beside: Path) -> Iterator[Problem]:
-    """Hold a model's file to what is attested of it."""
+    """Compare the file with the SHA-256 of its statement, if it lies beside the bundle."""
     path = beside.with_name(model.file)
     if not path.is_file():
         return

@@ -1,80 +1,70 @@
 """A passport: one repeat as a small statement, from which it can be checked and replayed.
 
-It is an in-toto Statement with the predicate of SLSA provenance. What each field means stands in
-docs/passport.md; nothing in it depends on when or where it is written.
+It is an in-toto Statement with the predicate of SLSA provenance; docs/passport.md explains each
+field. This file reads passports, `passport_making` makes them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import TypeAdapter
 
-from cellrepro.comparison.verdicts import Verdict, judge
-from cellrepro.digests.digests import file_digest, value_digest
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
-from cellrepro.exchange.attestation import Attestation, read_payload
-from cellrepro.exchange.package_urls import package_of, package_url
-from cellrepro.exchange.records import JsonObject, JsonRecord, as_json, read_record, why_not_read
+from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.statement import (
     FILES_DIGEST,
     LABELS_DIGEST,
     OUTLINES_DIGEST,
-    PROGRAM_DIGEST,
-    PROVENANCE,
-    BuildDefinition,
-    Builder,
-    BuildMetadata,
     Provenance,
     ResourceDescriptor,
-    RunDetails,
     Sha256,
     Statement,
+    build_type_of,
     canonical_json,
+    package_of,
+    package_url,
+)
+from cellrepro.exchange.strict_json import (
+    JsonObject,
+    JsonRecord,
+    read_record,
+    why_not_read,
 )
 from cellrepro.spec.spec import Spec
-from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Inside, Manifest, WarningRecord
-from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat, Run, read_spec
+from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Inside
+from cellrepro.store.stored_run import WEIGHTS, read_spec
 
 BUILD_TYPES = {
     "train": "urn:cellrepro:buildtype:train:v1",
     "segment": "urn:cellrepro:buildtype:segment:v1",
     "wrap": "urn:cellrepro:buildtype:wrap:v1",
 }
-"""Which kind of run a passport is of, by its task; docs/passport.md says what each means."""
-_OF_RUNS = tuple(f"urn:cellrepro:buildtype:{task}:" for task in BUILD_TYPES)
+"""The ``buildType`` of a passport by the task of its run; docs/passport.md explains them."""
+_BUILD_TYPES_OF_RUNS = tuple(f"urn:cellrepro:buildtype:{task}:" for task in BUILD_TYPES)
 MACHINE = "urn:cellrepro:machine:"
-"""Before the name of a machine, where an address is asked for."""
+"""Prefix of the URN of a machine."""
 
 MASKS = "masks"
-"""Name of the subject that stands for all masks, where there are too many to name each."""
+"""Subject for all masks, if there are too many to name each."""
 IMAGES = "images/"
-"""Before the name of a file of the image folder, among the dependencies."""
+"""Dependency for the image folder, and the prefix of each of its files."""
 STARTING_WEIGHTS = "starting-weights"
-MODEL_FILE = "model-file"
-PROGRAM = "program"
 RESULT = "result"
-WARNINGS = "warnings"
 VERSIONS = "versions"
 SHA256 = re.compile("[0-9a-f]{64}")
-
-MOST_BYTES = 700_000
-"""Of a payload, above which images and then masks are named together: 1 MB in an envelope."""
-_MOST_NAMED = 10_000  # files; so many never fit
-_MOST_WARNINGS = 100
-_MOST_REASONS = 50
-_LONGEST_TEXT = 300  # of a warning or a reason
 
 RUN_NAME = re.compile(
     r"([0-9a-f]{16})/([A-Za-z0-9][\w.-]{0,63}-[0-9a-f]{8})/(0|[1-9]\d{0,8})", re.ASCII
 )
-"""KEY/MACHINE/REPEAT, each as a store names its folders."""
+"""KEY/MACHINE/REPEAT, as the folders of a store are named."""
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
 """A time of RFC 3339, in UTC."""
 TIME_EXAMPLE = "2026-11-01T12:00:00Z"
@@ -82,67 +72,86 @@ TIME_EXAMPLE = "2026-11-01T12:00:00Z"
 
 @dataclass(frozen=True)
 class MaskDigests(JsonRecord):
-    """The masks of one image, by their digests."""
+    """The masks of one image by their digests."""
 
     file: Inside
-    """In the repeat's folder."""
+    """Path in the repeat's folder."""
     sha256: Sha256
-    """Of the file."""
+    """Digest of the file."""
     labels: Sha256
-    """Of the labels as numbered."""
+    """Digest of the labels as they are numbered."""
     outlines: Sha256
-    """Of the labels numbered in raster order: equal for equal outlines."""
+    """Digest of the labels renumbered in raster order: equal for equal outlines."""
     n_objects: int
-    """Cells."""
 
 
 @dataclass(frozen=True)
 class AllMasksDigests(JsonRecord):
-    """All masks of a repeat by one digest of each kind; docs/passport.md says how it is made."""
+    """All masks of a repeat by one digest of each kind, as docs/passport.md defines them."""
 
     files: Sha256
-    """Of the sorted lines ``sha256  masks/NAME.tif``."""
+    """Digest of the sorted lines ``sha256  masks/NAME.tif``."""
     labels: Sha256
     """`Manifest.masks_digest`."""
     outlines: Sha256
     """The same over the digests of the outlines."""
     n_images: int
-    """Images that were segmented."""
     n_objects: int
-    """Cells in all of them."""
+
+    @classmethod
+    def of(cls, masks: Mapping[str, MaskDigests]) -> AllMasksDigests:
+        """Digest the masks of all images."""
+        return cls(
+            files=files_digest({digests.file: digests.sha256 for digests in masks.values()}),
+            labels=value_digest({image: digests.labels for image, digests in masks.items()}),
+            outlines=value_digest({image: digests.outlines for image, digests in masks.items()}),
+            n_images=len(masks),
+            n_objects=sum(digests.n_objects for digests in masks.values()),
+        )
+
+    @property
+    def subject(self) -> ResourceDescriptor:
+        """The subject of a statement that stands for all masks."""
+        return ResourceDescriptor(
+            name=MASKS,
+            digest={
+                FILES_DIGEST: self.files,
+                LABELS_DIGEST: self.labels,
+                OUTLINES_DIGEST: self.outlines,
+            },
+            annotations={"n_images": self.n_images, "n_objects": self.n_objects},
+        )
 
 
 @dataclass(frozen=True)
 class Passport:
-    """What the passport of one repeat says."""
+    """The content of a passport."""
 
     attestation: Attestation
-    """The statement as it came, with its signatures."""
+    """Its statement, with the signatures."""
     spec: Spec
-    """What was asked for."""
     key: str
-    """Of the spec."""
+    """Key of the spec."""
     machine: str
     """Name of the machine that computed it."""
     repeat: int
-    """Its number, from 0."""
+    """Number of the repeat, from 0."""
     weights: str | None
-    """SHA-256 of the trained weights; None where nothing was trained."""
+    """SHA-256 of the trained weights; None if nothing was trained."""
     masks: dict[str, MaskDigests]
-    """By image; empty where there are too many to name each."""
+    """By image; empty if there are too many to name each."""
     all_masks: AllMasksDigests | None
-    """Of all masks together; None where none were made."""
+    """All masks together; None if there are none."""
     starting_weights: str | None
-    """SHA-256 of the weights it started from, as the store writes them; None where another program
+    """SHA-256 of the weights it started from, as the store writes them; None if another program
     segmented."""
     images: dict[str, str]
-    """SHA-256 of each file of the image folder by its relative name; empty where there are too many
+    """SHA-256 of each file of the image folder by its relative name; empty if there are too many
     to name each. `spec` has the digest of the folder."""
     packages: dict[str, str]
     """Version of Python and of each numeric library, by name."""
     environment: JsonObject
-    """What the numbers depend on beside the spec: by the names of
-    `cellrepro.store.manifest.ENVIRONMENT_FIELDS`, as a manifest has them."""
+    """What the numbers depend on beside the spec: the `ENVIRONMENT_FIELDS` of the manifest."""
     files: dict[str, str]
     """SHA-256 of every other file of the repeat, its manifest and spec among them."""
     started: str | None
@@ -150,18 +159,18 @@ class Passport:
     vacuous: tuple[str, ...]
     """Why equality with another repeat would prove nothing."""
     verdict: Verdict | None
-    """Over the repeats of this machine; None of a single one."""
+    """Verdict over the repeats of this machine; None for a single one."""
     n_repeats: int
-    """Repeats that the verdict is over."""
+    """Number of repeats of this machine."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the passport: by it a receipt names it."""
+        """SHA-256 of the statement, by which a receipt identifies the passport."""
         return self.attestation.digest
 
     @property
     def name(self) -> str:
-        """KEY/MACHINE/REPEAT, as commands accept it."""
+        """``KEY/MACHINE/REPEAT``."""
         return f"{self.key}/{self.machine}/{self.repeat}"
 
     @property
@@ -172,286 +181,36 @@ class Passport:
 
     @cached_property
     def results(self) -> tuple[ResourceDescriptor, ...]:
-        """Weights, and all masks as one: what a receipt is about."""
+        """The weights, and all masks as one: the subjects of a receipt."""
         results = []
         if self.weights is not None:
             results.append(ResourceDescriptor(name=WEIGHTS, digest={"sha256": self.weights}))
         if self.all_masks is not None:
-            results.append(_all_masks_subject(self.all_masks))
+            results.append(self.all_masks.subject)
         return tuple(results)
 
 
-# -- made ----------------------------------------------------------------------------------
-
-
-def passport_of(repeat: Repeat, *, run: Run | None = None) -> Passport:
-    """Give the passport of a stored repeat."""
-    statement = _statement(repeat, run)
-    where = f"the passport of {repeat.name}"
-    return read_passport(read_payload(statement.payload(), where=where), where=where)
-
-
-def _statement(repeat: Repeat, run: Run | None) -> Statement:
-    """With every mask and image by name where that fits, else images together, else masks, too."""
-    manifest = repeat.manifest
-    for names_masks, names_images in ((True, True), (True, False), (False, False)):
-        n_masks = len(manifest.masks) if names_masks else 0
-        n_images = len(manifest.data.files) if names_images else 0
-        if max(n_masks, n_images) > _MOST_NAMED:
-            continue
-        statement = Statement(
-            subject=(*_weights_made(manifest), *_masks_made(manifest, each=names_masks)),
-            predicate_type=PROVENANCE,
-            predicate=as_json(_provenance(repeat, run, each_image=names_images)),
-        )
-        if len(statement.payload()) <= MOST_BYTES:
-            break
-    return statement
-
-
-def _provenance(repeat: Repeat, run: Run | None, *, each_image: bool) -> Provenance:
-    manifest = repeat.manifest
-    spec = repeat.spec
-    definition = BuildDefinition(
-        build_type=BUILD_TYPES[spec.task],
-        external_parameters=json.loads(spec.model_dump_json()),
-        internal_parameters=_numeric_environment(manifest, spec),
-        resolved_dependencies=(
-            *_images_used(manifest, each=each_image),
-            *_starting_weights(manifest, spec),
-            *_libraries(manifest),
-        ),
-    )
-    details = RunDetails(
-        builder=Builder(
-            id=f"{MACHINE}{repeat.machine}",
-            version={"cellrepro": manifest.versions.get("cellrepro", "unknown")},
-        ),
-        metadata=_metadata(repeat),
-        byproducts=(*_other_files(repeat), _result(repeat, run), *_warnings(manifest.warnings)),
-    )
-    return Provenance(build_definition=definition, run_details=details)
-
-
-def _weights_made(manifest: Manifest) -> Iterator[ResourceDescriptor]:
-    weights = manifest.weights
-    if weights is not None:
-        yield ResourceDescriptor(
-            name=WEIGHTS,
-            digest={"sha256": weights.digest},
-            annotations={"n_changed": weights.n_changed},
-        )
-
-
-def _masks_made(manifest: Manifest, *, each: bool) -> Iterator[ResourceDescriptor]:
-    masks = {
-        image: MaskDigests(
-            file=record.file,
-            sha256=_digest_in(manifest, record.file),
-            labels=record.digest,
-            outlines=record.canonical_digest,
-            n_objects=record.n_objects,
-        )
-        for image, record in sorted(manifest.masks.items())
-    }
-    if not masks:
-        return
-    if not each:
-        yield _all_masks_subject(_together(masks))
-        return
-    for image, digests in masks.items():
-        yield ResourceDescriptor(
-            name=digests.file,
-            digest={
-                "sha256": digests.sha256,
-                LABELS_DIGEST: digests.labels,
-                OUTLINES_DIGEST: digests.outlines,
-            },
-            annotations={"image": image, "n_objects": digests.n_objects},
-        )
-
-
-def _digest_in(manifest: Manifest, file: str) -> str:
-    try:
-        return manifest.files[file]
-    except KeyError as error:
-        raise BadInput(
-            f"the manifest of {manifest.key}/{manifest.machine.name}/{manifest.repeat} has no "
-            f"digest of {file}; expected a finished repeat of a store: run it again"
-        ) from error
-
-
-def _together(masks: Mapping[str, MaskDigests]) -> AllMasksDigests:
-    return AllMasksDigests(
-        files=files_digest({digests.file: digests.sha256 for digests in masks.values()}),
-        labels=value_digest({image: digests.labels for image, digests in masks.items()}),
-        outlines=value_digest({image: digests.outlines for image, digests in masks.items()}),
-        n_images=len(masks),
-        n_objects=sum(digests.n_objects for digests in masks.values()),
-    )
-
-
-def _all_masks_subject(masks: AllMasksDigests) -> ResourceDescriptor:
-    return ResourceDescriptor(
-        name=MASKS,
-        digest={
-            FILES_DIGEST: masks.files,
-            LABELS_DIGEST: masks.labels,
-            OUTLINES_DIGEST: masks.outlines,
-        },
-        annotations={"n_images": masks.n_images, "n_objects": masks.n_objects},
-    )
-
-
 def files_digest(files: Mapping[str, str]) -> str:
-    """Digest many files by one digest, as a folder of images is."""
+    """One digest of many files, as for a folder of images."""
     lines = sorted(f"{digest}  {name}\n".encode() for name, digest in files.items())
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
-def _numeric_environment(manifest: Manifest, spec: Spec) -> JsonObject:
-    """What numbers depend on beside the spec; versions are among the dependencies."""
-    names = {name for name in ENVIRONMENT_FIELDS if name != VERSIONS}
-    record = manifest.model_dump(mode="json", include=names | {"seeds", "moved"})
-    machine = manifest.machine.model_dump(mode="json")
-    return {**record, "machine": machine, "profile": spec.profile, "mode": spec.mode}
-
-
-def _images_used(manifest: Manifest, *, each: bool) -> Iterator[ResourceDescriptor]:
-    data = manifest.data
-    yield ResourceDescriptor(
-        name=IMAGES,
-        digest={FILES_DIGEST: data.digest},
-        annotations={"n_train": data.n_train, "n_test": data.n_test, "segmented": data.segmented},
-    )
-    if each:
-        for name, digest in sorted(data.files.items()):
-            yield ResourceDescriptor(name=f"{IMAGES}{name}", digest={"sha256": digest})
-
-
-def _starting_weights(manifest: Manifest, spec: Spec) -> Iterator[ResourceDescriptor]:
-    """The network, or the program, from which the run started."""
-    model = manifest.model
-    if spec.task == "wrap":
-        if spec.model_digest is not None:
-            yield ResourceDescriptor(name=PROGRAM, digest={PROGRAM_DIGEST: spec.model_digest})
-        return
-    yield ResourceDescriptor(
-        name=STARTING_WEIGHTS,
-        digest={"sha256": model.initial_weights},
-        annotations={
-            "architecture": model.architecture,
-            "dtype": model.dtype,
-            "n_parameters": model.n_parameters,
-        },
-    )
-    if spec.model_digest is not None:
-        yield ResourceDescriptor(
-            name=MODEL_FILE,
-            digest={"sha256": spec.model_digest},
-            annotations={"model": spec.model},
-        )
-
-
-def _libraries(manifest: Manifest) -> Iterator[ResourceDescriptor]:
-    for name, version in sorted(manifest.versions.items()):
-        yield ResourceDescriptor(name=name, uri=package_url(name, version))
-
-
-def _metadata(repeat: Repeat) -> BuildMetadata:
-    return BuildMetadata(
-        invocation_id=repeat.name,
-        started_on=utc_time(repeat.manifest.began),
-        finished_on=utc_time(repeat.manifest.ended),
-    )
-
-
 def utc_time(moment: datetime) -> str:
-    """Write a time as RFC 3339 has it, in UTC, to the second: `TIME_EXAMPLE`."""
+    """A time as `TIME_EXAMPLE`: RFC 3339, in UTC, to the second."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _other_files(repeat: Repeat) -> Iterator[ResourceDescriptor]:
-    """Manifest, spec, ledger, notebook; those of a folder, such as checkpoints, together."""
-    folder = repeat.folder
-    single = {
-        MANIFEST: file_digest(folder / MANIFEST),
-        SPEC: file_digest(folder.parents[1] / SPEC),
-    }
-    by_folder: dict[str, dict[str, str]] = {}
-    for name, digest in repeat.manifest.files.items():
-        top, slash, _ = name.partition("/")
-        if slash and top != MASKS:
-            by_folder.setdefault(top, {})[name] = digest
-        elif not slash and name != WEIGHTS:
-            single[name] = digest
-    for name, digest in sorted(single.items()):
-        yield ResourceDescriptor(name=name, digest={"sha256": digest})
-    for name, files in sorted(by_folder.items()):
-        yield ResourceDescriptor(
-            name=name, digest={FILES_DIGEST: files_digest(files)}, annotations={"n": len(files)}
-        )
-
-
-def _result(repeat: Repeat, run: Run | None) -> ResourceDescriptor:
-    """Whether the repeats of this machine came out the same, and what they prove."""
-    manifest = repeat.manifest
-    repeats = {repeat.index: repeat} if run is None else run.machines.get(repeat.machine, {})
-    judgement = judge([each.outcome for each in repeats.values()])
-    vacuous = [_cut(reason) for reason in manifest.vacuous[:_MOST_REASONS]]
-    return ResourceDescriptor(
-        name=RESULT,
-        annotations={
-            "verdict": None if judgement.overall is None else str(judgement.overall),
-            "n_repeats": judgement.n_repeats,
-            "vacuous": list(vacuous),
-            "ap50": manifest.ap50,
-        },
-    )
-
-
-def _warnings(warnings: Iterable[WarningRecord]) -> Iterator[ResourceDescriptor]:
-    """How often each kind was given; the most frequent ones by their text."""
-    kinds = sorted(warnings, key=lambda each: (-each.count, each.category, each.message))
-    if not kinds:
-        return
-    told: list[JsonValue] = [
-        {"category": each.category, "count": each.count, "message": _cut(each.message)}
-        for each in kinds[:_MOST_WARNINGS]
-    ]
-    annotations: JsonObject = {
-        "n_kinds": len(kinds),
-        "count": sum(each.count for each in kinds),
-        "kinds": told,
-    }
-    yield ResourceDescriptor(name=WARNINGS, annotations=annotations)
-
-
-def _cut(text: str) -> str:
-    """One line, without what a terminal would take for commands."""
-    line = _CONTROL.sub(" ", text)
-    return line if len(line) <= _LONGEST_TEXT else f"{line[: _LONGEST_TEXT - 1]}…"
-
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-
-
-# -- read ----------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------
 
 
 def is_passport(statement: Statement) -> bool:
-    """Whether a statement is a passport of this kind, of any version."""
-    definition = statement.predicate.get("buildDefinition")
-    build_type = definition.get("buildType") if isinstance(definition, dict) else None
-    return (
-        statement.predicate_type == PROVENANCE
-        and isinstance(build_type, str)
-        and build_type.startswith(_OF_RUNS)
-    )
+    """Whether a statement is a passport of a run, of any version."""
+    return (build_type_of(statement) or "").startswith(_BUILD_TYPES_OF_RUNS)
 
 
 def read_passport(attestation: Attestation, *, where: str) -> Passport:
-    """Read what a passport says."""
+    """Validate a passport; what contradicts itself is refused."""
     try:
         return _read(attestation)
     except (ValueError, RecursionError) as error:
@@ -475,7 +234,7 @@ def _read(attestation: Attestation) -> Passport:
     _refuse_other_images(definition.resolved_dependencies, images, spec)
     masks = _masks_read(statement.subject)
     result = _one_named(RESULT, details.byproducts)
-    told = read_record(_Result, result.annotations)
+    result_record = read_record(_Result, result.annotations)
     packages = _each_once(_packages_read(definition.resolved_dependencies))
     internal = definition.internal_parameters
     environment: JsonObject = {name: internal.get(name) for name in ENVIRONMENT_FIELDS}
@@ -497,9 +256,9 @@ def _read(attestation: Attestation) -> Passport:
         environment=environment,
         files=_each_once(_files_read(details.byproducts)),
         started=details.metadata.started_on,
-        vacuous=told.vacuous,
-        verdict=told.verdict,
-        n_repeats=told.n_repeats,
+        vacuous=result_record.vacuous,
+        verdict=result_record.verdict,
+        n_repeats=result_record.n_repeats,
     )
 
 
@@ -520,7 +279,7 @@ def _run_name(text: str | None) -> tuple[str, str, int]:
 
 
 def _refuse_contradictions(provenance: Provenance, spec: Spec, *, key: str, machine: str) -> None:
-    """Refuse a passport whose name is not that of what it describes."""
+    """Refuse a passport whose spec, machine or task is not that of its name."""
     builder = provenance.run_details.builder.id
     build_type = provenance.build_definition.build_type
     if spec.key != key:
@@ -534,7 +293,7 @@ def _refuse_contradictions(provenance: Provenance, spec: Spec, *, key: str, mach
 def _refuse_other_images(
     resources: Iterable[ResourceDescriptor], images: Mapping[str, str], spec: Spec
 ) -> None:
-    """Refuse images that are not those of the spec."""
+    """Refuse images whose digest is not the one in the spec."""
     folder = _one_named(IMAGES, resources)
     digests = {folder.digest.get(FILES_DIGEST)}
     if images:
@@ -553,17 +312,17 @@ def _each_once(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _named(name: str, resources: Iterable[ResourceDescriptor]) -> ResourceDescriptor | None:
-    found = [resource for resource in resources if resource.name == name]
-    if len(found) > 1:
-        raise ValueError(f"it has {len(found)} resources named {name}")
-    return found[0] if found else None
+    matches = [resource for resource in resources if resource.name == name]
+    if len(matches) > 1:
+        raise ValueError(f"it has {len(matches)} resources named {name}")
+    return matches[0] if matches else None
 
 
 def _one_named(name: str, resources: Iterable[ResourceDescriptor]) -> ResourceDescriptor:
-    found = _named(name, resources)
-    if found is None:
+    resource = _named(name, resources)
+    if resource is None:
         raise ValueError(f"it has no resource named {name}")
-    return found
+    return resource
 
 
 def _sha256(resource: ResourceDescriptor) -> str:
@@ -601,7 +360,7 @@ def _all_masks_read(
     if masks:
         if subject is not None:
             raise ValueError("it names masks both each by itself and all together")
-        return _together(masks)
+        return AllMasksDigests.of(masks)
     if subject is None:
         return None
     return read_record(

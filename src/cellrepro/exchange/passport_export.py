@@ -1,4 +1,4 @@
-"""Passports written to a file that is handed to someone else."""
+"""Export of passports to a small file for someone else."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.errors import CellreproError
-from cellrepro.exchange.bundle import ENDING, Bundle, bundle_to_hand_on
+from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_to_hand_on
 from cellrepro.exchange.kept_passports import keep_passports, passports_of
 from cellrepro.exchange.selection import select_repeats
-from cellrepro.exchange.signed.signer import find_signer
+from cellrepro.exchange.signed.signer import find_signer, fingerprint_of
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
@@ -32,7 +32,7 @@ class ExportedPassports(Result):
     signed_by: str | None
     """Fingerprint of the key that signed; null where none was given."""
     _bundle: Bundle
-    """What is in it, of every repeat the current passport first."""
+    """Its content; of every repeat the current passport is first."""
 
     @derived
     def runs(self) -> list[str]:
@@ -118,9 +118,9 @@ def export_passports(
     Damaged
         If weights or masks of a run are no longer what was stored.
     """
-    path = new_file(file, ending=ENDING, holds="passports")
+    path = new_file(file, ending=BUNDLE_ENDING, holds="passports")
     opened_store = Store(store)
-    signer = None if sign is None else find_signer(sign)
+    signer = find_signer(sign)
     references = [runs] if isinstance(runs, str) else runs
     selection = select_repeats(opened_store, references, where=where)
     for note in selection.notes:
@@ -134,17 +134,17 @@ def export_passports(
     content = bundle_to_hand_on(bundle)
     with whole_file(path) as scratch:
         scratch.write_bytes(content)
-    _keep(opened_store, bundle)
+    _keep_if_possible(opened_store, bundle)
     return ExportedPassports(
         file=path,
         digest=hashlib.sha256(content).hexdigest(),
-        signed_by=None if signer is None else signer.public_key.fingerprint,
+        signed_by=fingerprint_of(signer),
         _bundle=bundle,
     )
 
 
-def _keep(store: Store, bundle: Bundle) -> None:
-    """Keep what was exported; a store of somebody else may be one to read only."""
+def _keep_if_possible(store: Store, bundle: Bundle) -> None:
+    """Keep what was exported; the store may be read-only, which is no error."""
     try:
         keep_passports(store, bundle)
     except CellreproError as error:

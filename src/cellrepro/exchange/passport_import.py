@@ -1,4 +1,4 @@
-"""Passports and receipts that came in a file of their own, into a store."""
+"""Import of passports and receipts from a file into a store."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ImportedPassports(Result):
     folder: Path
     """The store."""
     new_receipts: int
-    """Those of the receipts that the store did not keep before."""
+    """Receipts that the store did not keep before."""
     _bundle: Bundle
-    """What was in the file."""
+    """The content of the file."""
     _n_runs_here: int
-    """Of the passports those whose run is in the store, too."""
+    """Number of passports whose run is in the store, too."""
 
     @derived
     def runs(self) -> list[str]:
@@ -82,9 +82,9 @@ def import_passports(file: str | Path, *, store: str | Path = defaults.STORE) ->
     ------
     BadInput
         If the file is no such file or holds no passport of a run, a passport sets variables that
-        only a reader may set, one contradicts the run
-        of its name that the store holds, or a receipt is of a passport that is neither in the file
-        nor in the store. Nothing is written then.
+        only a reader may set, one contradicts the run of its name that the store holds, or a
+        receipt is of a passport that is neither in the file nor in the store. Nothing is written
+        then.
     """
     path = Path(file)
     target = Store(store)
@@ -113,7 +113,7 @@ def import_passports(file: str | Path, *, store: str | Path = defaults.STORE) ->
 
 
 def _with_known_passports(bundle: Bundle, store: Store, path: Path) -> Bundle:
-    """The bundle with the passports that the store keeps of receipts that came without theirs."""
+    """Add the passports of receipts that came alone, from those that the store keeps."""
     known = {passport.digest: passport for passport in bundle.passports}
     for each in bundle.receipts_without_passport:
         kept = [
@@ -132,7 +132,7 @@ def _with_known_passports(bundle: Bundle, store: Store, path: Path) -> Bundle:
 
 
 def _is_of_stored_run(passport: Passport, store: Store, path: Path) -> bool:
-    """Whether the store holds the run of a passport, which must then say what that one says."""
+    """Whether the store holds the run of a passport; one that contradicts it is refused."""
     repeat = store.repeat(passport.key, passport.machine, passport.repeat)
     if repeat is None:
         return False

@@ -1,4 +1,4 @@
-"""What a recorded spec asks for, planned once more: with the images and networks that are here."""
+"""Planning a recorded run again, with the images and networks that are on this machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.exchange.given import Given
-from cellrepro.exchange.image_folders import find_images, find_network
+from cellrepro.exchange.input_lookup import find_images, find_network
+from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.cellpose_versions import refuse_not_made
@@ -27,27 +27,26 @@ from cellrepro.words import joined, short_digest
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """What is recorded of a run that is to be computed again."""
+class RecordedRun:
+    """A run that is to be computed again."""
 
     name: str
     """``KEY/MACHINE/REPEAT``."""
     spec: Spec
-    """What was asked for."""
     data_path: str | None = None
-    """Where its images were, where that is known."""
+    """Path of its images at the time, if known."""
     model_path: str | None = None
-    """Where the network was from which it started, where that is known."""
+    """Path of the network from which it started, if known."""
 
 
-def plan_again(recorded: Recorded, given: Given, store: Store) -> Plan:
-    """Plan what a recorded run asked for."""
+def plan_again(recorded: RecordedRun, request: ReplayRequest, store: Store) -> Plan:
+    """Plan a run with the spec of a recorded one; raises if the spec cannot be met here."""
     spec = recorded.spec
-    refuse_at_once(recorded, given)
-    data = images_for(recorded, given, store)
-    inputs = _RecordedInputs(recorded, given, store)
+    refuse_at_once(recorded, request)
+    data = images_for(recorded, request, store)
+    inputs = _RecordedInputs(recorded, request, store)
     asked = dict(spec)
-    here = {"data": data, "profile": given.profile or spec.profile, "store": store.root}
+    here = {"data": data, "profile": request.profile or spec.profile, "store": store.root}
     match spec.task:
         case "train":
             training = TrainingOptions.among({**asked, **here})
@@ -57,29 +56,29 @@ def plan_again(recorded: Recorded, given: Given, store: Store) -> Plan:
             segmentation = SegmentationOptions.among({**asked, **settings, **here})
             plan = plan_segmentation(segmentation, inputs=inputs)
         case "wrap":
-            plan = _plan_wrapped(WrapOptions.among({**asked, **here}), given, inputs)
+            plan = _plan_wrapped(WrapOptions.among({**asked, **here}), request, inputs)
     names = {"data": spec.data, "model": spec.model, "key_from": spec.key_from}
     named = plan.spec.model_copy(update=names)
     plan = replace(plan, request=replace(plan.request, spec=named))
-    _refuse_other_spec(recorded, plan, given)
+    _refuse_other_spec(recorded, plan, request)
     return plan
 
 
-def _plan_wrapped(options: WrapOptions, given: Given, inputs: PlanInputs) -> Plan:
-    """A program or function is only run when its reader names it himself."""
-    first, *others = given.command
+def _plan_wrapped(options: WrapOptions, request: ReplayRequest, inputs: PlanInputs) -> Plan:
+    """Plan the program or function that the user named: what a sender names is never run."""
+    first, *others = request.command
     is_function = not others and "{image}" not in first
     if is_function:
         return plan_function(options, first, inputs=inputs)
-    return plan_program(options, given.command, inputs=inputs)
+    return plan_program(options, request.command, inputs=inputs)
 
 
 # -- images and networks -------------------------------------------------------------------
 
 
-def images_for(recorded: Recorded, given: Given, store: Store) -> Path:
+def images_for(recorded: RecordedRun, request: ReplayRequest, store: Store) -> Path:
     """Find the images of a recorded run."""
-    folder = find_images(recorded.spec, store, given=given.data, recorded=recorded.data_path)
+    folder = find_images(recorded.spec, store, given=request.data, recorded=recorded.data_path)
     if folder is None:
         raise BadInput(
             f"the images of {recorded.name} are not here; expected the folder "
@@ -90,22 +89,22 @@ def images_for(recorded: Recorded, given: Given, store: Store) -> Path:
 
 
 class _RecordedInputs(PlanInputs):
-    """Network and profile as a spec has them, whatever they are named here."""
+    """Finds network and profile by their content in the spec, whatever their names are here."""
 
-    def __init__(self, recorded: Recorded, given: Given, store: Store):
+    def __init__(self, recorded: RecordedRun, request: ReplayRequest, store: Store):
         super().__init__()
         self._recorded = recorded
-        self._given = given
+        self._request = request
         self._store = store
 
     def model(self, reference: str, store: str | Path, version: str | None) -> ModelSource:
-        """The network of the spec, by its digest where it has one."""
+        """The network of the spec, by its digest if it has one."""
         spec = self._recorded.spec
         if spec.model_digest is not None:
-            return _network(self._recorded, self._given, self._store)
-        if self._given.model is not None:
+            return _network(self._recorded, self._request, self._store)
+        if self._request.model is not None:
             raise BadInput(
-                f"--model is {self._given.model}, and {self._recorded.name} started from "
+                f"--model is {self._request.model}, and {self._recorded.name} started from "
                 f"{spec.model}, which is known by its name: leave it out"
             )
         if Path(spec.model).name != spec.model:  # a sender names no file of the reader's
@@ -117,31 +116,32 @@ class _RecordedInputs(PlanInputs):
         return super().model(spec.model, store, version)
 
     def profile(self, name: str | Path) -> Profile:
-        """The profile of the spec, unless a different one was given."""
-        if self._given.profile is not None:
-            return super().profile(self._given.profile)
+        """The profile of the spec, unless the user gave another one."""
+        if self._request.profile is not None:
+            return super().profile(self._request.profile)
         return Profile.model_validate(self._recorded.spec.profile_settings)
 
 
-def _network(recorded: Recorded, given: Given, store: Store) -> ModelSource:
-    """The network from which a run started: as given, by its name, where it was, or as sent."""
+def _network(recorded: RecordedRun, request: ReplayRequest, store: Store) -> ModelSource:
+    """Find the network of a run: the given one, or by its name, at its path, or as it was sent."""
     spec = recorded.spec
-    if given.model is not None:
-        source = find_model(given.model, store)
+    if request.model is not None:
+        source = find_model(request.model, store)
         if source.digest != spec.model_digest:
             raise BadInput(
-                f"{given.model} is not the network that {recorded.name} started from: its SHA-256 "
-                f"begins with {str(source.digest)[:12]}, expected {str(spec.model_digest)[:12]}"
+                f"{request.model} is not the network that {recorded.name} started from: its "
+                f"SHA-256 begins with {str(source.digest)[:12]}, expected "
+                f"{str(spec.model_digest)[:12]}"
             )
         refuse_unreadable_network(source)
         return replace(source, label=spec.model)
     sent = find_network(spec, store)
-    places = [spec.model, recorded.model_path, None if sent is None else str(sent)]
-    for place in places:
-        if place is None or is_on_another_computer(place):
+    references = [spec.model, recorded.model_path, None if sent is None else str(sent)]
+    for reference in references:
+        if reference is None or is_on_another_computer(reference):
             continue
         with suppress(BadInput, OSError):
-            source = find_model(place, store)
+            source = find_model(reference, store)
             if source.digest == spec.model_digest:
                 refuse_unreadable_network(source)
                 return replace(source, label=spec.model)
@@ -152,12 +152,12 @@ def _network(recorded: Recorded, given: Given, store: Store) -> ModelSource:
     )
 
 
-# -- what cannot be asked for again --------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------
 
 
-def refuse_at_once(recorded: Recorded, given: Given) -> None:
-    """Refuse what is clear without a look at images and networks."""
-    if given.profile is None:
+def refuse_at_once(recorded: RecordedRun, request: ReplayRequest) -> None:
+    """Refuse what can be refused before images and networks are read."""
+    if request.profile is None:
         refuse_strange_variables(recorded.spec, whose=recorded.name)
     refuse_not_made(recorded.spec.cellpose)
     if recorded.spec.continued_from is not None:
@@ -166,12 +166,12 @@ def refuse_at_once(recorded: Recorded, given: Given) -> None:
             "other learning rates than one training would have; checkpoints are not sent, so it "
             "cannot be computed again from what is known of it: replay the run that it went on from"
         )
-    if given.command and recorded.spec.task != "wrap":
+    if request.command and recorded.spec.task != "wrap":
         raise BadInput(
             f"a command is given after --, and {recorded.name} is a run of Cellpose itself, which "
             "needs none: leave it out"
         )
-    if not given.command and recorded.spec.task == "wrap":
+    if not request.command and recorded.spec.task == "wrap":
         words = " ".join(recorded.spec.program or ())
         raise BadInput(
             f"{recorded.name} ran a program, `{words[:200]}`, and nothing that was sent is "
@@ -180,11 +180,11 @@ def refuse_at_once(recorded: Recorded, given: Given) -> None:
         )
 
 
-def _refuse_other_spec(recorded: Recorded, plan: Plan, given: Given) -> None:
-    """Refuse to take something for a replay that is not what was asked for."""
+def _refuse_other_spec(recorded: RecordedRun, plan: Plan, request: ReplayRequest) -> None:
+    """Refuse a plan whose spec is not the recorded one."""
     before = recorded.spec.model_dump(mode="json")
     now = plan.spec.model_dump(mode="json")
-    allowed = {"profile", "profile_settings"} if given.profile is not None else set()
+    allowed = {"profile", "profile_settings"} if request.profile is not None else set()
     differing = [name for name in now if now[name] != before.get(name) and name not in allowed]
     if not differing and (allowed or plan.spec.key == recorded.spec.key):
         return

@@ -1,7 +1,7 @@
-"""A receipt: what came of replaying the run of a passport on a machine of one's own.
+"""A receipt: the outcome of replaying the run of a passport on another machine.
 
-It is an in-toto Statement with the predicate of a Simple Verification Result (SVR) v0.2. That form
-is young and may change; nothing outside this file knows it.
+It is an in-toto Statement with the predicate of a Simple Verification Result (SVR) v0.2, a young
+format that may change and that only this file knows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pydantic import JsonValue
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.exchange.passport import MACHINE, RUN_NAME, TIME, TIME_EXAMPLE, Passport
-from cellrepro.exchange.records import JsonRecord, as_json, read_record, why_not_read
 from cellrepro.exchange.statement import (
     VERIFICATION_RESULT,
     ResourceDescriptor,
@@ -22,15 +21,16 @@ from cellrepro.exchange.statement import (
     VerificationResult,
     Verifier,
 )
+from cellrepro.exchange.strict_json import JsonRecord, as_json, read_record, why_not_read
 
 PROPERTIES = {
     Verdict.IDENTICAL: "CELLREPRO_IDENTICAL",
     Verdict.SAME_OBJECTS: "CELLREPRO_SAME_OBJECTS",
     Verdict.WITHIN_SPREAD: "CELLREPRO_WITHIN_SPREAD",
 }
-"""What is said to hold of weights and masks; ``different`` and ``vacuous`` let nothing hold."""
+"""The verified property of weights and masks; ``different`` and ``vacuous`` have none."""
 VERSION = 1
-"""Of the extension with the details."""
+"""Version of the extension ``cellrepro``."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FirstDivergence(JsonRecord):
     stage: str
     """One of the stages of ``diverge``: ``data``, ``forward``, ``masks`` …"""
     step: int | None = None
-    """Of the training, from 0; none outside of it."""
+    """Step of the training, from 0; null outside of it."""
     op: str | None = None
     """The operation, where it is known."""
     module: str | None = None
@@ -63,10 +63,9 @@ class EnvironmentDifference(JsonRecord):
 
 @dataclass(frozen=True)
 class Receipt(JsonRecord):
-    """What a replay gave."""
+    """The outcome of a replay."""
 
     verdict: Verdict
-    """One of the five words."""
     passport: Sha256
     """Digest of the passport that was replayed."""
     run: str
@@ -76,23 +75,23 @@ class Receipt(JsonRecord):
     repeat: int
     """Number of the replay there."""
     time: str
-    """When it was compared: RFC 3339, UTC."""
+    """Time of the comparison: RFC 3339, UTC."""
     packages: dict[str, str]
     """Versions of Python and of the numeric libraries in the replay, by name."""
     weights_equal: bool | None = None
-    """Whether the weights have the same digest; none where nothing was trained."""
+    """Whether the weights have the same digest; None if nothing was trained."""
     n_images: int = 0
     """Images that were compared."""
     n_equal_labels: int | None = None
-    """Images whose masks are the same in every bit; none where only all together were compared."""
+    """Images whose masks are the same in every bit; None if only all together were compared."""
     n_equal_outlines: int | None = None
     """Images with the same outlines."""
     n_objects: int | None = None
-    """Cells of the original, where the masks themselves were compared; so is the next."""
+    """Cells of the original; None if the masks themselves were not compared."""
     n_changed_objects: int | None = None
-    """Cells that have no counterpart in the replay, or the other way round."""
+    """Cells of either side without a counterpart; None if the masks were not compared."""
     first_divergence: FirstDivergence | None = None
-    """Where they part; none where they do not, or it could not be found."""
+    """Where they part; None if they do not, or it could not be found."""
     environment_differences: dict[str, EnvironmentDifference] = field(default_factory=dict)
     """By name, such as ``versions.torch`` or ``threads``."""
     reasons: tuple[str, ...] = ()
@@ -100,11 +99,7 @@ class Receipt(JsonRecord):
 
 
 def receipt_statement(receipt: Receipt, passport: Passport) -> Statement:
-    """Write a receipt as a statement.
-
-    About the weights and masks of the passport; its property is the verdict, where that is one that
-    lets something hold.
-    """
+    """Write a receipt as a statement about the weights and masks of its passport."""
     if receipt.passport != passport.digest:
         raise BadInput(
             f"the receipt is of the passport {receipt.passport[:12]}…, and the one given is "
@@ -128,12 +123,12 @@ def receipt_statement(receipt: Receipt, passport: Passport) -> Statement:
 
 
 def is_receipt(statement: Statement) -> bool:
-    """Whether a statement is a receipt of this lab, of any version."""
+    """Whether a statement is a receipt of cellrepro, of any version."""
     return statement.predicate_type == VERIFICATION_RESULT and "cellrepro" in statement.predicate
 
 
 def read_receipt(statement: Statement, *, where: str) -> Receipt:
-    """Read what a receipt says."""
+    """Validate a receipt; one that contradicts itself is refused."""
     try:
         result = read_record(VerificationResult, statement.predicate)
         version = result.cellrepro.get("version")
@@ -150,11 +145,13 @@ def read_receipt(statement: Statement, *, where: str) -> Receipt:
 
 
 def _refuse_contradictions(result: VerificationResult, receipt: Receipt) -> None:
-    """Refuse a receipt that says one thing to programs of others and another one to this lab."""
+    """Refuse a receipt whose standard fields disagree with its extension."""
     name = PROPERTIES.get(receipt.verdict)
-    told = [each for each in result.properties if each.startswith("CELLREPRO_")]
-    if told != ([] if name is None else [name]):
-        raise ValueError(f"its properties are {told[:3]}, and its verdict is {receipt.verdict}")
+    properties = [each for each in result.properties if each.startswith("CELLREPRO_")]
+    if properties != ([] if name is None else [name]):
+        raise ValueError(
+            f"its properties are {properties[:3]}, and its verdict is {receipt.verdict}"
+        )
     if RUN_NAME.fullmatch(receipt.run) is None:
         raise ValueError(f"its run is {receipt.run[:80]!r}, not KEY/MACHINE/REPEAT")
     if TIME.fullmatch(receipt.time) is None:

@@ -1,26 +1,24 @@
-"""A recorded run computed again on this machine, and how far the result lies from the original."""
+"""A replay: a recorded run computed again on this machine, and compared with the original."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-
-from pydantic import JsonValue
 
 from cellrepro.comparison.portable_promise import promised_alike
 from cellrepro.comparison.seed_spread import decide_between
 from cellrepro.comparison.verdicts import Verdict, combine
-from cellrepro.digests.nested_values import flattened
 from cellrepro.divergence.diverge import diverge
 from cellrepro.divergence.result import Divergence
 from cellrepro.errors import CellreproError
-from cellrepro.exchange.given import Given
-from cellrepro.exchange.passport import Passport, passport_of, utc_time
-from cellrepro.exchange.plan_again import Recorded, plan_again
+from cellrepro.exchange.passport import Passport, utc_time
+from cellrepro.exchange.passport_comparison import DigestComparison, environment_differences
+from cellrepro.exchange.passport_making import passport_of
+from cellrepro.exchange.plan_again import RecordedRun, plan_again
 from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence, Receipt
-from cellrepro.exchange.records import JsonObject
+from cellrepro.exchange.replay_request import ReplayRequest
+from cellrepro.exchange.strict_json import cut
 from cellrepro.explanation.compare_repeats import compare_repeats
 from cellrepro.explanation.comparison import Comparison
 from cellrepro.progress import print_note
@@ -28,121 +26,55 @@ from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
 from cellrepro.run.repeats import made_repeat
 from cellrepro.spec.spec import Spec
-from cellrepro.store.numeric_class import differing_probes
 from cellrepro.store.store import Repeat, Store
-from cellrepro.words import amount, some
+from cellrepro.words import amount
 
-_ASKED_WITH = ("profile", "profile_settings")
 _MOST_DIFFERENCES = 12
-"""Of the environments, that are shown in lines; JSON has all."""
-
-
-@dataclass(frozen=True)
-class Digests:
-    """What two passports say of results, held to each other; no pixel is needed."""
-
-    weights_equal: bool | None
-    """None where nothing was trained."""
-    n_images: int
-    """Segmented by both."""
-    n_equal_labels: int | None
-    """Images with the same masks in every bit, and with the same outlines; None where a passport
-    has one digest over all masks, and these differ."""
-    n_equal_outlines: int | None
-    """Images with the same masks in every bit, and with the same outlines; None where a passport
-    has one digest over all masks, and these differ."""
-    labels_equal: bool
-    """Of all images."""
-    outlines_equal: bool
-    """Of all images."""
-
-    @classmethod
-    def of(cls, original: Passport, again: Passport) -> Digests:
-        """Hold the results of a replay to those of the original."""
-        nothing_trained = original.weights is None and again.weights is None
-        weights_equal = None if nothing_trained else original.weights == again.weights
-        if original.masks and again.masks:
-            images = sorted(original.masks.keys() & again.masks.keys())
-            pairs = [(original.masks[image], again.masks[image]) for image in images]
-            same_images = original.masks.keys() == again.masks.keys()
-            n_labels = sum(a.labels == b.labels for a, b in pairs)
-            n_outlines = sum(a.outlines == b.outlines for a, b in pairs)
-            return cls(
-                weights_equal=weights_equal,
-                n_images=len(images),
-                n_equal_labels=n_labels,
-                n_equal_outlines=n_outlines,
-                labels_equal=same_images and n_labels == len(images),
-                outlines_equal=same_images and n_outlines == len(images),
-            )
-        a = original.all_masks
-        b = again.all_masks
-        labels_equal = a is b or (a is not None and b is not None and a.labels == b.labels)
-        outlines_equal = a is b or (a is not None and b is not None and a.outlines == b.outlines)
-        n_images = 0 if a is None else a.n_images
-        return cls(
-            weights_equal=weights_equal,
-            n_images=n_images,
-            n_equal_labels=n_images if labels_equal else None,
-            n_equal_outlines=n_images if outlines_equal else None,
-            labels_equal=labels_equal,
-            outlines_equal=outlines_equal,
-        )
-
-    @property
-    def verdict(self) -> Verdict:
-        """The step of the ladder as far as digests tell it."""
-        if self.weights_equal is False or not self.outlines_equal:
-            return Verdict.DIFFERENT
-        return Verdict.IDENTICAL if self.labels_equal else Verdict.SAME_OBJECTS
+"""Limit of the differences of environments in a terminal; JSON has all."""
 
 
 @dataclass(frozen=True, repr=False)
 class Replay(Result):
-    """What came of computing a recorded run again."""
+    """A recorded run computed again, compared with the original."""
 
     verdict: Verdict
-    """The step of the ladder; ``vacuous`` where equality proves nothing."""
+    """The verdict on weights and masks; ``vacuous`` where equality proves nothing."""
     environment: Mapping[str, EnvironmentDifference]
     """What numbers depend on and is not the same, by name."""
     reasons: tuple[str, ...]
     """Why it proves nothing, what could not be compared, what deserves a look."""
-    _passport: Passport
+    passport: Passport = field(repr=False)
+    """The passport of the original."""
     _repeat: Repeat
-    _digests: Digests
+    _digests: DigestComparison
     _comparison: Comparison | None
-    """Of masks and weights themselves; None where those of the original are not here."""
+    """Comparison of masks and weights; None where those of the original are not here."""
     _divergence: Divergence | None = None
     """Where the two part; None where they do not, or one of the ledgers is not here."""
 
-    @property
-    def passport(self) -> Passport:
-        """Of what was computed again."""
-        return self._passport
-
     @derived
     def original(self) -> str:
-        """``KEY/MACHINE/REPEAT`` of what was computed again."""
-        return self._passport.name
+        """``KEY/MACHINE/REPEAT`` of the original."""
+        return self.passport.name
 
     @derived
     def repeat(self) -> str:
-        """The same of the replay, as it is stored."""
+        """``KEY/MACHINE/REPEAT`` of the replay in the store."""
         return self._repeat.name
 
     @derived
     def weights_equal(self) -> bool | None:
-        """None where nothing was trained."""
+        """Whether the weights are the same in every bit; null where nothing was trained."""
         return self._digests.weights_equal
 
     @derived
     def images(self) -> int:
-        """That both segmented."""
+        """Images that both segmented."""
         return self._digests.n_images
 
     @derived
     def equal_labels(self) -> int | None:
-        """Images whose masks are the same in every bit; None where only all together were
+        """Images whose masks are the same in every bit; null where only all together were
         compared."""
         return self._digests.n_equal_labels
 
@@ -153,7 +85,7 @@ class Replay(Result):
 
     @derived
     def changed_objects(self) -> int | None:
-        """Cells without a counterpart; None where the masks of the original are not here."""
+        """Cells without a counterpart; null where the masks of the original are not here."""
         if self._comparison is None:
             return None
         kinds = self._comparison.totals.kinds
@@ -161,13 +93,13 @@ class Replay(Result):
 
     @derived
     def first(self) -> FirstDivergence | None:
-        """Where the two part; None where they do not, or it could not be found."""
+        """Where the two part; null where they do not, or it could not be found."""
         divergence = self._divergence
         if divergence is None or divergence.first is None:
             return None
         first = divergence.where or divergence.first
         operation = first.operation
-        # Of an environment that differs it is the operation that shows it first.
+        # If environments differ, the operation shows in which phase that becomes visible.
         phase = None if operation is None else operation.phase
         return FirstDivergence(
             stage=phase or first.stage,
@@ -218,8 +150,8 @@ class Replay(Result):
             yield f"  {reason}"
 
     def receipt(self) -> Receipt:
-        """The same as a receipt that others can read."""
-        original = self._passport
+        """Make the receipt of this replay."""
+        original = self.passport
         n_objects = original.all_masks.n_objects if original.all_masks else 0
         return Receipt(
             verdict=self.verdict,
@@ -242,11 +174,10 @@ class Replay(Result):
 
 
 def _shown(value: object) -> str:
-    text = "nothing" if value is None else str(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return cut("nothing" if value is None else str(value), 60)
 
 
-def _masks_in_words(digests: Digests) -> str:
+def _masks_in_words(digests: DigestComparison) -> str:
     n_images = amount(digests.n_images, "image")
     if not digests.n_images:
         return "no image was segmented"
@@ -262,7 +193,7 @@ def _masks_in_words(digests: Digests) -> str:
 
 def replay(
     original: Passport,
-    given: Given,
+    request: ReplayRequest,
     *,
     stored: Repeat | None,
     store: Store,
@@ -270,16 +201,16 @@ def replay(
 ) -> Replay:
     """Compute a run again, as a new repeat in a process of its own, and compare the two."""
     recorded = _recorded(original, stored)
-    plan = plan_again(recorded, given, store)
+    plan = plan_again(recorded, request, store)
     repeat = _made(plan, quiet=quiet)
     return _compared(original, repeat, plan, stored=stored, store=store, quiet=quiet)
 
 
-def _recorded(original: Passport, stored: Repeat | None) -> Recorded:
+def _recorded(original: Passport, stored: Repeat | None) -> RecordedRun:
     if stored is None:
-        return Recorded(original.name, original.spec)
+        return RecordedRun(original.name, original.spec)
     manifest = stored.manifest
-    return Recorded(
+    return RecordedRun(
         original.name,
         original.spec,
         data_path=manifest.data.path,
@@ -288,7 +219,7 @@ def _recorded(original: Passport, stored: Repeat | None) -> Recorded:
 
 
 def _made(plan: Plan, *, quiet: bool) -> Repeat:
-    """One more repeat of a plan: never one that is stored, which somebody may have put there."""
+    """Compute one more repeat; a stored one is never taken, since it may come from elsewhere."""
     run = plan.store.run(plan.spec.key)
     taken = run.machines.get(plan.machine, {}) if run is not None else {}
     index = max(taken, default=-1) + 1
@@ -299,7 +230,7 @@ def _made(plan: Plan, *, quiet: bool) -> Repeat:
     return made_repeat(plan, index, label=f"{plan.spec.task} again", quiet=quiet)
 
 
-# -- compared ------------------------------------------------------------------------------
+# -- the comparison ------------------------------------------------------------------------
 
 
 def _compared(
@@ -312,7 +243,7 @@ def _compared(
     quiet: bool,
 ) -> Replay:
     again = passport_of(repeat)
-    digests = Digests.of(original, again)
+    digests = DigestComparison.of(original, again)
     comparison = None
     verdict = digests.verdict
     if stored is not None:
@@ -324,7 +255,7 @@ def _compared(
         verdict=verdict,
         environment=environment_differences(original, again),
         reasons=tuple(_reasons(original, again, verdict, comparison, plan.spec)),
-        _passport=original,
+        passport=original,
         _repeat=repeat,
         _digests=digests,
         _comparison=comparison,
@@ -342,21 +273,21 @@ def _compared(
 
 @dataclass(frozen=True)
 class _TwoRepeats:
-    """A run that was sent, and its replay."""
+    """A run from elsewhere, and its replay."""
 
     original: Repeat
     again: Repeat
 
 
 def _verdict_by_pixels(
-    digests: Digests, comparison: Comparison, repeats: _TwoRepeats, store: Store
+    digests: DigestComparison, comparison: Comparison, repeats: _TwoRepeats, store: Store
 ) -> Verdict:
-    """The honest step: never more than digests allow, and no more than pixels show."""
+    """The verdict by pixels, limited by what digests already show to differ."""
     if digests.verdict == Verdict.IDENTICAL:
         return digests.verdict
     if comparison.weights is not None or digests.weights_equal is not False:
         return comparison.verdict
-    # Weights that were not sent are known to differ; masks say by how much.
+    # The weights were not sent but their digests differ; masks show by how much.
     verdict = combine([comparison.verdict, Verdict.DIFFERENT])
     if verdict != Verdict.DIFFERENT:
         return verdict
@@ -393,7 +324,7 @@ def _reasons(
 def _with_divergence(
     replayed: Replay, stored: Repeat, plan: Plan, store: Store, *, quiet: bool
 ) -> Replay:
-    """Find the first place where the two part, as far as their ledgers tell it."""
+    """Find the first step at which the two part, as far as their ledgers show it."""
     try:
         divergence = diverge(
             stored.name, replayed.repeat, data=plan.request.data, store=store.root, quiet=quiet
@@ -402,49 +333,3 @@ def _with_divergence(
         reason = f"where the two part could not be found: {error}"
         return replace(replayed, reasons=(*replayed.reasons, reason))
     return replace(replayed, _divergence=divergence, reasons=(*replayed.reasons, *divergence.notes))
-
-
-def environment_differences(theirs: Passport, here: Passport) -> dict[str, EnvironmentDifference]:
-    """What the numbers of two repeats depend on beside their specs, where it is not the same.
-
-    By ``versions.torch``, ``threads``, ``host.processor`` …, in the order of a passport; what the
-    passports say of operations that differ, under ``numeric_class.probes``.
-    """
-    of_theirs = dict(_environment(theirs))
-    of_here = dict(_environment(here))
-    names = dict.fromkeys([*of_theirs, *of_here])
-    differences = {
-        name: EnvironmentDifference(of_theirs.get(name), of_here.get(name))
-        for name in names
-        if of_theirs.get(name) != of_here.get(name)
-    }
-    probes = differing_probes(_probes(theirs), _probes(here))
-    if probes:
-        in_words = f"other bits in {some(sorted(probes))}"
-        differences["numeric_class.probes"] = EnvironmentDifference(None, in_words)
-    return differences
-
-
-def _environment(passport: Passport) -> Iterator[tuple[str, JsonValue]]:
-    fields: dict[str, object] = dict(passport.environment)
-    fields["numeric_class"] = _numeric_class(passport).get("name")
-    fields["machine"] = passport.machine
-    for name, value in flattened(fields):
-        yield name, _plain(value)
-
-
-def _plain(value: object) -> JsonValue:
-    """A value as a receipt has it; of lists the text, whatever the order of keys in them."""
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    return json.dumps(value, sort_keys=True)
-
-
-def _numeric_class(passport: Passport) -> JsonObject:
-    found = passport.environment.get("numeric_class")
-    return found if isinstance(found, dict) else {}
-
-
-def _probes(passport: Passport) -> dict[str, str]:
-    probes = _numeric_class(passport).get("probes")
-    return {name: str(value) for name, value in probes.items()} if isinstance(probes, dict) else {}

@@ -1,4 +1,4 @@
-"""Which stored repeats a user means: by their names, by what was asked for, by a grid file."""
+"""Selecting stored repeats for an export: by name, by values of the spec, by a grid file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _GRID_ENDINGS = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class Selection:
-    """Some repeats of a store."""
+    """The selected repeats of a store."""
 
     repeats: tuple[Repeat, ...]
-    """Each once, in order of keys, machines and numbers."""
+    """Sorted by key, machine and number, without duplicates."""
     notes: tuple[str, ...] = ()
-    """What was asked for and is not among them, a sentence each."""
+    """What was asked for and is not in the store, a sentence each."""
 
 
 def select_repeats(
@@ -30,13 +30,13 @@ def select_repeats(
     *,
     where: Mapping[str, object] | None = None,
 ) -> Selection:
-    """Find the repeats that a user means."""
+    """Select the repeats that a user named, or all with the wanted values."""
     if not references and not where:
         raise BadInput(
             "no run was named; expected KEY, KEY/REPEAT, KEY/MACHINE/REPEAT, a grid file, or "
             "--where NAME=VALUE: `cellrepro list` shows the runs"
         )
-    found: dict[str, Repeat] = {}
+    by_name: dict[str, Repeat] = {}
     notes: list[str] = []
     for reference in references:
         if reference.endswith(_GRID_ENDINGS):
@@ -44,11 +44,11 @@ def select_repeats(
             repeats: Iterable[Repeat] = of_grid.repeats
             notes += of_grid.notes
         else:
-            repeats = repeats_meant(reference, store)
-        found |= {repeat.name: repeat for repeat in repeats}
+            repeats = _repeats_of(reference, store)
+        by_name |= {repeat.name: repeat for repeat in repeats}
     if not references:
-        found = {repeat.name: repeat for run in store.readable_runs() for repeat in run.repeats}
-    chosen = _with_values(store, found, where or {})
+        by_name = {repeat.name: repeat for run in store.readable_runs() for repeat in run.repeats}
+    chosen = _with_values(store, by_name, where or {})
     if not chosen:
         raise BadInput(
             f"the store {store.root} holds no such run; `cellrepro list` shows those that it holds"
@@ -60,8 +60,8 @@ def _order(repeat: Repeat) -> tuple[str, str, int]:
     return repeat.spec.key, repeat.machine, repeat.index
 
 
-def repeats_meant(reference: str, store: Store) -> list[Repeat]:
-    """The repeats that are handed over under a name."""
+def _repeats_of(reference: str, store: Store) -> list[Repeat]:
+    """The repeats of a reference: of a run, of one machine, or a single one."""
     run = store.find_run(reference.partition("/")[0])
     named = Reference.parse(reference, run)
     if named.index is not None:
@@ -76,7 +76,7 @@ def repeats_meant(reference: str, store: Store) -> list[Repeat]:
 
 
 def _of_grid(store: Store, file: str) -> Selection:
-    """The stored repeats of all specs of a grid; which of them are missing is said."""
+    """The stored repeats of all specs of a grid, with a note about missing ones."""
     from cellrepro.grid.points import read_grid
 
     grid = read_grid(file, store=store.root)
@@ -101,7 +101,7 @@ def _of_grid(store: Store, file: str) -> Selection:
 def _with_values(
     store: Store, repeats: Mapping[str, Repeat], wanted: Mapping[str, object]
 ) -> list[Repeat]:
-    """Those repeats that have all wanted values."""
+    """The repeats whose runs have all wanted values."""
     if not wanted:
         return list(repeats.values())
     chosen = []

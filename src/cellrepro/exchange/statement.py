@@ -1,39 +1,42 @@
-"""Records of in-toto and SLSA, as far as a passport and a receipt are made of them.
+"""The formats that passports and receipts are written in.
 
-in-toto Statement v1, SLSA provenance v1, Simple Verification Result v0.2. What others add to a
-document is left alone: it is ignored, as these forms ask for.
+in-toto Statement v1, SLSA provenance v1, Simple Verification Result v0.2, and package URLs. Unknown
+fields are ignored, as these specifications ask for.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
+from urllib.parse import quote, unquote
 
 from pydantic import Field, StringConstraints
 
-from cellrepro.exchange.records import CamelCaseRecord, JsonObject, as_json
+from cellrepro.exchange.strict_json import CamelCaseRecord, JsonObject, as_json
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 VERIFICATION_RESULT = "https://in-toto.io/attestation/svr/v0.2"
 
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-"""64 digits in lower-case hex."""
+"""64 digits of lower-case hex."""
 
 FILES_DIGEST = "cellrepro_files"
-"""Of many files: SHA-256 of the sorted lines ``sha256  name``, each ended by a line feed."""
+"""Name of the digest of many files: SHA-256 of the sorted lines ``sha256  name``, each ended by a
+line feed."""
 LABELS_DIGEST = "cellrepro_labels"
-"""Of masks: SHA-256 of the labels as they are numbered."""
+"""Name of the digest of masks: SHA-256 of the labels as they are numbered."""
 OUTLINES_DIGEST = "cellrepro_outlines"
-"""Of masks: SHA-256 of the labels numbered in raster order, equal for equal outlines."""
+"""Name of the digest of outlines: SHA-256 of the labels renumbered in raster order."""
 PROGRAM_DIGEST = "cellrepro_program"
-"""Of a program that segments: SHA-256 over its command and its files, as the spec has it."""
+"""Name of the digest of a wrapped program: SHA-256 over its command and its files."""
 
 
 @dataclass(frozen=True)
 class ResourceDescriptor(CamelCaseRecord):
-    """One thing that a statement speaks of, by name or address and by digest."""
+    """A file, package or result that a statement is about, by name or URI and by digest."""
 
     name: str | None = None
     uri: str | None = None
@@ -42,13 +45,13 @@ class ResourceDescriptor(CamelCaseRecord):
 
     @property
     def sha256(self) -> str | None:
-        """Its SHA-256, where it has one."""
+        """Its SHA-256, if it has one."""
         return self.digest.get("sha256")
 
 
 @dataclass(frozen=True)
 class Statement(CamelCaseRecord):
-    """A statement about things that are named by their digests; what it says is the predicate."""
+    """A claim, the predicate, about subjects that are identified by their digests."""
 
     subject: tuple[ResourceDescriptor, ...]
     predicate_type: str
@@ -56,54 +59,54 @@ class Statement(CamelCaseRecord):
     type: Annotated[Literal["https://in-toto.io/Statement/v1"], Field(alias="_type")] = STATEMENT
 
     def payload(self) -> bytes:
-        """The statement as sorted, compact JSON in UTF-8: what is signed, and digested."""
+        """The bytes that are signed and digested: canonical JSON."""
         return canonical_json({**as_json(self), "_type": STATEMENT})
 
 
 @dataclass(frozen=True)
 class BuildDefinition(CamelCaseRecord):
-    """What was asked for, and everything that it was made from."""
+    """The inputs of a run: its spec and everything that it was made from."""
 
     build_type: str
-    """Which kind of run, and so what all the rest means."""
+    """The kind of run, which defines what the other fields mean."""
     external_parameters: JsonObject
     """The spec, whole."""
     internal_parameters: JsonObject = field(default_factory=dict)
-    """In which numeric environment it was carried out."""
+    """The numeric environment of the run."""
     resolved_dependencies: tuple[ResourceDescriptor, ...] = ()
     """Images, starting weights and libraries."""
 
 
 @dataclass(frozen=True)
 class Builder(CamelCaseRecord):
-    """Where it was carried out."""
+    """The machine that carried out a run."""
 
     id: str
-    """The machine, as an address."""
+    """URN of the machine."""
     version: dict[str, str] = field(default_factory=dict)
-    """Of what carried it out, by name."""
+    """Version of each program that carried it out, by name."""
 
 
 @dataclass(frozen=True)
 class BuildMetadata(CamelCaseRecord):
-    """Which run it was, and when."""
+    """Name and time of a run."""
 
     invocation_id: str | None = None
     """KEY/MACHINE/REPEAT."""
     started_on: str | None = None
-    """RFC 3339, UTC; so is the next."""
+    """RFC 3339, UTC."""
     finished_on: str | None = None
-    """The start and the time of all its phases."""
+    """RFC 3339, UTC: the start plus the duration of all phases."""
 
 
 @dataclass(frozen=True)
 class RunDetails(CamelCaseRecord):
-    """What is particular to one run."""
+    """Where and when a run was carried out, and its other results."""
 
     builder: Builder
     metadata: BuildMetadata = BuildMetadata()
     byproducts: tuple[ResourceDescriptor, ...] = ()
-    """What came of it beside the subjects."""
+    """Files and results beside the subjects."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class Provenance(CamelCaseRecord):
 
 @dataclass(frozen=True)
 class Verifier(CamelCaseRecord):
-    """Who verified, and against what."""
+    """Who verified, and against which passport."""
 
     id: str
     policies: tuple[ResourceDescriptor, ...]
@@ -124,7 +127,7 @@ class Verifier(CamelCaseRecord):
 
 @dataclass(frozen=True)
 class VerificationResult(CamelCaseRecord):
-    """The predicate of a receipt: which properties were found to hold (SVR v0.2)."""
+    """The predicate of a receipt: the properties that were verified (SVR v0.2)."""
 
     verifier: Verifier
     time_created: str
@@ -133,9 +136,47 @@ class VerificationResult(CamelCaseRecord):
     """Extension: the details, as `cellrepro.exchange.receipt.Receipt` reads them."""
 
 
+def build_type_of(statement: Statement) -> str | None:
+    """The kind of what a statement of provenance is about; None for any other statement."""
+    definition = statement.predicate.get("buildDefinition")
+    if statement.predicate_type != PROVENANCE or not isinstance(definition, dict):
+        return None
+    build_type = definition.get("buildType")
+    return build_type if isinstance(build_type, str) else None
+
+
 def canonical_json(document: object) -> bytes:
-    """Write JSON with sorted keys and no spaces, in UTF-8: equal documents are equal bytes."""
+    """JSON in UTF-8 with sorted keys and no spaces: equal documents are equal bytes."""
     text = json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
     return text.encode("utf-8")
+
+
+# -- package URLs (ECMA-427), such as pkg:pypi/torch@2.15.0 --------------------------------------
+
+_PYTHON = "python"
+_PACKAGE_URL = re.compile(r"pkg:(pypi|generic)/([^/@?#]+)@([^/@?#]+)")
+
+
+def package_url(name: str, version: str) -> str:
+    """The package URL of one version of a PyPI package, or of Python itself.
+
+    >>> package_url("fill_voids", "2.1+cpu"), package_url("python", "3.11.7")
+    ('pkg:pypi/fill-voids@2.1%2Bcpu', 'pkg:generic/python@3.11.7')
+    """
+    if name == _PYTHON:
+        return f"pkg:generic/{_PYTHON}@{quote(version, safe='')}"
+    return f"pkg:pypi/{quote(name.lower().replace('_', '-'), safe='')}@{quote(version, safe='')}"
+
+
+def package_of(url: str | None) -> tuple[str, str] | None:
+    """Name and version from a package URL of the same two kinds; None for any other.
+
+    >>> package_of("pkg:pypi/torch@2.15.0%2Bcpu"), package_of("https://example.org")
+    (('torch', '2.15.0+cpu'), None)
+    """
+    parts = _PACKAGE_URL.fullmatch(url or "")
+    if parts is None:
+        return None
+    return unquote(parts[2]), unquote(parts[3])

@@ -1,4 +1,4 @@
-"""The whole store held to its digests: what was damaged, is missing, lies in excess, was left."""
+"""Check of a whole store against its digests: ``fsck``."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.exchange.bundle import ENDING
+from cellrepro.exchange.bundle import BUNDLE_ENDING
 from cellrepro.exchange.folder_check import (
     NOT_OURS,
+    FilesOnDisk,
     Findings,
-    Look,
     check_images,
     check_repeat,
     check_spec,
     leftover,
     stray,
 )
-from cellrepro.exchange.image_folders import INPUTS, NETWORKS
-from cellrepro.exchange.kept_passports import PASSPORTS, kept_bundle, names_of_kept
+from cellrepro.exchange.input_lookup import INPUTS, NETWORKS
+from cellrepro.exchange.kept_passports import PASSPORTS_FOLDER, kept_bundle, names_of_kept
 from cellrepro.exchange.passport_check import contradictions
 from cellrepro.exchange.problem import (
-    Contents,
     Move,
     Problem,
     PutAside,
@@ -51,27 +50,27 @@ from cellrepro.words import amount, joined, short_digest
 _IMAGES = re.compile(r"[0-9a-f]{16}")
 _NETWORK = re.compile(r"[0-9a-f]{64}\.safetensors")
 _FEW_FOLDERS = 10
-"""Of runs and images, below which nobody needs to see how far the look has come."""
+"""Below so many folders of runs and images no progress is shown."""
 _MOST_ROUNDS = 4
-"""Of looking and mending: what is moved into place may then be mended where it lies."""
+"""Limit of checking and mending: what was moved into place may need a mending there."""
 
 
 @dataclass(frozen=True, repr=False)
 class StoreCheck(Result):
-    """What a look at every file of a store found."""
+    """Whether every file of a store is as it was stored, and what was repaired."""
 
     store: Path
-    """Its folder."""
+    """Folder of the store."""
     repeats: int
-    """How many were read."""
+    """Number of repeats that were read."""
     files: int
-    """How many were held to a digest."""
+    """Number of files that were compared with a digest."""
     problems: Sequence[Problem]
-    """What is wrong now."""
+    """Problems that remain."""
     repaired: Sequence[Repair] = ()
-    """What was put right."""
+    """Repairs that were made."""
     notes: Sequence[str] = ()
-    """What deserves to be known and is no fault, a sentence each."""
+    """What a user should know though it is no fault, a sentence each."""
 
     @property
     def differs(self) -> bool:
@@ -80,12 +79,12 @@ class StoreCheck(Result):
 
     def sentence(self) -> str:
         """Say whether the store is whole."""
-        looked_at = f"{amount(self.files, 'file')} of {amount(self.repeats, 'repeat')}"
+        over = f"{amount(self.files, 'file')} of {amount(self.repeats, 'repeat')}"
         mended = f"; {amount(len(self.repaired), 'repair')} made" if self.repaired else ""
         if not self.problems:
-            return f"{self.store} is whole: {looked_at} are as they were stored{mended}"
-        found = amount(len(self.problems), "problem")
-        return f"{self.store} has {found} among {looked_at}{mended}"
+            return f"{self.store} is whole: {over} are as they were stored{mended}"
+        problems = amount(len(self.problems), "problem")
+        return f"{self.store} has {problems} among {over}{mended}"
 
     def rows(self) -> Sequence[Row]:
         """Give the problems."""
@@ -136,14 +135,14 @@ def check_store(store: StoreOrFolder = defaults.STORE, *, repair: bool = False) 
     root = store.root if isinstance(store, Store) else Path(store)
     if not root.is_dir():
         raise no_such_file(root, expected="the folder of a store")
-    check = _looked_at(root)
+    check = _check_all(root)
     repaired: list[Repair] = []
     for _ in range(_MOST_ROUNDS if repair else 0):
-        mended = carry_out([*check.problems, *check.seals_to_add], check.look)
+        mended = carry_out([*check.problems, *check.seals_to_add], check.on_disk)
         if not mended:
             break
         repaired += mended
-        check = _looked_at(root)
+        check = _check_all(root)
     return StoreCheck(
         store=root,
         repeats=check.n_repeats,
@@ -156,9 +155,9 @@ def check_store(store: StoreOrFolder = defaults.STORE, *, repair: bool = False) 
 
 @dataclass
 class _Check:
-    """What has been found so far."""
+    """A check in progress."""
 
-    look: Look
+    on_disk: FilesOnDisk
     problems: list[Problem] = field(default_factory=list)
     seals_to_add: list[Problem] = field(default_factory=list)
     n_repeats: int = 0
@@ -167,12 +166,12 @@ class _Check:
     not_here: list[str] = field(default_factory=list)
 
     def add(self, findings: Findings) -> None:
-        """Count what was found in a folder."""
+        """Add the findings of one folder."""
         self.problems += findings.problems
         self.n_files += findings.n_files
 
     def notes(self) -> Iterator[str]:
-        """What is no fault."""
+        """What a user should know though it is no fault."""
         if self.n_unsealed:
             yield (
                 f"{amount(self.n_unsealed, 'repeat')} of an earlier version without {SUMS}: what "
@@ -185,10 +184,10 @@ class _Check:
             yield f"{n_files} did not come with runs that were sent: {joined(kinds)}"
 
 
-def _looked_at(root: Path) -> _Check:
-    check = _Check(Look(root, Contents()))
+def _check_all(root: Path) -> _Check:
+    check = _Check(FilesOnDisk(root))
     runs = _entries(root / "runs")
-    # A store may lie in a project with a data/ of its own: what no digest names is not the lab's.
+    # A store may be in a project with a data/ of its own: only folders named by a digest count.
     images = [entry for entry in _entries(root / "data") if _IMAGES.fullmatch(entry.name)]
     total = len(runs) + len(images)
     is_quick = total < _FEW_FOLDERS
@@ -200,24 +199,24 @@ def _looked_at(root: Path) -> _Check:
             _check_kept_images(folder, check)
             bar.advance()
     check.problems += _wrong_passports(root, check)
-    check.problems += _wrong_inputs(root, check.look)
-    check.problems += _links(root, check.look)
-    check.problems += _strays_beside_runs(root, check.look)
-    check.problems += _leftovers(root, check.look)
-    check.problems = [_with_way_out(problem, check.look) for problem in check.problems]
+    check.problems += _wrong_inputs(root, check.on_disk)
+    check.problems += _links(root, check.on_disk)
+    check.problems += _strays_beside_runs(root, check.on_disk)
+    check.problems += _leftovers(root, check.on_disk)
+    check.problems = [_with_way_out(problem, check.on_disk) for problem in check.problems]
     return check
 
 
-def _with_way_out(problem: Problem, look: Look) -> Problem:
-    """The problem with what `--repair` would do about it, where it can do anything."""
+def _with_way_out(problem: Problem, on_disk: FilesOnDisk) -> Problem:
+    """The same problem with what `--repair` would do as its remedy, if it can do anything."""
     match problem.mending:
-        case Restore(digest=digest) if look.contents.files_with(digest):
-            source = look.where(look.contents.files_with(digest)[0])
+        case Restore(digest=digest) if on_disk.files_with(digest):
+            source = on_disk.where(on_disk.files_with(digest)[0])
             what = f"brings its content back from {source}"
         case Write():
             what = "writes it, as all else is right"
         case Move(target=target):
-            what = f"renames it to {look.where(target)}"
+            what = f"renames it to {on_disk.where(target)}"
         case PutAside():
             what = f"moves it to {ASIDE}/"
         case _:
@@ -226,18 +225,18 @@ def _with_way_out(problem: Problem, look: Look) -> Problem:
 
 
 def _check_run(folder: Path, check: _Check) -> None:
-    look = check.look
+    on_disk = check.on_disk
     if not folder.is_dir() or folder.is_symlink():
-        check.problems.append(stray(folder, look))
+        check.problems.append(stray(folder, on_disk))
         return
     machines = [entry for entry in _entries(folder) if entry.is_dir() and not entry.is_symlink()]
     if not any(_entries(machine) for machine in machines) and not (folder / SPEC).exists():
-        check.problems.append(_empty(folder, look))
+        check.problems.append(_empty(folder, on_disk))
         return
-    spec = check_spec(folder, look)
+    spec = check_spec(folder, on_disk)
     check.add(spec)
     check.problems += [
-        stray(entry, look)
+        stray(entry, on_disk)
         for entry in _entries(folder)
         if entry not in machines and entry.name not in (SPEC, SUMS)
     ]
@@ -252,34 +251,34 @@ def _repeats_of(machines: Iterable[Path], check: _Check) -> Iterator[Path]:
     for machine in machines:
         entries = _entries(machine)
         if not entries:
-            check.problems.append(_empty(machine, check.look))
+            check.problems.append(_empty(machine, check.on_disk))
         for entry in entries:
             is_folder = entry.is_dir() and not entry.is_symlink()
             if is_folder and not _entries(entry):
-                check.problems.append(_empty(entry, check.look))
+                check.problems.append(_empty(entry, check.on_disk))
             elif is_folder and (entry.name.isdecimal() or (entry / MANIFEST).exists()):
                 yield entry
             else:
-                check.problems.append(stray(entry, check.look))
+                check.problems.append(stray(entry, check.on_disk))
 
 
 def _check_one_repeat(folder: Path, key: str, check: _Check) -> None:
     machine, index = folder.parts[-2:]
     name = f"{key}/{machine}/{index}"
-    not_sent = names_not_sent(check.look.root, name)
-    findings = check_repeat(folder, check.look, key=key, not_sent=not_sent)
+    not_sent = names_not_sent(check.on_disk.root, name)
+    findings = check_repeat(folder, check.on_disk, key=key, not_sent=not_sent)
     check.add(findings)
     check.n_repeats += 1
     check.not_here += findings.not_here
     if not findings.is_sealed:
         check.n_unsealed += 1
     if findings.later_seal is not None:
-        check.seals_to_add.append(_unsealed(findings.later_seal, check.look))
+        check.seals_to_add.append(_unsealed(findings.later_seal, check.on_disk))
 
 
 def _note_unsealed_run(seal: Write, repeats: Sequence[Path], check: _Check) -> None:
-    """The spec of a run lacks a seal: a fault if it was written by a version that seals."""
-    problem = _unsealed(seal, check.look)
+    """Note a spec without a seal, a problem if the run was made by a version that seals."""
+    problem = _unsealed(seal, check.on_disk)
     if repeats and all(_is_sealed_format(repeat) for repeat in repeats):
         check.problems.append(problem)
     else:
@@ -294,29 +293,29 @@ def _is_sealed_format(repeat: Path) -> bool:
     return summary.format >= FIRST_SEALED_FORMAT
 
 
-def _unsealed(seal: Write, look: Look) -> Problem:
+def _unsealed(seal: Write, on_disk: FilesOnDisk) -> Problem:
     what = f"there is no {SUMS}"
     remedy = "`cellrepro fsck --repair` writes it once all else is right"
-    return Problem("missing", what, look.where(seal.path), remedy, seal)
+    return Problem("missing", what, on_disk.where(seal.path), remedy, seal)
 
 
 def _check_kept_images(folder: Path, check: _Check) -> None:
     if folder.is_dir() and not folder.is_symlink():
-        check.add(check_images(folder, check.look))
+        check.add(check_images(folder, check.on_disk))
     else:
-        where = check.look.where(folder)
+        where = check.on_disk.where(folder)
         what = "the lab keeps images in folders, and this is none, though a digest is its name"
         check.problems.append(Problem("extra", what, where, NOT_OURS))
 
 
 def _wrong_passports(root: Path, check: _Check) -> Iterator[Problem]:
-    """Kept passports that cannot be read, or do not fit the repeat that they are of."""
+    """Kept passports that cannot be read, are badly signed, or contradict their repeat."""
     store = Store(root)
     damaged = {problem.where for problem in check.problems}
     damaged_repeats = {"/".join(where.split("/")[:4]) for where in damaged}
     allowed = read_allowed_signers()
     for name in names_of_kept(store):
-        where = f"{PASSPORTS}/{name}{ENDING}"
+        where = f"{PASSPORTS_FOLDER}/{name}{BUNDLE_ENDING}"
         try:
             bundle = kept_bundle(store, name)
         except BadInput as error:
@@ -336,45 +335,45 @@ def _wrong_passports(root: Path, check: _Check) -> Iterator[Problem]:
                 yield from contradictions(passport, Repeat(folder), where=where)
 
 
-def _wrong_inputs(root: Path, look: Look) -> Iterator[Problem]:
-    """Images and networks that came with runs, and are not those that they are named by."""
+def _wrong_inputs(root: Path, on_disk: FilesOnDisk) -> Iterator[Problem]:
+    """Images and networks that came with runs, whose content does not fit their name."""
     remedy = "remove it, and import the file with which it came again"
     for folder in _entries(root / INPUTS):
         try:
             digest = folder_digest(folder, to_train=False)
         except BadInput as error:
-            yield Problem("damaged", str(error), look.where(folder), remedy)
+            yield Problem("damaged", str(error), on_disk.where(folder), remedy)
             continue
         if not digest.startswith(folder.name) or len(folder.name) < KEY_LENGTH:
             what = "a file of it has changed, is missing or was added: its digest is another one"
-            yield Problem("damaged", what, look.where(folder), remedy)
+            yield Problem("damaged", what, on_disk.where(folder), remedy)
     for path in _entries(root / NETWORKS):
         if _NETWORK.fullmatch(path.name) is None:
-            yield stray(path, look)
+            yield stray(path, on_disk)
             continue
-        digest = look.contents.digest(path) if path.is_file() else ""
+        digest = on_disk.digest(path) if path.is_file() else ""
         if path.name != f"{digest}.safetensors":
             what = f"it has changed: its SHA-256 is {short_digest(digest)}"
             mending = Restore(path, path.stem)
-            yield Problem("damaged", what, look.where(path), remedy, mending)
+            yield Problem("damaged", what, on_disk.where(path), remedy, mending)
 
 
-def _empty(path: Path, look: Look) -> Problem:
-    return leftover(path, look, "there is no run in this folder")
+def _empty(path: Path, on_disk: FilesOnDisk) -> Problem:
+    return leftover(path, on_disk, "there is no run in this folder")
 
 
-def _links(root: Path, look: Look) -> Iterator[Problem]:
-    """Own folders of the store that are links: what is done there would be done elsewhere."""
+def _links(root: Path, on_disk: FilesOnDisk) -> Iterator[Problem]:
+    """Folders of the store that are symbolic links, so that repairs would be made elsewhere."""
     for name in OWN_FOLDERS:
         if (root / name).is_symlink():
             what = "it is a link, which the lab never makes: what it puts here would lie elsewhere"
             remedy = "remove the link, or put the folder itself there"
-            yield Problem("extra", what, look.where(root / name), remedy)
+            yield Problem("extra", what, on_disk.where(root / name), remedy)
 
 
-def _strays_beside_runs(root: Path, look: Look) -> Iterator[Problem]:
-    """What lies among passports and notes of what was sent, and is none."""
-    for area, ending in ((PASSPORTS, ENDING), (RECEIVED, NOTE_ENDING)):
+def _strays_beside_runs(root: Path, on_disk: FilesOnDisk) -> Iterator[Problem]:
+    """Strange files among kept passports and among notes of what was not sent."""
+    for area, ending in ((PASSPORTS_FOLDER, BUNDLE_ENDING), (RECEIVED, NOTE_ENDING)):
         folder = root / area
         if folder.is_symlink():  # a problem by itself
             continue
@@ -384,11 +383,11 @@ def _strays_beside_runs(root: Path, look: Look) -> Iterator[Problem]:
             depth = len(path.relative_to(folder).parts)
             is_ours = depth == 3 and path.name.endswith(ending) and not path.name.startswith(".")
             if not is_ours or path.is_symlink():
-                yield stray(path, look)
+                yield stray(path, on_disk)
 
 
-def _leftovers(root: Path, look: Look) -> Iterator[Problem]:
-    """What stopped processes have left, but for unfinished trainings, which can go on."""
+def _leftovers(root: Path, on_disk: FilesOnDisk) -> Iterator[Problem]:
+    """What stopped processes have left, except unfinished trainings, which can be resumed."""
     here = Owner.here()
     staging = root / ".staging"
     for entry in [] if staging.is_symlink() else _entries(staging):
@@ -396,7 +395,7 @@ def _leftovers(root: Path, look: Look) -> Iterator[Problem]:
         owner = Owner.of(folder.name)
         is_alive = owner is not None and owner.may_be_alive(here)
         if not is_alive and not locks.is_locked(folder):
-            yield leftover(entry, look, "it is of work that was stopped")
+            yield leftover(entry, on_disk, "it is of work that was stopped")
     real_root = root.resolve()
     claims = (root / ".claims", *sorted((root / "unfinished").glob("*/*")))
     for area in claims:
@@ -404,11 +403,11 @@ def _leftovers(root: Path, look: Look) -> Iterator[Problem]:
             continue
         for lock in sorted(area.glob("*.lock")):
             if not locks.is_locked(lock.with_suffix("")):
-                yield leftover(lock, look, "it is the lock of a process that is no more")
+                yield leftover(lock, on_disk, "it is the lock of a process that is no more")
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What lies in a folder, but for what a process is just writing."""
+    """The content of a folder, except what a process is just writing."""
     if not folder.is_dir():
         return []
     return sorted(entry for entry in folder.iterdir() if not is_being_written(entry.name))

@@ -1,4 +1,4 @@
-"""What is wrong in a store put right, as far as the store itself holds what that takes."""
+"""Repair of a store, from contents that lie elsewhere in it or follow from its other files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cellrepro.digests.digests import file_digest
-from cellrepro.exchange.folder_check import Look
+from cellrepro.exchange.folder_check import FilesOnDisk
 from cellrepro.exchange.problem import Mending, Move, Problem, PutAside, Remove, Restore, Write
 from cellrepro.store.locks import locked
 from cellrepro.store.whole_files import (
@@ -23,14 +23,14 @@ from cellrepro.store.whole_files import (
 )
 
 ASIDE = "aside"
-"""Folder of the store to which is moved what the lab has not put there."""
+"""Folder of the store for what the lab has not written."""
 
 Kind = TypeVar("Kind", Restore, Write, Move, Remove, PutAside)
 
 
 @dataclass(frozen=True)
 class Repair:
-    """One thing that was put right."""
+    """One repair that was made."""
 
     what: str
     """What was done, in a sentence."""
@@ -38,28 +38,25 @@ class Repair:
     """The file or folder, by its path in the store."""
 
 
-def carry_out(problems: Iterable[Problem], look: Look) -> list[Repair]:
-    """Put right what can be.
-
-    Empty where nothing could be done.
-    """
+def carry_out(problems: Iterable[Problem], on_disk: FilesOnDisk) -> list[Repair]:
+    """Carry out the mendings of problems; returns those that succeeded."""
     mendings = [
         problem.mending
         for problem in problems
-        if problem.mending is not None and _stays_in(look.root, problem.mending)
+        if problem.mending is not None and _stays_in(on_disk.root, problem.mending)
     ]
-    restored = _restore_all([one for one in mendings if isinstance(one, Restore)], look)
+    restored = _restore_all([one for one in mendings if isinstance(one, Restore)], on_disk)
     others = [
         *_each(mendings, Write, _write),
         *_each(mendings, Remove, _remove),
-        *_each(mendings, PutAside, lambda one: _put_aside(one, look.root)),
-        *_each(mendings, Move, lambda one: _move(one, look)),
+        *_each(mendings, PutAside, lambda one: _put_aside(one, on_disk.root)),
+        *_each(mendings, Move, lambda one: _move(one, on_disk)),
     ]
-    return [*restored, *(Repair(what, look.where(path)) for path, what in others)]
+    return [*restored, *(Repair(what, on_disk.where(path)) for path, what in others)]
 
 
 def _stays_in(root: Path, mending: Mending) -> bool:
-    """Whether what would be put right lies in the store, links followed, and stays there."""
+    """Whether a mending touches only the store, with symbolic links resolved."""
     paths = [mending.path]
     if isinstance(mending, Move):
         paths.append(mending.target)
@@ -72,7 +69,7 @@ def _stays_in(root: Path, mending: Mending) -> bool:
 def _each(
     mendings: Iterable[object], kind: type[Kind], carry: Callable[[Kind], str | None]
 ) -> Iterable[tuple[Path, str]]:
-    """Carry those of one kind out, and say of each what was done."""
+    """Carry out the mendings of one kind, and say of each what was done."""
     for one in mendings:
         if isinstance(one, kind):
             what = carry(one)
@@ -80,35 +77,35 @@ def _each(
                 yield one.path, what
 
 
-def _restore_all(mendings: Iterable[Restore], look: Look) -> list[Repair]:
-    """Bring contents back from where they lie elsewhere.
+def _restore_all(mendings: Iterable[Restore], on_disk: FilesOnDisk) -> list[Repair]:
+    """Restore files from others with their content.
 
-    All are prepared before the first is put in place: of two files that were exchanged each is the
-    only source of the other.
+    All copies are made before the first is renamed into place: if two files were exchanged, each is
+    the only source of the other.
     """
-    prepared = [_prepared(one, look) for one in mendings]
+    prepared = [_prepared(one, on_disk) for one in mendings]
     repairs = []
     for copy in prepared:
         if copy is not None:
             copy.scratch.chmod(0o444)
             replace_file(copy.scratch, copy.target)
-            what = f"it has its content again, from {look.where(copy.source)}"
-            repairs.append(Repair(what, look.where(copy.target)))
+            what = f"it has its content again, from {on_disk.where(copy.source)}"
+            repairs.append(Repair(what, on_disk.where(copy.target)))
     return repairs
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A file of the right content beside the wrong one, and where that content lay."""
+    """A scratch file with the right content beside the wrong file."""
 
     target: Path
     scratch: Path
     source: Path
 
 
-def _prepared(one: Restore, look: Look) -> _Prepared | None:
-    """Prepare a file that was damaged or is missing; none where its content is not to be had."""
-    for source in look.contents.files_with(one.digest):
+def _prepared(one: Restore, on_disk: FilesOnDisk) -> _Prepared | None:
+    """Copy the right content beside a damaged or missing file; None if no file has it."""
+    for source in on_disk.files_with(one.digest):
         with contextlib.suppress(OSError):
             scratch = scratch_beside(one.path)
             scratch.parent.mkdir(parents=True, exist_ok=True)
@@ -122,12 +119,12 @@ def _prepared(one: Restore, look: Look) -> _Prepared | None:
 def _write(one: Write) -> str:
     with whole_file(one.path, replace=True, read_only=True) as scratch:
         scratch.write_bytes(one.text.encode())
-    return f"it was written; {one.said}"
+    return f"it was written; {one.remark}"
 
 
 def _remove(one: Remove) -> str | None:
     if one.path.suffix == ".lock":
-        # Who takes a lock removes it in the end; what another process has taken since stays.
+        # `locked` deletes the file when the block ends, unless another process has taken the lock.
         with locked(one.path.with_suffix("")) as is_ours:
             return "it was removed" if is_ours else None
     if one.path.is_dir() and not one.path.is_symlink():
@@ -147,7 +144,7 @@ def _put_aside(one: PutAside, root: Path) -> str:
 
 
 def _aside(one: PutAside, root: Path) -> Path:
-    """Where something is put aside: where nothing is yet."""
+    """The first free path for something that is put aside."""
     relative = one.path.relative_to(root)
     target = root / ASIDE / relative
     number = 1
@@ -157,10 +154,10 @@ def _aside(one: PutAside, root: Path) -> Path:
     return target
 
 
-def _move(one: Move, look: Look) -> str | None:
+def _move(one: Move, on_disk: FilesOnDisk) -> str | None:
     if one.target.exists() or not one.path.exists():
         return None
     one.target.parent.mkdir(parents=True, exist_ok=True)
     one.path.rename(one.target)
     remove_empty(one.path.parent)
-    return f"it was renamed to {look.where(one.target)}"
+    return f"it was renamed to {on_disk.where(one.target)}"

@@ -1,4 +1,4 @@
-"""JSON that someone else wrote: read only if it can mean one thing, and cannot do harm."""
+"""JSON from elsewhere: parsed if it means the same to every reader, validated as dataclasses."""
 
 from __future__ import annotations
 
@@ -6,21 +6,32 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from typing import ClassVar, TypeVar, cast
+
+from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
 
 from cellrepro.errors import BadInput
+from cellrepro.wrong_fields import wrong_fields
+
+JsonObject = dict[str, JsonValue]
+"""A JSON object."""
+
+Kind = TypeVar("Kind")
 
 MOST_BYTES = 2**24
-"""Of a document, unless its reader says otherwise: 16 MiB."""
+"""The default limit of a document: 16 MiB."""
 MOST_DEPTH = 64
-"""Lists and objects inside each other."""
+"""The default limit of lists and objects nested in each other."""
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**63 - 1
 _COMMANDS = re.compile(r"[^\t\n\x20-\x7e\xa0-\U0010ffff]")
+_LONGEST_REASON = 400  # characters of a validation error in a message
 _MOST_DIGITS = 20  # of an integer; Python takes seconds for one of a million digits
 
 
 class _Refused(ValueError):
-    """What stands in the document and may not."""
+    """Raised inside the JSON parser; its text is what the document holds and must not."""
 
 
 def read_json(
@@ -31,9 +42,9 @@ def read_json(
     most_depth: int = MOST_DEPTH,
     is_shown: bool = False,
 ) -> object:
-    """Read one JSON document.
+    """Parse one JSON document into dict, list, str, int, float, bool and None.
 
-    Of plain types: dict, list, str, int, float, bool and None.
+    ``is_shown`` also refuses control characters, for texts that will be printed to a terminal.
     """
     if len(text) > most_bytes:
         raise BadInput(
@@ -93,7 +104,7 @@ def _refuse_constant(text: str) -> object:
 
 
 def _check(document: object, most_depth: int, *, is_shown: bool) -> None:
-    """Refuse what is too deep, or no text; without recursion."""
+    """Refuse deep nesting and broken texts, level by level: recursion could overflow the stack."""
     level: list[object] = [document]
     depth = 0
     while level:
@@ -125,5 +136,59 @@ def _check_text(text: str, *, is_shown: bool) -> None:
 
 
 def _shown(text: str) -> str:
-    """A text as ASCII, cut where it is long."""
-    return ascii(text if len(text) <= 40 else f"{text[:39]}…")
+    return ascii(cut(text, 40))
+
+
+def cut(text: str, most: int) -> str:
+    """The text in at most that many letters, the last of which is an ellipsis where it was cut.
+
+    >>> cut("bytes", 5), cut("kilobytes", 5)
+    ('bytes', 'kilo…')
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+# -- dataclasses from JSON and to JSON -----------------------------------------------------
+
+
+class JsonRecord:
+    """A dataclass read from a JSON object, whose unknown names are ignored."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
+
+
+class CamelCaseRecord:
+    """The same with names in camelCase, as in-toto and SLSA write them."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore", alias_generator=to_camel)
+
+
+def read_record(kind: type[Kind], document: object) -> Kind:
+    """Validate a JSON document as a dataclass."""
+    # Strict validation of Python objects would refuse a list where a tuple is declared; that of
+    # JSON text takes it, and still refuses "3" for a number.
+    return _adapter(kind).validate_json(json.dumps(document), strict=True)
+
+
+def why_not_read(error: Exception) -> str:
+    """The reason of a failed `read_record`, bounded: the document may have put anything into it."""
+    why = wrong_fields(error) if isinstance(error, ValidationError) else str(error)
+    return cut(why, _LONGEST_REASON)
+
+
+def as_json(record: object) -> JsonObject:
+    """The JSON object of a dataclass, without the fields that have their default."""
+    document: JsonObject = _adapter(type(record)).dump_python(
+        record, mode="json", by_alias=True, exclude_defaults=True
+    )
+    return document
+
+
+def _adapter(kind: type[Kind]) -> TypeAdapter[Kind]:
+    """The cached adapter of a type, since building one takes longer than using it."""
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return cast("TypeAdapter[Kind]", _adapters[kind])
+
+
+_adapters: dict[type, TypeAdapter[object]] = {}

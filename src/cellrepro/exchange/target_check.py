@@ -1,4 +1,4 @@
-"""Stored runs and bundles of passports, held to their digests and to each other."""
+"""Checks of what `verify` is given, but for exported files: runs, bundles, a whole store."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import Bundle, bundle_of
-from cellrepro.exchange.folder_check import Look, check_images, check_repeat, check_spec
-from cellrepro.exchange.image_folders import folder_of_inputs, holds_images_of
+from cellrepro.exchange.folder_check import FilesOnDisk, check_images, check_repeat, check_spec
+from cellrepro.exchange.input_lookup import folder_of_inputs, holds_images_of
 from cellrepro.exchange.kept_passports import kept_attestations, kept_path
 from cellrepro.exchange.model_statement import ModelStatement, check_model_file
-from cellrepro.exchange.passport import Passport, passport_of
+from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.passport_check import contradictions, wrong_masks
-from cellrepro.exchange.problem import Contents, Problem
+from cellrepro.exchange.passport_making import passport_of
+from cellrepro.exchange.problem import Problem
 from cellrepro.exchange.signed.envelope import check_signature
 from cellrepro.exchange.signed.keys import AllowedSigner
 from cellrepro.exchange.store_check import check_store
@@ -33,26 +34,26 @@ from cellrepro.store.unchanged import names_not_sent
 from cellrepro.words import amount, some
 
 _FEW_REPEATS = 5
-"""Below which nobody needs to see how far a check has come."""
+"""Below so many repeats no progress is shown."""
 
 
 @dataclass(frozen=True)
 class Checking:
-    """Against what a target is checked."""
+    """The options of a check."""
 
     store: Store
-    """In which runs are looked up."""
+    """The store in which runs are looked up."""
     allowed: Sequence[AllowedSigner]
-    """Whom the reader believes."""
+    """Whom the user believes."""
     data: Path | None = None
-    """The folder of images, where the reader has it."""
+    """The folder of images, if the user has it."""
     quiet: bool = False
     """Show no progress."""
 
 
 @dataclass
 class TargetFindings:
-    """What was found of a target."""
+    """The outcome of checking a target."""
 
     repeats: list[VerifiedRepeat] = field(default_factory=list)
     vacuous: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -62,9 +63,9 @@ class TargetFindings:
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     n_files: int = 0
-    """That were held to a digest."""
+    """Files that were compared with a digest."""
     n_repeats: int = 0
-    """That it holds."""
+    """Repeats in the target."""
 
     def add_passports(
         self,
@@ -76,7 +77,7 @@ class TargetFindings:
         not_here: Sequence[str] = (),
         has_images: bool = False,
     ) -> None:
-        """Check who signed the passports of a repeat whose files are here, and its receipts."""
+        """Check the signatures of the passports and receipts of a repeat whose files are here."""
         passports = [passport for passport in bundle.passports if passport.name == name]
         receipts = [each for passport in passports for each in bundle.receipts_of(passport)]
         verified = VerifiedRepeat.of(
@@ -97,27 +98,27 @@ class TargetFindings:
 def check_runs(repeats: Sequence[Repeat], checking: Checking) -> TargetFindings:
     """Check repeats of a store, with their specs, images and passports."""
     findings = TargetFindings(n_repeats=len(repeats))
-    look = Look(checking.store.root, Contents())
-    specs = dict(_specs(repeats, look, findings))
+    on_disk = FilesOnDisk(checking.store.root)
+    specs = dict(_specs(repeats, on_disk, findings))
     for spec in specs.values():
         findings.notes += _not_computed_again(spec)
-        _check_images_of(spec, look, checking, findings)
+        _check_images_of(spec, on_disk, checking, findings)
     quiet = checking.quiet or len(repeats) < _FEW_REPEATS
     with progress(len(repeats), "repeats verified", quiet=quiet) as bar:
         for repeat in repeats:
             key = repeat.folder.parts[-3]
             if key in specs:
-                _check_one(repeat, specs[key], look, checking, findings)
+                _check_one(repeat, specs[key], on_disk, checking, findings)
             bar.advance()
     return findings
 
 
 def _specs(
-    repeats: Iterable[Repeat], look: Look, findings: TargetFindings
+    repeats: Iterable[Repeat], on_disk: FilesOnDisk, findings: TargetFindings
 ) -> Iterator[tuple[str, Spec]]:
-    """The spec of each run by the name of its folder, as far as it is as it was."""
+    """The spec of each run by the name of its folder, without those that were changed."""
     for folder in dict.fromkeys(repeat.folder.parents[1] for repeat in repeats):
-        found = check_spec(folder, look)
+        found = check_spec(folder, on_disk)
         findings.n_files += found.n_files
         findings.problems += found.problems
         if not found.problems:
@@ -125,18 +126,20 @@ def _specs(
             yield folder.name, first.spec
 
 
-def _check_images_of(spec: Spec, look: Look, checking: Checking, findings: TargetFindings) -> None:
-    """Check what is here of the images of a run: those kept, sent, and given."""
+def _check_images_of(
+    spec: Spec, on_disk: FilesOnDisk, checking: Checking, findings: TargetFindings
+) -> None:
+    """Check the images of a run: those that the store keeps, that were sent, that the user has."""
     kept = checking.store.kept(spec.images_digest, SUMS).parent
     if kept.is_dir():
-        found = check_images(kept, look)
+        found = check_images(kept, on_disk)
         findings.n_files += found.n_files
         findings.problems += found.problems
     sent = folder_of_inputs(checking.store, spec.data_digest)
     if sent.is_dir() and not holds_images_of(spec, sent):
         what = f"the images that came with run {spec.key} are not as they were"
         remedy = "remove this folder, and import the file with which it came again"
-        findings.problems.append(Problem("damaged", what, look.where(sent), remedy))
+        findings.problems.append(Problem("damaged", what, on_disk.where(sent), remedy))
     given = checking.data
     if given is not None and not holds_images_of(spec, given):
         what = f"the folder that was given does not hold the images of run {spec.key}"
@@ -145,12 +148,12 @@ def _check_images_of(spec: Spec, look: Look, checking: Checking, findings: Targe
 
 
 def _check_one(
-    repeat: Repeat, spec: Spec, look: Look, checking: Checking, findings: TargetFindings
+    repeat: Repeat, spec: Spec, on_disk: FilesOnDisk, checking: Checking, findings: TargetFindings
 ) -> None:
     store = checking.store
     name = "/".join(repeat.folder.parts[-3:])
     not_sent = names_not_sent(store.root, name)
-    found = check_repeat(repeat.folder, look, key=spec.key, not_sent=not_sent)
+    found = check_repeat(repeat.folder, on_disk, key=spec.key, not_sent=not_sent)
     findings.n_files += found.n_files
     findings.problems += found.problems
     if not found.is_sealed:
@@ -160,7 +163,7 @@ def _check_one(
         )
     if found.problems:
         return
-    where = look.where(repeat.folder)
+    where = on_disk.where(repeat.folder)
     wrong = list(wrong_masks(repeat, where=where))
     findings.problems += wrong
     if wrong:
@@ -173,7 +176,7 @@ def _check_one(
 
 
 def what_is_missing(manifest: Manifest, names: Iterable[str]) -> Iterator[str]:
-    """Say what did not come with a repeat: weights, checkpoints, other files."""
+    """Sum up the files that did not come with a repeat by weights, checkpoints and so on."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.partition("/")[0], []).append(name)
@@ -191,7 +194,7 @@ def _images_not_here(spec: Spec, checking: Checking) -> Iterator[str]:
 def _check_kept_passport(
     repeat: Repeat, not_here: Sequence[str], checking: Checking, findings: TargetFindings
 ) -> None:
-    """Check the passport that a store keeps of a repeat; else make it, which is unsigned."""
+    """Check the passport that a store keeps of a repeat; without one, make it anew, unsigned."""
     store = checking.store
     where = str(kept_path(store, repeat.name).relative_to(store.root))
     try:
@@ -212,7 +215,7 @@ def _check_kept_passport(
 
 
 def check_bundle(bundle: Bundle, checking: Checking, *, where: str) -> TargetFindings:
-    """Check passports and receipts, and those of their runs that the store holds."""
+    """Check passports and receipts, and their runs as far as the store holds them."""
     store = checking.store
     stored = {}
     for passport in bundle.passports:
@@ -222,7 +225,7 @@ def check_bundle(bundle: Bundle, checking: Checking, *, where: str) -> TargetFin
             stored[passport.name] = repeat
     findings = check_runs(list(stored.values()), checking)
     findings.n_repeats = len({passport.name for passport in bundle.passports})
-    findings.repeats.clear()  # what the store keeps of them is not the question
+    findings.repeats.clear()  # the passports of the bundle count, not those in the store
     for passport in bundle.passports:
         _check_passport(passport, bundle, stored.get(passport.name), checking, findings, where)
     absent = [one.name for one in bundle.passports if one.name not in stored]
@@ -264,7 +267,7 @@ def _check_passport(
 def _check_model(
     model: ModelStatement, checking: Checking, findings: TargetFindings, where: str
 ) -> None:
-    """Hold a file with a network to what is attested of it, where it lies beside."""
+    """Check a statement about a network's file, and the file if it lies beside the bundle."""
     problems = list(check_model_file(model, beside=Path(where)))
     is_meant = not problems
     is_here = Path(where).with_name(model.file).is_file()
@@ -300,7 +303,7 @@ def check_whole_store(store: Store, checking: Checking) -> TargetFindings:
 
 
 def _not_computed_again(spec: Spec) -> Iterator[str]:
-    """Say of a stored run, which anybody may have made, that it sets more than numbers."""
+    """Note a run whose profile sets variables that can run commands: it may come from anybody."""
     strange = strange_variables(spec)
     if strange:
         yield (

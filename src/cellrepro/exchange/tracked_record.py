@@ -1,4 +1,4 @@
-"""What a tracker of experiments gets of a finished repeat: parameters, curves, scores, tags."""
+"""A finished repeat as an experiment tracker takes it: parameters, curves and scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cellrepro.spec.spec import Spec, fields_of_another_task
 from cellrepro.store.manifest import Manifest
 
 _NONE = "none"
-"""How a parameter without a value is written: a tracker has only texts."""
+"""Text of a parameter without a value, since trackers store only texts."""
 
 
 @dataclass(frozen=True)
@@ -18,19 +18,19 @@ class Point:
     """One value of a curve."""
 
     name: str
-    """Of the curve: ``train_loss``."""
+    """Name of the curve: ``train_loss``."""
     value: float
-    """NaN and infinity of a training that diverged are among them."""
+    """NaN or infinity in a training that diverged."""
     epoch: int = 0
     """From 0."""
 
 
 @dataclass(frozen=True)
 class TrackedRecord:
-    """A finished repeat as a tracker takes it."""
+    """Everything that is logged of a repeat."""
 
     parameters: Mapping[str, str]
-    """What was asked for, flat: ``settings.diameter``, ``profile_settings.threads``."""
+    """The spec as flat names and texts: ``settings.diameter``, ``profile_settings.threads``."""
     points: tuple[Point, ...]
     """Losses, learning rates and AP by epoch, then counts and times."""
     started: int
@@ -40,7 +40,7 @@ class TrackedRecord:
 
 
 def tracked_record(spec: Spec, manifest: Manifest) -> TrackedRecord:
-    """Take from spec and manifest of a repeat what a tracker shows; no path of this machine."""
+    """Collect parameters and curves from spec and manifest, without paths of this machine."""
     milliseconds = round(manifest.began.timestamp() * 1000)
     return TrackedRecord(
         parameters=dict(_parameters(spec)),
@@ -56,7 +56,7 @@ def tracked_record(spec: Spec, manifest: Manifest) -> TrackedRecord:
 def _parameters(spec: Spec) -> Iterator[tuple[str, str]]:
     left_out = {*fields_of_another_task(spec.task)}
     if spec.task != "train":
-        left_out.add("batch_size")  # images in a step; that of a segmentation is a setting
+        left_out.add("batch_size")  # of a training; the one of a segmentation is a setting
     of_dictionaries = {"profile_settings", "settings"}
     for name, value in spec.model_dump(mode="json", exclude=left_out | of_dictionaries).items():
         yield name, _text(value)
@@ -66,7 +66,7 @@ def _parameters(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """A value under its name; those of a dictionary each under a name of their own."""
+    """Flatten nested dictionaries into dotted names."""
     if not isinstance(value, dict):
         yield name, _text(value)
         return
@@ -100,7 +100,7 @@ def _curves(manifest: Manifest) -> Iterator[Point]:
 
 
 def _figures(manifest: Manifest) -> Iterator[Point]:
-    """What the finished run came to; it stands at the last epoch."""
+    """Scores, counts, times and memory of the finished run, at its last epoch."""
     training = manifest.training
     last_epoch = 0 if training is None else max(len(training.train_losses) - 1, 0)
     figures: dict[str, float | None] = {

@@ -1,8 +1,8 @@
-"""Finished repeats into MLflow, through the client that the user has.
+"""Logging finished repeats in MLflow.
 
-A repeat is logged after it ended, from what the store holds of it. So nothing of it depends on a
-server, and what was interrupted is repeated: a run of MLflow is known by the digest of the
-manifest that it was made of, and counts as whole once MLflow calls it finished.
+A repeat is logged from the store, after it has finished, so a training never waits for a server.
+Logging is idempotent: a run of MLflow is identified by the digest of the repeat's manifest, and is
+complete once its status is finished; an incomplete one is continued.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from cellrepro.comparison.verdicts import judge
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
-from cellrepro.exchange.bundle import ENDING, Bundle, bundle_text
+from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_text
 from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.tracked_record import tracked_record
@@ -46,20 +46,21 @@ _ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"
 _TELEMETRY_VARIABLES = ("MLFLOW_DISABLE_TELEMETRY", "DO_NOT_TRACK")
 _FINISHED = "FINISHED"
 _MOST_METRICS = 1000
-"""That MLflow takes in one call; of parameters and tags a tenth of it."""
+"""Limit of MLflow for metrics in one call."""
 _MOST_TEXTS = 100
+"""Limit of MLflow for parameters and tags in one call."""
 _KNOWN_BY = "cellrepro.manifest"
 _PASSPORT_TAG = "cellrepro.passport"
-PASSPORT = f"passport{ENDING}"
-"""File of a run in MLflow: the passport, with the receipts that there are."""
+PASSPORT = f"passport{BUNDLE_ENDING}"
+"""Artifact of a run in MLflow: its passport with all receipts."""
 _MOST_LETTERS = 300
-"""Of what MLflow says when it refuses."""
+"""Limit of what is shown of an error of MLflow."""
 _NAME_AND_PASSWORD = re.compile("://[^/]*@")
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """One repeat as MLflow has it now."""
+    """One repeat in MLflow."""
 
     run: str
     """MLflow's own name of it, the run's ID."""
@@ -68,21 +69,21 @@ class TrackedRun:
     how: Logged
     """Whether this call made it, added to it, or found it."""
     added: tuple[str, ...]
-    """What was added to a run that was there: tags and files, by name."""
+    """Names of tags and files that were added to an earlier run."""
     url: str | None
-    """Its page; None where the address of the tracker is that of no server."""
+    """Address of its page; null if the tracker is no server."""
 
 
 @dataclass(frozen=True, repr=False)
 class Tracking(Result):
-    """What MLflow has of some finished repeats."""
+    """Finished repeats in MLflow."""
 
     address: str
-    """Of the tracker, without name and password."""
+    """Address of the tracker, without user name and password."""
     experiment: str
-    """In which the runs are."""
+    """Name of the experiment."""
     runs: tuple[TrackedRun, ...]
-    """In order of keys, machines and numbers."""
+    """Sorted by key, machine and number."""
 
     @derived
     def run(self) -> str:
@@ -175,20 +176,20 @@ def track(
     return Tracking(tracker.address, tracker.experiment, tuple(tracked))
 
 
-# -- what is uploaded ----------------------------------------------------------------------
+# -- the upload ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Upload:
-    """A repeat with what is wanted of it, all known to be as it was stored."""
+    """A repeat that has been checked, with all that is logged of it."""
 
     repeat: Repeat
     passports: Bundle
-    """Its current passport, then receipts and what came before."""
+    """The current passport is first."""
     tags: Mapping[str, str]
-    """They may change as the store grows, all else may not."""
+    """May change when the store gets more repeats, unlike all else."""
     files: tuple[Path, ...]
-    """Beside the passport."""
+    """Artifacts beside the passport."""
 
     @classmethod
     def of(cls, repeat: Repeat, store: Store, files: Sequence[str]) -> _Upload:
@@ -230,7 +231,7 @@ def _tags(repeat: Repeat, store: Store) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Tracker:
-    """An experiment of MLflow that answers."""
+    """An experiment of an MLflow server that answers."""
 
     client: MlflowClient
     address: str
@@ -270,14 +271,14 @@ class _Tracker:
         return TrackedRun(run_id, upload.repeat.name, how, added, self._url(run_id))
 
     def _find(self, upload: _Upload) -> MlflowRun | None:
-        """The run that was made of this repeat before; a finished one first."""
+        """The run of this repeat from an earlier call, if there is one; a finished one first."""
         wanted = f"tags.`{_KNOWN_BY}` = '{upload.tags[_KNOWN_BY]}'"
         runs = self.client.search_runs([self.experiment_id], filter_string=wanted)
         finished = [run for run in runs if run.info.status == _FINISHED]
         return next(iter([*finished, *runs]), None)
 
     def _log(self, unfinished: MlflowRun | None, upload: _Upload) -> str:
-        """Log everything; what an interrupted call has logged is logged to the same place."""
+        """Log everything, into the unfinished run of an interrupted call if there is one."""
         from mlflow.entities import Metric, Param, RunTag
 
         repeat = upload.repeat
@@ -292,7 +293,7 @@ class _Tracker:
         for parameters in _pieces(record.parameters.items(), _MOST_TEXTS):
             self.client.log_batch(run_id, params=[Param(*item) for item in parameters])
         for points in _pieces(record.points, _MOST_METRICS):
-            # One time for all: a value that is logged again is then the same value.
+            # With one timestamp for all, a value that is logged again replaces itself.
             values = [Metric(p.name, p.value, record.ended, p.epoch) for p in points]
             self.client.log_batch(run_id, metrics=values)
         for path in upload.files:
@@ -303,7 +304,7 @@ class _Tracker:
         return run_id
 
     def _complete(self, run: MlflowRun, upload: _Upload) -> tuple[str, ...]:
-        """Add tags that have changed since, as the verdict over more repeats, and new files."""
+        """Update tags that have changed, such as the verdict, and add new files."""
         from mlflow.entities import RunTag
 
         run_id = run.info.run_id
@@ -340,18 +341,18 @@ def _experiment_id(client: MlflowClient, name: str) -> str:
             f"the experiment {name} was deleted in MLflow; restore it there, or name another one "
             "with --experiment"
         )
-    found: str = known.experiment_id
-    return found
+    experiment_id: str = known.experiment_id
+    return experiment_id
 
 
 @contextmanager
 def _refusals(address: str) -> Iterator[None]:
-    """Say of what MLflow refuses in the block what can be done about it."""
+    """Raise errors of MLflow as `BadInput`, with what a user can do."""
     from mlflow.exceptions import MlflowException
 
     try:
         yield
-    except (MlflowException, OSError) as error:  # those of requests are of the second kind
+    except (MlflowException, OSError) as error:  # errors of requests are OSError
         reason = str(error).strip().partition("\n")[0]
         if len(reason) > _MOST_LETTERS:
             reason = f"{reason[:_MOST_LETTERS]}…"
@@ -365,9 +366,9 @@ def _refusals(address: str) -> Iterator[None]:
 
 @contextmanager
 def variables_of_the_client() -> Iterator[None]:
-    """Have the client tell its makers nothing, and give up soon, unless the user set otherwise.
+    """Set environment variables of MLflow for the block, except those that the user has set.
 
-    MLflow 3.17 sends telemetry by default, tries for four minutes to reach a server, and prints
+    By default MLflow 3.17 sends telemetry, tries for four minutes to reach a server, and prints
     addresses to standard output.
     """
     ours = {
@@ -386,7 +387,7 @@ def variables_of_the_client() -> Iterator[None]:
 
 
 def _without_password(address: str) -> str:
-    """An address to show.
+    """An address without user name and password.
 
     >>> _without_password("https://me:secret@mlflow.example.org/a"), _without_password("sqlite:///a")
     ('https://mlflow.example.org/a', 'sqlite:///a')

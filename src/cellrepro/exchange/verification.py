@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, no_such_file
+from cellrepro.exchange.archive.form import EXPORT_ENDING
 from cellrepro.exchange.archive.reading import opened_export
-from cellrepro.exchange.bundle import ENDING, read_bundle
+from cellrepro.exchange.bundle import BUNDLE_ENDING, read_bundle
 from cellrepro.exchange.export_check import check_export
-from cellrepro.exchange.given import Given, WantedReplay
 from cellrepro.exchange.problem import Problem, problem_lines
+from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.envelope import SignatureCheck
 from cellrepro.exchange.signed.keys import read_allowed_signers
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 TargetKind = Literal["run", "passport", "file", "store"]
 
-_ZIP = ".zip"
+_AN_EXPORT = f"an exported file, NAME{EXPORT_ENDING}"
+_A_PASSPORT = f"a passport, NAME{BUNDLE_ENDING}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,21 +50,21 @@ class Verification(Result):
     target: str
     """As it was named."""
     kind: TargetKind
-    """What that is."""
+    """Kind of the target."""
     problems: tuple[Problem, ...]
-    """What is not as it was made."""
+    """Everything that is not as it was made."""
     repeats: tuple[VerifiedRepeat, ...]
-    """With their passports; of a store those of which it keeps one."""
+    """Repeats with their passports; of a store those of which it keeps one."""
     models: tuple[VerifiedModel, ...]
     """Files with networks, of which something is attested."""
     files: int
-    """How many were held to a digest."""
+    """Number of files that were compared with a digest."""
     vacuous: Mapping[str, tuple[str, ...]]
     """Why repeats prove nothing, by their names."""
     notes: tuple[str, ...]
-    """What deserves to be known and is no fault, a sentence each."""
+    """What a user should know though it is no fault, a sentence each."""
     _n_repeats: int
-    """That it holds, with a passport or without."""
+    """Number of repeats, with a passport or without."""
     replay: Replay | None = None
     """None without ``--replay``, and where a problem was found."""
 
@@ -83,12 +85,12 @@ class Verification(Result):
 
     @property
     def _is_of_models_alone(self) -> bool:
-        """Whether it holds no run, and files with networks that are here."""
+        """Whether it holds no run, but files with networks that are here."""
         return not self._n_repeats and any(model.is_here for model in self.models)
 
     @derived
     def signature(self) -> SignatureCheck:
-        """Of the passports the one that promises least."""
+        """The signature that promises least, of passports and statements about models."""
         return worst_signature([*self.repeats, *self.models])
 
     @property
@@ -102,8 +104,8 @@ class Verification(Result):
             return self.replay.sentence()
         over = f"{amount(self.files, 'file')} of {amount(self._n_repeats, 'repeat')}"
         if self.problems:
-            found = amount(len(self.problems), "problem")
-            return f"different: {self.target} is not as it was made, {found} among {over}"
+            problems = amount(len(self.problems), "problem")
+            return f"different: {self.target} is not as it was made, {problems} among {over}"
         if self._is_of_models_alone:
             files = joined([model.file for model in self.models if model.is_here])
             return f"identical: {files} is the file of which {self.target} speaks"
@@ -228,22 +230,24 @@ def verify(
     ``cellrepro verify basel.cellrepro.zip --replay --receipt us.intoto.jsonl``
     """
     kind = kind_of(target)
-    given = Given(None if data is None else Path(data), model, profile, command)
-    wanted = WantedReplay(
-        given=given,
+    request = ReplayRequest(
+        data=None if data is None else Path(data),
+        model=model,
+        profile=profile,
+        command=command,
         run=run,
         receipt=None if receipt is None else Path(receipt),
         signs=sign is not None,
     )
-    wanted.refuse_idle(replay=replay, is_store=kind == "store")
-    signer = None if sign is None else find_signer(sign)
+    request.refuse_idle(replay=replay, is_store=kind == "store")
+    signer = find_signer(sign)
     checking = Checking(
         store=Store(store),
         allowed=read_allowed_signers(allowed_signers),
-        data=given.data,
+        data=request.data,
         quiet=quiet,
     )
-    findings = _found(target, kind, checking)
+    findings = _check_target(target, kind, checking)
     verification = Verification(
         target=str(target),
         kind=kind,
@@ -260,19 +264,19 @@ def verify(
     if verification.problems:
         note = "it was not computed again, since it is not as it was made"
         return dataclasses.replace(verification, notes=(*verification.notes, note))
-    from cellrepro.exchange.replayed_target import replay_one  # which needs PyTorch
+    from cellrepro.exchange.target_replay import replay_target  # which needs PyTorch
 
-    found, notes = replay_one(
+    replayed, notes = replay_target(
         verification.repeats,
-        wanted,
+        request,
         signer=signer,
         checking=checking,
         file=Path(target) if kind == "file" else None,
     )
-    return dataclasses.replace(verification, replay=found, notes=(*verification.notes, *notes))
+    return dataclasses.replace(verification, replay=replayed, notes=(*verification.notes, *notes))
 
 
-def _found(target: str | Path, kind: TargetKind, checking: Checking) -> TargetFindings:
+def _check_target(target: str | Path, kind: TargetKind, checking: Checking) -> TargetFindings:
     match kind:
         case "passport":
             return check_bundle(read_bundle(target), checking, where=str(target))
@@ -287,29 +291,31 @@ def _found(target: str | Path, kind: TargetKind, checking: Checking) -> TargetFi
 
 
 def kind_of(target: str | Path) -> TargetKind:
-    """What a user names: a passport, an exported file, a store, or a run of the store."""
+    """Whether a target is a passport, a file, a store or a run, by its name and what is there."""
     path = Path(target)
-    if not str(target):  # which a path takes for this folder
+    if not str(target):  # Path("") is the working directory
         raise BadInput(
-            f"nothing was named; expected KEY/REPEAT, an exported file, NAME{_ZIP}, a passport, "
-            f"NAME{ENDING}, or the folder of a store"
+            f"nothing was named; expected KEY/REPEAT, {_AN_EXPORT}, {_A_PASSPORT}, or the folder "
+            "of a store"
         )
-    if path.name.endswith(ENDING):
+    if path.name.endswith(BUNDLE_ENDING):
         return "passport"
-    if path.suffix.lower() == _ZIP:
+    if path.suffix.lower() == EXPORT_ENDING:
         return "file"
     if path.is_dir():
         if not (path / "runs").is_dir():
             raise BadInput(
                 f"{target} is a folder without runs/; expected a store, the folder that was given "
-                f"as --store, an exported file, NAME{_ZIP}, a passport, NAME{ENDING}, or KEY/REPEAT"
+                f"as --store, {_AN_EXPORT}, {_A_PASSPORT}, or KEY/REPEAT"
             )
         return "store"
     if path.is_file():
         raise BadInput(
-            f"{target} is a file of another kind; expected an exported file, NAME{_ZIP}, or a "
-            f"passport, NAME{ENDING}: `cellrepro describe {target}` says what it is"
+            f"{target} is a file of another kind; expected {_AN_EXPORT}, or {_A_PASSPORT}: "
+            f"`cellrepro describe {target}` says what it is"
         )
     if path.suffix and path.parent.is_dir():  # a machine's name may have a dot in it, too
-        raise no_such_file(target, expected=f"an exported file, NAME{_ZIP}, or NAME{ENDING}")
+        raise no_such_file(
+            target, expected=f"an exported file, NAME{EXPORT_ENDING}, or NAME{BUNDLE_ENDING}"
+        )
     return "run"

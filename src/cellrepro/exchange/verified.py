@@ -1,9 +1,9 @@
-"""What a check without trust finds of one repeat: its passport, who signed it, its receipts."""
+"""Passports, receipts and statements about models with the outcome of checking their signatures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.exchange.bundle import BundledReceipt
@@ -18,18 +18,18 @@ _WORST_FIRST = ("bad", "unknown", "unsigned", "good")
 
 @dataclass(frozen=True)
 class VerifiedReceipt:
-    """What somebody's replay gave."""
+    """A receipt of somebody's replay."""
 
     machine: str
-    """On which it was computed."""
+    """Machine of the replay."""
     repeat: int
-    """Its number there."""
+    """Number of the replay on that machine."""
     verdict: Verdict
-    """Compared with the original."""
+    """Verdict of the comparison with the original."""
     time: str
-    """When, as the receipt says."""
+    """Time of the comparison, as the receipt says."""
     signature: SignatureCheck
-    """Of the receipt."""
+    """Who signed the receipt."""
 
     @classmethod
     def of(cls, bundled: BundledReceipt, allowed: Sequence[AllowedSigner]) -> VerifiedReceipt:
@@ -46,32 +46,24 @@ class VerifiedReceipt:
 
 @dataclass(frozen=True)
 class VerifiedRepeat:
-    """One repeat with its passport, as far as it was sent."""
+    """One repeat with its passport and receipts."""
 
     name: str
     """``KEY/MACHINE/REPEAT``."""
     passport: str
     """SHA-256 of the passport."""
     signature: SignatureCheck
-    """Of the passport."""
+    """Who signed the passport."""
     receipts: tuple[VerifiedReceipt, ...]
-    """Of whoever replayed it."""
+    """Receipts of its replays."""
     is_here: bool
     """Whether its files were looked at, or only what the passport says of them."""
     not_here: tuple[str, ...]
-    """What the passport speaks of and is not here."""
-    _original: Passport
-    _has_images: bool
-
-    @property
-    def original(self) -> Passport:
-        """The passport as it came, else made of the stored repeat."""
-        return self._original
-
-    @property
-    def has_images(self) -> bool:
-        """Whether the folder of images came with it."""
-        return self._has_images
+    """What the passport lists and is not here."""
+    original: Passport = field(repr=False)
+    """The passport itself, as it was sent or made from the stored repeat."""
+    has_images: bool = field(default=False, repr=False)
+    """Whether the folder of images was sent, too."""
 
     @classmethod
     def of(
@@ -92,12 +84,12 @@ class VerifiedRepeat:
             receipts=tuple(VerifiedReceipt.of(each, allowed) for each in receipts),
             is_here=is_here,
             not_here=tuple(not_here),
-            _original=passport,
-            _has_images=has_images,
+            original=passport,
+            has_images=has_images,
         )
 
     def bad_signatures(self, where: str) -> Iterator[Problem]:
-        """A problem for each signature that is not by the key that it names."""
+        """A problem for each signature that is not by the key that it claims."""
         remedy = "ask its sender for it once more, and by which key it was signed"
         if self.signature.state == "bad":
             what = f"the passport of {self.name} has a {self.signature}"
@@ -110,18 +102,18 @@ class VerifiedRepeat:
 
 @dataclass(frozen=True)
 class VerifiedModel:
-    """A file with a network, of which something is attested."""
+    """A file with a network, about which there is a statement."""
 
     file: str
-    """Its name."""
+    """Name of the file."""
     build_type: str
     """Whether it was written of a run, or is from elsewhere."""
     sha256: str
-    """Of the file that is meant."""
+    """SHA-256 of the file in the statement."""
     tensors: str | None
     """Digest over the tensors in it."""
     signature: SignatureCheck
-    """Of what is attested."""
+    """Who signed the statement."""
     is_here: bool
     """Whether the file lies beside, and so was looked at."""
     _is_meant: bool
@@ -131,7 +123,7 @@ class VerifiedModel:
     def of(
         cls, model: ModelStatement, signature: SignatureCheck, *, is_here: bool, is_meant: bool
     ) -> VerifiedModel:
-        """Say what is attested of a file, and whether it was looked at."""
+        """Combine a statement with the outcome of its checks."""
         return cls(
             file=model.file,
             build_type=model.build_type,
@@ -144,7 +136,7 @@ class VerifiedModel:
 
     @property
     def note(self) -> str:
-        """What a reader has to know of it."""
+        """What is known of the file, in a sentence."""
         seen = f"{self.file} is not beside it"
         if self.is_here:
             seen = f"{self.file} is {'the' if self._is_meant else 'not the'} file that is meant"
@@ -154,9 +146,8 @@ class VerifiedModel:
 
 
 def worst_signature(signed: Iterable[VerifiedRepeat | VerifiedModel]) -> SignatureCheck:
-    """The signature of several passports that promises least.
-
-    ``unsigned`` where there is none.
-    """
-    found = sorted((one.signature for one in signed), key=lambda s: _WORST_FIRST.index(s.state))
-    return found[0] if found else SignatureCheck("unsigned")
+    """The signature that promises least; ``unsigned`` without any."""
+    signatures = [one.signature for one in signed]
+    if not signatures:
+        return SignatureCheck("unsigned")
+    return min(signatures, key=lambda signature: _WORST_FIRST.index(signature.state))

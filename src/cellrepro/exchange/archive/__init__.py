@@ -1,1 +1,1 @@
-"""Exported files: a zip of one form, which only the writer here writes and only that is read."""
+"""The zip of an exported file: how it is written, and read without trusting its sender."""

@@ -1,4 +1,4 @@
-"""What an exported file holds, each part held to the others before anything of it is used."""
+"""The contents of an exported file, checked against each other before any of them is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.archive.entry_names import CRATE, PASSPORTS, SUMS, Kind, place_of
+from cellrepro.exchange.archive.entry_names import CRATE_FILE, PASSPORTS_FILE, EntryName, Kind
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.bundle import Bundle, parse_bundle
 from cellrepro.exchange.passport import files_digest
@@ -18,7 +18,7 @@ from cellrepro.exchange.strict_json import read_json
 from cellrepro.spec.sent_spec import refuse_strange_variables
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.seal import FIRST_SEALED_FORMAT, read_seal
+from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, read_seal
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, read_spec
 from cellrepro.wrong_fields import wrong_fields
 
@@ -26,11 +26,11 @@ _MOST_SPEC_BYTES = 2**20
 _MOST_SUMS_BYTES = 2**26
 _MOST_MANIFEST_BYTES = 2**24
 _MOST_MANIFEST_BYTES_A_FILE = 2**11
-"""A manifest may be so much larger for each file of its repeat."""
+"""By so much the limit of a manifest grows with each file of its repeat."""
 MOST_CRATE_BYTES = 2**24
-"""Of the description for other programs."""
+"""Limit of the description for other programs."""
 MOST_PASSPORT_BYTES = 2**26
-"""Of all passports and receipts."""
+"""Limit of all passports and receipts together."""
 
 Record = TypeVar("Record")
 
@@ -42,11 +42,9 @@ class ReceivedRepeat:
     name: str
     """``KEY/MACHINE/REPEAT``."""
     spec: Spec
-    """What was asked for."""
     manifest: Manifest
-    """What happened."""
     digests: Mapping[str, str]
-    """SHA-256 of each file that came, ``manifest.json`` among them, by its name in the repeat."""
+    """SHA-256 of each file in the archive by its name in the repeat, ``manifest.json`` included."""
 
     def inside(self, file: str) -> str:
         """The name of one of its files in the archive."""
@@ -54,32 +52,32 @@ class ReceivedRepeat:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What the manifest speaks of and did not come: weights, checkpoints."""
+        """Files that the manifest lists and the archive lacks: weights, checkpoints."""
         return tuple(name for name in self.manifest.files if name not in self.digests)
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What an exported file holds."""
+    """The contents of an exported file by kind."""
 
     specs: Mapping[str, Spec]
     """By key."""
     run_files: Mapping[str, Mapping[str, str]]
-    """Digest of each file beside the spec of a run, the spec among them, by key."""
+    """SHA-256 of the spec's file and its seal by name, by key."""
     repeats: Mapping[str, ReceivedRepeat]
     """By ``KEY/MACHINE/REPEAT``."""
     kept_images: Mapping[str, Mapping[str, str]]
-    """Digest of each kept image, truth and seal, by the first digits of `images_digest`."""
+    """SHA-256 of kept images, truths and seal by name, by the first digits of `images_digest`."""
     image_folders: Mapping[str, Mapping[str, str]]
-    """Digest of each file of the image folders, by the first digits of `data_digest`."""
+    """SHA-256 of each file of an image folder by name, by the first digits of `data_digest`."""
     networks: tuple[str, ...]
-    """Digests of the networks that runs started from."""
+    """Digests of the networks from which runs started."""
     passports: Bundle
-    """One of each repeat, and receipts of whoever replayed them."""
+    """The passport of each repeat, with the receipts of its replays."""
 
 
 def read_contents(archive: ExportedFile) -> Contents:
-    """Read all that an exported file says of itself."""
+    """Read and cross-check everything in an exported file but images, weights and ledgers."""
     groups = _grouped(archive)
     specs = {key: _spec(archive, key, files) for key, files in groups["run"].items()}
     repeats = {
@@ -96,7 +94,7 @@ def read_contents(archive: ExportedFile) -> Contents:
         _refuse_strange_folder(archive, digits, files, specs)
     for digest, files in groups["network"].items():
         _refuse_strange_network(archive, digest, [*files.values()], specs)
-    _refuse_no_crate(archive)
+    _refuse_strange_crate(archive)
     return Contents(
         specs=specs,
         run_files=groups["run"],
@@ -109,11 +107,11 @@ def read_contents(archive: ExportedFile) -> Contents:
 
 
 def _grouped(archive: ExportedFile) -> Mapping[Kind, dict[str, dict[str, str]]]:
-    """Digests by the name of a file in its group, by the group, by the kind of group."""
+    """Digests by kind, by group, by the name of a file in its group."""
     groups: dict[Kind, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     for name, digest in archive.digests.items():
-        place = place_of(name)
-        groups[place.kind][place.group][place.file] = digest
+        entry = EntryName.parse(name)
+        groups[entry.kind][entry.group][entry.file] = digest
     return groups
 
 
@@ -121,7 +119,7 @@ def _grouped(archive: ExportedFile) -> Mapping[Kind, dict[str, dict[str, str]]]:
 
 
 def _spec(archive: ExportedFile, key: str, files: Mapping[str, str]) -> Spec:
-    """The spec of a run, whose key must be the name of its folder."""
+    """Read the spec of a run; its key must be the name of its folder."""
     folder = f"runs/{key}"
     if SPEC not in files:
         raise archive.refusal(f"{folder} has no {SPEC}")
@@ -142,7 +140,7 @@ def _spec(archive: ExportedFile, key: str, files: Mapping[str, str]) -> Spec:
 def _repeat(
     archive: ExportedFile, name: str, files: Mapping[str, str], specs: Mapping[str, Spec]
 ) -> ReceivedRepeat:
-    """A repeat, whose manifest must say the same as its name, its seal and its files."""
+    """Read a repeat; its manifest must agree with its name, its seal and its files."""
     folder = f"runs/{name}"
     key, machine, index = name.split("/")
     if key not in specs:
@@ -153,9 +151,9 @@ def _repeat(
     most_bytes = _MOST_MANIFEST_BYTES + _MOST_MANIFEST_BYTES_A_FILE * len(files)
     text = archive.content(path, most_bytes=most_bytes)
     manifest = _record(archive, path, text, Manifest.model_validate_json, most_bytes=most_bytes)
-    said = (manifest.key, manifest.machine.name, str(manifest.repeat))
-    if said != (key, machine, index):
-        raise archive.refusal(f"{path} is that of {'/'.join(said)!a}")
+    own_name = (manifest.key, manifest.machine.name, str(manifest.repeat))
+    if own_name != (key, machine, index):
+        raise archive.refusal(f"{path} is that of {'/'.join(own_name)!a}")
     _refuse_other_files(archive, folder, files, manifest)
     return ReceivedRepeat(name, specs[key], manifest, files)
 
@@ -163,7 +161,7 @@ def _repeat(
 def _refuse_other_files(
     archive: ExportedFile, folder: str, files: Mapping[str, str], manifest: Manifest
 ) -> None:
-    """Refuse files that a manifest and a seal do not name with their digest, and masks left out."""
+    """Refuse files whose digest the manifest or the seal lacks, and masks that are left out."""
     for name, digest in files.items():
         if name not in (MANIFEST, SUMS) and manifest.files.get(name) != digest:
             raise archive.refusal(f"{folder}/{name} is not the file of which its manifest speaks")
@@ -191,7 +189,7 @@ def _record(
     *,
     most_bytes: int = _MOST_SPEC_BYTES,
 ) -> Record:
-    """A record of JSON that can mean one thing only."""
+    """Parse a record from JSON that means the same to every reader."""
     read_json(text, where=f"{archive.path}, {name}", most_bytes=most_bytes)
     try:
         return parse(text)
@@ -211,28 +209,30 @@ def _seal_of(archive: ExportedFile, name: str) -> Mapping[str, str]:
 
 
 def _passports(archive: ExportedFile, repeats: Mapping[str, ReceivedRepeat]) -> Bundle:
-    """The passports, which must be those of the repeats, and the receipts of these passports."""
-    if PASSPORTS not in archive.digests:
-        raise archive.refusal(f"it has no {PASSPORTS}")
-    text = archive.content(PASSPORTS, most_bytes=MOST_PASSPORT_BYTES)
-    bundle = parse_bundle(text, where=f"{archive.path}, {PASSPORTS}")
+    """Read the passports, which must cover the repeats and nothing else, and their receipts."""
+    if PASSPORTS_FILE not in archive.digests:
+        raise archive.refusal(f"it has no {PASSPORTS_FILE}")
+    text = archive.content(PASSPORTS_FILE, most_bytes=MOST_PASSPORT_BYTES)
+    bundle = parse_bundle(text, where=f"{archive.path}, {PASSPORTS_FILE}")
     for passport in bundle.passports:
         repeat = repeats.get(passport.name)
         if repeat is None or passport.files.get(MANIFEST) != repeat.digests[MANIFEST]:
             raise archive.refusal(f"the passport of {passport.name} is of no repeat that it holds")
     for name in repeats.keys() - {passport.name for passport in bundle.passports}:
-        raise archive.refusal(f"{PASSPORTS} has no passport of {name}")
+        raise archive.refusal(f"{PASSPORTS_FILE} has no passport of {name}")
     if bundle.receipts_without_passport:
         run = bundle.receipts_without_passport[0].receipt.run
-        raise archive.refusal(f"{PASSPORTS} has a receipt of {run[:120]!a} without its passport")
+        raise archive.refusal(
+            f"{PASSPORTS_FILE} has a receipt of {run[:120]!a} without its passport"
+        )
     return bundle
 
 
-# -- what lies beside the runs ---------------------------------------------------------------------
+# -- images, networks and the crate ----------------------------------------------------------------
 
 
 def _segmented(repeats: Iterable[ReceivedRepeat]) -> Mapping[str, set[str]]:
-    """The images that the repeats segmented, by the first digits of `images_digest`."""
+    """Names of the segmented images, by the first digits of `images_digest`."""
     images: dict[str, set[str]] = defaultdict(set)
     for repeat in repeats:
         images[repeat.spec.images_digest[:KEY_LENGTH]] |= repeat.manifest.masks.keys()
@@ -242,7 +242,7 @@ def _segmented(repeats: Iterable[ReceivedRepeat]) -> Mapping[str, set[str]]:
 def _refuse_strange_images(
     archive: ExportedFile, digits: str, files: Mapping[str, str], images: Collection[str]
 ) -> None:
-    """Refuse kept images that no run segmented, and those that their seal does not name."""
+    """Refuse kept images that no run segmented or that their seal lacks."""
     folder = f"data/{digits}"
     known = {f"{image}{ending}" for image in images for ending in (".tif", "_masks.tif")}
     for name in files.keys() - {SUMS} - known:
@@ -257,7 +257,7 @@ def _refuse_strange_images(
 def _refuse_strange_folder(
     archive: ExportedFile, digits: str, files: Mapping[str, str], specs: Mapping[str, Spec]
 ) -> None:
-    """Refuse a folder of images that is not, to the last file, that of a run."""
+    """Refuse a folder of images that is not exactly the one of a run."""
     digest = files_digest(files)
     wanted = {spec.data_digest for spec in specs.values()}
     if digest not in wanted or digest[:KEY_LENGTH] != digits:
@@ -267,17 +267,17 @@ def _refuse_strange_folder(
 def _refuse_strange_network(
     archive: ExportedFile, digest: str, digests: list[str], specs: Mapping[str, Spec]
 ) -> None:
-    """Refuse a network that no run started from, or whose name is not its digest."""
+    """Refuse a network from which no run started, or whose name is not its digest."""
     wanted = {spec.model_digest for spec in specs.values()}
     if digests != [digest] or digest not in wanted:
         raise archive.refusal(f"networks/{digest}.safetensors is no network of one of its runs")
 
 
-def _refuse_no_crate(archive: ExportedFile) -> None:
-    """Refuse metadata for other programs that are no JSON-LD; nothing here ever reads them."""
-    if CRATE not in archive.digests:
-        raise archive.refusal(f"it has no {CRATE}")
-    text = archive.content(CRATE, most_bytes=MOST_CRATE_BYTES)
-    document = read_json(text, where=f"{archive.path}, {CRATE}", most_bytes=MOST_CRATE_BYTES)
+def _refuse_strange_crate(archive: ExportedFile) -> None:
+    """Refuse a description for other programs that is no JSON-LD, although nothing here uses it."""
+    if CRATE_FILE not in archive.digests:
+        raise archive.refusal(f"it has no {CRATE_FILE}")
+    text = archive.content(CRATE_FILE, most_bytes=MOST_CRATE_BYTES)
+    document = read_json(text, where=f"{archive.path}, {CRATE_FILE}", most_bytes=MOST_CRATE_BYTES)
     if not isinstance(document, dict) or document.keys() != {"@context", "@graph"}:
-        raise archive.refusal(f"{CRATE} is no RO-Crate")
+        raise archive.refusal(f"{CRATE_FILE} is no RO-Crate")

@@ -1,4 +1,4 @@
-"""Which names a file may have in an archive, so that it can be unpacked anywhere without harm."""
+"""The file names that an archive may have: known ones that every system can unpack without harm."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cellrepro.errors import BadInput
+from cellrepro.exchange.strict_json import cut
+from cellrepro.store.seal import SUMS
 
-SUMS = "SHA256SUMS"
-"""Digests: in the archive of all its other files, in a folder of the files beside it."""
-PASSPORTS = "passports.intoto.jsonl"
-CRATE = "ro-crate-metadata.json"
-"""What other programs than this one read about the archive."""
+PASSPORTS_FILE = "passports.intoto.jsonl"
+CRATE_FILE = "ro-crate-metadata.json"
+"""Describes the archive to other programs."""
 
 Kind = Literal["whole", "run", "repeat", "kept", "input", "network"]
-"""What a file belongs to: the archive, a run, a repeat, kept images, an image folder, a network."""
+"""What a file belongs to: the archive itself, a run, a repeat, kept images, an image folder, or a
+network from which a run started."""
 
 LONGEST_NAME = 1000
-"""Bytes of a name in UTF-8; Windows and macOS take about as much for a whole path."""
-_LONGEST_PART = 240  # bytes; file systems take 255, and scratch files beside one need a few more
+"""In bytes of UTF-8, about what Windows and macOS allow for a whole path."""
+_LONGEST_PART = 240  # bytes; file systems allow 255, and scratch files have longer names
 
 _KEY = "(?P<group>[0-9a-f]{16})"
 _PART = "[^/]+"
@@ -31,7 +32,7 @@ _OF_REPEAT = (
     f"|ledger(-ops|-draws)?[.]parquet|masks/{_PART}[.]tif|logs/{_PART}[.]txt"
 )
 _PATTERNS: dict[Kind, re.Pattern[str]] = {
-    "whole": re.compile(f"(?P<file>{SUMS}|{re.escape(PASSPORTS)}|{re.escape(CRATE)})"),
+    "whole": re.compile(f"(?P<file>{SUMS}|{re.escape(PASSPORTS_FILE)}|{re.escape(CRATE_FILE)})"),
     "run": re.compile(f"runs/{_KEY}/(?P<file>spec[.]json|SHA256SUMS)"),
     "repeat": re.compile(
         f"runs/(?P<group>[0-9a-f]{{16}}/{_MACHINE}/(0|[1-9][0-9]{{0,8}}))/(?P<file>{_OF_REPEAT})"
@@ -49,35 +50,35 @@ _RESERVED_ON_WINDOWS = re.compile(
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a name says about its file."""
+class EntryName:
+    """The name of a file in an archive, taken apart."""
 
     kind: Kind
     group: str
-    """Which run (its key), repeat (``KEY/MACHINE/REPEAT``), images (digits of their digest) or
-    network (its digest) it belongs to; empty for what belongs to the archive itself."""
+    """Which of its kind: the key of a run, ``KEY/MACHINE/REPEAT``, first digits of the digest of
+    images, the digest of a network; empty for the archive itself."""
     file: str
-    """Its name there."""
+    """Its path in the group."""
 
+    @classmethod
+    def parse(cls, name: str) -> EntryName:
+        """Take a name apart, and refuse one that no exported file has.
 
-def place_of(name: str) -> Place:
-    """Read what a name says, and refuse one that no exported file has.
-
-    >>> place_of("runs/0123456789abcdef/laptop-00c0ffee/0/masks/img.tif").file
-    'masks/img.tif'
-    """
-    problem = _problem_of(name)
-    if problem is not None:
-        raise BadInput(f"{_shown(name)} {problem}")
-    for kind, pattern in _PATTERNS.items():
-        parts = pattern.fullmatch(name)
-        if parts is not None:
-            return Place(kind, parts.groupdict().get("group") or "", parts["file"])
-    raise BadInput(f"{_shown(name)} is no file of an exported run")
+        >>> EntryName.parse("runs/0123456789abcdef/laptop-00c0ffee/0/masks/img.tif").file
+        'masks/img.tif'
+        """
+        problem = _problem_of(name)
+        if problem is not None:
+            raise BadInput(f"{_shown(name)} {problem}")
+        for kind, pattern in _PATTERNS.items():
+            parts = pattern.fullmatch(name)
+            if parts is not None:
+                return cls(kind, parts.groupdict().get("group") or "", parts["file"])
+        raise BadInput(f"{_shown(name)} is no file of an exported run")
 
 
 def _problem_of(name: str) -> str | None:
-    """Why a name cannot be unpacked everywhere as it is written; none where it can."""
+    """Why some system cannot unpack a file of this name; None if all can."""
     try:
         n_bytes = len(name.encode())
     except UnicodeEncodeError:
@@ -111,7 +112,7 @@ def _problem_of_part(part: str) -> str | None:
 
 
 def refuse_twins(names: Iterable[str]) -> None:
-    """Refuse names that some systems take for the same.
+    """Refuse names that some systems take for the same file.
 
     >>> refuse_twins(["masks/A.tif", "masks/b.tif"])
     """
@@ -126,6 +127,5 @@ def refuse_twins(names: Iterable[str]) -> None:
 
 
 def _shown(name: str) -> str:
-    """A name as a message has it: no character that moves a terminal's cursor, not too long."""
-    text = ascii(name)
-    return text if len(text) <= 120 else f"{text[:119]}…"
+    """A name in a message, where it must not move a terminal's cursor."""
+    return cut(ascii(name), 120)

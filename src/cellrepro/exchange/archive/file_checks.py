@@ -1,6 +1,7 @@
-"""Files that came from elsewhere, looked into before the lab relies on them.
+"""Checks of files from elsewhere by their format, before any library reads them whole.
 
-Each has the digest that its sender gave it; that says nothing about what its reader would do.
+Their digests are right, but the sender chose these: a file with the right digest can still exhaust
+memory or mean two things to two readers.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
@@ -21,23 +23,21 @@ _MOST_NOTEBOOK_DEPTH = 64
 _MOST_TENSORS = 100_000
 _MOST_HEADER_BYTES = 2**26
 _DTYPES = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"}
-"""Of the tensors of networks, as safetensors names them."""
+"""Allowed for tensors of networks, as safetensors names them."""
 _TYPES_OF_COLUMNS = {"int32", "int64", "double", "bool", "string"}
-"""As PyArrow names those of ledgers."""
+"""Allowed in ledgers, as PyArrow names them."""
 _MOST_FROM_A_BYTE = 100
-"""Bytes of a table that one byte of a file can hold; those of ledgers hold up to ten."""
-_ALWAYS_ALLOWED = 2**24  # bytes of a table
+"""Limit of the bytes of a table for each byte of its file; ledgers need up to ten."""
+_ALWAYS_ALLOWED = 2**24  # bytes of a table, however small its file is
 _ROWS_AT_ONCE = 128
 
 
 def check_masks(path: Path, record: MaskRecord) -> None:
-    """Refuse a label image that does not hold the labels of which a manifest speaks."""
+    """Refuse a label image whose labels do not have the digest in the manifest."""
     labels = decode_labels(path, read_bytes(path)).pixels
     if labels.dtype not in (np.uint16, np.uint32):
         raise BadInput(f"{path}: labels of type {labels.dtype}, expected uint16 or uint32")
-    # Axes of length 1 beyond two are left out in decoding, those of a stack of one plane.
-    candidates = [labels, labels[np.newaxis]] if labels.ndim == 2 else [labels]
-    digests = [array_digest(array.astype(np.uint32, copy=False)) for array in candidates]
+    digests = possible_digests(labels.astype(np.uint32, copy=False))
     if record.digest not in digests:
         raise BadInput(
             f"{path}: the digest of its labels begins with {digests[0][:12]}, and with "
@@ -45,13 +45,19 @@ def check_masks(path: Path, record: MaskRecord) -> None:
         )
 
 
+def possible_digests(labels: NDArray[np.uint32]) -> list[str]:
+    """The digests of labels, also as a stack of one plane, whose axis is lost in decoding."""
+    arrays = [labels, labels[np.newaxis]] if labels.ndim == 2 else [labels]
+    return [array_digest(array) for array in arrays]
+
+
 def check_image(path: Path) -> None:
-    """Refuse an image or a label image that cannot be decoded whole."""
+    """Refuse an image or label image that cannot be decoded."""
     decode_labels(path, read_bytes(path))
 
 
 def check_network(path: Path) -> None:
-    """Refuse weights that are no safetensors file of a network."""
+    """Refuse weights that are no valid safetensors file with the tensors of a network."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -62,7 +68,7 @@ def check_network(path: Path) -> None:
             header = stream.read(int.from_bytes(stream.read(8), "little"))
     except (SafetensorError, OSError, ValueError) as error:
         raise BadInput(f"{path}: no whole safetensors file ({error})") from error
-    # The library takes the last of two tensors of one name, and other readers may take the first.
+    # safetensors takes the last of two tensors of one name, other readers may take the first.
     read_json(header, where=str(path), most_bytes=_MOST_HEADER_BYTES)
     if not names or len(names) > _MOST_TENSORS:
         raise BadInput(f"{path}: {len(names)} tensors, expected those of a network")
@@ -74,7 +80,7 @@ def check_network(path: Path) -> None:
 
 
 def check_notebook(path: Path) -> None:
-    """Refuse a notebook that is none in Jupyter's format 4; it is not executed."""
+    """Refuse what is no notebook in Jupyter's format 4."""
     if path.stat().st_size > _MOST_NOTEBOOK_BYTES:
         raise BadInput(f"{path}: more than {_MOST_NOTEBOOK_BYTES} bytes of notebook")
     notebook = read_json(
@@ -96,9 +102,9 @@ def check_notebook(path: Path) -> None:
 
 
 def check_ledger(path: Path) -> None:
-    """Refuse a ledger that is no flat table, or promises more than its size can hold.
+    """Refuse a ledger with nested columns, or with more rows than its size can hold.
 
-    Without pyarrow, which alone could read it, it is taken as it is.
+    Without pyarrow, which alone could read it, nothing is checked.
     """
     if not has_library("pyarrow"):
         return
@@ -113,7 +119,7 @@ def check_ledger(path: Path) -> None:
         n_bytes = sum(group.total_byte_size for group in groups)
         most = max(_ALWAYS_ALLOWED, _MOST_FROM_A_BYTE * size)
         if types <= _TYPES_OF_COLUMNS and max(metadata.num_rows, n_bytes) <= most:
-            # One text of a dictionary can stand in every row, so that rows are counted as read.
+            # Rows can share a large text through a dictionary: bytes are counted as they are read.
             with parquet.ParquetFile(path) as table:
                 for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False):
                     n_bytes += batch.nbytes

@@ -1,11 +1,11 @@
-"""The one form of an exported file: a zip in which nothing but names and contents can vary.
+"""The one form of an exported file: a zip in which only names and contents can vary.
 
-Files are stored, not compressed, one after the other; date, mode and flags are fixed, and there are
-no comments, gaps or extra fields but those of ZIP64 where a number asks for them. So all bytes
-outside of the contents, the skeleton, follow from the name, size and CRC of each file. The writer
-writes that skeleton, and the reader makes it anew and accepts no other.
+Files are stored uncompressed, one after the other; date, mode and flags are fixed; there are no
+comments, gaps or extra fields, except those of ZIP64 for large numbers. So all bytes outside of the
+contents, the skeleton, follow from the name, size and CRC of each file: the reader computes the
+skeleton again and accepts no other. That leaves no room for anything hidden or ambiguous.
 
-Numbers of fields are those of PKWARE's APPNOTE 6.3.10, sections 4.3 to 4.5.
+Records and fields are those of PKWARE's APPNOTE 6.3.10, sections 4.3 to 4.5.
 """
 
 from __future__ import annotations
@@ -15,31 +15,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+EXPORT_ENDING = ".zip"
+"""Ending of an exported file; ``NAME.cellrepro.zip`` tells it from other zip files."""
+
 _LOCAL = struct.Struct("<4s5H3I2H")
 DIRECTORY_RECORD = struct.Struct("<4s6H3I5H2I")
-"""The fixed part of the record of a file in the directory."""
+"""The fixed part of a file's record in the central directory."""
 _ZIP64_END = struct.Struct("<4sQ2H2I4Q")
 _ZIP64_LOCATOR = struct.Struct("<4sIQI")
 END = struct.Struct("<4s4H2IH")
-"""The last record of the file; there is no comment after it."""
+"""The end-of-central-directory record, which has no comment."""
 
 DIRECTORY_SIGNATURE = b"PK\x01\x02"
 END_SIGNATURE = b"PK\x05\x06"
 FULL_16 = 0xFFFF
-"""Stands for a number that takes more than 16 bits and lies in a field of ZIP64."""
+"""Marks a number of more than 16 bits, which stands in a ZIP64 record."""
 FULL_32 = 0xFFFFFFFF
-"""The same of 32 bits."""
+"""Marks a number of more than 32 bits, which stands in a ZIP64 record."""
 ZIP64_FIELD = 1
-"""The number of the extra field that holds what takes more than 32 bits."""
+"""Header ID of the extra field with numbers of more than 32 bits."""
 STORED = 0
-"""The method that does not compress."""
+"""The compression method "no compression"."""
 
 _ZIP64_VERSION = 45
 _PLAIN_VERSION = 20
 _UNIX = 3 << 8
 _UTF8_NAMES = 1 << 11
 _MIDNIGHT = 0
-_FIRST_OF_1980 = 0x21  # the earliest day that a zip can say: nothing of the time of writing enters
+_FIRST_OF_1980 = 0x21  # the earliest date of the format, so that bytes do not depend on the clock
 _MODE = 0o100644 << 16  # a plain file, never a link
 
 
@@ -56,12 +59,12 @@ class Entry:
 
     @property
     def is_large(self) -> bool:
-        """Whether its size has to be written in ZIP64's field."""
+        """Whether its size needs the extra field of ZIP64."""
         return self.size >= FULL_32
 
 
 def local_header(entry: Entry) -> bytes:
-    """Write what stands before the content of a file."""
+    """The bytes before the content of a file."""
     name = entry.name.encode()
     sizes = (entry.size, entry.size) if entry.is_large else ()
     extra = _zip64_field(*sizes)
@@ -83,7 +86,7 @@ def local_header(entry: Entry) -> bytes:
 
 
 def offsets(entries: Sequence[Entry]) -> list[int]:
-    """Say where the header of each file begins, and where the directory does.
+    """Offset of each file's local header, and of the central directory behind them.
 
     >>> offsets([Entry("a", 10, 0), Entry("bc", 5, 0)])
     [0, 41, 78]
@@ -93,7 +96,7 @@ def offsets(entries: Sequence[Entry]) -> list[int]:
 
 
 def tail(entries: Sequence[Entry]) -> bytes:
-    """Write what stands after all contents: the directory and the end."""
+    """The bytes after all contents: the central directory and the end record."""
     starts = offsets(entries)
     records = [_record(entry, start) for entry, start in zip(entries, starts[:-1], strict=True)]
     directory = b"".join(records)
@@ -101,7 +104,7 @@ def tail(entries: Sequence[Entry]) -> bytes:
 
 
 def _record(entry: Entry, offset: int) -> bytes:
-    """Write what the directory says of one file."""
+    """A file's record in the central directory."""
     name = entry.name.encode()
     large = [entry.size, entry.size] if entry.is_large else []
     if offset >= FULL_32:
@@ -134,7 +137,7 @@ def _record(entry: Entry, offset: int) -> bytes:
 
 
 def _end(n_entries: int, directory_size: int, directory_offset: int) -> bytes:
-    """Write the last records, those of ZIP64 before them where a number asks for it."""
+    """The end record, with the records of ZIP64 before it if a number needs them."""
     is_large = n_entries >= FULL_16 or max(directory_size, directory_offset) >= FULL_32
     zip64 = _zip64_end(n_entries, directory_size, directory_offset) if is_large else b""
     end = END.pack(
@@ -167,11 +170,8 @@ def _zip64_end(n_entries: int, directory_size: int, directory_offset: int) -> by
     return record + _ZIP64_LOCATOR.pack(b"PK\x06\x07", 0, directory_offset + directory_size, 1)
 
 
-def zip64_directory_place(before_end: bytes) -> tuple[int, int] | None:
-    """Read where the directory lies from the records of ZIP64.
-
-    Its offset, and its size in bytes; None where there are no such records.
-    """
+def zip64_directory_extent(before_end: bytes) -> tuple[int, int] | None:
+    """Offset and size of the central directory from the records of ZIP64; None without them."""
     if len(before_end) < ZIP64_TAIL:
         return None
     fields = _ZIP64_END.unpack(before_end[-ZIP64_TAIL : -_ZIP64_LOCATOR.size])
@@ -179,7 +179,7 @@ def zip64_directory_place(before_end: bytes) -> tuple[int, int] | None:
 
 
 ZIP64_TAIL = _ZIP64_END.size + _ZIP64_LOCATOR.size
-"""Bytes of the records of ZIP64 that stand before the last one."""
+"""Size of the records of ZIP64, which stand before the end record."""
 
 
 def _zip64_field(*numbers: int) -> bytes:
@@ -189,5 +189,5 @@ def _zip64_field(*numbers: int) -> bytes:
 
 
 def _version(extra: bytes) -> int:
-    """The version of the format that is needed to read a record with this extra field."""
+    """The version of the format that a reader needs for a record with this extra field."""
     return _ZIP64_VERSION if extra else _PLAIN_VERSION

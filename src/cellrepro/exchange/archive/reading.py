@@ -1,9 +1,8 @@
-"""An exported file read, of which only what `cellrepro export` writes is accepted.
+"""Reading an exported file, which is accepted only as `cellrepro export` writes it.
 
-Nothing in it is believed: its skeleton is made anew from what its directory says, and compared with
-the bytes that are there; contents are held to ``SHA256SUMS`` while they are read. Nothing is ever
-unpacked that was not checked, and no more memory is taken than a block, the directory, and files
-that are asked for whole, each with a limit.
+Nothing in it is trusted: its skeleton is computed again from the central directory and compared
+with the bytes of the file, and contents are compared with ``SHA256SUMS`` while they are read.
+Memory is bounded: a block, the directory, and small files that are read whole.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from cellrepro.errors import BadInput, Damaged, no_such_file
-from cellrepro.exchange.archive.entry_names import SUMS, place_of, refuse_twins
+from cellrepro.exchange.archive.entry_names import EntryName, refuse_twins
 from cellrepro.exchange.archive.form import (
     DIRECTORY_RECORD,
     DIRECTORY_SIGNATURE,
@@ -35,9 +34,9 @@ from cellrepro.exchange.archive.form import (
     local_header,
     offsets,
     tail,
-    zip64_directory_place,
+    zip64_directory_extent,
 )
-from cellrepro.store.seal import read_seal
+from cellrepro.store.seal import SUMS, read_seal
 
 _BLOCK = 2**20
 _MOST_FILES = 500_000
@@ -50,22 +49,22 @@ _ADVICE = (
 
 
 @dataclass(frozen=True)
-class _Stored:
-    """Where a file of an archive lies."""
+class _StoredEntry:
+    """A file of an archive, and the offset of its content."""
 
     entry: Entry
     start: int
 
 
 class ExportedFile:
-    """An exported file, open, whose form is known to be right."""
+    """An open exported file, whose skeleton has been checked."""
 
     def __init__(self, path: Path, stream: IO[bytes], entries: list[Entry]):
         self.path = path
         self._stream = stream
         starts = offsets(entries)[:-1]
         self._stored = {
-            entry.name: _Stored(entry, start + len(local_header(entry)))
+            entry.name: _StoredEntry(entry, start + len(local_header(entry)))
             for entry, start in zip(entries, starts, strict=True)
         }
         if SUMS not in self._stored:
@@ -75,11 +74,11 @@ class ExportedFile:
         self.digests = self._digests_of(sums)
 
     def refusal(self, what: str) -> BadInput:
-        """Give the error that this file is not as it was written."""
+        """The error that this file is not as `cellrepro export` writes it."""
         return _not_ours(self.path, what)
 
     def size(self, name: str) -> int:
-        """How many bytes a file of it has."""
+        """Bytes of one file."""
         return self._stored[name].entry.size
 
     @property
@@ -88,7 +87,7 @@ class ExportedFile:
         return sum(stored.entry.size for stored in self._stored.values())
 
     def blocks(self, name: str) -> Iterator[bytes]:
-        """The content of a file, a block at a time."""
+        """Yield the content of a file in blocks; raises after the last if it was changed."""
         digest = hashlib.sha256()
         for block in self._crc_checked(name):
             digest.update(block)
@@ -97,7 +96,7 @@ class ExportedFile:
             raise self._damaged(name)
 
     def content(self, name: str, *, most_bytes: int) -> bytes:
-        """The content of a small file, whole."""
+        """The whole content of a small file."""
         self._refuse_large(name, most_bytes)
         return b"".join(self.blocks(name))
 
@@ -111,7 +110,7 @@ class ExportedFile:
         return b"".join(self._crc_checked(SUMS))
 
     def _digests_of(self, sums: bytes) -> Mapping[str, str]:
-        """What ``SHA256SUMS`` says, of all files and no others."""
+        """Parse ``SHA256SUMS``, which must list exactly the other files."""
         try:
             digests = read_seal(sums.decode())
         except ValueError as error:
@@ -130,12 +129,12 @@ class ExportedFile:
             block = self._stream.read(min(_BLOCK, n_left))
             if not block:
                 raise self.refusal(f"it ends inside of {name}")
-            # Whoever takes a block may read another file before the next one.
-            place = self._stream.tell()
+            # The consumer of a block may read another file before it takes the next one.
+            position = self._stream.tell()
             crc = zlib.crc32(block, crc)
             n_left -= len(block)
             yield block
-            self._stream.seek(place)
+            self._stream.seek(position)
         if crc != stored.entry.crc:
             raise self._damaged(name)
 
@@ -145,15 +144,14 @@ class ExportedFile:
 
 @contextmanager
 def opened_export(path: Path) -> Iterator[ExportedFile]:
-    """Open an exported file for the block."""
+    """Open an exported file and check its skeleton; it is closed after the block."""
     if not path.exists():
         raise no_such_file(path, expected="a file that `cellrepro export` wrote")
     if not path.is_file():
         raise BadInput(f"{path} is a folder or a device; {_ADVICE}")
     with path.open("rb") as stream:
         n_bytes = stream.seek(0, os.SEEK_END)
-        directory = _Directory.of(path, stream, n_bytes)
-        entries = _entries_of(path, directory)
+        entries = _entries_of(path, _read_directory(path, stream, n_bytes))
         _refuse_other_skeleton(path, stream, n_bytes, entries)
         yield ExportedFile(path, stream, entries)
 
@@ -165,35 +163,28 @@ def _not_ours(path: Path, what: str) -> BadInput:
 # -- the directory ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Directory:
-    """The bytes of the directory, and how many files they are said to describe."""
-
-    content: bytes
-
-    @classmethod
-    def of(cls, path: Path, stream: IO[bytes], n_bytes: int) -> _Directory:
-        """Find it by what the end of a file says, as far as that can be."""
-        n_tail = min(n_bytes, END.size + ZIP64_TAIL)
-        last = _read_at(stream, n_bytes - n_tail, n_tail)
-        if len(last) < END.size or last[-END.size :][:4] != END_SIGNATURE:
-            raise _not_ours(path, _what_it_is(_read_at(stream, 0, 600)))
-        fields = END.unpack(last[-END.size :])
-        n_files = fields[4]
-        size = fields[5]
-        offset = fields[6]
-        n_after = END.size
-        if n_files == FULL_16 or FULL_32 in (size, offset):
-            place = zip64_directory_place(last[: -END.size])
-            if place is None:
-                raise _not_ours(path, "its end is not that of a large zip file")
-            offset, size = place
-            n_after += ZIP64_TAIL
-        if offset + size + n_after != n_bytes:
-            raise _not_ours(path, "its directory is not where its end says")
-        if size > _MOST_DIRECTORY_BYTES:
-            raise _not_ours(path, f"its directory has {size} bytes")
-        return cls(_read_at(stream, offset, size))
+def _read_directory(path: Path, stream: IO[bytes], n_bytes: int) -> bytes:
+    """The bytes of the central directory, found through the records at the end of the file."""
+    n_tail = min(n_bytes, END.size + ZIP64_TAIL)
+    last = _read_at(stream, n_bytes - n_tail, n_tail)
+    if len(last) < END.size or last[-END.size :][:4] != END_SIGNATURE:
+        raise _not_ours(path, _why_no_zip(_read_at(stream, 0, 600)))
+    fields = END.unpack(last[-END.size :])
+    n_files = fields[4]
+    size = fields[5]
+    offset = fields[6]
+    n_after = END.size
+    if n_files == FULL_16 or FULL_32 in (size, offset):
+        extent = zip64_directory_extent(last[: -END.size])
+        if extent is None:
+            raise _not_ours(path, "its end is not that of a large zip file")
+        offset, size = extent
+        n_after += ZIP64_TAIL
+    if offset + size + n_after != n_bytes:
+        raise _not_ours(path, "its directory is not where its end says")
+    if size > _MOST_DIRECTORY_BYTES:
+        raise _not_ours(path, f"its directory has {size} bytes")
+    return _read_at(stream, offset, size)
 
 
 def _read_at(stream: IO[bytes], offset: int, n_bytes: int) -> bytes:
@@ -201,8 +192,8 @@ def _read_at(stream: IO[bytes], offset: int, n_bytes: int) -> bytes:
     return stream.read(n_bytes)
 
 
-def _what_it_is(start: bytes) -> str:
-    """Why a file without the end of a zip is none."""
+def _why_no_zip(start: bytes) -> str:
+    """Why a file lacks the end record of a zip, from its first bytes."""
     if start[:4] == b"PK\x03\x04":
         return "its end is missing, as of a file that was copied in part, or something follows it"
     if start[257:262] == b"ustar" or start[:2] == b"\x1f\x8b":
@@ -210,21 +201,20 @@ def _what_it_is(start: bytes) -> str:
     return f"no zip file, it begins with {start[:12]!r}" if start else "empty (0 bytes)"
 
 
-def _entries_of(path: Path, directory: _Directory) -> list[Entry]:
-    """The files that a directory names, each name checked; what else it says is compared later."""
+def _entries_of(path: Path, directory: bytes) -> list[Entry]:
+    """Name, size and CRC of each file; all other fields are compared with the skeleton later."""
     entries: list[Entry] = []
-    content = directory.content
-    place = 0
-    while place < len(content):
+    position = 0
+    while position < len(directory):
         if len(entries) == _MOST_FILES:
             raise _not_ours(path, f"it holds more than {_MOST_FILES} files")
         try:
-            fields = DIRECTORY_RECORD.unpack_from(content, place)
+            fields = DIRECTORY_RECORD.unpack_from(directory, position)
             n_name, n_extra, n_comment = fields[10:13]
-            name_start = place + DIRECTORY_RECORD.size
+            name_start = position + DIRECTORY_RECORD.size
             extra_start = name_start + n_name
-            name = content[name_start:extra_start].decode()
-            extra = content[extra_start : extra_start + n_extra]
+            name = directory[name_start:extra_start].decode()
+            extra = directory[extra_start : extra_start + n_extra]
             size = _size_of(fields[9], extra)
         except (struct.error, UnicodeDecodeError):
             raise _not_ours(path, "its directory cannot be read") from None
@@ -233,13 +223,13 @@ def _entries_of(path: Path, directory: _Directory) -> list[Entry]:
         if fields[4] != STORED:
             raise _not_ours(path, f"{name!a} is compressed, so it was packed anew")
         entries.append(Entry(name, size, fields[7]))
-        place = extra_start + n_extra + n_comment
+        position = extra_start + n_extra + n_comment
     _refuse_names(path, [entry.name for entry in entries])
     return entries
 
 
 def _size_of(size: int, extra: bytes) -> int:
-    """The size of a file, which stands in ZIP64's field where it is large."""
+    """The size of a file, from the extra field of ZIP64 if it is large."""
     if size != FULL_32:
         return size
     kind, _, large_size = struct.unpack_from("<2HQ", extra)
@@ -249,7 +239,7 @@ def _size_of(size: int, extra: bytes) -> int:
 def _refuse_names(path: Path, names: list[str]) -> None:
     try:
         for name in names:
-            place_of(name)
+            EntryName.parse(name)
         refuse_twins(names)
     except BadInput as error:
         raise _not_ours(path, str(error)) from None
@@ -263,9 +253,9 @@ def _refuse_names(path: Path, names: list[str]) -> None:
 def _refuse_other_skeleton(
     path: Path, stream: IO[bytes], n_bytes: int, entries: list[Entry]
 ) -> None:
-    """Refuse a file whose bytes outside of contents are not those that the writer writes."""
+    """Refuse a file whose bytes outside of the contents differ from those of the writer."""
     starts = offsets(entries)
-    # Sizes that lie may add up to more than a record can hold, so these come before the records.
+    # Wrong sizes may add up to more than a record can hold, so they are checked before records.
     written_tail = tail(entries) if starts[-1] < n_bytes else b""
     if starts[-1] + len(written_tail) != n_bytes or not written_tail:
         raise _not_ours(path, "the sizes of its files do not add up to its own")

@@ -1,4 +1,4 @@
-"""An exported file written: its contents read once to be checked, and once to be written."""
+"""Writing an exported file: contents are read once to check them, and once to write them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
-from cellrepro.exchange.archive.entry_names import SUMS, place_of, refuse_twins
+from cellrepro.exchange.archive.entry_names import EntryName, refuse_twins
 from cellrepro.exchange.archive.form import Entry, local_header, tail
 from cellrepro.progress import Progress, progress
-from cellrepro.store.seal import seal_text
+from cellrepro.store.seal import SUMS, seal_text
 from cellrepro.store.whole_files import whole_file
 from cellrepro.words import amount
 
 BLOCK = 2**20
-"""Bytes that are held in memory at a time."""
+"""Bytes of a content that are held in memory."""
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,23 @@ class Outgoing:
     name: str
     """Path inside the archive."""
     content: Path | bytes
-    """Where it lies, or what it holds."""
+    """Path of a file, or the content itself."""
     digest: str
-    """SHA-256 that its content must have."""
+    """SHA-256 that the content must have."""
 
     @classmethod
     def of_bytes(cls, name: str, content: bytes) -> Outgoing:
-        """A file that is made for the archive."""
+        """A file whose content is made for the archive."""
         return cls(name, content, hashlib.sha256(content).hexdigest())
+
+    @classmethod
+    def of_file(cls, path: Path) -> Outgoing:
+        """A file under its own name, with the digest that it has now."""
+        return cls(path.name, path, file_digest(path))
 
     @property
     def shown(self) -> str:
-        """What a message calls it: where it lies, else its name."""
+        """Its name in a message."""
         return str(self.content) if isinstance(self.content, Path) else self.name
 
     @property
@@ -51,7 +57,7 @@ class Outgoing:
         return self.content.stat().st_size
 
     def blocks(self) -> Iterator[bytes]:
-        """Its content, a block at a time."""
+        """Yield its content in blocks."""
         with self._open() as stream:
             while block := stream.read(BLOCK):
                 yield block
@@ -62,15 +68,15 @@ class Outgoing:
         return self.content.open("rb")
 
 
-class BytesShown:
-    """Progress in steps of a block, whatever the sizes of the files."""
+class BytesProgress:
+    """A progress bar that advances by blocks, whatever the sizes of the files."""
 
     def __init__(self, n_bytes: int, label: str, *, quiet: bool = False):
         self.bar: Progress = progress(n_bytes // BLOCK, label, quiet=quiet)
         self._n_over = 0
 
     def add(self, n_bytes: int) -> None:
-        """So many more bytes are done."""
+        """Count bytes that are done."""
         n_blocks, self._n_over = divmod(self._n_over + n_bytes, BLOCK)
         for _ in range(n_blocks):
             if self.bar.done < self.bar.total:
@@ -78,21 +84,25 @@ class BytesShown:
 
 
 def write_archive(path: Path, files: Sequence[Outgoing], *, quiet: bool = False) -> str:
-    """Write an exported file, whole or not at all."""
+    """Write an exported file with its ``SHA256SUMS``; returns its SHA-256."""
     ordered = _in_order(files)
-    n_bytes = sum(file.size for file in ordered)
-    shown = BytesShown(2 * n_bytes, f"export {amount(len(ordered), 'file')}", quiet=quiet)
-    with shown.bar:
-        entries = [_checked(file, shown) for file in ordered]
+    return write_zip(path, ordered, label=f"export {amount(len(ordered), 'file')}", quiet=quiet)
+
+
+def write_zip(path: Path, files: Sequence[Outgoing], *, label: str, quiet: bool) -> str:
+    """Write a zip of these files in this order, whole or not at all; returns its SHA-256."""
+    done = BytesProgress(2 * sum(file.size for file in files), label, quiet=quiet)
+    with done.bar:
+        entries = [_checked(file, done) for file in files]
         with whole_file(path) as scratch, scratch.open("wb") as stream:
-            return _written(stream, ordered, entries, shown)
+            return _write_all(stream, files, entries, done)
 
 
 def _in_order(files: Sequence[Outgoing]) -> list[Outgoing]:
-    """The files with ``SHA256SUMS``, sorted by name, once every name is known to be sound."""
+    """Check the names, add ``SHA256SUMS``, and sort by name."""
     for file in files:
         try:
-            place_of(file.name)
+            EntryName.parse(file.name)
         except BadInput as error:
             raise BadInput(
                 f"{error}; rename that file where the run was made, and run it"
@@ -103,8 +113,8 @@ def _in_order(files: Sequence[Outgoing]) -> list[Outgoing]:
     return sorted([sums, *files], key=lambda file: file.name.encode())
 
 
-def _checked(file: Outgoing, shown: BytesShown) -> Entry:
-    """Read a file and see that it is what it is said to be."""
+def _checked(file: Outgoing, done: BytesProgress) -> Entry:
+    """Read a file and compare it with its digest."""
     digest = hashlib.sha256()
     crc = 0
     size = 0
@@ -112,7 +122,7 @@ def _checked(file: Outgoing, shown: BytesShown) -> Entry:
         digest.update(block)
         crc = zlib.crc32(block, crc)
         size += len(block)
-        shown.add(len(block))
+        done.add(len(block))
     if digest.hexdigest() != file.digest:
         raise Damaged(
             f"{file.shown} is damaged: its SHA-256 begins with {digest.hexdigest()[:12]}, and that "
@@ -122,10 +132,9 @@ def _checked(file: Outgoing, shown: BytesShown) -> Entry:
     return Entry(file.name, size, crc)
 
 
-def _written(
-    stream: IO[bytes], files: Sequence[Outgoing], entries: Sequence[Entry], shown: BytesShown
+def _write_all(
+    stream: IO[bytes], files: Sequence[Outgoing], entries: Sequence[Entry], done: BytesProgress
 ) -> str:
-    """Write all bytes; returns their SHA-256."""
     digest = hashlib.sha256()
 
     def write(block: bytes) -> None:
@@ -138,7 +147,7 @@ def _written(
         for block in file.blocks():
             write(block)
             crc = zlib.crc32(block, crc)
-            shown.add(len(block))
+            done.add(len(block))
         if crc != entry.crc:
             raise BadInput(f"{file.shown} changed while it was exported; export again")
     write(tail(entries))

@@ -1,4 +1,4 @@
-"""Who made a network, under which licence, and what to cite: the words of whoever exports it."""
+"""Authors, licence and citations of a package, parsed from what the user wrote."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _URL = re.compile(r"https?://\S+")
 
 @dataclass(frozen=True)
 class Author:
-    """Somebody who made the network."""
+    """An author of the network."""
 
     name: str
     github_user: str | None = None
-    """The review of bioimage.io asks for that of at least one author."""
+    """The review of bioimage.io asks for one of at least one author."""
 
     @classmethod
     def parse(cls, text: str) -> Author:
@@ -39,12 +39,12 @@ class Author:
 
 @dataclass(frozen=True)
 class Citation:
-    """Something that users of the network are asked to cite."""
+    """A paper or page that users of the network are asked to cite."""
 
     text: str
     doi: str | None = None
     url: str | None = None
-    """One of the two is there."""
+    """Given if there is no DOI."""
 
     @classmethod
     def parse(cls, text: str) -> Citation:
@@ -80,25 +80,24 @@ CELLPOSE_PAPERS = (
         doi="10.1101/2025.04.28.651001",
     ),
 )
-"""What every network of Cellpose 4 rests on."""
+"""Cited by every package of a network of Cellpose 4."""
 
 
 @dataclass(frozen=True)
 class Credits:
-    """Who made a network, its licence, and what to cite."""
+    """Authors, licence and citations of a package."""
 
     authors: tuple[Author, ...]
-    """None of them where nobody was named."""
     license: str | None
-    """An identifier of SPDX's list; None where none was given."""
+    """An identifier of the SPDX list, if one was given."""
     citations: tuple[Citation, ...] = ()
-    """Beside `CELLPOSE_PAPERS`."""
+    """In addition to `CELLPOSE_PAPERS`."""
 
     @classmethod
     def parse(
         cls, authors: Sequence[str], license_id: str | None, cite: Sequence[str] = ()
     ) -> Credits:
-        """Read the words of whoever exports the network."""
+        """Parse what the user wrote."""
         return cls(
             authors=tuple(Author.parse(text) for text in authors),
             license=license_id or None,
@@ -107,7 +106,7 @@ class Credits:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What the collection of bioimage.io asks for and is not there, a sentence each."""
+        """What is missing for the collection of bioimage.io, a sentence each."""
         sentences = []
         if not self.authors:
             sentences.append("it names no author: give --author NAME, once for each")

@@ -1,4 +1,4 @@
-"""The test input of a package: a part of an image that a run has segmented, as it was read."""
+"""The test input of a package: a tile of an image that the run has segmented."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from cellrepro.store.store import Repeat, Store
 from cellrepro.words import joined, some
 
 TILE_SIZE = 256
-"""Pixels along the edge of what the network sees at once, and nothing else (4.2.1.1)."""
+"""Edge of the network's input in pixels, which is fixed (Cellpose 4.2.1.1)."""
 
 MOST_CHANNELS = 3
-"""That the network sees; further ones Cellpose leaves out (4.2.1.1)."""
+"""Channels of the network; Cellpose 4.2.1.1 ignores further ones."""
 
-_PERCENTILES = (1.0, 99.0)  # Cellpose's own
-_NEARLY_NOTHING = 1e-6  # `eps` of the specification's scale_range, and its default
+_PERCENTILES = (1.0, 99.0)  # the default of Cellpose
+_EPSILON = 1e-6  # the default `eps` of the specification's scale_range
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How intensities become what the network sees, in the words of the specification."""
+    """How a package scales intensities before the network."""
 
     percentiles: tuple[float, float] | None = _PERCENTILES
-    """Of each channel, that become 0 and 1; None where nothing is scaled."""
+    """Percentiles of each channel that become 0 and 1; None without scaling."""
 
     @classmethod
     def of(cls, normalize: Normalize) -> Scaling:
-        """That of a segmentation."""
+        """The scaling of a segmentation."""
         if not normalize.normalize:
             return cls(None)
         unknown = [name for name in normalize.changed if name not in ("percentile", "norm3D")]
@@ -49,21 +49,21 @@ class Scaling:
             return pixels
         shares = np.array(self.percentiles) / 100
         low, high = np.quantile(pixels, shares, axis=(2, 3), keepdims=True, method="linear")
-        return ((pixels - low) / (high - low + _NEARLY_NOTHING)).astype(np.float32)
+        return ((pixels - low) / (high - low + _EPSILON)).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class InputTile:
-    """A part of an image, as the network of a package takes it."""
+    """A tile of an image."""
 
     image: str
-    """Its name."""
+    """Name of the image."""
     y: int
-    """Where the part begins, in pixels."""
+    """Upper edge of the tile in the image."""
     x: int
-    """Where the part begins, in pixels."""
+    """Left edge of the tile in the image."""
     pixels: NDArray[np.float32]
-    """Intensities as they were read."""
+    """Intensities as they were read; shape (1, channel, Y, X)."""
 
     @property
     def n_channels(self) -> int:
@@ -72,7 +72,7 @@ class InputTile:
 
 
 def choose_tile(repeat: Repeat, store: Store, *, image: str | None = None) -> InputTile:
-    """Choose the part of an image in which a repeat has found most."""
+    """Choose the tile with most labelled pixels, by default of the image with most cells."""
     records = repeat.manifest.masks
     if image is None:
         image = max(sorted(records), key=lambda name: records[name].n_objects)
@@ -99,7 +99,7 @@ def choose_tile(repeat: Repeat, store: Store, *, image: str | None = None) -> In
 
 
 def _corner_of_most(labelled: NDArray[np.bool_]) -> tuple[int, int]:
-    """Where the tile with most labelled pixels begins; the first of several."""
+    """Upper left corner of the tile with most labelled pixels, by a summed-area table."""
     sums = np.pad(labelled.astype(np.int64), ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
     height, width = (min(TILE_SIZE, size) for size in labelled.shape)
     totals = (sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width]) + sums[
@@ -110,6 +110,6 @@ def _corner_of_most(labelled: NDArray[np.bool_]) -> tuple[int, int]:
 
 
 def _padded(channels: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Mirrored at the lower and right border up to the size of a tile."""
+    """Extend to the size of a tile by mirroring at the lower and right border."""
     missing = [max(0, TILE_SIZE - size) for size in channels.shape[1:]]
     return np.pad(channels, ((0, 0), (0, missing[0]), (0, missing[1])), mode="symmetric")

@@ -1,7 +1,7 @@
-"""A file of outputs that were measured on another machine, to be counted in a package made here.
+"""The file that carries measured outputs to the machine on which a package is made.
 
-Safetensors: every distinct output once, and who gave it as JSON in the header. Nothing of it is
-executed, and it is refused if it is of another network or another test input."""
+It is a safetensors file with every distinct output once; the header has the circumstances as JSON.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.bioimageio.measuring import Circumstances, MeasuredOutput, PackagedTest
-from cellrepro.exchange.file_endings import MEASUREMENTS
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.spec.spec import Digest
 from cellrepro.store.manifest import MachineRecord
 from cellrepro.store.whole_files import whole_file
 from cellrepro.wrong_fields import wrong_fields
 
+MEASUREMENTS_ENDING = ".measured.safetensors"
 _MOST_BYTES = 256 * 2**20
 _MOST_OUTPUTS = 10_000
 _MOST_LETTERS = 200
@@ -48,7 +48,7 @@ _Name = Annotated[str, Field(max_length=_MOST_LETTERS, pattern=r"^[\w.+=-]+$")]
 
 @dataclass(frozen=True)
 class _OutputRecord:
-    """Where one output was computed, and which of the tensors it is."""
+    """The circumstances of one output, and the name of its tensor."""
 
     __pydantic_config__ = _STRICT
 
@@ -61,7 +61,7 @@ class _OutputRecord:
 
 @dataclass(frozen=True)
 class _FileRecord:
-    """What a file of measurements says of itself."""
+    """The JSON in the header of the file."""
 
     __pydantic_config__ = _STRICT
 
@@ -76,7 +76,7 @@ _FILE_RECORD = TypeAdapter(_FileRecord)
 
 @dataclass(frozen=True)
 class MeasuredSubject:
-    """Which network was run on which test input."""
+    """The network and the test input that were measured."""
 
     network: str
     """SHA-256 of its weights file."""
@@ -85,12 +85,12 @@ class MeasuredSubject:
 
     @classmethod
     def of(cls, test: PackagedTest) -> MeasuredSubject:
-        """That of a test that is about to be measured."""
+        """Digest the network and the test input."""
         return cls(file_digest(test.weights), array_digest(test.scaled))
 
 
 def write_measured(path: Path, outputs: Sequence[MeasuredOutput], test: MeasuredSubject) -> None:
-    """Write outputs that were measured here."""
+    """Write the outputs of this machine."""
     from safetensors.numpy import save_file
 
     distinct = {array_digest(measured.output): measured.output for measured in outputs}
@@ -117,9 +117,9 @@ def write_measured(path: Path, outputs: Sequence[MeasuredOutput], test: Measured
 def read_measured(
     path: Path, test: MeasuredSubject, *, shape: tuple[int, ...]
 ) -> tuple[MeasuredOutput, ...]:
-    """Read outputs that were measured elsewhere."""
+    """Read the outputs of another machine; those of another network or test input are refused."""
     if not path.is_file():
-        raise no_such_file(path, expected=f"a file of measurements, NAME{MEASUREMENTS}")
+        raise no_such_file(path, expected=f"a file of measurements, NAME{MEASUREMENTS_ENDING}")
     n_bytes = path.stat().st_size
     if n_bytes > _MOST_BYTES:
         raise _no_measurements(path, f"it has {n_bytes} bytes, and at most {_MOST_BYTES} are read")
@@ -170,5 +170,5 @@ def _parts(path: Path) -> tuple[_FileRecord, Mapping[str, NDArray[np.float32]]]:
 def _no_measurements(path: Path, why: str) -> BadInput:
     return BadInput(
         f"{path} holds no measurements of a package ({' '.join(why.split())}); expected a file "
-        f"that `cellrepro export KEY NAME{MEASUREMENTS} --bioimageio` has written"
+        f"that `cellrepro export KEY NAME{MEASUREMENTS_ENDING} --bioimageio` has written"
     )

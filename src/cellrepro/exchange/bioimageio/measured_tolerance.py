@@ -1,10 +1,10 @@
-"""The tolerance of a package with all that it rests on, and what it could hide."""
+"""The tolerance of a package, the outputs that it was measured from, and what it could hide."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,87 +32,80 @@ from cellrepro.spec.segmentation_settings import Settings
 
 @dataclass(frozen=True)
 class Place:
-    """A machine under a profile, and how far its outputs lay from the test output."""
+    """A machine under a profile, and how far its outputs lie from the test output."""
 
     largest_difference: float
-    """Of any element, over the sum of the largest element and that element."""
+    """Largest difference of an element, over the sum of the largest element and that element."""
     masks: Verdict
-    """What became of the objects: ``identical``, ``same-objects``, ``different``, ``vacuous``."""
-    _outputs: tuple[MeasuredOutput, ...]
-
-    @property
-    def outputs(self) -> tuple[MeasuredOutput, ...]:
-        """All of one machine, as the lab counts them, and one profile."""
-        return self._outputs
+    """Verdict on the masks that Cellpose makes of the outputs."""
+    outputs: tuple[MeasuredOutput, ...] = field(repr=False)
 
     @property
     def circumstances(self) -> Circumstances:
-        """Of the first measurement."""
-        return self._outputs[0].circumstances
+        """The circumstances of the first output."""
+        return self.outputs[0].circumstances
 
     @derived
     def machine(self) -> str:
-        """Its name."""
+        """Name of the machine."""
         return self.circumstances.machine.name
 
     @derived
     def device(self) -> str:
-        """The processor's or the GPU's name."""
+        """Name of the processor or GPU."""
         return self.circumstances.machine.device
 
     @derived
     def profile(self) -> str:
-        """Its name."""
+        """Name of the profile."""
         return self.circumstances.profile
 
     @derived
     def threads(self) -> int:
-        """Of PyTorch on the processor."""
+        """Threads of PyTorch on the processor."""
         return self.circumstances.threads
 
     @derived
     def processes(self) -> int:
-        """Measurements, each in a process of its own."""
-        return len(self._outputs)
+        """Outputs that were measured, each in a process of its own."""
+        return len(self.outputs)
 
     @derived
     def distinct_outputs(self) -> int:
-        """Of these that differ in any bit."""
-        return len({array_digest(measured.output) for measured in self._outputs})
+        """Those of them that differ in any bit."""
+        return len({array_digest(measured.output) for measured in self.outputs})
 
 
 @dataclass(frozen=True)
 class MeasuredTolerance:
-    """The tolerance of a package, and what it rests on."""
+    """The tolerance of a package with its evidence."""
 
     tolerance: Tolerance
     factor: float
-    """By which what was measured was multiplied."""
+    """The safety factor on the largest measured difference."""
     difference: float
-    """The largest of any two outputs, before that."""
+    """The largest difference of any two outputs."""
     factor_needed: float | None
-    """Had one of the places not been measured, what the others say would have to be multiplied by
-    so much to hold it, too: the largest of all places. None where there is one place only, or
-    the others are equal."""
+    """The smallest factor that would also have held each place had it not been measured. None if
+    there is only one place, or the others are equal."""
     expected: NDArray[np.float32]
     """The test output."""
     masks: NDArray[np.uint32]
-    """What Cellpose makes of it; 0 is background."""
+    """The masks that Cellpose makes of it; 0 is background."""
     places: tuple[Place, ...]
-    """That of the test output first."""
+    """The place of the test output is first."""
     hidden: HiddenObjects
-    """What the tolerance could hide in the test output."""
     default_holds: bool
-    """Whether all outputs keep the tolerance that counts where a package says nothing."""
+    """Whether all outputs keep the specification's default tolerance."""
 
     @property
     def n_outputs(self) -> int:
-        """Processes that were measured."""
+        """Number of measured outputs."""
         return sum(len(place.outputs) for place in self.places)
 
     @property
     def verdict(self) -> Verdict:
-        """On the masks of all outputs."""
+        """The verdict on the masks of all outputs."""
         return combine([place.masks for place in self.places])
 
 
@@ -123,7 +116,7 @@ def judge_outputs(
     factor: float,
     smallest_object: int | None,
 ) -> MeasuredTolerance:
-    """Find the tolerance that outputs ask for, and what it could hide."""
+    """Find the tolerance that holds all outputs, and what it could hide."""
     expected = outputs[0].output
     distinct = {array_digest(measured.output): measured.output for measured in outputs}
     tolerance = measured_tolerance(list(distinct.values()), expected, factor=factor)
@@ -142,7 +135,7 @@ def judge_outputs(
             masks=combine(
                 _verdict(expected_masks, masks[array_digest(item.output)]) for item in measured
             ),
-            _outputs=tuple(measured),
+            outputs=tuple(measured),
         )
         for measured in _by_place(outputs)
     ]
@@ -170,7 +163,7 @@ def judge_outputs(
 def masks_of_all(
     child: Child, *, outputs: Mapping[str, NDArray[np.float32]], settings: Settings
 ) -> dict[str, NDArray[np.uint32]]:
-    """Make masks of outputs, in this process."""
+    """In a child process: make masks of outputs."""
     from cellrepro.model.inference import masks_of_flows
 
     with child.prepared():
@@ -182,7 +175,7 @@ def _verdict(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> Verdict:
 
 
 def _by_place(outputs: Sequence[MeasuredOutput]) -> list[list[MeasuredOutput]]:
-    """Those of one machine and profile together, in the order in which they come."""
+    """Group outputs by machine and profile, in the order of their first outputs."""
     by_place: dict[tuple[str, str], list[MeasuredOutput]] = {}
     for measured in outputs:
         circumstances = measured.circumstances

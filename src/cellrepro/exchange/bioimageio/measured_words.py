@@ -1,4 +1,4 @@
-"""What was measured, in words: on which machines, and what the tolerance could hide."""
+"""A measured tolerance in words, for the terminal and the documentation of a package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tolerance_text(tolerance: Tolerance) -> str:
 
 
 def machines_text(measured: MeasuredTolerance) -> str:
-    """On which machines a tolerance was measured, in words that go on a sentence."""
+    """On which machines a tolerance was measured, as the end of a sentence."""
     by_machine: dict[tuple[str, str], list[Place]] = {}
     for place in measured.places:
         machine = place.circumstances.machine
@@ -45,7 +45,7 @@ def machines_text(measured: MeasuredTolerance) -> str:
 
 
 def _device_text(place: Place) -> str:
-    """A device with the PyTorch on it."""
+    """A device and its version of PyTorch."""
     machine = place.circumstances.machine
     cuda = "" if machine.cuda is None else f", CUDA {machine.cuda}"
     return f"{machine.device}, PyTorch {machine.versions.get('torch', 'unknown')}{cuda}"
@@ -58,7 +58,7 @@ def _profile_text(place: Place) -> str:
 
 
 def hiding_text(hidden: HiddenObjects) -> str:
-    """What could hide in a tolerance, beside the smallest object of the run."""
+    """What could hide in a tolerance, compared with the smallest object of the run."""
     if hidden.n_pixels == 0:
         by_count = "No element may be wrong, so no object can be missing altogether."
     else:
@@ -80,7 +80,7 @@ def hiding_text(hidden: HiddenObjects) -> str:
 
 
 def objects_text(measured: MeasuredTolerance) -> str:
-    """What all outputs make of the objects of the test image."""
+    """Whether all outputs give the same objects."""
     n_objects = int(measured.masks.max())
     words = {
         Verdict.IDENTICAL: f"the same {amount(n_objects, 'object')}, in every pixel and number",
@@ -91,7 +91,7 @@ def objects_text(measured: MeasuredTolerance) -> str:
 
 
 def factor_text(measured: MeasuredTolerance) -> str:
-    """How large the factor would have to be for a place that had not been measured."""
+    """The factor that would also have held a place had it not been measured."""
     needed = measured.factor_needed
     if needed is None:
         return "Too few places differ to say how far another one may lie."
@@ -102,20 +102,20 @@ def factor_text(measured: MeasuredTolerance) -> str:
 
 
 def default_text(measured: MeasuredTolerance) -> str:
-    """How the tolerance stands beside the one of the specification."""
+    """Whether the default of the specification would hold the outputs, too."""
     holds = "holds them, too" if measured.default_holds else "does not hold them"
     return f"What counts where a package says nothing (0.001, 0.001, 100 per million) {holds}."
 
 
 def not_measured_text(not_possible: Mapping[str, str]) -> str:
-    """Which profiles were not to be had; empty where all were."""
+    """The profiles that this machine lacks; empty if it has all."""
     if not not_possible:
         return ""
     return f"Not to be had where the package was made: {joined(list(not_possible))}."
 
 
 def measure_there(not_possible: Mapping[str, str]) -> list[str]:
-    """A line that says how profiles are measured that this machine does not have, if there are."""
+    """How to measure the profiles that this machine lacks, in a line; none if it has all."""
     if not not_possible:
         return []
     names = ", ".join(not_possible)

@@ -1,4 +1,4 @@
-"""What the network of a package gives for its test input: under each profile, in new processes."""
+"""Running the network of a package on its test input: under several profiles, in new processes."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from cellrepro.store.manifest import MachineRecord
 from cellrepro.words import joined
 
 REFERENCE_PROFILE = "cpu"
-"""Under which the test output is computed."""
+"""The profile of the test output."""
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Under what an output was computed."""
+    """Where and how an output was computed."""
 
     machine: MachineRecord
     profile: str
-    """Its name."""
+    """Name of the profile."""
     repeat: int
     """From 0; each in a process of its own."""
     threads: int
-    """Of PyTorch on the processor."""
+    """Threads of PyTorch on the processor."""
 
 
 @dataclass(frozen=True)
 class MeasuredOutput:
-    """What the network gave, and where."""
+    """One output of the network."""
 
     circumstances: Circumstances
     output: NDArray[np.float32]
@@ -51,22 +51,22 @@ class MeasuredOutput:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What `cellrepro.model.packaged_network.packaged_network` is called with."""
+    """The arguments of `cellrepro.model.packaged_network.packaged_network`."""
 
     patch: int
-    """Pixels along a token's edge."""
+    """Edge of a token in pixels."""
     encoder: Mapping[str, float | Sequence[int]] | None = None
-    """Its sizes; None for Cellpose's own."""
+    """Sizes of the encoder; None for Cellpose's own."""
 
     def arguments(self) -> dict[str, object]:
-        """The same by name, as a package says it."""
+        """The arguments by name, without defaults."""
         encoder = {} if self.encoder is None else {"encoder": dict(self.encoder)}
         return {"patch": self.patch, **encoder}
 
 
 @dataclass(frozen=True)
 class PackagedTest:
-    """A network with what it is tested with."""
+    """A network with its test input."""
 
     weights: Path
     """A safetensors file."""
@@ -77,16 +77,16 @@ class PackagedTest:
 
 @dataclass(frozen=True)
 class Measurements:
-    """All outputs that were measured here."""
+    """All outputs of this machine."""
 
     outputs: tuple[MeasuredOutput, ...]
-    """The first is the one of the reference."""
+    """The first one is the test output."""
     not_possible: Mapping[str, str]
     """Profiles that this machine does not have, and why."""
 
 
 def usual_profiles() -> list[str]:
-    """Those in which a package computes: float32, on every device; that of the reference first."""
+    """The profiles in float32, as packages compute; the one of the test output is first."""
     names = [name for name in profile_names() if _is_of_packages(profiles.load(name))]
     return sorted(names, key=lambda name: (name != REFERENCE_PROFILE, name))
 
@@ -98,7 +98,7 @@ def _is_of_packages(profile: Profile) -> bool:
 def measure(
     test: PackagedTest, names: Sequence[str], *, repeats: int, quiet: bool = False
 ) -> Measurements:
-    """Run a network on its test input under several profiles, each time in a process of its own."""
+    """Run a network on its test input under each profile, each time in a process of its own."""
     chosen = [profiles.load(name) for name in names]
     for profile in chosen:
         if not _is_of_packages(profile):
@@ -131,7 +131,7 @@ def _measured(test: PackagedTest, profile: Profile, repeat: int) -> MeasuredOutp
 
 
 def output_of(child: Child, *, test: PackagedTest, repeat: int) -> MeasuredOutput:
-    """Run the network as ``bioimageio.core`` does, in this process."""
+    """In a child process: run the network as ``bioimageio.core`` does."""
     import torch
     from safetensors.torch import load_file
 

@@ -1,70 +1,42 @@
-"""A run as a package of bioimage.io: ``NAME.bioimageio.zip``."""
+"""Export of a run as a package of bioimage.io, and the measurements for one made elsewhere."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import re
 import tempfile
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import yaml
 
-from cellrepro.comparison.verdicts import judge
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
-from cellrepro.exchange.archive.form import Entry, local_header, tail
-from cellrepro.exchange.archive.writing import BLOCK
-from cellrepro.exchange.bioimageio import description, measured_words
-from cellrepro.exchange.bioimageio.cover import write_cover
+from cellrepro.exchange.archive.writing import Outgoing, write_zip
+from cellrepro.exchange.bioimageio import measured_words
 from cellrepro.exchange.bioimageio.credits import Credits
-from cellrepro.exchange.bioimageio.description import (
-    PackageContent,
-    describe_package,
-    refuse_invalid,
-    refuse_unknown_license,
-    write_description,
-)
-from cellrepro.exchange.bioimageio.input_tile import InputTile, Scaling, choose_tile
+from cellrepro.exchange.bioimageio.input_tile import Scaling, choose_tile
 from cellrepro.exchange.bioimageio.measured_file import (
+    MEASUREMENTS_ENDING,
     MeasuredSubject,
     read_measured,
     write_measured,
 )
-from cellrepro.exchange.bioimageio.measured_tolerance import (
-    MeasuredTolerance,
-    Place,
-    judge_outputs,
-)
-from cellrepro.exchange.bioimageio.measuring import (
-    PackagedTest,
-    measure,
-    usual_profiles,
-)
-from cellrepro.exchange.bioimageio.packaged_weights import (
-    NETWORK_FILE,
-    PackagedWeights,
-    packaged_weights,
-    write_state_dict,
-)
-from cellrepro.exchange.bioimageio.readme import ReadmeFacts, readme_text
+from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place, judge_outputs
+from cellrepro.exchange.bioimageio.package_files import Package, PackagedRun
+from cellrepro.exchange.bioimageio.packaged_weights import packaged_weights
+from cellrepro.exchange.bioimageio.resource_description import refuse_unknown_license
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR, HiddenObjects, Tolerance
-from cellrepro.exchange.bundle import bundle_text
-from cellrepro.exchange.file_endings import MEASUREMENTS, PACKAGE
-from cellrepro.exchange.kept_passports import attestations_of
 from cellrepro.extras import absent, needs
-from cellrepro.results import Result, Row, derived, json_names, plain
+from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
 from cellrepro.store.store import Repeat, Store
-from cellrepro.store.whole_files import new_file, whole_file
+from cellrepro.store.whole_files import new_file
 from cellrepro.words import amount
 
+PACKAGE_ENDING = ".bioimageio.zip"
 USUAL_REPEATS = 2
-"""Processes under each profile."""
+"""Processes that measure under each profile."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,7 +63,7 @@ class BioimageioPackage(Result):
 
     @derived
     def factor(self) -> float:
-        """By which the largest measured difference was multiplied."""
+        """Safety factor on the largest measured difference."""
         return self._judged.factor
 
     @derived
@@ -174,25 +146,6 @@ class MeasuredElsewhere(Result):
         return [self.sentence(), *measured_words.measure_there(self.not_possible)]
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """A repeat that is packaged, with its network and the input that it is tested with."""
-
-    repeat: Repeat
-    weights: PackagedWeights
-    tile: InputTile
-    scaling: Scaling
-
-    @property
-    def test(self) -> PackagedTest:
-        """What is measured."""
-        return PackagedTest(
-            weights=self.weights.file,
-            architecture=self.weights.sizes,
-            scaled=self.scaling.applied(self.tile.pixels),
-        )
-
-
 def export_bioimageio(
     run: str,
     file: str | Path,
@@ -255,7 +208,7 @@ def export_bioimageio(
     NotPossibleHere
         If a library is not installed, or this machine has none of the profiles.
     """
-    target = new_file(file, ending=Path(PACKAGE).suffix, holds="a package of bioimage.io")
+    target = new_file(file, ending=Path(PACKAGE_ENDING).suffix, holds="a package of bioimage.io")
     credits = Credits.parse(authors, license, cite)
     _refuse_without_libraries()
     if credits.license is not None:
@@ -265,9 +218,8 @@ def export_bioimageio(
     title = _checked_name(name or _usual_name(repeat))
     with tempfile.TemporaryDirectory(prefix="cellrepro-") as scratch:
         subject = _subject(repeat, opened_store, image=image, scratch=Path(scratch))
-        test = subject.test
-        measurements = measure(test, profiles or usual_profiles(), repeats=repeats, quiet=quiet)
-        identity = MeasuredSubject.of(test)
+        measurements = subject.measured(profiles, repeats=repeats, quiet=quiet)
+        identity = MeasuredSubject.of(subject.test)
         shape = measurements.outputs[0].output.shape
         elsewhere = [
             output
@@ -280,7 +232,7 @@ def export_bioimageio(
             factor=factor,
             smallest_object=_smallest_object(repeat),
         )
-        package = _Package(
+        package = Package(
             subject=subject,
             store=opened_store,
             title=title,
@@ -291,7 +243,8 @@ def export_bioimageio(
         content_folder = Path(scratch) / "package"
         content_folder.mkdir()
         package.write_files(content_folder)
-        digest = _write_zip(target, content_folder)
+        files = [Outgoing.of_file(path) for path in sorted(content_folder.iterdir())]
+        digest = write_zip(target, files, label="write the package", quiet=True)
     return BioimageioPackage(
         file=target,
         digest=digest,
@@ -343,15 +296,14 @@ def measure_bioimageio(
     NotPossibleHere
         If a library is not installed, or this machine has none of the profiles.
     """
-    target = new_file(file, ending=MEASUREMENTS, holds="measurements")
+    target = new_file(file, ending=MEASUREMENTS_ENDING, holds="measurements")
     _refuse_without_libraries(with_specification=False)
     opened_store = Store(store)
     repeat = opened_store.find(run)
     with tempfile.TemporaryDirectory(prefix="cellrepro-") as scratch:
         subject = _subject(repeat, opened_store, image=image, scratch=Path(scratch))
-        test = subject.test
-        measurements = measure(test, profiles or usual_profiles(), repeats=repeats, quiet=quiet)
-        write_measured(target, measurements.outputs, MeasuredSubject.of(test))
+        measurements = subject.measured(profiles, repeats=repeats, quiet=quiet)
+        write_measured(target, measurements.outputs, MeasuredSubject.of(subject.test))
     return MeasuredElsewhere(
         file=target,
         digest=file_digest(target),
@@ -361,7 +313,7 @@ def measure_bioimageio(
     )
 
 
-# -- what is given -------------------------------------------------------------------------
+# -- arguments -----------------------------------------------------------------------------
 
 
 def _refuse_without_libraries(*, with_specification: bool = True) -> None:
@@ -371,13 +323,13 @@ def _refuse_without_libraries(*, with_specification: bool = True) -> None:
         raise needs(missing, what="a package of bioimage.io")
 
 
-def _subject(repeat: Repeat, store: Store, *, image: str | None, scratch: Path) -> _Subject:
+def _subject(repeat: Repeat, store: Store, *, image: str | None, scratch: Path) -> PackagedRun:
     if repeat.spec.task == "wrap":
         raise BadInput(
             f"{repeat.name} is a run of another program, of whose network nothing is known; "
             "expected a run of `cellrepro train` or `cellrepro segment`"
         )
-    return _Subject(
+    return PackagedRun(
         repeat=repeat,
         scaling=Scaling.of(repeat.spec.settings.normalize),
         tile=choose_tile(repeat, store, image=image),
@@ -386,7 +338,7 @@ def _subject(repeat: Repeat, store: Store, *, image: str | None, scratch: Path) 
 
 
 def _smallest_object(repeat: Repeat) -> int | None:
-    """Pixels of the smallest object in the masks of a repeat."""
+    """Pixels of the smallest object in the masks of a repeat; None without objects."""
     areas = [np.bincount(repeat.masks(image).ravel())[1:] for image in repeat.manifest.masks]
     sizes = [int(area[area > 0].min()) for area in areas if area.any()]
     return min(sizes, default=None)
@@ -407,184 +359,3 @@ def _checked_name(name: str) -> str:
             "and _+-(), without accents"
         )
     return name
-
-
-# -- what is written -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Package:
-    """All that the files of a package are made from."""
-
-    subject: _Subject
-    store: Store
-    title: str
-    credits: Credits
-    judged: MeasuredTolerance
-    not_possible: Mapping[str, str]
-
-    @functools.cached_property
-    def passport(self) -> bytes:
-        """The passport of the repeat and its receipts, as lines."""
-        return (bundle_text(attestations_of(self.store, self.subject.repeat)) + "\n").encode()
-
-    @functools.cached_property
-    def passport_digest(self) -> str:
-        """SHA-256 of the passport's statement, by which receipts name it."""
-        first, *_ = attestations_of(self.store, self.subject.repeat)
-        return first.digest
-
-    def write_files(self, folder: Path) -> None:
-        """Write every file of the package, the description last, which the specification checks."""
-        subject = self.subject
-        np.save(folder / description.TEST_INPUT, subject.tile.pixels, allow_pickle=False)
-        np.save(folder / description.TEST_OUTPUT, self.judged.expected, allow_pickle=False)
-        write_cover(subject.tile.pixels, self.judged.masks, folder / description.COVER)
-        write_state_dict(subject.weights, folder / description.WEIGHTS)
-        (folder / description.PASSPORT).write_bytes(self.passport)
-        (folder / description.NETWORK).write_bytes(NETWORK_FILE.read_bytes())
-        _write_text(folder / description.ENVIRONMENT, _environment_text(self._versions))
-        _write_text(folder / description.README, readme_text(self._readme_facts()))
-        values = describe_package(self._content(), folder)
-        refuse_invalid(values, folder)
-        write_description(values, folder / description.DESCRIPTION)
-
-    @property
-    def _versions(self) -> Mapping[str, str]:
-        """Of the libraries that computed the test output."""
-        return self.judged.places[0].circumstances.machine.versions
-
-    @property
-    def _verdict(self) -> str:
-        run = self.store.find_run(self.subject.repeat.spec.key)
-        return judge([repeat.outcome for repeat in run.repeats]).sentence()
-
-    def _readme_facts(self) -> ReadmeFacts:
-        return ReadmeFacts(
-            name=self.title,
-            repeat=self.subject.repeat,
-            tile=self.subject.tile,
-            scaling=self.subject.scaling,
-            measured=self.judged,
-            verdict=self._verdict,
-            not_measured=measured_words.not_measured_text(self.not_possible),
-            passport=self.passport_digest,
-        )
-
-    def _content(self) -> PackageContent:
-        subject = self.subject
-        return PackageContent(
-            name=self.title,
-            summary=self._summary(),
-            credits=self.credits,
-            timestamp=subject.repeat.manifest.started,
-            tile=subject.tile,
-            scaling=subject.scaling,
-            architecture=subject.weights.sizes.arguments(),
-            n_parameters=subject.weights.n_parameters,
-            pytorch=self._versions["torch"],
-            tolerance=self.judged.tolerance,
-            ours=self._own_words(),
-            attachments=(description.PASSPORT,),
-        )
-
-    def _summary(self) -> str:
-        return (
-            f"Cellpose network of the run {self.subject.repeat.spec.key} of cellrepro. Its "
-            "reproducibility tolerance was "
-            f"{measured_words.machines_text(self.judged)}"
-        )[:1024]
-
-    def _own_words(self) -> dict[str, object]:
-        """What ``config.cellrepro`` holds."""
-        repeat = self.subject.repeat
-        run = self.store.find_run(repeat.spec.key)
-        judged = self.judged
-        hidden = asdict(judged.hidden)
-        smallest_object = hidden.pop("smallest_object")
-        weights = repeat.manifest.weights
-        verdict = judge([stored.outcome for stored in run.repeats]).overall
-        return {
-            "run": repeat.name,
-            "key": repeat.spec.key,
-            "verdict": None if verdict is None else str(verdict),
-            "machines": sorted(run.machines),
-            "weights": None if weights is None else weights.digest,
-            "passport": self.passport_digest,
-            "data": repeat.manifest.data.digest,
-            "test_image": {
-                "name": self.subject.tile.image,
-                "y": self.subject.tile.y,
-                "x": self.subject.tile.x,
-            },
-            "tolerance": {
-                "sentence": measured_words.machines_text(judged),
-                "largest_difference": judged.difference,
-                "factor": judged.factor,
-                "factor_needed": judged.factor_needed,
-                "default_holds": judged.default_holds,
-                "masks": str(judged.verdict),
-                "hidden": {**hidden, "diameter": judged.hidden.diameter},
-                "smallest_object": smallest_object,
-                "measured": [_place_record(place) for place in judged.places],
-            },
-        }
-
-
-def _place_record(place: Place) -> dict[str, object]:
-    machine = place.circumstances.machine
-    shown = {name: plain(getattr(place, name)) for name in json_names(Place)}
-    return {**shown, "cuda": machine.cuda, "versions": dict(machine.versions)}
-
-
-def _environment_text(versions: Mapping[str, str]) -> str:
-    """The environment in which the test output was computed, as conda reads it."""
-    pinned = [
-        f"{package}=={versions[name]}"
-        for package, name in (("torch", "torch"), ("cellpose", "cellpose"))
-        if name in versions
-    ]
-    environment = {
-        "channels": ["conda-forge", "nodefaults"],
-        "dependencies": ["python>=3.10", "pip", {"pip": pinned}],
-    }
-    return yaml.safe_dump(environment, sort_keys=False)
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
-
-
-def _write_zip(path: Path, folder: Path) -> str:
-    """Write the files of a folder in the form of an exported file; returns its SHA-256."""
-    files = sorted(folder.iterdir(), key=lambda file: file.name)
-    entries = [_entry(file) for file in files]
-    digest = hashlib.sha256()
-    with whole_file(path) as scratch, scratch.open("wb") as stream:
-
-        def write(block: bytes) -> None:
-            stream.write(block)
-            digest.update(block)
-
-        for file, entry in zip(files, entries, strict=True):
-            write(local_header(entry))
-            _each_block(file, write)
-        write(tail(entries))
-    return digest.hexdigest()
-
-
-def _entry(file: Path) -> Entry:
-    crc = 0
-
-    def add(block: bytes) -> None:
-        nonlocal crc
-        crc = zlib.crc32(block, crc)
-
-    _each_block(file, add)
-    return Entry(file.name, file.stat().st_size, crc)
-
-
-def _each_block(file: Path, use: Callable[[bytes], object]) -> None:
-    with file.open("rb") as stream:
-        while block := stream.read(BLOCK):
-            use(block)

@@ -1,4 +1,4 @@
-"""The network of a run as a package holds it: its weights, and how they are given a class."""
+"""The weights of a run, and the arguments of the class that a package builds from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cellrepro.process.setup import Setup
 from cellrepro.store.store import WEIGHTS, Repeat, Store
 
 NETWORK_FILE = Path(__file__).parents[2] / "model" / "packaged_network.py"
-"""What a package brings as its architecture."""
+"""Source file that a package includes as its architecture."""
 
 _FIRST_GENERATION = (4, 2)
 _PATCH_OF_CELLPOSE = 8  # pixels (4.2.1.1)
@@ -27,18 +27,18 @@ _PATCH_OF_CELLPOSE = 8  # pixels (4.2.1.1)
 
 @dataclass(frozen=True)
 class PackagedWeights:
-    """The weights of a network, and the class that they belong to."""
+    """The weights of a network, and its architecture."""
 
     file: Path
-    """Safetensors, float32."""
+    """Safetensors in float32."""
     architecture: str
     """One of `cellrepro.model.encoders.ARCHITECTURES`."""
     n_parameters: int
-    """Numbers in all its tensors."""
+    """Numbers in all tensors."""
 
     @property
     def sizes(self) -> Architecture:
-        """What its class is called with."""
+        """The arguments of the network's class."""
         if self.architecture == PRETRAINED:
             return Architecture(_PATCH_OF_CELLPOSE)
         encoder = ENCODERS[self.architecture]
@@ -53,7 +53,7 @@ class PackagedWeights:
 
 
 def refuse_other_generation() -> None:
-    """Refuse to package with a Cellpose whose networks a package cannot build."""
+    """Refuse a version of Cellpose whose networks a package cannot build."""
     if generation_of().first < _FIRST_GENERATION:
         raise BadInput(
             "packages of bioimage.io need networks of Cellpose 4.2 or newer, and Cellpose "
@@ -63,7 +63,7 @@ def refuse_other_generation() -> None:
 
 
 def packaged_weights(repeat: Repeat, store: Store, scratch: Path) -> PackagedWeights:
-    """Find the weights that a repeat segmented with."""
+    """Find the weights with which a repeat segmented; those of a segmentation are written anew."""
     refuse_other_generation()
     architecture = repeat.manifest.model.architecture
     file = repeat.weights
@@ -84,7 +84,7 @@ def packaged_weights(repeat: Repeat, store: Store, scratch: Path) -> PackagedWei
 
 
 def written_weights(child: Child, *, source: ModelSource, file: Path) -> Path:
-    """Load a network as a run does, and write its weights."""
+    """In a child process: load a network as a run does, and write its weights."""
     from cellrepro.model.network import save_weights
 
     with child.opened(source, dtype="float32") as opened:
@@ -93,7 +93,7 @@ def written_weights(child: Child, *, source: ModelSource, file: Path) -> Path:
 
 
 def _checked_parameters(file: Path) -> int:
-    """How many numbers the network has, once it is known to be one that a package can build."""
+    """Count the parameters, and refuse a network that a package cannot build."""
     from safetensors import safe_open
 
     with safe_open(file, framework="numpy") as weights:
@@ -105,12 +105,3 @@ def _checked_parameters(file: Path) -> int:
             "Cellpose-SAM alone, whose class is in the cellpose package that everyone can install"
         )
     return sum(math.prod(shape) for shape in shapes.values())
-
-
-def write_state_dict(weights: PackagedWeights, path: Path) -> None:
-    """Write weights as ``torch.save`` does: the same bytes whenever they are the same."""
-    import torch
-    from safetensors.torch import load_file
-
-    with path.open("wb") as stream:  # by its path, the name of the file would be in it (2.15)
-        torch.save(dict(sorted(load_file(weights.file).items())), stream)

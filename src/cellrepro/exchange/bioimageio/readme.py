@@ -1,4 +1,4 @@
-"""The documentation that a package brings: what the network does, and how far to trust equality."""
+"""``README.md`` of a package: what the network does, how it is used, how far results may differ."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from cellrepro.words import amount
 
 @dataclass(frozen=True)
 class ReadmeFacts:
-    """What the documentation of a package tells."""
+    """The facts in the documentation of a package."""
 
     name: str
-    """Of the network."""
+    """Name of the network."""
     repeat: Repeat
-    """That it comes from."""
+    """The repeat whose network it is."""
     tile: InputTile
     scaling: Scaling
     measured: MeasuredTolerance
     verdict: str
-    """On the repeats of the run, in a sentence."""
+    """The verdict on the repeats of the run, in a sentence."""
     not_measured: str
-    """Which profiles were not to be had, in a sentence; may be empty."""
+    """The profiles that were not measured, in a sentence; may be empty."""
     passport: str | None
     """SHA-256 of the run's passport."""
 
@@ -172,11 +172,11 @@ def _table(rows: Sequence[dict[str, object]]) -> str:
 
 
 def _code(text: str) -> str:
-    """Text between backticks."""
+    """Markdown of code."""
     return f"`{' '.join(text.split()).replace('`', chr(39))}`"
 
 
 def _plain(text: str) -> str:
-    """Text that a page shows as it is: names come from other machines, too."""
+    """Escape Markdown and HTML, since names may come from other machines."""
     one_line = " ".join(text.split())
     return re.sub(r"([\\`*_{}\[\]|])", r"\\\1", escape(one_line, quote=False))

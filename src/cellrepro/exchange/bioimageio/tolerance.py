@@ -1,8 +1,9 @@
-"""How far outputs of one network may lie apart: a tolerance of bioimage.io, from measurements.
+"""The reproducibility tolerance of bioimage.io: its rule, how it is measured, what it could hide.
 
 An element is mismatched if it differs from the expected one by more than ``absolute + relative *
-abs(expected)``, and a package passes its test if at most so many elements per million are
-mismatched (``bioimageio.core`` 0.11.0, ``_resource_tests.py``)."""
+abs(expected)``; a package passes its test if a limited number of elements per million is mismatched
+(``bioimageio.core`` 0.11.0, ``_resource_tests.py``).
+"""
 
 from __future__ import annotations
 
@@ -21,49 +22,49 @@ from cellrepro.results import derived
 Floats: TypeAlias = NDArray[np.float32]
 
 MOST_RELATIVE = 0.01
-"""Of the specification (0.5.14); an absolute tolerance has the same limit, in maxima of the test
-output."""
+"""Limit of the specification (0.5.14) for the relative tolerance, and, times the largest element of
+the test output, for the absolute one."""
 
 MOST_PER_MILLION = 30_000
-"""Mismatched elements per million that the specification allows at most (0.5.14)."""
+"""Limit of the specification (0.5.14) for mismatched elements per million."""
 
 USUAL_FACTOR = 10.0
-"""By which what was measured is multiplied, for machines that were not."""
+"""Safety factor on measured differences, for machines that were not measured."""
 
 _SINGLE_ROUNDING = 2.0**-23
-"""What the rounding of one operation in float32 changes at most, relative to its result."""
+"""Largest relative error of rounding one operation in float32."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What a package says of its output in ``config.bioimageio.reproducibility_tolerance``."""
+    """The three numbers of ``config.bioimageio.reproducibility_tolerance``."""
 
     relative_tolerance: float
-    """Part of an element of the test output."""
+    """Allowed difference as a part of an element of the test output."""
     absolute_tolerance: float
-    """Added to that."""
+    """Allowed difference that is added to that."""
     mismatched_elements_per_million: int = 0
     """Elements that may differ by more."""
 
     def allowed(self, expected: Floats) -> Floats:
-        """By how much each element may differ, as ``bioimageio.core`` computes it: in float32."""
+        """The allowed difference of each element, in float32 as ``bioimageio.core`` computes it."""
         of_element = self.relative_tolerance * abs(expected.astype(np.float32))
         allowed: Floats = self.absolute_tolerance + of_element
         return allowed
 
     def n_mismatched(self, actual: Floats, expected: Floats) -> int:
-        """Count the elements that differ by more, as ``bioimageio.core`` does."""
+        """Count mismatched elements as ``bioimageio.core`` does."""
         differences = abs(actual.astype(np.float32) - expected.astype(np.float32))
         return int((differences > self.allowed(expected)).sum())
 
     def is_kept(self, actual: Floats, expected: Floats) -> bool:
         """Whether the test of a package with this tolerance passes."""
-        found = _per_million(self.n_mismatched(actual, expected), expected)
-        return found <= self.mismatched_elements_per_million
+        per_million = _per_million(self.n_mismatched(actual, expected), expected)
+        return per_million <= self.mismatched_elements_per_million
 
 
 SPECIFICATION_DEFAULT = Tolerance(1e-3, 1e-3, 100)
-"""What counts where a package says nothing."""
+"""The default of the specification."""
 
 
 def largest_difference(outputs: Sequence[Floats], *, scale: float) -> float:
@@ -87,14 +88,14 @@ def measured_tolerance(
     *,
     factor: float = USUAL_FACTOR,
 ) -> Tolerance:
-    """Find the tolerance that outputs ask for: the smallest that holds all, times a factor.
+    """Find the smallest tolerance that holds all outputs, times a factor.
 
-    Of the three numbers of a tolerance the share of mismatched elements stays 0, so that no object
-    can hide in it, and the absolute tolerance is the relative one times the largest element of the
-    test output: the specification limits both to a hundredth. One number is left, and it is the
-    largest difference of any two outputs, so measured, times the factor, rounded up to two digits.
-    Only where that is beyond the limits, both are at their limit, and the share is the largest
-    of any two outputs, times the factor.
+    The share of mismatched elements stays 0, so that no object can hide in it. The absolute
+    tolerance is the relative one times the largest element of the test output, since the
+    specification limits both to a hundredth on that scale. The remaining number is the largest
+    difference of any two outputs on the same scale, times the factor, rounded up to two digits. If
+    that is beyond the limits, both tolerances are at their limits, and the share is the largest of
+    any two outputs times the factor.
     """
     if not 1 <= factor < math.inf:
         raise BadInput(f"the factor of the tolerance is {factor:g}; expected a number from 1 on")
@@ -115,7 +116,7 @@ def measured_tolerance(
 
 
 def scale_of(expected: Floats) -> float:
-    """The largest element of the test output, on which the specification's limit rests."""
+    """The largest element of the test output, to which the specification's limit is relative."""
     scale = float(expected.max(initial=0.0))
     if not 0 < scale < math.inf:
         raise BadInput(
@@ -149,7 +150,7 @@ def _at_the_limits(outputs: Sequence[Floats], scale: float, factor: float) -> To
 def _ordered_pairs(
     outputs: Sequence[Floats],
 ) -> Iterator[tuple[Floats, Floats]]:
-    """Every two of them, both ways: the tolerance is not symmetric."""
+    """Every pair in both orders, since the tolerance is not symmetric."""
     return itertools.permutations(outputs, 2)
 
 
@@ -158,7 +159,7 @@ def _per_million(n_mismatched: int, expected: Floats) -> float:
 
 
 def _levels_from(least: float) -> Iterator[float]:
-    """Numbers of two digits within the limit; mostly the first, but float32 rounds, too."""
+    """Numbers of two digits up to the limit; float32 may round so that the first is too small."""
     level = _rounded_up(least)
     while level < MOST_RELATIVE:
         yield level
@@ -166,7 +167,7 @@ def _levels_from(least: float) -> Iterator[float]:
 
 
 def _rounded_up(value: float) -> float:
-    """To two digits.
+    """Round up to two significant digits.
 
     >>> _rounded_up(0.00012345), _rounded_up(0.5), _rounded_up(0.00999)
     (0.00013, 0.5, 0.01)
@@ -192,7 +193,7 @@ class HiddenObjects:
     """What a tolerance could hide in the test output."""
 
     n_pixels: int
-    """An object of so many pixels could be missing altogether."""
+    """Pixels of the largest object that could be missing altogether."""
     n_uncertain_pixels: int
     """Pixels that the tolerance may move across the threshold of the probability."""
     n_uncertain_objects: int
@@ -202,7 +203,7 @@ class HiddenObjects:
 
     @derived
     def diameter(self) -> float:
-        """Of a disk of so many pixels as could be missing, in pixels."""
+        """Diameter of a disk with as many pixels as could be missing."""
         return 2 * math.sqrt(self.n_pixels / math.pi)
 
 
@@ -214,10 +215,10 @@ def hidden_objects(
     threshold: float,
     smallest_object: int | None = None,
 ) -> HiddenObjects:
-    """Say what a tolerance could hide.
+    """Find what a tolerance could hide.
 
-    An object needs no more than one mismatched element for each of its pixels to be missing
-    without the test noticing: that of the probability.
+    An object can be missing unnoticed if one element of each of its pixels, the probability, is
+    mismatched.
     """
     probability = expected[0, 2]
     is_uncertain = abs(probability - threshold) <= tolerance.allowed(probability)

@@ -1,1 +1,1 @@
-"""Who says it: keys of OpenSSH, signatures by an agent or a key file, and DSSE envelopes."""
+"""Signatures: OpenSSH keys, the ssh-agent, and DSSE envelopes. Uses the ground rooms alone."""

@@ -1,7 +1,7 @@
-"""An envelope of DSSE: what was signed, byte by byte, and the signatures over it.
+"""DSSE envelopes, version 1: a payload with the signatures over it, and checking these.
 
-https://github.com/secure-systems-lab/dsse, version 1. Bytes are signed, not JSON: they are checked
-before they are parsed, and no canonical form of JSON is needed.
+https://github.com/secure-systems-lab/dsse. Bytes are signed, not JSON, so that a signature is
+checked before anything is parsed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cellrepro.exchange.signed.signer import Signer
 
 IN_TOTO = "application/vnd.in-toto+json"
-"""The type of a payload that is an in-toto Statement."""
+"""Media type of a payload that is an in-toto Statement."""
 SignatureState = Literal["unsigned", "unknown", "good", "bad"]
 """``unsigned``; ``unknown``: signed by nobody whom the reader knows, so nothing can be checked;
 ``good``: by someone on the reader's list; ``bad``: not by the one that it names, or changed."""
@@ -37,33 +37,32 @@ class Signature:
     """One signature of an envelope."""
 
     keyid: str
-    """Fingerprint of the key that it says it is of; a hint, which nothing protects."""
+    """Fingerprint of the claimed key; only a hint, since it is not signed."""
     signature: bytes
-    """64 bytes, if it is one of Ed25519."""
+    """64 bytes for Ed25519."""
 
     @property
     def fingerprint(self) -> str:
-        """Its ``keyid``, safe to be shown: one that is no fingerprint is not repeated."""
+        """The ``keyid`` if it has the form of a fingerprint, since it will be printed."""
         return self.keyid if _FINGERPRINT.fullmatch(self.keyid) else "a key without fingerprint"
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """Bytes with the signatures over them."""
+    """A payload with the signatures over it."""
 
     payload: bytes
-    """What was signed."""
     payload_type: str
-    """What kind of document that is; signed, too."""
+    """Media type of the payload, which is signed with it."""
     signatures: tuple[Signature, ...]
 
     @property
     def signed_bytes(self) -> bytes:
-        """What a signature is over: type and payload, each with its length."""
+        """The message of every signature."""
         return pre_authentication_encoding(self.payload_type, self.payload)
 
     def line(self) -> str:
-        """The envelope as one line of JSON, without the line feed; keys are sorted."""
+        """One line of JSON with sorted keys, without the line feed."""
         signatures = [
             {"keyid": signature.keyid, "sig": _encoded(signature.signature)}
             for signature in self.signatures
@@ -76,13 +75,13 @@ class Envelope:
         return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
     def with_signatures(self, signatures: Iterable[Signature]) -> Envelope:
-        """The same payload with further signatures: each once, sorted."""
+        """The same payload with further signatures, sorted and without duplicates."""
         every = {*self.signatures, *signatures}
         return Envelope(self.payload, self.payload_type, tuple(sorted(every)))
 
 
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
-    """Give the bytes that DSSE has signed instead of a payload alone.
+    """The bytes that DSSE signs: type and payload, each with its length.
 
     >>> pre_authentication_encoding("text", b"hello")
     b'DSSEv1 4 text 5 hello'
@@ -92,7 +91,7 @@ def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
 
 
 def signed(payload: bytes, signer: Signer, *, payload_type: str = IN_TOTO) -> Envelope:
-    """Sign a payload."""
+    """Sign a payload with one key."""
     message = pre_authentication_encoding(payload_type, payload)
     signature = Signature(signer.public_key.fingerprint, signer.sign(message))
     return Envelope(payload, payload_type, (signature,))
@@ -134,7 +133,7 @@ def _encoded(content: bytes) -> str:
 
 
 def _decoded(text: object, *, where: str, name: str) -> bytes:
-    """Base64 as the standard has it, or in the letters for addresses; DSSE takes both."""
+    """Decode standard or URL-safe base64, both of which DSSE allows."""
     if not isinstance(text, str):
         raise _no_envelope(where, f"{name} is no text")
     try:
@@ -154,14 +153,14 @@ def _no_envelope(where: str, why: str) -> BadInput:
 
 @dataclass(frozen=True)
 class SignatureCheck:
-    """What the reader's list of signers says about a signature."""
+    """Whether signatures are good, by the reader's list of allowed signers."""
 
     state: SignatureState
     """``unknown`` is signed by nobody on your list of allowed signers, so nothing was checked."""
     fingerprint: str | None = None
-    """Of the key; where the state is ``unknown`` it is what the file says, unchecked."""
+    """Of the key; if the state is ``unknown``, it is what the file says, unchecked."""
     signer: str | None = None
-    """Who that is, by your list."""
+    """Who holds the key, by your list."""
     reason: str = ""
     """Why a signature of a known key is not good; empty otherwise."""
 
@@ -181,9 +180,9 @@ class SignatureCheck:
 def check_signature(
     attestation: Attestation, allowed: Sequence[AllowedSigner], *, now: datetime | None = None
 ) -> SignatureCheck:
-    """Check who signed an attestation against the reader's list of signers.
+    """Check the signatures of an attestation against the reader's list of signers.
 
-    ``bad`` where one signature of a known key is wrong, else ``good`` where one is right.
+    One wrong signature of a known key makes it ``bad``, otherwise one right signature ``good``.
     """
     envelope = attestation.envelope
     if envelope is None or not envelope.signatures:
@@ -203,16 +202,16 @@ def check_signature(
 def _check_one(
     signature: Signature, message: bytes, allowed: Sequence[AllowedSigner], now: datetime
 ) -> SignatureCheck:
-    """One signature: its ``keyid`` only helps to say whose it should be."""
-    found = [each for each in allowed if each.key.verifies(signature.signature, message)]
+    """Check one signature by trying every key; its ``keyid`` only tells whose it claims to be."""
+    signers = [each for each in allowed if each.key.verifies(signature.signature, message)]
     refused = ""
-    for each in found:
+    for each in signers:
         why_not = each.why_not_now(now)
         if why_not is None:
             return SignatureCheck("good", each.key.fingerprint, each.principals)
         refused = why_not
-    if found:
-        return SignatureCheck("unknown", found[0].key.fingerprint, reason=refused)
+    if signers:
+        return SignatureCheck("unknown", signers[0].key.fingerprint, reason=refused)
     claimed = [each for each in allowed if each.key.fingerprint == signature.keyid]
     if claimed:
         return SignatureCheck(
@@ -226,7 +225,7 @@ def _check_one(
 
 
 def _together(checks: Sequence[SignatureCheck]) -> SignatureCheck:
-    """Several checks of one state as one."""
+    """Merge several checks of one state."""
     signers = [check.signer for check in checks if check.signer is not None]
     fingerprints = [check.fingerprint for check in checks if check.fingerprint is not None]
     return SignatureCheck(

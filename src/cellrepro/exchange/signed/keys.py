@@ -1,4 +1,4 @@
-"""Public keys of OpenSSH, and the reader's list of whom to believe: ``allowed_signers``."""
+"""Public keys of OpenSSH, and the list of signers whom a reader believes: ``allowed_signers``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import os
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -14,17 +15,58 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.exchange.signed.wire import WireReader, wire_string
 
 ED25519 = "ssh-ed25519"
-"""The one kind of key that is used here, as OpenSSH names it."""
+"""OpenSSH's name of the only kind of key that is supported here."""
 SIGNERS_VARIABLE = "CELLREPRO_ALLOWED_SIGNERS"
-"""Names the list of allowed signers where it is not the usual file."""
+"""Environment variable with the path of the list of allowed signers."""
 NAMESPACE = "cellrepro"
-"""What a signer's ``namespaces=`` must include, where it is given."""
+"""Must be among a signer's ``namespaces=``, if that option is given."""
 _OTHER_KINDS = re.compile(r"(sk-)?(ssh|ecdsa)-[\w@.-]+")
 _MOST_BYTES = 2**20  # of a key file or a list of signers
 
+
+# -- the wire format: a length in four bytes, then so many bytes -------------------------------
+
+
+class WireReader:
+    """Reads the fields of OpenSSH's binary format, one after the other."""
+
+    def __init__(self, content: bytes):
+        self._content = content
+        self._position = 0
+
+    def string(self) -> bytes:
+        """The next string of bytes."""
+        return self._next(self.number())
+
+    def number(self) -> int:
+        """The next 32-bit number."""
+        (number,) = struct.unpack(">I", self._next(4))
+        return int(number)
+
+    def _next(self, n_bytes: int) -> bytes:
+        end = self._position + n_bytes
+        if end > len(self._content):
+            raise ValueError(
+                f"{n_bytes} bytes expected, {len(self._content) - self._position} there"
+            )
+        taken = self._content[self._position : end]
+        self._position = end
+        return taken
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing follows."""
+        return self._position == len(self._content)
+
+
+def wire_string(content: bytes) -> bytes:
+    """Bytes in OpenSSH's binary format."""
+    return struct.pack(">I", len(content)) + content
+
+
+# -- public keys -------------------------------------------------------------------------------
 
 _PUBLIC_KEY = "a public key of OpenSSH, as `ssh-keygen -t ed25519` makes one"
 
@@ -36,11 +78,11 @@ class PublicKey:
     raw: bytes
     """Its 32 bytes."""
     comment: str = ""
-    """What stands behind it, mostly ``USER@HOST``; part of no comparison."""
+    """The last word of its line, usually ``USER@HOST``."""
 
     @classmethod
     def from_blob(cls, blob: bytes, *, comment: str = "") -> PublicKey:
-        """Make one of the bytes that OpenSSH writes in base64."""
+        """Parse the bytes that OpenSSH writes in base64."""
         reader = WireReader(blob)
         kind = reader.string()
         if kind != ED25519.encode():
@@ -52,7 +94,7 @@ class PublicKey:
 
     @property
     def blob(self) -> bytes:
-        """Its bytes as OpenSSH writes them."""
+        """The bytes that OpenSSH writes in base64."""
         return wire_string(ED25519.encode()) + wire_string(self.raw)
 
     @property
@@ -63,11 +105,11 @@ class PublicKey:
 
     @property
     def line(self) -> str:
-        """The key as it stands in a ``.pub`` file, without the line feed."""
+        """Its line in a ``.pub`` file, without the line feed."""
         return f"{ED25519} {base64.b64encode(self.blob).decode()} {self.comment}".rstrip()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether the holder of the private key signed a message."""
+        """Whether the private key of this one made a signature over a message."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -94,24 +136,24 @@ def read_public_key(path: Path) -> PublicKey:
 
 
 def not_ed25519(path: Path, kind: str | None) -> BadInput:
-    """Give the error for a file that holds a different key, or none."""
+    """The error for a file with a key of another kind, or without a key."""
     if kind is None:
-        found = f"{path} is no key of OpenSSH"
+        finding = f"{path} is no key of OpenSSH"
     elif kind.startswith("sk-"):
-        found = (
+        finding = (
             f"{path} is a key of a security key ({kind}), whose signatures hold more than the "
             "message and are not plain Ed25519"
         )
     else:
-        found = f"{path} is a key of the kind {kind}"
+        finding = f"{path} is a key of the kind {kind}"
     return BadInput(
-        f"{found}; expected an Ed25519 key: `ssh-keygen -t ed25519` makes one, and --sign takes "
+        f"{finding}; expected an Ed25519 key: `ssh-keygen -t ed25519` makes one, and --sign takes "
         "its .pub"
     )
 
 
 def small_text(path: Path, *, expected: str) -> str:
-    """Read a text file that must be small, such as a key."""
+    """Read a text file of bounded size, such as a key."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -134,7 +176,7 @@ def _decoded(encoded: str) -> bytes:
         raise ValueError(f"no base64: {error}") from error
 
 
-# -- whom to believe -----------------------------------------------------------------------
+# -- the list of allowed signers -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -142,17 +184,17 @@ class AllowedSigner:
     """One line of a list of allowed signers: who holds a key, and for what."""
 
     principals: str
-    """Whom the reader takes the key for, as the line begins: mostly an address."""
+    """First word of the line: who holds the key, usually a mail address."""
     key: PublicKey
     namespaces: tuple[str, ...] = ()
-    """What the key may sign, patterns of OpenSSH; empty for everything."""
+    """OpenSSH's patterns of what the key may sign; empty for everything."""
     valid_after: datetime | None = None
-    """When its signatures are believed, by the clock of whoever checks."""
+    """No signature is believed before, by the clock of this machine."""
     valid_before: datetime | None = None
-    """When its signatures are believed, by the clock of whoever checks."""
+    """No signature is believed from then on, by the clock of this machine."""
 
     def why_not_now(self, now: datetime) -> str | None:
-        """Why its signature does not count at a time; None where it does."""
+        """Why its signatures do not count at that time; None if they do."""
         if self.namespaces and not _matches(NAMESPACE, self.namespaces):
             return (
                 f"the key may sign {', '.join(self.namespaces)} alone, by namespaces= of the "
@@ -166,7 +208,7 @@ class AllowedSigner:
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name is in a pattern list of OpenSSH: ``*``, ``?``, and ``!`` for not."""
+    """Whether OpenSSH's pattern list matches a name: ``*``, ``?``, and ``!`` for not."""
     excluded = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
     included = [pattern for pattern in patterns if not pattern.startswith("!")]
     if any(fnmatchcase(name, pattern) for pattern in excluded):
@@ -175,16 +217,15 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def allowed_signers_path(path: str | Path | None = None) -> Path:
-    """Where the list of allowed signers is, or would be."""
+    """The path of the list of allowed signers, which need not exist."""
     given = path or os.environ.get(SIGNERS_VARIABLE)
     return Path(given).expanduser() if given else Path.home() / ".ssh" / "allowed_signers"
 
 
 def read_allowed_signers(path: str | Path | None = None) -> tuple[AllowedSigner, ...]:
-    """Read whom the reader believes.
+    """Read the list of allowed signers, without keys of other kinds and certificate authorities.
 
-    Those with an Ed25519 key; keys of other kinds and certificates are passed over. Empty where the
-    usual file is not there.
+    Empty if no list is named and the usual file does not exist.
     """
     is_named = path is not None or bool(os.environ.get(SIGNERS_VARIABLE))
     file = allowed_signers_path(path)
@@ -207,13 +248,13 @@ def read_allowed_signers(path: str | Path | None = None) -> tuple[AllowedSigner,
     return tuple(signers)
 
 
-_WORD = r'(?:"[^"]*"|[^\s"])+'  # may hold spaces inside quotes
+_WORD = r'(?:"[^"]*"|[^\s"])+'  # with spaces inside quotes
 _FIELDS = re.compile(rf"({_WORD})\s+(?:({_WORD})\s+)??([a-z][\w@.-]*)\s+([A-Za-z0-9+/=]+)(\s.*)?")
 _OPTION = re.compile(r'([a-z-]+)(?:=(?:"([^"]*)"|([^",\s]+)))?(?:,|$)')
 
 
 def _signer(line: str) -> AllowedSigner | None:
-    """What one line says; None for a key of another kind, or of an authority for certificates."""
+    """Parse one line; None for a key of another kind or of a certificate authority."""
     fields = _FIELDS.fullmatch(line)
     if fields is None:
         raise ValueError(f"{line[:60]!r} does not hold an address and a key")
@@ -236,23 +277,23 @@ def _signer(line: str) -> AllowedSigner | None:
 
 def _options(text: str) -> Mapping[str, str]:
     options: dict[str, str] = {}
-    at = 0
-    while at < len(text):
-        option = _OPTION.match(text, at)
+    position = 0
+    while position < len(text):
+        option = _OPTION.match(text, position)
         if option is None:
-            raise ValueError(f"{text[at : at + 40]!r} is no option")
+            raise ValueError(f"{text[position : position + 40]!r} is no option")
         name = option[1].lower()
         if name not in ("cert-authority", "namespaces", "valid-after", "valid-before"):
             raise ValueError(f"the option {name!r} is not known")
         if name in options:
             raise ValueError(f"the option {name!r} is given twice")
         options[name] = option[2] or option[3] or ""
-        at = option.end()
+        position = option.end()
     return options
 
 
 def _moment(text: str | None) -> datetime | None:
-    """``YYYYMMDD[HHMM[SS]]``, in local time, or with ``Z`` in UTC."""
+    """Parse ``YYYYMMDD[HHMM[SS]]``, local time, or UTC with ``Z`` behind it."""
     if text is None:
         return None
     digits = text.removesuffix("Z")

@@ -1,4 +1,4 @@
-"""Who signs: the agent of OpenSSH, which keeps the private key to itself, else the key file."""
+"""Signing with an OpenSSH key: by ssh-agent if it holds the key, otherwise with the key file."""
 
 from __future__ import annotations
 
@@ -13,59 +13,60 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.signed.keys import (
     ED25519,
     PublicKey,
+    WireReader,
     not_ed25519,
     read_public_key,
     small_text,
+    wire_string,
 )
-from cellrepro.exchange.signed.wire import WireReader, wire_string
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 AGENT_VARIABLE = "SSH_AUTH_SOCK"
-"""Where the agent listens, as OpenSSH sets it."""
+"""Environment variable with the path of ssh-agent's socket."""
 _SECONDS_TO_ANSWER = 120.0  # an agent may ask its user first (ssh-add -c)
 _MOST_BYTES = 2**20  # of an answer
 _PRIVATE = "-----BEGIN OPENSSH PRIVATE KEY-----"
 _PRIVATE_END = "-----END OPENSSH PRIVATE KEY-----"
 _MAGIC = b"openssh-key-v1\0"
 
-# Kinds of messages, https://datatracker.ietf.org/doc/draft-ietf-sshm-ssh-agent/
-_LIST = 11
-_LISTED = 12
-_SIGN = 13
-_SIGNED = 14
+# Message numbers of ssh-agent, https://datatracker.ietf.org/doc/draft-ietf-sshm-ssh-agent/
+_REQUEST_IDENTITIES = 11
+_IDENTITIES_ANSWER = 12
+_SIGN_REQUEST = 13
+_SIGN_RESPONSE = 14
 
 
 class Signer:
-    """Something that signs with one Ed25519 key."""
+    """Signs with one Ed25519 key."""
 
     public_key: PublicKey
 
     @abstractmethod
     def sign(self, message: bytes) -> bytes:
-        """Sign a message."""
+        """The 64 bytes of a signature over a message."""
 
 
 @dataclass(frozen=True)
 class AgentSigner(Signer):
-    """The agent of OpenSSH: it holds the key, also one with a passphrase."""
+    """Signs through ssh-agent, which may hold a key with a passphrase."""
 
     public_key: PublicKey
     address: str
-    """Path of the socket at which it listens."""
+    """Path of its socket."""
 
     def sign(self, message: bytes) -> bytes:
-        """Ask the agent; it may ask its user."""
+        """Ask ssh-agent for a signature, which may ask its user first."""
         request = wire_string(self.public_key.blob) + wire_string(message) + struct.pack(">I", 0)
         try:
-            answer = _asked(self.address, _SIGN, request, expected=_SIGNED)
+            answer = _ask(self.address, _SIGN_REQUEST, request, expected=_SIGN_RESPONSE)
             reader = WireReader(WireReader(answer).string())
             kind = reader.string()
             signature = reader.string()
@@ -84,19 +85,28 @@ class AgentSigner(Signer):
 
 @dataclass(frozen=True)
 class KeyFileSigner(Signer):
-    """A private key, read from its file."""
+    """Signs with a private key from its file."""
 
     public_key: PublicKey
     private_key: Ed25519PrivateKey = field(repr=False)
 
     def sign(self, message: bytes) -> bytes:
-        """Sign with the key itself."""
+        """Sign in this process."""
         return self.private_key.sign(message)
 
 
-def find_signer(path: str | Path) -> Signer:
-    """Who can sign with a key: the ssh-agent if it holds it, else its file."""
-    path = Path(path).expanduser()
+@overload
+def find_signer(key: str | Path) -> Signer: ...
+@overload
+def find_signer(key: str | Path | None) -> Signer | None: ...
+def find_signer(key: str | Path | None) -> Signer | None:
+    """The signer for a key or its ``.pub`` file: ssh-agent if it holds it, otherwise the key file.
+
+    None for None: nothing is to be signed.
+    """
+    if key is None:
+        return None
+    path = Path(key).expanduser()
     is_public = path.suffix == ".pub"
     private_path = path.with_suffix("") if is_public else path
     public_key = read_public_key(path) if is_public else _PrivateFile.read(path).public_key
@@ -112,15 +122,21 @@ def find_signer(path: str | Path) -> Signer:
     return _file_signer(private_path, public_key, why_no_agent=agent.why_not)
 
 
-# -- the agent -----------------------------------------------------------------------------
+def fingerprint_of(signer: Signer | None) -> str | None:
+    """The fingerprint of a signer's key; None if nothing is signed."""
+    return None if signer is None else signer.public_key.fingerprint
+
+
+# -- ssh-agent -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _AgentSearch:
-    """Whether the agent holds a key, and if not, why."""
+    """The outcome of asking ssh-agent for a key."""
 
     signer: AgentSigner | None
     why_not: str = ""
+    """Why there is no signer."""
 
 
 def _agent_holding(public_key: PublicKey) -> _AgentSearch:
@@ -139,7 +155,7 @@ def _agent_holding(public_key: PublicKey) -> _AgentSearch:
 
 
 def _keys_of_agent(address: str) -> Sequence[bytes]:
-    reader = WireReader(_asked(address, _LIST, b"", expected=_LISTED))
+    reader = WireReader(_ask(address, _REQUEST_IDENTITIES, b"", expected=_IDENTITIES_ANSWER))
     blobs = []
     for _ in range(reader.number()):
         blobs.append(reader.string())
@@ -147,8 +163,8 @@ def _keys_of_agent(address: str) -> Sequence[bytes]:
     return blobs
 
 
-def _asked(address: str, kind: int, content: bytes, *, expected: int) -> bytes:
-    """What an agent answers, after the byte that says which kind of answer it is."""
+def _ask(address: str, kind: int, content: bytes, *, expected: int) -> bytes:
+    """Send one request to ssh-agent; the answer without its message number."""
     with _connected(address) as connection:
         connection.sendall(wire_string(bytes([kind]) + content))
         (n_bytes,) = struct.unpack(">I", _received(connection, 4))
@@ -183,7 +199,7 @@ def _received(connection: socket.socket, n_bytes: int) -> bytes:
 
 @dataclass(frozen=True)
 class _PrivateFile:
-    """What a private key file of OpenSSH says in the open."""
+    """The unencrypted part of a private key file of OpenSSH."""
 
     path: Path
     text: str
@@ -202,8 +218,8 @@ class _PrivateFile:
                 raise ValueError("it does not begin as one")
             reader = WireReader(content[len(_MAGIC) :])
             cipher = reader.string()
-            reader.string()  # how the passphrase becomes a key
-            reader.string()
+            reader.string()  # name of the key derivation function
+            reader.string()  # its options
             if reader.number() != 1:
                 raise ValueError("it holds several keys")
             blob = reader.string()

@@ -1,4 +1,4 @@
-"""Folders of images that came with runs, and where the images of a run are now."""
+"""Finding the images and the network of a run again: where they were, or sent with the run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cellrepro.store.manifest import is_on_another_computer
 from cellrepro.store.store import Store
 
 INPUTS = "inputs"
-"""Folder of a store, and of an exported file, with the image folders of its runs."""
+"""Folder with the image folders of runs, in a store and in an exported file."""
 NETWORKS = "networks"
-"""The same with the networks that they started from."""
+"""Folder with the networks from which runs started, in a store and in an exported file."""
 
 
 def folder_of_inputs(store: Store, data_digest: str) -> Path:
-    """Where a store keeps the image folder that came with runs, if one came."""
+    """Path of an image folder that was sent with runs, which need not exist."""
     return store.root / INPUTS / data_digest[:KEY_LENGTH]
 
 
@@ -28,9 +28,9 @@ def find_images(
     given: str | Path | None = None,
     recorded: str | None = None,
 ) -> Path | None:
-    """Find the images of a run: a folder that holds them as they were, by its digest.
+    """Find a folder with the images of a run by their digest; None if there is none.
 
-    None where no folder holds them. Its name need not be the one in the spec.
+    A ``given`` folder is the only candidate, and refused if it has other images.
     """
     if given is not None:
         if not holds_images_of(spec, Path(given)):
@@ -50,10 +50,7 @@ def find_images(
 
 
 def find_network(spec: Spec, store: Store) -> Path | None:
-    """Find the network that a run started from among those that came with runs.
-
-    A safetensors file; None where none came, or the network follows from the seed.
-    """
+    """Find the network of a run among those that were sent: a safetensors file, or None."""
     if spec.model_digest is None:
         return None
     path = store.root / NETWORKS / f"{spec.model_digest}.safetensors"
@@ -61,11 +58,11 @@ def find_network(spec: Spec, store: Store) -> Path | None:
 
 
 def holds_images_of(spec: Spec, folder: Path) -> bool:
-    """Whether a folder holds the images of a run, every file under its name and unchanged."""
+    """Whether a folder holds the images of a run, unchanged and under the same names."""
     try:
         if not folder.is_dir():
             return False
         digest = folder_digest(folder, to_train=spec.task == "train")
-    except (BadInput, OSError, ValueError):  # a name that no system takes, among others
+    except (BadInput, OSError, ValueError):  # ValueError: a path with a null byte
         return False
     return digest == spec.data_digest

@@ -1,4 +1,4 @@
-"""The lab in an environment of its own, also with the versions that a passport names."""
+"""The ``setup`` command: the lab in an environment of its own, or with versions of a passport."""
 
 from __future__ import annotations
 
@@ -32,15 +32,14 @@ class LabMade(Result):
     """The full lab that was made."""
 
     python: Path
-    """Its Python."""
+    """Path of its Python."""
     command: Path
-    """Its ``cellrepro``."""
+    """Path of its ``cellrepro``."""
     version: str
-    """Of cellrepro there."""
+    """Version of cellrepro in it."""
     _lab: Lab
-    """Where its programs are."""
     _like: str | None
-    """The passport whose versions it has."""
+    """File of the passport whose versions it has."""
 
     def sentence(self) -> str:
         """Say where it is."""
@@ -108,7 +107,7 @@ def set_up_lab(
 
 
 def _kept_to_this_cellpose(lab: Lab) -> list[str]:
-    """What is not handed to the lab, where a Cellpose is installed that is asked about."""
+    """The commands that do not run in the lab, since they are about the Cellpose installed here."""
     if absent(["torch", "cellpose"]):
         return []
     version = metadata.version("cellpose")
@@ -120,8 +119,7 @@ def _kept_to_this_cellpose(lab: Lab) -> list[str]:
 
 
 def make_lab_like(passport: str | Path, folder: str | Path, *, python: str | None = None) -> Lab:
-    """Make the lab with the numeric libraries of a passport, so that its run can be replayed
-    there."""
+    """Make the lab with the numeric libraries of a passport, for a replay of its run."""
     bundle = read_bundle(passport)
     versions = [_versions(one) for one in bundle.passports]
     if not versions or not versions[0]:
@@ -140,7 +138,7 @@ def make_lab_like(passport: str | Path, folder: str | Path, *, python: str | Non
 
 
 def _versions(passport: Passport) -> Mapping[str, str]:
-    """What is installed for a passport; a registry has no builds such as ``+cpu``."""
+    """The versions to install for a passport, without builds such as ``+cpu``, which PyPI lacks."""
     versions = {}
     for name, version in sorted(passport.packages.items()):
         if name not in PACKAGES or name == _OWN:
@@ -160,7 +158,7 @@ def _in_words(passport: Passport) -> str:
 
 
 def _note_what_stays_different(passport: Passport) -> None:
-    """Say what of a passport no installation brings back."""
+    """Note the differences from a passport that an installation cannot remove."""
     builds = [f"{name} {version}" for name, version in passport.packages.items() if "+" in version]
     if builds:
         print_note(
@@ -175,16 +173,16 @@ def _note_what_stays_different(passport: Passport) -> None:
 
 
 def _interpreter(version: str | None) -> str | None:
-    """A Python of the passport's version; none takes the one that runs this."""
+    """The Python of the passport's version; None for the one that runs this."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     numbers = re.match(r"[0-9]+\.[0-9]+(?![0-9])", version or here)
     wanted = here if numbers is None else numbers[0]
     if wanted == here:
         return None
-    found = shutil.which(f"python{wanted}")
-    if found is None:
+    interpreter = shutil.which(f"python{wanted}")
+    if interpreter is None:
         print_note(
             f"the run was made with Python {wanted}, and this is {here}, for which its versions "
             "may not be had: name one with --python"
         )
-    return found
+    return interpreter

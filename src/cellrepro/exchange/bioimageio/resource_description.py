@@ -1,6 +1,7 @@
-"""What ``bioimageio.yaml`` says of a package, as plain values, and its check by the specification.
+"""``bioimageio.yaml``, the resource description of a package, and its check by the specification.
 
-The values are of version 0.5.14 of the specification; ``bioimageio.spec`` reads and checks them."""
+Version 0.5.14 of the specification; ``bioimageio.spec`` validates it.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +37,17 @@ PASSPORT = "passport.intoto.jsonl"
 OUTPUT = "flows"
 OUTPUT_CHANNELS = ("flow_y", "flow_x", "cell_probability")
 
-_MOST_LETTERS = 400  # of what the specification says about one field
+_MOST_LETTERS = 400  # of a validation error of the specification
 
 Plain = Mapping[str, object]
 
 
 @dataclass(frozen=True)
 class PackageContent:
-    """What a package is made of, beside its files."""
+    """The values of a resource description that do not follow from the package's files."""
 
     name: str
-    """Of the network, for people."""
+    """Name of the network."""
     summary: str
     """A sentence or two about it."""
     credits: Credits
@@ -56,19 +57,19 @@ class PackageContent:
     """The test input."""
     scaling: Scaling
     architecture: Plain
-    """What the class of the network is called with."""
+    """Arguments of the network's class."""
     n_parameters: int
     pytorch: str
-    """The version that the test output was computed with."""
+    """Version of PyTorch that computed the test output."""
     tolerance: Tolerance
     ours: Plain
-    """What ``config.cellrepro`` holds: plain values."""
+    """The content of ``config.cellrepro``."""
     attachments: tuple[str, ...] = ()
     """Further files of the package."""
 
 
 def describe_package(content: PackageContent, folder: Path) -> dict[str, object]:
-    """Give everything that ``bioimageio.yaml`` says."""
+    """The content of ``bioimageio.yaml``, with the digests of the files in the folder."""
 
     def file(name: str, **more: object) -> dict[str, object]:
         return {"source": name, "sha256": file_digest(folder / name), **more}
@@ -177,7 +178,7 @@ def _output(test_tensor: Plain) -> dict[str, object]:
 
 
 def write_description(values: Plain, path: Path) -> None:
-    """Write ``bioimageio.yaml``: the same values give the same bytes."""
+    """Write ``bioimageio.yaml``; the same values give the same bytes."""
     text = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=100)
     path.write_text(text, encoding="utf-8", newline="\n")
 
@@ -203,9 +204,9 @@ def refuse_unknown_license(license_id: str) -> None:
 
 
 def refuse_invalid(values: Plain, folder: Path) -> None:
-    """Have the specification check a description with all its files; nothing is fetched.
+    """Validate a description and its files with ``bioimageio.spec``, offline.
 
-    Whether a user of GitHub or the address of a page exists is what bioimage.io finds out.
+    Whether a GitHub user or a page exists is left to bioimage.io.
     """
     from bioimageio.spec import ValidationContext, build_description
     from bioimageio.spec.common import BioimageioYamlContent, Sha256
@@ -238,14 +239,14 @@ def refuse_invalid(values: Plain, folder: Path) -> None:
 
 
 def _without_users(authors: object) -> list[dict[str, object]]:
-    """Authors without their user names, which the specification would look up on the web."""
+    """Authors without their GitHub users, which ``bioimageio.spec`` would look up on the web."""
     assert isinstance(authors, list)
     return [{name: v for name, v in author.items() if name != "github_user"} for author in authors]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings of libraries, which are not about what the user gave."""
+    """Silence warnings of the libraries, which are not about the user's input."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""What a reader gives for the replay of a run that was made elsewhere."""
+"""What a user asks of a replay, and what of it is refused before anything is done."""
 
 from __future__ import annotations
 
@@ -7,29 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.bundle import ENDING, read_bundle
+from cellrepro.exchange.bundle import BUNDLE_ENDING, read_bundle
 from cellrepro.words import joined
 
 
 @dataclass(frozen=True)
-class Given:
-    """What the reader gives for a replay."""
+class ReplayRequest:
+    """The options of a replay."""
 
     data: Path | None = None
-    """The folder of images; none looks where it was, and what came with the run."""
+    """The folder of images; by default where it was, or what came with the run."""
     model: str | None = None
-    """The network from which the run started; none looks in the same places."""
+    """The network from which the run started; by default looked for in the same places."""
     profile: str | None = None
-    """Instead of the one that was asked for; the replay then is a run of its own."""
+    """Replaces the profile of the spec, so that the replay is a run of its own."""
     command: Sequence[str] = ()
-    """The program that was wrapped, with its words, or the function."""
-
-
-@dataclass(frozen=True)
-class WantedReplay:
-    """What was asked for of a replay."""
-
-    given: Given
+    """The words of the program that was wrapped, or the function."""
     run: str | None = None
     """Which repeat of several, as the user named it."""
     receipt: Path | None = None
@@ -38,12 +31,12 @@ class WantedReplay:
     """Whether the receipt is to be signed."""
 
     def refuse_idle(self, *, replay: bool, is_store: bool) -> None:
-        """Refuse what would do nothing, and what cannot be written, before anything is done."""
+        """Refuse options that would do nothing, and a receipt that cannot be written."""
         options = {
             "--run": self.run,
-            "--model": self.given.model,
-            "--profile": self.given.profile,
-            f"{' '.join(self.given.command)!r} after the target": self.given.command or None,
+            "--model": self.model,
+            "--profile": self.profile,
+            f"{' '.join(self.command)!r} after the target": self.command or None,
             "--receipt": self.receipt,
             "--sign": self.signs or None,
         }
@@ -60,13 +53,13 @@ class WantedReplay:
         if self.signs and self.receipt is None:
             raise BadInput("sign is given without receipt, so there is nothing to sign: give both")
         if self.receipt is not None:
-            check_receipt_file(self.receipt)
+            _refuse_unusable_receipt(self.receipt)
 
 
-def check_receipt_file(file: Path) -> None:
-    """Refuse a file to which no receipt can be added, before anything is computed."""
-    if not file.name.endswith(ENDING) or file.name == ENDING:
-        raise BadInput(f"--receipt is {file}; expected a name that ends with {ENDING}")
+def _refuse_unusable_receipt(file: Path) -> None:
+    """Refuse a file to which no receipt can be added."""
+    if not file.name.endswith(BUNDLE_ENDING) or file.name == BUNDLE_ENDING:
+        raise BadInput(f"--receipt is {file}; expected a name that ends with {BUNDLE_ENDING}")
     if not file.parent.is_dir():
         raise BadInput(f"{file.parent} is no folder; expected one that is there: make it first")
     if file.exists():

@@ -1,0 +1,122 @@
+"""The replay of one run of a target that was verified, and its receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.errors import BadInput
+from cellrepro.exchange.attestation import Attestation
+from cellrepro.exchange.bundle import bundle_of, bundle_text, read_bundle
+from cellrepro.exchange.importing import import_runs
+from cellrepro.exchange.kept_passports import keep_attestations
+from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.plan_again import RecordedRun, images_for, refuse_at_once
+from cellrepro.exchange.receipt import receipt_statement
+from cellrepro.exchange.replay import Replay, replay
+from cellrepro.exchange.replay_request import ReplayRequest
+from cellrepro.exchange.signed.signer import Signer
+from cellrepro.exchange.target_check import Checking
+from cellrepro.exchange.verified import VerifiedRepeat
+from cellrepro.store.locks import beside_of_user, locked
+from cellrepro.store.store import Store
+from cellrepro.store.whole_files import write_whole
+from cellrepro.words import amount, some
+
+
+def replay_target(
+    repeats: Sequence[VerifiedRepeat],
+    request: ReplayRequest,
+    *,
+    signer: Signer | None,
+    checking: Checking,
+    file: Path | None,
+) -> tuple[Replay, list[str]]:
+    """Compute one of the verified repeats again; returns the replay with notes about it.
+
+    ``file`` is the exported file that was verified, which is imported first.
+    """
+    store = checking.store
+    original, notes = choose_repeat(repeats, request.run)
+    if file is not None:
+        _refuse_before_import(original, repeats, request, store)
+        notes.append(str(import_runs(file, store=store.root, quiet=checking.quiet)))
+    stored = store.repeat(original.key, original.machine, original.repeat)
+    replayed = replay(original, request, stored=stored, store=store, quiet=checking.quiet)
+    if request.receipt is not None:
+        _add_receipt(replayed, request.receipt, signer=signer, store=store)
+        notes.append(f"the receipt was added to {request.receipt}")
+    if replayed.verdict != Verdict.IDENTICAL:
+        notes += _advise_environment(replayed, store)
+    return replayed, notes
+
+
+def _refuse_before_import(
+    original: Passport, repeats: Sequence[VerifiedRepeat], request: ReplayRequest, store: Store
+) -> None:
+    """Refuse what cannot be computed again, before the import writes anything."""
+    recorded = RecordedRun(original.name, original.spec)
+    refuse_at_once(recorded, request)
+    came_with_it = any(one.name == original.name and one.has_images for one in repeats)
+    if request.data is not None or not came_with_it:
+        images_for(recorded, request, store)
+
+
+def choose_repeat(repeats: Sequence[VerifiedRepeat], run: str | None) -> tuple[Passport, list[str]]:
+    """Choose the repeat that is computed again; returns its passport with notes."""
+    passports = {one.name: one.original for one in repeats if _matches(one.name, run or "")}
+    names = sorted(passports)
+    if not names:
+        known = some(sorted(one.name for one in repeats), 8)
+        meant = f"--run is {run!r}; expected one of {known}" if run else "there is no run in it"
+        raise BadInput(f"nothing can be computed again: {meant}")
+    keys = {passport.key for passport in passports.values()}
+    if len(keys) > 1:
+        raise BadInput(
+            f"it holds {len(keys)} runs, and one is computed again at a time: choose with --run "
+            f"KEY one of {some(names, 8)}"
+        )
+    notes = []
+    if len(names) > 1:
+        notes.append(f"of {amount(len(names), 'repeat')} {names[0]} was computed again")
+    return passports[names[0]], notes
+
+
+def _matches(name: str, reference: str) -> bool:
+    """Whether a reference, as ``KEY/REPEAT`` or the first letters of its parts, fits a repeat."""
+    key, machine, index = name.split("/")
+    named_key, *rest = reference.split("/")
+    if not key.startswith(named_key):
+        return False
+    if rest and rest[-1].isdecimal() and rest.pop() != index:
+        return False
+    return not rest or (len(rest) == 1 and machine.startswith(rest[0]))
+
+
+def _add_receipt(replayed: Replay, file: Path, *, signer: Signer | None, store: Store) -> None:
+    """Add the receipt of a replay to a bundle, and to what the store keeps of the original."""
+    statement = receipt_statement(replayed.receipt(), replayed.passport)
+    both = (replayed.passport.attestation, Attestation.of(statement, signer=signer))
+    with locked(beside_of_user(file), wait=True):
+        before = read_bundle(file).attestations if file.exists() else ()
+        bundle = bundle_of([*before, *both], where=str(file))
+        write_whole(file, bundle_text(bundle.attestations), replace=True)
+    keep_attestations(store, replayed.original, both)
+
+
+def _advise_environment(replayed: Replay, store: Store) -> Iterator[str]:
+    """If versions differ from the passport, say how to make an environment with those."""
+    differing = {
+        name.removeprefix("versions."): values
+        for name, values in replayed.environment.items()
+        if name.startswith("versions.") and name != "versions.cellrepro"
+    }
+    if not differing:
+        return
+    passport = keep_attestations(store, replayed.original, [replayed.passport.attestation])
+    versions = [f"{name} {values.theirs}, not {values.here}" for name, values in differing.items()]
+    yield (
+        f"the original was computed with other versions ({some(versions, 4)}): `cellrepro setup "
+        f"FOLDER --like {passport}` makes an environment with them, to compute it again there"
+    )
