@@ -22,7 +22,7 @@ from cellrepro.exchange.plan_again import Recorded, plan_again
 from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence, Receipt
 from cellrepro.exchange.records import JsonObject
 from cellrepro.explanation.compare_repeats import compare_repeats
-from cellrepro.explanation.comparison import Comparison
+from cellrepro.explanation.two_results import Comparison
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan

@@ -12,8 +12,8 @@ from cellrepro.comparison.labels import canonical
 from cellrepro.comparison.seed_spread import Pair, measure_spread
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.errors import BadInput
-from cellrepro.explanation.baseline import limits_text
-from cellrepro.explanation.named import kind_of, masks_of
+from cellrepro.explanation.baseline_check import limits_text
+from cellrepro.explanation.references import kind_of, masks_of
 from cellrepro.results import Result, Row, json_text
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file

@@ -14,7 +14,7 @@ from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
 from cellrepro.digests.nested_values import flattened
-from cellrepro.explanation.comparison import (
+from cellrepro.explanation.two_results import (
     ComparedMasks,
     Comparison,
     Differs,

@@ -20,11 +20,11 @@ from cellrepro.errors import BadInput, no_such_file
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.file_kinds import FileKind, may_hold_weights, recognised, unknown
 from cellrepro.explanation.hand_edits import hand_edits
-from cellrepro.explanation.named import MASK_ENDINGS, kind_of
-from cellrepro.explanation.record_reading import label_image_record, seg_file_record
+from cellrepro.explanation.mask_file_record import label_image_record, seg_file_record
 from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.recorded_lines import command_lines, value_lines
 from cellrepro.explanation.recorded_settings import RecordedSettings
+from cellrepro.explanation.references import MASK_ENDINGS, kind_of
 from cellrepro.explanation.run_log import is_run_log, log_record
 from cellrepro.explanation.run_record import run_commands, run_record
 from cellrepro.images.image_file import read_labels

@@ -19,13 +19,12 @@ from cellrepro.determinism.mode_names import Mode
 from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import BadInput, no_such_file
+from cellrepro.explanation.causes import Change, Known, Replayed, replay
 from cellrepro.explanation.commands import Commands, LabSetup, commands_for
-from cellrepro.explanation.comparison import label_notes
 from cellrepro.explanation.conditions import CROP, MODEL, PRECISION, Condition
 from cellrepro.explanation.crops import Part, in_common, part_shown, placed
 from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
-from cellrepro.explanation.named import file_or_run, image_name
 from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.recorded_settings import (
     MODEL_DIGEST,
@@ -33,11 +32,12 @@ from cellrepro.explanation.recorded_settings import (
     SettingOfBoth,
     side_by_side,
 )
+from cellrepro.explanation.references import file_or_run, image_name
 from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.search import NETWORK_NOTE, Fit, Reproduced
 from cellrepro.explanation.search_duration import DURATION_NOTE
-from cellrepro.explanation.segmented_again import Change, Known, Replayed, replay
 from cellrepro.explanation.sides import Side, networks, read_side, with_usual_networks
+from cellrepro.explanation.two_results import label_notes
 from cellrepro.explanation.window_choice import AUTO, chosen_window, tiles_needed
 from cellrepro.images.image_file import read_image
 from cellrepro.images.size_factor import factor_text, size_factor

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cellrepro.explanation.comparison import no_cell_note
 from cellrepro.explanation.recorded_lines import recorded_lines
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
+from cellrepro.explanation.two_results import no_cell_note
 from cellrepro.words import amount, pixels_text, share_text, some
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
+    from cellrepro.explanation.causes import Change, Replayed
     from cellrepro.explanation.crops import Part
     from cellrepro.explanation.explain import Explanation
     from cellrepro.explanation.search import Fit
-    from cellrepro.explanation.segmented_again import Change, Replayed
     from cellrepro.explanation.sides import Side
 
 _MOST_UNKNOWN = 6

@@ -20,8 +20,8 @@ from cellrepro.explanation.conditions import (
 )
 from cellrepro.explanation.hand_edits import HandEdit, hand_edits
 from cellrepro.explanation.image_readings import as_read, readings
+from cellrepro.explanation.mask_file_record import label_image_record, seg_file_record
 from cellrepro.explanation.received_pixels import received_pixels
-from cellrepro.explanation.record_reading import label_image_record, seg_file_record
 from cellrepro.explanation.recorded_network import recorded_network, usual_network
 from cellrepro.explanation.recorded_settings import Generation, RecordedSettings, generation_of
 from cellrepro.explanation.run_log import USUAL_NAME, log_record

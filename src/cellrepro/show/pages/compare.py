@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.explanation import compare as changes_compare
-from cellrepro.explanation.comparison import Comparison
-from cellrepro.explanation.named import MaskReaders, image_name, kind_of, masks_of, named_as
+from cellrepro.explanation import compare_files
 from cellrepro.explanation.recorded_settings import SettingOfBoth
+from cellrepro.explanation.references import MaskReaders, image_name, kind_of, masks_of, named_as
+from cellrepro.explanation.two_results import Comparison
 from cellrepro.images.size_factor import factor_text
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
@@ -89,13 +89,13 @@ def compare(
     if html is None:
         refuse_idle(("overwrite",), "without --html")
     if image is None and html is None:
-        return changes_compare.compare(a, b, store=store)
+        return compare_files.compare(a, b, store=store)
     # Drawing takes a second to import, which a comparison without a page need not wait for.
     from cellrepro.show.pages.comparison_page import write_comparison_page
     from cellrepro.show.pages.page_file import page_target
 
     target = None if html is None else page_target(html, overwrite=overwrite)
-    comparison = changes_compare.compare(a, b, store=store)
+    comparison = compare_files.compare(a, b, store=store)
     if not comparison.masks:
         raise BadInput(
             f"{a} and {b} are {named_as(Path(a))} and {named_as(Path(b))} "

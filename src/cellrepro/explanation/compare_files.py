@@ -15,16 +15,9 @@ from cellrepro.comparison.weight_files import compare_files
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.errors import BadInput
 from cellrepro.explanation.compare_repeats import compare_repeats
-from cellrepro.explanation.comparison import (
-    Comparison,
-    Differs,
-    compare_by_image,
-    masks_differ,
-    not_finite_notes,
-    stitching_notes,
-)
 from cellrepro.explanation.hand_edits import EditedSide, HandEdit, effect_of_hand
-from cellrepro.explanation.named import (
+from cellrepro.explanation.recorded_settings import side_by_side
+from cellrepro.explanation.references import (
     MASK_ENDINGS,
     MaskReaders,
     file_or_run,
@@ -34,8 +27,15 @@ from cellrepro.explanation.named import (
     named_as,
     newer_seg_notes,
 )
-from cellrepro.explanation.recorded_settings import side_by_side
 from cellrepro.explanation.sides import read_side
+from cellrepro.explanation.two_results import (
+    Comparison,
+    Differs,
+    compare_by_image,
+    masks_differ,
+    not_finite_notes,
+    stitching_notes,
+)
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.integer_images import Integers
 from cellrepro.spec import defaults

@@ -16,8 +16,8 @@ from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.errors import BadInput
-from cellrepro.explanation.comparison import label_notes
-from cellrepro.explanation.named import MaskReaders, masks_of
+from cellrepro.explanation.references import MaskReaders, masks_of
+from cellrepro.explanation.two_results import label_notes
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file

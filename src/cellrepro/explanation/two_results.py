@@ -27,8 +27,8 @@ from cellrepro.comparison.weight_comparison import WeightsComparison
 from cellrepro.comparison.weight_files import FileComparison
 from cellrepro.comparison.weight_tensors import layers_of
 from cellrepro.errors import BadInput
-from cellrepro.explanation.named import MaskReaders
 from cellrepro.explanation.recorded_settings import NOT_OF_CELLS, SettingOfBoth
+from cellrepro.explanation.references import MaskReaders
 from cellrepro.images.label_image import doubt
 from cellrepro.images.size_factor import factor_text
 from cellrepro.results import Result, Row, derived, table_lines

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.explanation.named import image_name
 from cellrepro.explanation.recorded_settings import RecordedSettings
+from cellrepro.explanation.references import image_name
 from cellrepro.explanation.script_record import script_record
 from cellrepro.explanation.seg_record import seg_record
 from cellrepro.explanation.settings_file import sidecar_record
