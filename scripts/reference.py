@@ -95,7 +95,7 @@ RECORDS: Mapping[str, Record] = {
     "ValueTried": Record("cellrepro.explanation.search", "A setting that finds nothing"),
     "Estimate": Record("cellrepro.grid.grid_runs", "What a point will take"),
     "Evidence": Record("cellrepro.divergence.result", "Evidence"),
-    "Explanation": Record("cellrepro.explanation.explain", "explain"),
+    "Explanation": Record("cellrepro.explanation.explanation", "explain"),
     "CellposeCheck": Record("cellrepro.exchange.cellpose_check", "What was loaded back"),
     "ExplorerPage": Record("cellrepro.show.pages.explorer_page", "explore"),
     "FileComparison": Record("cellrepro.comparison.weight_files", "Two weights files as bytes"),
@@ -197,7 +197,7 @@ WORDS = {
     "ProblemKind": "`damaged`, `missing`, `extra`, `leftover`, `misplaced`, `contradiction` or "
     "`signature`",
     "DivergenceJudgement": "text",
-    "Generation": "text",
+    "GenerationNumber": "text",
     "IntervalOver": "text",
     "Result": "object",
     "Repeat": "[a repeat](#a-repeat)",

@@ -13,7 +13,7 @@ from cellrepro.comparison.seed_spread import Pair, measure_spread
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_check import limits_text
-from cellrepro.explanation.references import kind_of, masks_of
+from cellrepro.explanation.references import masks_of, reference_kind
 from cellrepro.results import Result, Row, json_text
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
@@ -133,7 +133,7 @@ def save_baseline(
     masks = {name: canonical(read()) for name, read in masks_of(run, opened_store).items()}
     if not any(labels.any() for labels in masks.values()):
         raise BadInput(f"{run} holds no cells, so every result without any would pass; none saved")
-    repeat = opened_store.find(run) if kind_of(Path(run)) == "run" else None
+    repeat = opened_store.find(run) if reference_kind(Path(run)) == "run" else None
     record: JsonRecord = {"from": Path(run).name} if repeat is None else _origin(repeat)
     limits: Mapping[str, float] = {"max_ppm": 0.0}
     if propose is not None:

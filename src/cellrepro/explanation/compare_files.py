@@ -1,4 +1,4 @@
-"""Two things a user names, compared: runs or repeats, mask files, folders of masks, weights."""
+"""Whatever a user names, compared: mask files, folders of masks, baselines, weights, runs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cellrepro.explanation.references import (
     MaskReaders,
     file_or_run,
     image_name,
-    kind_of,
+    kind_in_words,
     masks_of,
-    named_as,
     newer_seg_notes,
+    reference_kind,
 )
 from cellrepro.explanation.sides import read_side
 from cellrepro.explanation.two_results import (
@@ -44,11 +44,11 @@ from cellrepro.words import joined
 
 
 def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE) -> Comparison:
-    """Compare two things that both have masks, or both have weights."""
+    """Compare two files, folders or runs that both have masks, or both have weights."""
     opened_store = Store(store)
     path_a = file_or_run(a, name="a")
     path_b = file_or_run(b, name="b")
-    kinds = {kind_of(path_a), kind_of(path_b)}
+    kinds = {reference_kind(path_a), reference_kind(path_b)}
     if kinds == {"run"}:
         return compare_repeats(*opened_store.find_two(str(a), str(b)), store=opened_store)
     if kinds == {"masks"}:
@@ -82,7 +82,7 @@ class _MaskFile:
 
     @classmethod
     def read(cls, file: str, store: Store) -> _MaskFile:
-        """Read it; a record that cannot be read becomes a remark, as masks are compared without."""
+        """Read masks and record; a damaged record becomes a remark, as masks need none."""
         try:
             side = read_side(file, image="", store=store)
         except BadInput as error:
@@ -156,13 +156,13 @@ def _compare_weights_files(a: Path, b: Path) -> Comparison:
 
 
 def _verdict_on_files(weights: WeightsComparison | None, state: StateComparison | None) -> Verdict:
-    """Of the networks and of all that lies beside them."""
+    """The verdict over the networks, and over what checkpoints hold beside them."""
     if state is not None and state.differing:
         return Verdict.DIFFERENT
     if weights is not None:
         return weights.verdict
-    found = () if state is None else state.tensors.values()
-    return combine(each.verdict for each in found)
+    tensors = () if state is None else state.tensors.values()
+    return combine(each.verdict for each in tensors)
 
 
 def _differing_parts(
@@ -171,7 +171,7 @@ def _differing_parts(
     weights: WeightsComparison | None,
     state: StateComparison | None,
 ) -> Iterator[Differs]:
-    """In what two files differ, in the order of a step."""
+    """What of two files differs, in the order of a training step."""
     one_has_a_network = bool(a.network) != bool(b.network)
     if one_has_a_network or (weights is not None and not weights.equal):
         yield "weights"
@@ -198,7 +198,7 @@ def _checkpoint_notes(a: FileContent, b: FileContent) -> Iterator[str]:
 
 def _weights_of(reference: str | Path, store: Store) -> Path:
     path = Path(reference)
-    if kind_of(path) == "weights":
+    if reference_kind(path) == "weights":
         return path
     repeat = store.find(str(reference))
     if repeat.weights is None:
@@ -207,9 +207,8 @@ def _weights_of(reference: str | Path, store: Store) -> Path:
 
 
 def _not_comparable(a: Path, b: Path) -> BadInput:
-    """Give the error for weights together with masks."""
     return BadInput(
-        f"{a} and {b} are not of one kind: {named_as(a)} and {named_as(b)}; expected two mask "
-        f"files ({', '.join(MASK_ENDINGS)}), folders of masks, baselines, KEY/REPEAT of the store, "
-        "or weights files"
+        f"{a} and {b} are not of one kind: {kind_in_words(a)} and {kind_in_words(b)}; expected two "
+        f"mask files ({', '.join(MASK_ENDINGS)}), folders of masks, baselines, KEY/REPEAT of the "
+        "store, or weights files"
     )

@@ -30,9 +30,9 @@ from cellrepro.store.store import Repeat, Store
 from cellrepro.words import some
 
 _MACHINE_FIELDS = {"label", "identity", "device", "driver", "cuda", "cudnn"}
-"""What of the machine in a manifest a repeat depends on, and no other field says."""
+"""Fields of a manifest's machine that can change bits, and stand nowhere else in it."""
 
-_NOT_APPLICABLE = ""  # of a training's field, where a repeat only segmented
+_NOT_APPLICABLE = ""  # stands in `Spec.parameters` for a training's field in a segmentation
 
 
 def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comparison:
@@ -89,7 +89,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
 
 
 def _differing_parts(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[Differs]:
-    """In what two repeats differ, in the order of a run."""
+    """What of two repeats differs, in the order of a run."""
     if comparison.environment:
         yield "environment"
     if comparison.spec:
@@ -127,7 +127,7 @@ def _same_images(a: Repeat, b: Repeat) -> bool:
 
 
 def _verdict_on_weights(a: Repeat, b: Repeat, weights: WeightsComparison | None) -> list[Verdict]:
-    """None without weights; equal ones that no training changed prove nothing."""
+    """The verdict over weights, if both have some; untrained equal ones prove nothing."""
     if weights is None:
         return []
     untrained = any(
@@ -141,7 +141,7 @@ def _verdict_on_weights(a: Repeat, b: Repeat, weights: WeightsComparison | None)
 
 
 def _differing_spec(a: Repeat, b: Repeat) -> dict[str, TwoValues]:
-    """Fields in which two specs differ; where one only segmented, a training's say nothing."""
+    """Fields in which two specs differ, but for a training's where one of the two has none."""
     parameters_a = a.spec.parameters()
     parameters_b = b.spec.parameters()
     return {
@@ -152,7 +152,7 @@ def _differing_spec(a: Repeat, b: Repeat) -> dict[str, TwoValues]:
 
 
 def _spec_by_name(repeat: Repeat) -> dict[str, Any]:
-    """A spec with each setting of a segmentation by its name, in the place of all together."""
+    """A spec's fields, with ``settings.NAME`` for each setting of a segmentation."""
     fields = {**repeat.spec.model_dump(mode="json"), "settings": None}
     if repeat.spec.task == "segment":
         for name, value in repeat.spec.settings.by_name().items():
@@ -181,7 +181,7 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, TwoValue
 def _notes(
     comparison: Comparison, spread_notes: Sequence[str], a: Repeat, b: Repeat
 ) -> Iterator[str]:
-    """What the numbers alone do not say of two repeats."""
+    """Say what the figures alone do not."""
     if "numeric_class" in comparison.environment:
         yield _probe_note(a.manifest, b.manifest)
     yield from _portable_notes(comparison, a, b)
@@ -198,7 +198,6 @@ def _notes(
 
 
 def _probe_note(a: Manifest, b: Manifest) -> str:
-    """In which probes two numeric classes compute different bits."""
     probes = differing_probes(
         (a.numeric_class or {}).get("probes", {}), (b.numeric_class or {}).get("probes", {})
     )
@@ -206,7 +205,7 @@ def _probe_note(a: Manifest, b: Manifest) -> str:
 
 
 def _portable_notes(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[str]:
-    """Whether two runs keep what mode ``portable`` promises, where it promises something."""
+    """Say whether mode ``portable`` kept its promise, where it makes one."""
     if not promised_alike(a.spec, b.spec):
         return
     if comparison.verdict != Verdict.DIFFERENT:
@@ -230,5 +229,5 @@ def _precision_notes(a: Repeat, b: Repeat) -> list[str]:
 
 
 def _vacuous_notes(a: Manifest, b: Manifest) -> list[str]:
-    """Why equal results of these prove nothing, each reason once."""
+    """Say why equal results prove nothing, each reason once."""
     return [f"vacuous: {reason}" for reason in dict.fromkeys(a.vacuous + b.vacuous)]

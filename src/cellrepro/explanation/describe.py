@@ -17,14 +17,13 @@ from cellrepro.comparison.weight_tensors import Tensor, pieces, values
 from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.explanation.commands import Commands
+from cellrepro.explanation.commands import Commands, recorded_commands
 from cellrepro.explanation.file_kinds import FileKind, may_hold_weights, recognised, unknown
 from cellrepro.explanation.hand_edits import hand_edits
 from cellrepro.explanation.mask_file_record import label_image_record, seg_file_record
-from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.recorded_lines import command_lines, value_lines
 from cellrepro.explanation.recorded_settings import RecordedSettings
-from cellrepro.explanation.references import MASK_ENDINGS, kind_of
+from cellrepro.explanation.references import MASK_ENDINGS, reference_kind
 from cellrepro.explanation.run_log import is_run_log, log_record
 from cellrepro.explanation.run_record import run_commands, run_record
 from cellrepro.images.image_file import read_labels
@@ -165,7 +164,7 @@ def _described(reference: str, path: Path, store: Store) -> Description:
         other = recognised(path)
         if other is not None:
             return _of_other(other)
-    kind = kind_of(path)
+    kind = reference_kind(path)
     if kind == "folder":
         raise BadInput(f"{path} is a folder; expected one file in it, or a KEY of the store")
     if not path.exists():

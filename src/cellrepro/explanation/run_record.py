@@ -11,7 +11,7 @@ from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
 from cellrepro.explanation.recorded_settings import (
     DEVICE,
     RecordedSettings,
-    generation_of,
+    generation_number,
     of_file,
 )
 from cellrepro.model.weight_sources import ModelSource
@@ -37,7 +37,7 @@ def run_record(repeat: Repeat) -> RecordedSettings:
         values[VERSION] = version
     return RecordedSettings(
         of_file(repeat.name, values),
-        generation=generation_of(version),
+        generation=generation_number(version),
         written_by="cellrepro",
     )
 

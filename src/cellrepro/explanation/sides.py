@@ -11,19 +11,16 @@ from typing import Any, Literal
 import numpy as np
 
 from cellrepro.errors import BadInput, CellreproError
-from cellrepro.explanation.conditions import (
-    CHANNELS,
-    DEPTH,
-    MODEL,
-    VERSION,
-    Condition,
-)
+from cellrepro.explanation.conditions import MODEL, VERSION, Condition
 from cellrepro.explanation.hand_edits import HandEdit, hand_edits
-from cellrepro.explanation.image_readings import as_read, readings
+from cellrepro.explanation.image_readings import reading_of, received_pixels
 from cellrepro.explanation.mask_file_record import label_image_record, seg_file_record
-from cellrepro.explanation.received_pixels import received_pixels
 from cellrepro.explanation.recorded_network import recorded_network, usual_network
-from cellrepro.explanation.recorded_settings import Generation, RecordedSettings, generation_of
+from cellrepro.explanation.recorded_settings import (
+    GenerationNumber,
+    RecordedSettings,
+    generation_number,
+)
 from cellrepro.explanation.run_log import USUAL_NAME, log_record
 from cellrepro.explanation.run_record import run_record
 from cellrepro.explanation.trials import n_cells_in
@@ -70,7 +67,7 @@ class Side:
         return self.record.written_by
 
     @derived
-    def generation(self) -> Generation | None:
+    def generation(self) -> GenerationNumber | None:
         """Of that Cellpose: ``2`` (or older), ``3`` or ``4``."""
         return self.record.generation
 
@@ -92,7 +89,7 @@ class Side:
     def with_reading_of(self, image: np.ndarray) -> Side:
         """Add how a run or a script read this image, (Y, X) or (Y, X, C), to what is known."""
         if self.pixels_read is not None:
-            return replace(self, known={**self.known, **_reading(self.pixels_read, image)})
+            return replace(self, known={**self.known, **reading_of(image, self.pixels_read)})
         received = received_pixels(self.record, image)
         return replace(self, known={**self.known, **received.reading}).with_remark(received.remark)
 
@@ -117,7 +114,7 @@ class Side:
         if version is not None:
             return str(version)
         generation = self.record.generation
-        if generation in (None, generation_of(metadata.version("cellpose"))):
+        if generation in (None, generation_number(metadata.version("cellpose"))):
             return None
         return f"{generation}.0"
 
@@ -268,15 +265,3 @@ def _side(
         model=model,
         record=record,
     )
-
-
-def _reading(pixels_read: np.ndarray | None, image: np.ndarray) -> Condition:
-    """How a run read the image, where that is known."""
-    if pixels_read is None or pixels_read.shape[:2] != image.shape[:2]:
-        return {}  # of a crop its masks show where it lies
-    unchanged: Condition = {DEPTH: None, CHANNELS: None}
-    for reading in ({}, *readings(image)):
-        pixels = as_read(image, reading)
-        if pixels.dtype == pixels_read.dtype and np.array_equal(pixels, pixels_read):
-            return {**unchanged, **reading}
-    return {}
