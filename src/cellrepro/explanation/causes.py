@@ -87,7 +87,7 @@ def replay(
     window: Window | None = None,
 ) -> Replayed:
     """Runs in a child process: find the conditions of both results, and the changes between."""
-    known_a, known_b = sides
+    recorded_a, recorded_b = sides
     duration = SearchDuration(
         most_minutes=search_minutes, shorter=shorter, say=partial(child.tell, "note")
     )
@@ -109,7 +109,7 @@ def replay(
         )
         search_a, search_b = (
             search(each.masks, known=each.condition, is_network_certain=each.is_network_certain)
-            for each in (known_a, known_b)
+            for each in (recorded_a, recorded_b)
         )
         duration.expect("a", search_a.first_round())
         duration.expect("b", search_b.first_round())
@@ -127,7 +127,7 @@ def replay(
                 duration.begin("b")
                 b = _fit_beside(search_b, a)
             child.tell("done", "B")
-            replayed = _Causes(trials, a, b, known_a, known_b).replayed()
+            replayed = _Causes(trials, a, b, recorded_a, recorded_b).replayed()
             child.tell("done", "causes")
             return replace(replayed, cut_short=end_request.is_made)
 
@@ -217,14 +217,14 @@ class _Causes:
     """
 
     def __init__(
-        self, trials: Trials, a: Fit, b: Fit, known_a: RecordedResult, known_b: RecordedResult
+        self, trials: Trials, a: Fit, b: Fit, recorded_a: RecordedResult, recorded_b: RecordedResult
     ) -> None:
         self._trials = trials
         self._a = a
         self._b = b
-        self._known_a = known_a.condition
-        self._known_b = known_b.condition
-        self._masks_b = known_b.masks
+        self._recorded_a = recorded_a.condition
+        self._recorded_b = recorded_b.condition
+        self._masks_b = recorded_b.masks
         self._usual = {**Settings().by_name(), **trials.usual.by_name()}
 
     def replayed(self) -> Replayed:
@@ -272,8 +272,8 @@ class _Causes:
             name
             for name in names
             if self._value(self._a, name) != self._value(self._b, name)
-            and (name in self._known_a or self._a.came_to_something)
-            and (name in self._known_b or self._b.came_to_something)
+            and (name in self._recorded_a or self._a.came_to_something)
+            and (name in self._recorded_b or self._b.came_to_something)
         )
 
     def _with_changes(self, names: Iterable[str]) -> Condition:

@@ -87,7 +87,7 @@ FEW: Mapping[str, tuple[float, ...]] = {
 
 
 def neighbours(name: str, value: float) -> tuple[float, float]:
-    """Give the nearest values of `NUMBERS` below and above; the value itself where there is none."""
+    """Give the nearest of `NUMBERS` below and above; the value itself where there is none."""
     below = [number for number in NUMBERS[name] if number < value]
     above = [number for number in NUMBERS[name] if number > value]
     return max(below, default=value), min(above, default=value)
