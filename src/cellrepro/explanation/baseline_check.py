@@ -1,4 +1,4 @@
-"""Masks held to a baseline, a small file that was saved before: what differs, and how far."""
+"""Masks held to a baseline, a small file that was saved before: what differs, and which limits."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def check_baseline(
     """
     baseline = baseline_file.read(Path(file))
     limits = _limits_from(max_ppm, max_changed, max_lost) or baseline.record.get("limits", {})
-    _refuse_no_limits(limits)
+    _refuse_out_of_range(limits)
     expected_names = list(baseline.record["images"])
     actual = _readers(masks, Store(store))
     if len(actual) == len(expected_names) == 1:  # whatever the file is called
@@ -223,7 +223,7 @@ def _limits_from(
 
 
 def _share(text: str) -> float:
-    """A share as its user writes it: 0.05, 5 % or 5%."""
+    """Read a share: 0.05, 5 % or 5%."""
     number = text.strip().removesuffix("%")
     try:
         return float(number) / (100 if number != text.strip() else 1)
@@ -236,10 +236,10 @@ _RANGES: Mapping[str, tuple[float, str]] = {
     "max_changed": (1, "a share of the cells, a number from 0 to 1 or as in '5 %', which is 0.05"),
     "max_lost": (2**63, "cells, a whole number of at least 0"),
 }
-"""The largest value of each limit, and what it is."""
+"""The largest value of each limit, and what to write."""
 
 
-def _refuse_no_limits(limits: Limits) -> None:
+def _refuse_out_of_range(limits: Limits) -> None:
     for name, value in limits.items():
         most, expected = _RANGES[name]
         is_whole = name != "max_lost" or value == round(value)
@@ -258,15 +258,15 @@ def _readers(
 
 @dataclass(frozen=True)
 class _ImageOfBaseline:
-    """An image of a baseline, and what it is compared with."""
+    """An image of a baseline, and its comparison with the new masks."""
 
     n_pixels: int
     cells: tuple[Cell, ...]
-    """All of the baseline."""
+    """Of the baseline."""
     result: MaskComparison | None = None
-    """None where the image has no other masks, or they cannot be compared."""
+    """None where the image has no new masks, or they cannot be compared."""
     problem: str = ""
-    """Why they cannot be compared, or are no such masks though no pixel differs; else empty."""
+    """Why the masks cannot be compared, or do not pass though no pixel differs; else empty."""
     notes: tuple[str, ...] = ()
     """How the two were read."""
 
@@ -279,14 +279,14 @@ class _BaselineComparison:
 
     @property
     def results(self) -> dict[str, MaskComparison]:
-        """By image; of those that could be compared."""
+        """By image, where the masks could be compared."""
         return {
             name: image.result for name, image in self.images.items() if image.result is not None
         }
 
     @property
     def problems(self) -> list[str]:
-        """Why other images could not be compared."""
+        """One sentence for each image with a problem."""
         return [image.problem for image in self.images.values() if image.problem]
 
 
@@ -322,15 +322,15 @@ def _compare_image(
 
 
 class _Measure(NamedTuple):
-    """How far masks are from a baseline, as one limit counts it."""
+    """How far masks are from a baseline, in the unit of one limit."""
 
     limit_name: str
     value: float
     in_words: str
     factor: float
-    """By which the number in these words is larger than the value."""
+    """From the value to the number in words."""
     unit: str
-    """Behind that number."""
+    """It follows that number."""
 
     def beyond(self, limit: float) -> str:
         """Say that it is beyond a limit, with as many decimals as that takes."""
@@ -348,7 +348,7 @@ class _Measure(NamedTuple):
 def _judged(
     comparison: _BaselineComparison, not_compared: Sequence[str], limits: Limits
 ) -> BaselineCheck:
-    """The check, with a sentence for every limit that is broken."""
+    """Judge the comparison, with a sentence for every broken limit."""
     results = comparison.results
     worst = max(results, key=lambda name: results[name].ppm)
     totals = totals_over(results.values())
@@ -384,7 +384,7 @@ def _judged(
 
 
 def _changed_cells(results: Mapping[str, MaskComparison]) -> tuple[ChangedCell, ...]:
-    """Cells that changed at all, those that overlap least first, large ones before small."""
+    """Cells that changed at all, from the least overlap and the largest cell on."""
     cells = [
         cell
         for cell in cells_of(results)
@@ -408,14 +408,14 @@ def _hidden_cells(comparison: _BaselineComparison, limits: Limits) -> tuple[Cell
 
 
 def _passes_without(cell: Cell, n_pixels: int, n_cells: int, limits: Limits) -> bool:
-    """Whether the limits are kept if this cell is lost and nothing else changes."""
+    """Whether masks keep the limits that lack this cell alone."""
     ppm = 1e6 * (cell.area / n_pixels)
     reached = {"max_ppm": ppm, "max_changed": 1 / (2 * n_cells - 1), "max_lost": 1}
     return all(reached[name] <= limit for name, limit in limits.items())
 
 
 def _passes_empty(comparison: _BaselineComparison, limits: Limits) -> bool:
-    """Whether the limits are kept by masks without any cell."""
+    """Whether masks without any cell keep the limits."""
     images = comparison.images.values()
     ppm = max(1e6 * (sum(cell.area for cell in image.cells) / image.n_pixels) for image in images)
     n_cells = sum(len(image.cells) for image in images)

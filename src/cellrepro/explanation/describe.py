@@ -1,4 +1,4 @@
-"""What a file is: weights, a `_seg.npy`, a label image, a baseline; or a stored run, or a name."""
+"""Describe a file, such as weights, masks or a baseline; a stored run; or the name of a network."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import grouped, joined
 
-_PIECE = 2**18  # parameters in memory at a time
+_PARAMETERS_AT_A_TIME = 2**18
 
 DescribedKind = Literal[
     "weights", "tensors", "_seg.npy", "label image", "baseline", "run", "run.log", "name", "other"
@@ -107,7 +107,7 @@ class Description(Result):
         ]
 
     def lines(self) -> list[str]:
-        """Give a line for each thing that is known of it."""
+        """Give a line for each fact."""
         if self.kind == "other":
             return [str(self.details["what"]), f"  next: {self.details['next']}"]
         of_cellpose = f" {self.official_name} of Cellpose" if self.official_name else ""
@@ -126,7 +126,7 @@ class Description(Result):
         return lines
 
     def _shown(self) -> dict[str, object]:
-        """What has a line, by its name; None has none."""
+        """Facts by their names in a terminal; None stands for no line."""
         n_parameters = self.n_parameters
         of_network = n_parameters is not None or self.kind == "name"
         loads_as = self.loads_as or ("not at all" if has_library("cellpose") else None)
@@ -143,9 +143,9 @@ class Description(Result):
 def describe(
     reference: str, *, log: str | Path | None = None, store: str | Path = defaults.STORE
 ) -> Description:
-    """Say what a file is, or a run of the store, or a model's name.
+    """Describe a file, a run of the store, or the name of a network.
 
-    ``log`` is Cellpose's of the run that made masks: what it records is added.
+    ``log`` is Cellpose's log of the run that made masks; what it records is added.
     """
     described = _described(reference, Path(reference), Store(store))
     if log is None:
@@ -186,10 +186,10 @@ def _of_other(kind: FileKind) -> Description:
 def _of_weights(path: Path) -> Description:
     """Describe a file of tensors: a network, a checkpoint with one, or what has none."""
     content = open_file(path)
-    beside = dict(descriptions_of(content))
+    beside_network = dict(descriptions_of(content))
     if not content.network:
         return Description(
-            "tensors", digest=_digest_of(path), details=beside, note=content.why_no_network
+            "tensors", digest=_digest_of(path), details=beside_network, note=content.why_no_network
         )
     tensors = content.network
     saved_by_torch = is_saved_by_torch(path)
@@ -202,7 +202,7 @@ def _of_weights(path: Path) -> Description:
     }
     under = content.under
     if under:
-        details |= {"found_under": under, **beside}
+        details |= {"found_under": under, **beside_network}
     loads_as = network.loads_as
     note = network.note
     obstacle = _obstacle(tensors.values(), under, loads_as)
@@ -226,23 +226,25 @@ def _of_weights(path: Path) -> Description:
 
 def _diameters(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """The mean diameters that a network carries: of its training cells, and its own."""
-    found = {}
+    diameters = {}
     for name, of in (("diam_labels", "training cells"), ("diam_mean", "network")):
         tensor = tensors.get(name)
         if tensor is not None and tensor.n == 1:
             (diameter,) = values(tensor.read(0, 1), tensor.dtype).tolist()
-            found[f"mean_diameter_of_the_{of.replace(' ', '_')}"] = f"{diameter:g} pixels ({name})"
-    return found
+            diameters[f"mean_diameter_of_the_{of.replace(' ', '_')}"] = (
+                f"{diameter:g} pixels ({name})"
+            )
+    return diameters
 
 
 def _not_finite(tensors: Iterable[Tensor]) -> str:
-    """Say how many parameters are no numbers; empty where all are."""
+    """Say how many parameters are NaN or infinite; empty where none is."""
     n_all = n_nan = n_infinite = 0
     for tensor in tensors:
         n_all += tensor.n
         if not tensor.is_real:
             continue
-        for (bits,) in pieces([tensor], _PIECE):
+        for (bits,) in pieces([tensor], _PARAMETERS_AT_A_TIME):
             numbers = values(bits, tensor.dtype)
             n_nan += int(np.count_nonzero(np.isnan(numbers)))
             n_infinite += int(np.count_nonzero(np.isinf(numbers)))
@@ -256,12 +258,12 @@ def _not_finite(tensors: Iterable[Tensor]) -> str:
 
 
 def _digest_of(path: Path) -> str:
-    """Of a file; of a checkpoint of the lab, of the file of its tensors."""
+    """SHA-256 of a file; for a checkpoint of the lab, of the tensors in it."""
     return file_digest(path / checkpoints.STATE if path.is_dir() else path)
 
 
 def _obstacle(tensors: Iterable[Tensor], under: str, loads_as: str | None) -> str | None:
-    """Why Cellpose refuses a file whose network it would take; None where it does not."""
+    """Say why Cellpose refuses a file whose network it would load; None where it takes it."""
     if under:
         return CHECKPOINT.format(key=under)
     if loads_as and any(tensor.stored_as.startswith("module.") for tensor in tensors):

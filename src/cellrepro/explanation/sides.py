@@ -55,7 +55,7 @@ class Side:
     pixels_read: np.ndarray | None = field(default=None, repr=False)
     """The image as a stored run read it."""
     record: RecordedSettings = field(default_factory=RecordedSettings, repr=False)
-    """Both of these, each value with the file that records it."""
+    """The same values, each with the file that records it."""
     edits: tuple[HandEdit, ...] = field(default=(), repr=False)
     """Cells that were drawn or removed by hand."""
     run: Repeat | None = field(default=None, repr=False)
@@ -109,7 +109,7 @@ class Side:
 
     @property
     def version(self) -> str | None:
-        """Of the Cellpose that made it; of one whose generation alone is known, its first."""
+        """Version of Cellpose; the first of a generation where that alone is known."""
         version = self.known.get(VERSION) or self.recorded.get(VERSION)
         if version is not None:
             return str(version)
@@ -137,10 +137,9 @@ class Side:
         return self.with_remark(remark)
 
     def with_cellpose_provided(self) -> Side:
-        """Install the Cellpose that made it, if that is not here; its version is then known.
+        """Install the Cellpose that made it, if need be, in an environment of its own.
 
-        Each version gets an environment of its own. Where it cannot be had, the version stays a
-        record that cannot be varied.
+        Its version can then be varied; where it cannot be installed, it stays a mere record.
         """
         version = self.recorded.get(VERSION)
         if version is None:
@@ -154,7 +153,7 @@ class Side:
         return replace(self, known={**self.known, VERSION: version}, recorded=recorded)
 
     def condition(self, sources: Mapping[str, ModelSource]) -> Condition:
-        """What is known, with its network where that is one of several."""
+        """What is known, with the label of its network if that is among the sources."""
         if self.model is None or self.model.label not in sources:
             return self.known
         return {**self.known, MODEL: self.model.label}
@@ -163,7 +162,7 @@ class Side:
 def read_side(
     reference: str, *, image: str | None, store: Store, with_network: bool = True
 ) -> Side:
-    """Read one of two results of an image, as far as it says how it was made."""
+    """Read the masks of one of two results, and what is recorded of how they were made."""
     path = Path(reference)
     if path.is_dir():
         raise BadInput(
@@ -178,24 +177,22 @@ def read_side(
 
 
 def networks(sides: Sequence[Side], model: str | None, store: Store) -> dict[str, ModelSource]:
-    """Find the networks with which two sides are made again.
-
-    By label; the first is the usual one.
-    """
+    """Find the networks with which two sides are made again, by label, the usual one first."""
     if model is not None:
         source = find_model(model, store)
         return {source.label: source}
     of_sides = [side.model for side in sides if side.model is not None]
     by_digest = {source.digest or source.label: source for source in of_sides}
     if not by_digest:
-        found = [(side.name, recorded_network(side.record, store)) for side in sides]
-        remarks = "; ".join(f"{name}: {network.remark}" for name, network in found)
+        remarks = "; ".join(
+            f"{side.name}: {recorded_network(side.record, store).remark}" for side in sides
+        )
         raise BadInput(f"no network is here with which the two can be made again. {remarks}")
     return {source.label: source for source in by_digest.values()}
 
 
 def with_usual_networks(a: Side, b: Side) -> tuple[Side, Side, str]:
-    """Give two sides the network of Cellpose itself, where neither records one."""
+    """Give both sides the default network of their Cellpose, where neither records one."""
     if any(MODEL in side.recorded or side.model is not None for side in (a, b)):
         return a, b, ""
     both_recorded = a.version is not None and b.version is not None
@@ -203,9 +200,9 @@ def with_usual_networks(a: Side, b: Side) -> tuple[Side, Side, str]:
     remarks = []
     for side, other in ((a, b), (b, a)):
         decisive = side if both_recorded or side.version is not None else other
-        found = usual_network(decisive.version, is_provided=VERSION in decisive.known)
-        completed.append(replace(side, model=found.source))
-        remarks.append(found.remark)
+        network = usual_network(decisive.version, is_provided=VERSION in decisive.known)
+        completed.append(replace(side, model=network.source))
+        remarks.append(network.remark)
     return completed[0], completed[1], "; ".join(dict.fromkeys(remarks))
 
 
@@ -218,7 +215,6 @@ def _of_label_image(path: Path) -> Side:
 
 
 def _of_seg(path: Path) -> Side:
-    """A file of the GUI, with what that records; the rest nobody knows."""
     seg = read_seg(path)
     side = _side(str(path), "_seg.npy", seg.masks, seg_file_record(path, seg))
     return replace(side, edits=hand_edits(seg))
@@ -253,15 +249,5 @@ def _side(
     kind: SideKind,
     masks: np.ndarray,
     record: RecordedSettings,
-    *,
-    model: ModelSource | None = None,
 ) -> Side:
-    return Side(
-        name,
-        kind,
-        masks,
-        known=record.known,
-        recorded=record.beyond,
-        model=model,
-        record=record,
-    )
+    return Side(name, kind, masks, known=record.known, recorded=record.beyond, record=record)

@@ -1,4 +1,4 @@
-"""The window of an image in which a difference is replayed: as given, or where most cells changed."""
+"""The window in which a difference is replayed: as given, or where most cells changed."""
 
 from __future__ import annotations
 
