@@ -227,7 +227,7 @@ def _of_weights(path: Path) -> Description:
 def _diameters(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """The mean diameters that a network carries: of its training cells, and its own."""
     diameters = {}
-    for name, of in (("diam_labels", "training cells"), ("diam_mean", "network")):
+    for name, of in (("diam_labels", "training_cells"), ("diam_mean", "network")):
         tensor = tensors.get(name)
         if tensor is not None and tensor.n == 1:
             (diameter,) = values(tensor.read(0, 1), tensor.dtype).tolist()
