@@ -16,7 +16,7 @@ from cellrepro.explanation.hand_edits import EffectOfHand
 from cellrepro.explanation.recorded_lines import recorded_lines
 from cellrepro.explanation.recorded_settings import NOT_RECORDED, SettingOfBoth
 from cellrepro.explanation.search import Fit, Reproduced
-from cellrepro.explanation.setting_words import value_text
+from cellrepro.explanation.setting_meanings import value_text
 from cellrepro.explanation.sides import Side
 from cellrepro.explanation.two_results import no_cell_note
 from cellrepro.model.window import Window

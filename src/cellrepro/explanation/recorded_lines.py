@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.explanation.cellpose_call import quoted
 from cellrepro.explanation.recorded_settings import NOT_RECORDED, RUNSTRING, TRAINING
-from cellrepro.explanation.setting_words import setting_meaning, value_text
+from cellrepro.explanation.setting_meanings import setting_meaning, value_text
 from cellrepro.words import short_digest, some
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from cellrepro.comparison.weight_tensors import layers_of
 from cellrepro.errors import BadInput
 from cellrepro.explanation.recorded_settings import SettingOfBoth
 from cellrepro.explanation.references import MaskReaders
-from cellrepro.explanation.setting_words import value_text
+from cellrepro.explanation.setting_meanings import value_text
 from cellrepro.images.label_image import doubt
 from cellrepro.images.size_factor import factor_text
 from cellrepro.results import Result, Row, derived, table_lines

@@ -1,4 +1,4 @@
-"""What a training is asked for and its key holds: names, bounds and usual values, said once."""
+"""The fields of a training that enter its key: names, bounds, defaults and marks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TAKEN_AND_IGNORED: dict[str, tuple[tuple[object, ...], str]] = {
     "bsize": ((defaults.CROP_SIZE,), "Cellpose trains this network on crops of 256 pixels only"),
     "class_weights": ((None,), "the network has one class, so that Cellpose ignores its weights"),
 }
-"""Arguments of ``train_seg`` of which only some values do something, and why."""
+"""Arguments that ``train_seg`` takes and ignores: the values to accept, and why no others."""
 
 _Chance = Annotated[float, Field(ge=0)]
 
@@ -87,14 +87,14 @@ class Hyperparameters(BaseModel):
 
     @field_validator(*_TAKEN_AND_IGNORED, mode="before")
     @classmethod
-    def _counts(cls, value: object, info: ValidationInfo) -> object:
+    def _not_ignored(cls, value: object, info: ValidationInfo) -> object:
         usual, reason = _TAKEN_AND_IGNORED[str(info.field_name)]
         if value not in usual:
             raise ValueError(reason)
         return value
 
 
-# -- beside the arguments of `train_seg` ---------------------------------------------------
+# -- fields beside the arguments of `train_seg` ------------------------------------------------
 
 
 def _mode(value: str | bool) -> Mode:
@@ -105,7 +105,7 @@ def _data_seed(value: int | str) -> int | str:
     return value if isinstance(value, str) else check_seed(value, name="data_seed")
 
 
-def _no_yes_or_no(value: object) -> object:
+def _not_bool(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("expected a whole number, not yes or no")
     return value
@@ -118,7 +118,7 @@ def _text(value: object) -> object:
 Data = Annotated[str | Path, InSpec(first=True)]
 Named = Annotated[str, BeforeValidator(_text), _ALWAYS]
 """A network or a profile, by its name or its file."""
-WholeNumber = Annotated[int, BeforeValidator(_no_yes_or_no)]
+WholeNumber = Annotated[int, BeforeValidator(_not_bool)]
 Seed = Annotated[Annotated[int, AfterValidator(check_seed)] | None, _ALWAYS]
 Epochs = Annotated[WholeNumber, Field(le=100_000), _ALWAYS_OF_TRAINING]
 LearningRate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -128,7 +128,7 @@ Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)+\w*$")]
 
 
 class TrainingFields(Hyperparameters):
-    """What a training is asked for and its key holds, but for the content of files."""
+    """Everything of a training that enters its key, but for the content of files."""
 
     data: Data
     """Folder in Cellpose's convention: ``train/`` and ``test/`` with ``NAME.tif`` and

@@ -1,4 +1,4 @@
-"""Settings of a segmentation in words: their values, and what they do."""
+"""What each setting does, in words for a user who sees that it differs; and its values in words."""
 
 from __future__ import annotations
 
