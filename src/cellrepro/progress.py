@@ -24,7 +24,7 @@ FILE_VARIABLE = "CELLREPRO_PROGRESS_FILE"
 
 _REFRESH_SECONDS = 0.5
 _N_LINES = 5
-"""Of a log, over the whole way."""
+"""Lines in a log over the whole way."""
 _MOST_SILENT_SECONDS = 300
 
 

@@ -264,7 +264,7 @@ class _KnownNetwork:
     tensors: Sequence[weakref.ref[_Tensor]]
     """Its parameters and buffers."""
     state: Sequence[tuple[object, ...]]
-    """Of each, its type and the check sum of its values."""
+    """The type of each, and a CRC of its values."""
     digest: str
 
     def is_still(self, tensors: Sequence[_Tensor], state: Sequence[tuple[object, ...]]) -> bool:
@@ -283,7 +283,7 @@ class _Recorder:
     folder: Path
     """Where records are written."""
     name: str | None
-    """Of the image, where a call gives none."""
+    """Name of the image, where a call gives none."""
     known_files: dict[object, str] = field(default_factory=dict)
     """Digests of files that have not changed since."""
     known_networks: dict[str, _KnownNetwork] = field(default_factory=dict)

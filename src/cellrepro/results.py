@@ -13,9 +13,9 @@ from typing import TypeVar
 from cellrepro.words import visible
 
 MOST_ROWS = 40
-"""Of a table in a notebook; the rest is counted in its last line."""
+"""Rows of a table in a notebook; its last line counts the rest."""
 MOST_LINES = 12
-"""Of a table in a terminal; the JSON names all."""
+"""Rows of a table in a terminal; the JSON has all."""
 
 _ALREADY_PLAIN = (str, int, bool, type(None))
 

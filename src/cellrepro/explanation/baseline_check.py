@@ -27,7 +27,7 @@ from cellrepro.terminal import FileName, MasksOfImages, Share
 from cellrepro.words import amount, ppm_text, share_text, some
 
 Limits = Mapping[str, float]
-"""By name; masks are not held to a limit that is left out.
+"""Limits by name; masks are not held to one that is left out.
 
 ``max_ppm`` limits the differing pixels per million of any one image, ``max_changed`` the share of
 the cells of both sides without a match at IoU 0.5, and ``max_lost`` the cells of the baseline
@@ -40,11 +40,11 @@ class Cell:
     """A cell of a baseline."""
 
     image: str
-    """In which it lies."""
+    """Name of its image."""
     label: int
-    """In the baseline."""
+    """Its number in the baseline."""
     area: int
-    """Pixels."""
+    """Size in pixels."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,18 @@ class Hidden:
     """What limits could hide: cells that could vanish within them."""
 
     all_at_once: bool
-    """Whether all of them together could, so that masks without a cell pass."""
+    """Whether all cells together could vanish, so that masks without a cell pass."""
     cells: tuple[Cell, ...] = field(repr=False)
-    """Of which any one could vanish, smallest first."""
+    """Cells of which any one could vanish, smallest first."""
 
     @derived
     def n(self) -> int:
-        """Of how many cells any one could vanish."""
+        """Number of cells of which any one could vanish."""
         return len(self.cells)
 
     @derived
     def smallest(self) -> Cell | None:
-        """The smallest of these; None where none could vanish."""
+        """The smallest of these cells; None where none could vanish."""
         return self.cells[0] if self.cells else None
 
     def sentence(self, within: str) -> str:
@@ -97,9 +97,9 @@ class BaselineCheck(Result):
     broken: tuple[str, ...]
     """What is beyond its limit or could not be compared, a sentence each."""
     limits: Limits
-    """Those that the masks were held to."""
+    """The limits that the masks were held to."""
     changed_cells: tuple[ChangedCell, ...] = field(repr=False)
-    """Those that changed at all, those that overlap least first."""
+    """Cells that changed at all, from the least overlap on."""
     hidden: Hidden
     """What the limits could hide."""
     notes: tuple[str, ...]
@@ -107,7 +107,7 @@ class BaselineCheck(Result):
 
     @derived
     def cells(self) -> list[dict[str, object]]:
-        """Of each cell that changed `ObjectChange`, with its ``image``."""
+        """An `ObjectChange`, with its ``image``, for each cell that changed."""
         return [cell.change.of_image(cell.image) for cell in self.changed_cells]
 
     @property

@@ -45,7 +45,7 @@ class Change:
     b: Any
     """Its value on each side."""
     cells: int
-    """How many cells it changes in A's condition, of both results counted."""
+    """Cells that it changes in A's condition, counted in both results."""
     of_cells: int
     """Cells of these two results."""
     n_pixels: int = field(default=0, repr=False)

@@ -171,7 +171,7 @@ def _differing_parts(
     weights: WeightsComparison | None,
     state: StateComparison | None,
 ) -> Iterator[Differs]:
-    """What of two files differs, in the order of a training step."""
+    """The parts in which two files differ, in the order of a training step."""
     one_has_a_network = bool(a.network) != bool(b.network)
     if one_has_a_network or (weights is not None and not weights.equal):
         yield "weights"

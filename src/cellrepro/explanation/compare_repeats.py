@@ -89,7 +89,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
 
 
 def _differing_parts(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[Differs]:
-    """What of two repeats differs, in the order of a run."""
+    """The parts in which two repeats differ, in the order of a run."""
     if comparison.environment:
         yield "environment"
     if comparison.spec:

@@ -27,13 +27,13 @@ class Part:
     columns: tuple[int, int]
     """Pixels of the whole, the second left out."""
     share: float
-    """Of the image's pixels."""
+    """Share of the image's pixels."""
     n_cells: int
-    """Of the side that shows the whole."""
+    """Cells of the side that shows the whole."""
     n_outside: int
-    """Of these wholly outside of the part."""
+    """Those of them that lie wholly outside the part."""
     n_cut: int
-    """Of these cut by the border of the part."""
+    """Those of them that the border of the part cuts."""
 
 
 class _Match(NamedTuple):

@@ -59,9 +59,9 @@ class Description(Result):
     ``_seg.npy``, ``baseline``, ``run``, ``run.log``, ``name`` or ``other``: the details then say
     ``what`` it is, and the ``next`` step."""
     generation: str | None = None
-    """Of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``."""
+    """Generation of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``."""
     dtype: str | None = None
-    """Of the weights, or of the label image."""
+    """Type of the numbers in weights or in a label image."""
     n_parameters: int | None = None
     """Numbers in all tensors of the weights."""
     digest: str | None = None
@@ -70,13 +70,13 @@ class Description(Result):
     """As what the installed Cellpose would load it: ``itself``, the name of another network that it
     takes without a word, ``a partly random network``, or None where it refuses it."""
     official_name: str | None = None
-    """Of Cellpose's published weights, by their digest."""
+    """Name of Cellpose's published weights that have this digest."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What else is known of this kind, by name."""
     note: str = ""
     """Why it does not load, or what deserves attention."""
     recorded: RecordedSettings | None = None
-    """Of masks and of a run: what the files record of how they were made."""
+    """What the files of masks or of a run record of how they were made."""
     commands: Commands | None = None
     """How Cellpose is called with that; None where too little is recorded."""
     says_commands: bool = field(default=False, repr=False)

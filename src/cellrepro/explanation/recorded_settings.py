@@ -65,7 +65,7 @@ class RecordedSettings(Result):
     ``normalize.sharpen``), ``model``, ``precision``, ``cellpose`` (the version), ``device``, and
     whatever else a file tells. What is not in it is not recorded."""
     generation: GenerationNumber | None = None
-    """Of the Cellpose that wrote the files; None where they do not tell."""
+    """Generation of the Cellpose that wrote the files; None where they do not tell."""
     written_by: str = ""
     """What wrote them, in words; empty where they do not tell."""
     remarks: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ from cellrepro.explanation.trials import Gap, Trial, Trials, is_elsewhere, n_dif
 from cellrepro.results import derived
 
 MOST_CHANGES = 3
-"""Beside what is recorded; more than these explain nothing to anybody."""
+"""Changes beside what is recorded; more than these explain nothing to anybody."""
 
 _MOST_ROUNDS = 4  # in which each change is set anew beside the others
 _LESS = 0.8  # of the differing pixels that one more change must leave at most
@@ -67,7 +67,7 @@ class ValueTried:
     name: str
     """The setting."""
     value: Any
-    """With which no cell was found."""
+    """A value with which no cell was found."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Fit:
     exact: int
     """Cells of the side that were made again pixel for pixel."""
     n_pixels: int = field(repr=False)
-    """Of the result's cells."""
+    """Pixels of the result's cells."""
     tried: int
     """Conditions that were tried."""
     stopped: bool = False

@@ -22,7 +22,7 @@ _USUAL_NUMBERS: Mapping[str, float] = {
     "niter": 200,
     "min_size": 15,
 }
-"""Of Cellpose 4.2.1.1; it scales no image whose diameter is 30."""
+"""Defaults of Cellpose 4.2.1.1; it scales no image whose diameter is 30."""
 
 TriedValue = float | str | tuple[float, float]
 

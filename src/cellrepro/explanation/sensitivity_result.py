@@ -25,27 +25,27 @@ class Variant:
     name: str
     """The setting."""
     value: Any
-    """That it was given."""
+    """The value that it was given."""
     changed: float
     """Share of both sides' cells without a counterpart at IoU 0.5."""
     n_changed: int
-    """These cells."""
+    """Number of these cells."""
     n_cells: int
-    """Of both sides."""
+    """Cells of both sides."""
     interval: tuple[float, float] | None
-    """95 % of the share; None where there is no cell."""
+    """95 % interval of the share; None where there is no cell."""
     interval_over: IntervalOver
     """``images`` (bootstrap), or ``cells`` (binomial) where there are fewer than three images."""
     kinds: Mapping[str, int]
     """What became of the cells, by the word for it."""
     n_objects: int
-    """With this value."""
+    """Cells with this value."""
     ppm: float
     """Differing pixels per million."""
     ap50: float | None
-    """Mean over images with a truth."""
+    """Average precision at IoU 0.5, mean over images with a ground truth."""
     image: str
-    """That changes most."""
+    """The image that changes most."""
 
     @derived
     def kept(self) -> int:
@@ -111,7 +111,7 @@ class Example:
     masks: np.ndarray = field(repr=False)
     """The same with the setting varied."""
     share: float = 0.0
-    """Of its cells that changed."""
+    """Share of its cells that changed."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,15 +125,16 @@ class Sensitivity(Result):
     settings: tuple[Variant, ...]
     """Each setting at each value that it was given, what changes most cells first."""
     images: int
-    """How many."""
+    """Number of images."""
     objects: int
-    """With the settings of ``base``."""
+    """Cells with the settings of ``base``."""
     ap50: float | None
-    """With the settings of ``base``, mean over images with a ground truth."""
+    """Average precision at IoU 0.5 with the settings of ``base``, mean over images with a ground
+    truth."""
     network_passes: int
     """How often the network was run, over all images."""
     examples: Mapping[str, Example] = field(repr=False)
-    """By setting; of those that change cells."""
+    """The image that changes most, for each setting that changes cells."""
     figures: Mapping[str, Path] = field(default_factory=dict)
     """Pictures by setting."""
 

@@ -46,7 +46,7 @@ class Side:
     masks: np.ndarray = field(repr=False)
     """0 is background."""
     known: Condition = field(repr=False)
-    """By name; what is not in it nobody recorded."""
+    """Settings by name; one that is missing nobody recorded."""
     recorded: Mapping[str, Any]
     """What is recorded and cannot be varied: restoration, changes by hand, the machine, and the
     version of Cellpose as long as that is not provided."""
@@ -68,7 +68,7 @@ class Side:
 
     @derived
     def generation(self) -> GenerationNumber | None:
-        """Of that Cellpose: ``2`` (or older), ``3`` or ``4``."""
+        """Generation of that Cellpose: ``2`` (or older), ``3`` or ``4``."""
         return self.record.generation
 
     @derived

@@ -36,7 +36,7 @@ from cellrepro.words import amount
 CROPS = ((37, 53), (91, 22))
 """Rows and columns, in pixels, that are cut off at the beginning, so that tiles lie elsewhere."""
 OVERLAP = 0.4
-"""Of tiles, in the variant that overlaps more."""
+"""``tile_overlap`` of the variant with more overlap."""
 
 _N_VARIANTS = 2 + 2 * len(CROPS)  # whole, with more overlap; each crop scaled in two ways
 _NEAR_CUT = 16  # pixels from the beginning of a crop, where cells are cut off

@@ -79,7 +79,7 @@ class Usual:
     model: str
     precision: str
     version: str | None = None
-    """Of Cellpose; None in a process with a different version."""
+    """Version of Cellpose; None in a process with a different one."""
 
     def by_name(self) -> Condition:
         """The same as a condition."""

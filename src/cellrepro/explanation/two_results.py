@@ -86,11 +86,11 @@ class Comparison(Result):
     ap50_train: tuple[float | None, float | None] | None = None
     """The same on training images."""
     files: FileComparison | None = field(default=None, repr=False)
-    """Of two weights files as bytes; no part of the verdict."""
+    """Two weights files compared as bytes; no part of the verdict."""
     state: StateComparison | None = None
-    """Of two checkpoints: what lies beside their networks."""
+    """What two checkpoints hold beside their networks."""
     settings: tuple[SettingOfBoth, ...] = ()
-    """Of two mask files: what at least one of them records of how it was made, what differs
+    """What two mask files record of how they were made, as far as one of them does; what differs
     first."""
     notes: tuple[str, ...] = ()
     """What a reader has to know, a sentence each: what was not compared, and how it stands beside
@@ -106,8 +106,7 @@ class Comparison(Result):
 
     @derived
     def objects(self) -> dict[str, object]:
-        """How many each side has, and in ``changes`` of each object `ObjectChange`, with its
-        ``image``."""
+        """Numbers of objects, and in ``changes`` an `ObjectChange` for each, with its ``image``."""
         changes = [cell.change.of_image(cell.image) for cell in cells_of(self.masks)]
         return {**self.n_objects, "changes": changes}
 

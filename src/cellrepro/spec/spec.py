@@ -58,7 +58,7 @@ class Spec(TrainingFields):
     model_digest: Annotated[Digest | None, InSpec(first=True)] = None
     """SHA-256 of the weights file; none where the weights follow from the seed."""
     epochs: Epochs = Field(default=0, ge=0)
-    """Of a training."""
+    """How often a training shows all images."""
     learning_rate: Annotated[LearningRate, InSpec(first=True, task="train", chosen=True)] = 0.0
     """The highest of the schedule."""
     profile: Named
@@ -68,13 +68,13 @@ class Spec(TrainingFields):
     ledger: Ledger = "off"
     """What is written down of every step."""
     cellpose: Annotated[Version | None, InSpec(task="segment", chosen=True)] = None
-    """The version that segments, where it was asked for; else the one that is installed."""
+    """The version that segments, if one was given; else the installed one."""
     optimizer: Literal["AdamW"] = "AdamW"
-    """Of a training."""
+    """The optimizer of a training."""
     schedule: Literal["train_seg"] = "train_seg"
-    """Of the learning rate: that of `cellpose.train.train_seg`."""
+    """The schedule of the learning rate, as in `cellpose.train.train_seg`."""
     settings: Annotated[Settings, InSpec(task="segment")] = Settings()
-    """Of a segmentation: arguments of ``eval`` that are not the default."""
+    """Arguments of ``eval`` in a segmentation that differ from their defaults."""
     program: Annotated[tuple[str, ...] | None, InSpec(task="wrap")] = None
     """What is wrapped: the command as given, or a function."""
     key_from: Literal["names", "contents"] = "names"

@@ -49,7 +49,7 @@ class Hyperparameters(BaseModel):
     weight_decay: Annotated[float, _OF_TRAINING] = Field(
         default=defaults.WEIGHT_DECAY, ge=0, allow_inf_nan=False
     )
-    """Of the optimizer."""
+    """Weight decay of the optimizer."""
     min_train_masks: Annotated[int, _OF_TRAINING] = Field(default=defaults.MIN_TRAIN_MASKS, ge=0)
     """Training images with fewer cells are left out."""
     rescale: Annotated[bool, _OF_TRAINING] = False
@@ -136,11 +136,11 @@ class TrainingFields(Hyperparameters):
     model: Named = defaults.MODEL
     """An encoder's name, a Cellpose model name, a weights file, or ``KEY/REPEAT``."""
     seed: Seed = None
-    """Of every generator of random numbers; by default 0, and none in mode ``off``."""
+    """The seed of every random generator; by default 0, and none in mode ``off``."""
     data_seed: Annotated[
         int | Literal["cellpose"], AfterValidator(_data_seed), _ALWAYS_OF_TRAINING
     ] = defaults.DATA_SEED
-    """Of image order and augmentation; ``cellpose`` for Cellpose's own fixed order."""
+    """The seed of image order and augmentation; ``cellpose`` for Cellpose's own fixed order."""
     epochs: Epochs = Field(default=defaults.EPOCHS, ge=1)
     """How often all images are shown."""
     batch_size: Annotated[int, _ALWAYS] = Field(default=defaults.BATCH_SIZE, ge=1, le=4096)
@@ -148,12 +148,12 @@ class TrainingFields(Hyperparameters):
     learning_rate: Annotated[LearningRate | None, _ALWAYS_OF_TRAINING] = None
     """The highest of the schedule; by default what suits the network."""
     images_per_epoch: Annotated[int | None, _ALWAYS_OF_TRAINING] = Field(default=None, ge=1)
-    """Images that are shown in an epoch; none for every image once. Who asks for none with a small
-    network gets 48 or more."""
+    """Images shown in an epoch; none for every image once, or for 48 or more with a small
+    network."""
     profile: Named = defaults.PROFILE
     """The numeric environment: a name, or a ``.yaml`` file."""
     mode: CheckedMode = defaults.MODE
-    """How much is fixed."""
+    """How strictly PyTorch is held to equal results."""
     ledger: Ledger = defaults.LEDGER
     """What is written down of every step."""
     loose: str | None = None
