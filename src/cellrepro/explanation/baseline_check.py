@@ -107,7 +107,7 @@ class BaselineCheck(Result):
 
     @derived
     def cells(self) -> list[dict[str, object]]:
-        """An `ObjectChange`, with its ``image``, for each cell that changed."""
+        """For each cell that changed, `ObjectChange` with its ``image``."""
         return [cell.change.of_image(cell.image) for cell in self.changed_cells]
 
     @property
