@@ -158,12 +158,7 @@ def explain(
     file_or_run(b, name="b")
     opened_store = Store(store)
     if image is None:
-        for name, value in {"model": model, "crop": crop}.items():
-            if value is not None:
-                raise BadInput(
-                    f"{name} is {value!r} and there is no image: nothing is segmented without one; "
-                    f"give --image with the file that both are of, or leave --{name} out"
-                )
+        _refuse_without_image({"model": model, "crop": crop})
         return _from_files(a, b, opened_store, log_a=log_a, log_b=log_b)
     name = Path(image).stem
     side_a = read_side(a, image=name, store=opened_store).with_log(log_a).with_cellpose_provided()
@@ -171,13 +166,10 @@ def explain(
     if side_a.masks.ndim != 2 or side_b.masks.ndim != 2:
         return _of_stacks(side_a, side_b, image)
     pixels = read_image(image)
-    side_a = side_a.with_reading_of(pixels)
-    side_b = side_b.with_reading_of(pixels)
-    shape = pixels.shape[:2]
-    side_a = with_crop(side_a, side_b, shape)
-    side_b = with_crop(side_b, side_a, shape)
-    shown = _compared(in_common(side_a, side_b), in_common(side_b, side_a))
-    result = shown.result
+    side_a, side_b = _with_crops(
+        side_a.with_reading_of(pixels), side_b.with_reading_of(pixels), pixels.shape[:2]
+    )
+    shown = _compared(side_a, side_b)
     notes: tuple[str, ...] = ()
     if model is None:
         side_a = side_a.with_recorded_network(opened_store)
@@ -190,7 +182,7 @@ def explain(
     replayed = None
     interrupted = False
     by_hand = _by_hand(side_a, side_b)
-    if result.n_differing and not by_hand.explains_all:
+    if shown.result.n_differing and not by_hand.explains_all:
         if crop is not None:
             window = _window(crop, side_a, side_b)
         setup = Setup(profile_settings, mode, seed_of(mode, seed))
@@ -218,7 +210,7 @@ def explain(
     return Explanation(
         a=side_a,
         b=side_b,
-        result=result,
+        result=shown.result,
         replayed=replayed,
         settings=_settings(side_a, side_b),
         commands={
@@ -232,6 +224,15 @@ def explain(
         by_hand=by_hand,
         interrupted=interrupted,
     )
+
+
+def _refuse_without_image(options: Mapping[str, object]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise BadInput(
+                f"{name} is {value!r} and there is no image: nothing is segmented without one; "
+                f"give --image with the file that both are of, or leave --{name} out"
+            )
 
 
 def _window(crop: str | Sequence[int], a: Side, b: Side) -> Window:
@@ -256,7 +257,7 @@ def _from_files(
     shown = None
     try:
         side_a, side_b = _laid_on_each_other(side_a, side_b)
-        shown = _compared(in_common(side_a, side_b), in_common(side_b, side_a))
+        shown = _compared(side_a, side_b)
     except BadInput as error:
         why_not_compared = str(error)
     by_hand = _by_hand(side_a, side_b)
@@ -285,9 +286,11 @@ class _MasksInCommon(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _compared(a: np.ndarray, b: np.ndarray) -> _MasksInCommon:
-    result = compare_masks(a, b)
-    return _MasksInCommon(result, tuple(label_notes(a, b, result)))
+def _compared(a: Side, b: Side) -> _MasksInCommon:
+    masks_a = in_common(a, b)
+    masks_b = in_common(b, a)
+    result = compare_masks(masks_a, masks_b)
+    return _MasksInCommon(result, tuple(label_notes(masks_a, masks_b, result)))
 
 
 def _by_hand(a: Side, b: Side) -> EffectOfHand:
@@ -302,9 +305,13 @@ def _laid_on_each_other(a: Side, b: Side) -> tuple[Side, Side]:
         raise BadInput(_of_other_shapes(a, b))
     shape = max(a.masks.shape, b.masks.shape, key=np.prod)
     try:
-        return with_crop(a, b, shape), with_crop(b, a, shape)
+        return _with_crops(a, b, shape)
     except BadInput as error:
         raise BadInput(_not_of_one_image(a, b)) from error
+
+
+def _with_crops(a: Side, b: Side, shape: tuple[int, ...]) -> tuple[Side, Side]:
+    return with_crop(a, b, shape), with_crop(b, a, shape)
 
 
 def _not_of_one_image(a: Side, b: Side) -> str:
@@ -331,7 +338,7 @@ def _of_stacks(a: Side, b: Side, image: str | Path) -> Explanation:
         raise BadInput(_of_other_shapes(a, b))
     if not Path(image).is_file():
         raise no_such_file(image, expected="the image that both are of")
-    shown = _compared(a.masks, b.masks)
+    shown = _compared(a, b)
     return Explanation(
         a=a,
         b=b,

@@ -106,7 +106,7 @@ class Comparison(Result):
 
     @derived
     def objects(self) -> dict[str, object]:
-        """Numbers of objects; in ``changes``, for each of them, `ObjectChange` with its ``image``."""
+        """Numbers of objects; in ``changes``, for each, `ObjectChange` with its ``image``."""
         changes = [cell.change.of_image(cell.image) for cell in cells_of(self.masks)]
         return {**self.n_objects, "changes": changes}
 
