@@ -325,7 +325,7 @@ def test_a_missing_device(small_data, tmp_path, command):
     ],
 )
 def test_only_the_users_mistakes_become_messages(invoke, monkeypatch, error, code, said):
-    inner = "cellrepro.explanation.compare.compare"
+    inner = "cellrepro.explanation.compare_files.compare"
     monkeypatch.setattr(inner, Mock(side_effect=error))
     answer = invoke("compare", "a", "b")
     assert (answer.code, answer.out, answer.err) == (code, "", f"cellrepro: {said}\n")

@@ -43,7 +43,7 @@ def test_what_was_done_before_says_nothing_of_the_time_that_is_left(clock, capsy
     """A grid that goes on after 4 of 20 repeats."""
     with progress(20, "grid") as bar:
         for _ in range(4):
-            bar.found()
+            bar.advance_earlier()
         for _ in range(4):
             clock.seconds += 10
             bar.advance()
@@ -83,7 +83,7 @@ def test_a_terminal_gets_a_bar(monkeypatch):
     stream.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", stream)
     with progress(2, "train") as bar:
-        bar.found("epoch 1/2")
+        bar.advance_earlier("epoch 1/2")
         bar.say("a line that stays")
     for text in ("50%|", "1/2", "a line that stays\n", "epoch 1/2"):
         assert text in stream.getvalue()

@@ -6,7 +6,7 @@
 # Is it the same?
 from .show.pages.compare import compare as compare
 from .explanation.compare_repeats import compare_repeats as compare_repeats
-from .explanation.baseline import check_baseline as check_baseline
+from .explanation.baseline_check import check_baseline as check_baseline
 from .explanation.baseline_saving import save_baseline as save_baseline
 from .run.train import train as train
 from .run.train import segment as segment

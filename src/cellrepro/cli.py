@@ -110,7 +110,7 @@ _COMMANDS = {
 """Every command by what it is for: the path of its function, and what the list of commands says."""
 _OF_BASELINE = {
     "save": ("explanation.baseline_saving:save_baseline", "Save masks as one small file."),
-    "check": ("explanation.baseline:check_baseline", "Check masks against a baseline."),
+    "check": ("explanation.baseline_check:check_baseline", "Check masks against a baseline."),
 }
 
 baseline = App(name="baseline", help="Hold later masks to earlier ones.")

@@ -64,7 +64,7 @@ class Demo(Result):
     report: Path
     """The page on all runs of the store, those of the notebooks among them."""
     _headline: str
-    """Of the page."""
+    """What the page says first."""
 
     def sentence(self) -> str:
         """Say what the report says."""

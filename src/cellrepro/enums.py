@@ -1,4 +1,4 @@
-"""Choices whose members are their words."""
+"""`enum.StrEnum`, also for Python 3.10."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ else:
     from enum import Enum
 
     class StrEnum(str, Enum):
-        """An enumeration of strings, each written as its value; Python has its own from 3.11 on."""
+        """An enumeration of strings, each written as its value."""
 
         __str__ = str.__str__
         __format__ = str.__format__

@@ -1,4 +1,4 @@
-"""The two ways in which the lab refuses work, told apart by exit code.
+"""Errors that end in a message for the user, told apart by exit code.
 
 Every message says what was given, what was expected, where, and what to do.
 """

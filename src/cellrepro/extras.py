@@ -1,4 +1,4 @@
-"""What is not part of the core: which modules belong to which extra, and how one gets them."""
+"""Optional extras: which modules each of them brings, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -40,38 +40,38 @@ EXTRA_OF: Mapping[str, Extra] = {
 """The modules that the core does without, and the extra of ``pyproject.toml`` that brings each."""
 
 IN_THE_LAB: frozenset[Extra] = frozenset({"lab", "notebook", "formats", "cluster"})
-"""The extras that an environment made by ``cellrepro setup`` has."""
+"""Extras in an environment that ``cellrepro setup`` made."""
 
 _BESIDE_THE_LAB: frozenset[Extra] = frozenset({"notebook", "formats", "mlflow", "bioimageio"})
-"""Those that pip adds to any environment; the lab may have one of its own."""
+"""Extras that pip can add to any environment; the others may conflict with what is installed."""
 
 ABOUT_THIS_CELLPOSE = ("audit", "explain", "segment", "sensitivity", "tiles")
-"""Commands whose answer is about the Cellpose that is installed: the lab has one of its own."""
+"""Commands whose answer is about the installed Cellpose; the lab has another one."""
 
 _OLDEST_CELLPOSE = (3, 1)
-"""Which the extra ``lab`` leaves as it is; pip replaces an older one."""
+"""The extra ``lab`` leaves this version as it is; pip replaces an older one."""
 
 
 class NeedsExtra(NotPossibleHere):
-    """Something was asked for that the installed extras do not bring."""
+    """A command or function needs modules of an extra that is not installed."""
 
     modules: tuple[str, ...] = ()
-    """What is missing, of `EXTRA_OF`."""
+    """The missing ones."""
 
 
 def absent(modules: Sequence[str]) -> list[str]:
-    """Those of some modules that are not installed; none is imported."""
+    """Which of these modules are not installed; none is imported."""
     return [name for name in modules if not has_library(name)]
 
 
 def missing_module(error: ImportError) -> str | None:
-    """The module of an extra that an import did not find; none if it failed for another reason."""
+    """The module of an extra that an import lacked; None if it failed for another reason."""
     name = (error.name or "").partition(".")[0]
     return name if name in EXTRA_OF else None
 
 
 def needs(modules: Sequence[str], *, what: str) -> NeedsExtra:
-    """Say what is missing, and how one gets it."""
+    """Give the error that says what is missing, and how to install it."""
     error = NeedsExtra(f"{what} needs {joined(modules)}, not installed here: {_remedy(modules)}")
     error.modules = tuple(modules)
     return error
@@ -96,7 +96,7 @@ def _remedy(modules: Sequence[str]) -> str:
 
 
 def _what_it_replaces() -> str:
-    """What pip would replace, where Cellpose is older than the lab can use."""
+    """Say what pip would replace, where Cellpose is older than the lab can use."""
     if not has_library("cellpose"):
         return ""
     from importlib import metadata

@@ -1,7 +1,7 @@
-"""Which commands need the lab, and how they are carried out where this environment has none.
+"""Which commands need the lab, and how they are handed to it where this environment lacks it.
 
-The core alone has the whole command line. What it cannot do runs in the environment that
-``cellrepro setup`` has made, with the same words; without one, the message says how to get it.
+The core alone has the whole command line. A command that it cannot carry out runs with the same
+words in the environment that ``cellrepro setup`` made; without one, a message says how to get it.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _OF_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "verify": _NETWORK,
     "watch": ("rich",),
 }
-"""What a command needs beside the core; one that is not here may still find that it does."""
-_WITHOUT = {"explain": "image", "tiles": "data", "verify": "replay"}
-"""Commands that read files alone where this option or argument is not given."""
+"""Modules that a command always needs beside the core; others may lack one only as they run."""
+_NEEDED_ONLY_WITH = {"explain": "image", "tiles": "data", "verify": "replay"}
+"""Commands that need them only where this option or argument is given."""
 
 
 def needed_by(command: str, options: Mapping[str, object]) -> Sequence[str]:
-    """The modules that a command with these options needs beside those of the core."""
-    deciding = _WITHOUT.get(command)
+    """The modules that a command with these options needs beside the core."""
+    deciding = _NEEDED_ONLY_WITH.get(command)
     if deciding is not None and options.get(deciding) in (None, False):
         return ()
     return _OF_COMMANDS.get(command, ())
@@ -76,7 +76,7 @@ def carried_out(command: str, options: Mapping[str, object], *, work: Callable[[
 
 
 def _in_lab(refusal: NeedsExtra, command: str) -> int:
-    """Hand this command line to the lab; refuse where there is none, or it would swap Cellpose."""
+    """Hand this command line to the lab; refuse without a lab, or where Cellpose would change."""
     from cellrepro.process.lab import known_lab
 
     lab = known_lab()
@@ -102,10 +102,7 @@ def _in_lab(refusal: NeedsExtra, command: str) -> int:
 
 
 def handed_to(lab: Lab, words: Sequence[str], *, replaces: bool = os.name == "posix") -> int:
-    """Have the lab's command line carry out some words.
-
-    Its exit code, if this process is still there.
-    """
+    """Run the lab's command line with these words; on POSIX it replaces this process."""
     from cellrepro.process.lab import environment_for
 
     command = [str(lab.command), *words]
@@ -120,5 +117,5 @@ def handed_to(lab: Lab, words: Sequence[str], *, replaces: bool = os.name == "po
         while True:
             try:
                 return process.wait()
-            except KeyboardInterrupt:  # the lab hears of it, too, and ends in its own way
+            except KeyboardInterrupt:  # the lab gets the signal, too, and ends in its own way
                 continue

@@ -1,4 +1,4 @@
-"""Which of the lab's libraries are installed; what reads files does without them."""
+"""Whether a library is installed, told without importing it."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from importlib.util import find_spec
 
 @cache
 def has_library(module: str) -> bool:
-    """Whether a module can be imported; it is not imported for that."""
+    """Whether a module is imported already or can be."""
     return module in sys.modules or find_spec(module) is not None

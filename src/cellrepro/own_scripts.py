@@ -1,12 +1,12 @@
-"""How a file of this package is run as a program of its own."""
+"""The command that runs a file of this package as a script."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-# Neither the current folder nor that of the file is searched for modules, as with Python's own
-# option -P, which came with version 3.11.
+# Neither the current folder nor that of the script is on the import path, as with Python's option
+# -P, which came with version 3.11.
 _RUN = (
     "import runpy, sys; sys.path.pop(0); sys.argv.pop(0); "
     "runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -14,5 +14,5 @@ _RUN = (
 
 
 def script_command(script: str | Path, *arguments: str) -> list[str]:
-    """Give the command that runs a file by this Python."""
+    """Give the words that run a script by this Python."""
     return [sys.executable, "-c", _RUN, str(script), *arguments]

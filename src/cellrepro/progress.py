@@ -24,12 +24,12 @@ FILE_VARIABLE = "CELLREPRO_PROGRESS_FILE"
 
 _REFRESH_SECONDS = 0.5
 _N_LINES = 5
-"""Of a log, over the whole way."""
+"""Lines in a log over the whole way."""
 _MOST_SILENT_SECONDS = 300
 
 
 def progress(total: int, label: str, *, quiet: bool = False, even: bool = True) -> Progress:
-    """Make a bar that suits where this process writes to."""
+    """Make a bar for a notebook, a terminal or a log, whichever this process writes to."""
     bar = Progress(total, label) if quiet else _shown(total, label)
     bar.even = even
     return bar
@@ -57,7 +57,7 @@ class Progress:
         self.total = max(total, 1)
         self.label = label
         self.done = 0
-        self.n_found = 0
+        self.n_earlier = 0
         self.text = ""
         self.even = True
         self._started = time.monotonic()
@@ -74,9 +74,9 @@ class Progress:
         self.done += 1
         self.note(text)
 
-    def found(self, text: str = "") -> None:
-        """One step was done before this began: it says nothing of the time that is left."""
-        self.n_found += 1
+    def advance_earlier(self, text: str = "") -> None:
+        """One step was done before this began, so that it says nothing of the time that is left."""
+        self.n_earlier += 1
         self.advance(text)
 
     def note(self, text: str) -> None:
@@ -88,16 +88,16 @@ class Progress:
         """Print one line that stays."""
 
     def show(self, *, end: bool = False) -> None:
-        """Bring what is shown up to date."""
+        """Redraw."""
 
     def summary(self) -> str:
         """One line: how far, how long still if the rest goes like this part, and the last text."""
         seconds = time.monotonic() - self._started
-        n_made = self.done - self.n_found
+        n_made = self.done - self.n_earlier
         left = ""
         if n_made and self.even:
             left = f", about {minutes(seconds / n_made * (self.total - self.done))} left"
-        before = f" ({self.n_found} of them before)" if self.n_found else ""
+        before = f" ({self.n_earlier} of them before)" if self.n_earlier else ""
         head = f"{self.label}: {self.done}/{self.total}{before} in {minutes(seconds)}{left}"
         return f"{head} · {self.text}" if self.text else head
 
@@ -177,7 +177,7 @@ class TerminalBar(Progress):
 
     def show(self, *, end: bool = False) -> None:  # noqa: D102
         self._bar.set_postfix_str(self.text, refresh=False)
-        n_new = self.n_found - self._bar.initial
+        n_new = self.n_earlier - self._bar.initial
         for count in ("initial", "n", "last_print_n"):  # which tqdm leaves out of its estimate
             setattr(self._bar, count, getattr(self._bar, count) + n_new)
         self._bar.update(self.done - self._bar.n)
@@ -229,8 +229,7 @@ def minutes(seconds: float) -> str:
 
 
 def pass_on(send: Callable[[str], None]) -> None:
-    """Send what the file of `FILE_VARIABLE` says whenever it has changed, while this process
-    lives."""
+    """Watch the file of `FILE_VARIABLE`, and send its text whenever that has changed."""
     if FILE_VARIABLE not in os.environ:
         return
     path = Path(os.environ[FILE_VARIABLE])

@@ -13,7 +13,7 @@ from cellrepro.spec import defaults
 if TYPE_CHECKING:
     import numpy as np
 
-    from cellrepro.explanation.baseline import BaselineCheck
+    from cellrepro.explanation.baseline_check import BaselineCheck
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def cellrepro_baseline() -> Callable[..., BaselineCheck]:
         Takes and returns what `cellrepro.check_baseline` does. It fails the test where the masks
         break a limit, with the sentence on what differs.
     """
-    from cellrepro.explanation.baseline import check_baseline
+    from cellrepro.explanation.baseline_check import check_baseline
 
     def check(
         file: str | Path,

@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import inspect
 import json
+import operator
 import os
 import platform
 import secrets
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]
 
 FORMAT = "cellrepro record 1"
-"""Stands in every record; a different number means fields of other meaning."""
+"""Stands in every record; its number changes with the meaning of a field."""
 
 Model = TypeVar("Model")
 
@@ -217,32 +218,32 @@ class RecordedModel:
         recorder = self._recorder
         images = _images_of(x)
         names = recorder.names(record_as, len(images))
-        before = recorder.before(images, arguments, named_arguments)
+        call = recorder.described_call(images, arguments, named_arguments)
         start = time.perf_counter()
         result = recorder.model.eval(x, *arguments, **named_arguments)
         seconds = time.perf_counter() - start
-        if before is not None:
-            recorder.write(before, result, seconds=seconds, names=names, is_list=_is_list(x))
+        if call is not None:
+            recorder.write(call, result, seconds=seconds, names=names, is_list=_is_list(x))
         return result
 
 
 @dataclass(frozen=True)
-class _Before:
-    """What is known before the network runs."""
+class _CallOfEval:
+    """A call of ``eval``, as it was before the network ran."""
 
     images: list[object]
     """As they were passed."""
     received: list[dict[str, object]]
-    """What each was at that moment."""
+    """Digest, type, shape and axes of each, before ``eval`` could change it."""
     passed: dict[str, object]
-    """Arguments as they were passed, by name."""
+    """Arguments that were passed, by name."""
     defaults: dict[str, object]
-    """Those that were not passed."""
+    """Defaults of the other arguments."""
     normalize: dict[str, object] | None
     """Every field of the normalisation; None for Cellpose 2, which has none."""
 
     def of_image(self, i: int) -> dict[str, object]:
-        """Give the arguments as they were passed for one of the images."""
+        """Give the arguments that were passed for one of the images."""
         n_images = len(self.images)
         return {name: _for_image(name, v, i, n_images) for name, v in self.passed.items()}
 
@@ -263,25 +264,26 @@ class _KnownNetwork:
     tensors: Sequence[weakref.ref[_Tensor]]
     """Its parameters and buffers."""
     state: Sequence[tuple[object, ...]]
-    """Of each, its type and the check sum of its values."""
+    """The type of each, and a CRC of its values."""
     digest: str
 
     def is_still(self, tensors: Sequence[_Tensor], state: Sequence[tuple[object, ...]]) -> bool:
         """Whether these are the same tensors, and nobody has changed them."""
-        same = [known() for known in self.tensors]
-        return len(same) == len(tensors) and state == self.state and all(map(_is, same, tensors))
+        known = [reference() for reference in self.tensors]
+        is_same = len(known) == len(tensors) and all(map(operator.is_, known, tensors))
+        return is_same and state == self.state
 
 
 @dataclass(frozen=True)
 class _Recorder:
-    """Describes calls of one model, and writes what it found."""
+    """Describes the calls of one model, and writes their records."""
 
     model: Segments
     """A model of Cellpose."""
     folder: Path
     """Where records are written."""
     name: str | None
-    """Of the image, where a call says none."""
+    """Name of the image, where a call gives none."""
     known_files: dict[object, str] = field(default_factory=dict)
     """Digests of files that have not changed since."""
     known_networks: dict[str, _KnownNetwork] = field(default_factory=dict)
@@ -302,17 +304,17 @@ class _Recorder:
             )
         return cast("list[str | None]", several)
 
-    def before(
+    def described_call(
         self, images: list[object], arguments: tuple[object, ...], named: dict[str, object]
-    ) -> _Before | None:
-        """Describe a call; None, with a warning, where that fails: the masks matter more."""
+    ) -> _CallOfEval | None:
+        """Describe a call; None, with a warning, where that fails, as the masks matter more."""
         try:
             passed, defaults = _arguments(self.model, arguments, named)
         except TypeError:
             return None  # wrong arguments: Cellpose says so itself
         try:
             in_force = {**defaults, **passed}
-            return _Before(
+            return _CallOfEval(
                 images=images,
                 received=[_received(image, in_force) for image in images],
                 passed=passed,
@@ -324,7 +326,7 @@ class _Recorder:
             return None
 
     def circumstances(self) -> dict[str, object]:
-        """What does not depend on the image: networks, device, versions."""
+        """Describe all that does not depend on the image: networks, device, versions."""
         networks = self.networks()
         return {
             "model": _class_name(self.model),
@@ -338,17 +340,17 @@ class _Recorder:
 
     def networks(self) -> list[dict[str, object]]:
         """Describe every network of the model, that which segments first."""
-        found = []
+        described = []
         for role, owner, name in _NETWORKS:
             holder = getattr(self.model, owner, None) if owner else self.model
             network = getattr(holder, name, None)
             if network is not None and hasattr(network, "state_dict"):
                 paths = getattr(holder, "pretrained_model", None) if name == "net" else None
-                found.append(self._network(role, network, holder, _as_list(paths)))
+                described.append(self._network(role, network, holder, _as_list(paths)))
         size_model = getattr(self.model, "pretrained_size", None)
         if size_model:
-            found.append({"role": "size", "files": self._files([size_model])})
-        return found
+            described.append({"role": "size", "files": self._files([size_model])})
+        return described
 
     def _network(
         self, role: str, network: _Network, holder: object, paths: Sequence[object]
@@ -376,23 +378,23 @@ class _Recorder:
         }
 
     def _files(self, paths: Sequence[object]) -> list[dict[str, object]]:
-        """Name and SHA-256 of files of weights, which need not be there any more."""
-        found: list[dict[str, object]] = []
+        """Path and SHA-256 of files of weights; no digest of one that is gone."""
+        files: list[dict[str, object]] = []
         for given in paths:
             path = Path(str(given))
             digest = None
             if path.is_file():
-                found_now = path.stat()
-                state = (str(path), found_now.st_size, found_now.st_mtime_ns)
+                status = path.stat()
+                state = (str(path), status.st_size, status.st_mtime_ns)
                 if state not in self.known_files:
                     self.known_files[state] = _file_digest(path)
                 digest = self.known_files[state]
-            found.append({"path": str(path), "digest": digest})
-        return found
+            files.append({"path": str(path), "digest": digest})
+        return files
 
     def write(
         self,
-        before: _Before,
+        call: _CallOfEval,
         result: object,
         *,
         seconds: float,
@@ -405,16 +407,16 @@ class _Recorder:
             circumstances = self.circumstances()
             for i, name in enumerate(names):
                 index = i if is_list else None
-                passed = before.of_image(i)
-                in_force = {**before.defaults, **passed}
+                passed = call.of_image(i)
+                in_force = {**call.defaults, **passed}
                 record = {
                     "format": FORMAT,
                     **circumstances,
-                    "arguments": {"passed": passed, "defaults": before.defaults},
-                    "normalize": before.normalize,
+                    "arguments": {"passed": passed, "defaults": call.defaults},
+                    "normalize": call.normalize,
                     "diameter_used": _diameter_used(self.model, in_force, outputs, index),
-                    "image": {**before.image(i), "index": index},
-                    "masks": _masks(_of(outputs[0], index)),
+                    "image": {**call.image(i), "index": index},
+                    "masks": _masks(_output_of(outputs[0], index)),
                 }
                 self._write_one(record, name, seconds)
         except Exception as error:
@@ -444,11 +446,11 @@ _NETWORKS = (
     ("restoration", "dn", "net"),
     ("restoration of the second channel", "dn", "net_chan2"),
 )
-"""Role, attribute of the model that holds it (``Cellpose.cp``), and attribute of that."""
+"""Role; attribute of the model that holds the network (``Cellpose.cp``); its attribute there."""
 
 
 def _no_eval() -> None:
-    """Stand in for the eval of what has none."""
+    """Stand in for a missing ``eval``."""
 
 
 def _inner_names(model: object) -> list[str]:
@@ -490,7 +492,7 @@ def _arguments(
 
 
 def _plain(value: object) -> object:
-    """Give a value as JSON has it; of what JSON has not, its class, never an address in memory."""
+    """Give a value as JSON has it; for any other object its class, never its address."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -509,7 +511,7 @@ def _plain(value: object) -> object:
 
 
 def _for_image(name: str, value: object, i: int, n_images: int) -> object:
-    """An argument as Cellpose takes it for one of several images."""
+    """The value of an argument for one of several images."""
     if name not in _FOR_EACH_IMAGE or not isinstance(value, list) or len(value) != n_images:
         return value
     if name == "channels" and not (isinstance(value[0], list) and len(value[0]) == 2):
@@ -532,19 +534,19 @@ def _images_of(x: object) -> list[object]:
 
 
 def _as_array(image: object) -> Array:
-    """An image as NumPy has it, without a copy where it lies in the processor's memory."""
+    """View an image as an array; only a tensor on a GPU is copied."""
     if hasattr(image, "detach"):  # a tensor
         image = cast(_Tensor, image).detach().cpu()
     return np.asarray(cast("ArrayLike", image))
 
 
-def _of(outputs: object, index: int | None) -> object:
-    """One of several results."""
+def _output_of(outputs: object, index: int | None) -> object:
+    """The output for one image of a list, or for the only image."""
     return outputs if index is None else cast("Sequence[object]", outputs)[index]
 
 
 def _received(image: object, arguments: dict[str, object]) -> dict[str, object]:
-    """What Cellpose was given for an image, before anything was done with it."""
+    """Describe an image as it was passed."""
     array = _as_array(image)
     return {
         **_array(array),
@@ -554,7 +556,7 @@ def _received(image: object, arguments: dict[str, object]) -> dict[str, object]:
 
 
 def _array(array: Array) -> dict[str, object]:
-    """Digest, type and shape: the digest is that which ``cellrepro`` has for pixels."""
+    """Digest, type and shape; the digest is that of `digests.array_digest` in this package."""
     little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
     digest = hashlib.sha256(f"{little_endian.dtype.str}{array.shape}".encode())
     digest.update(np.ascontiguousarray(little_endian).view(np.uint8).data)
@@ -562,7 +564,7 @@ def _array(array: Array) -> dict[str, object]:
 
 
 def _axes(n_axes: int, arguments: dict[str, object]) -> str | None:
-    """Letters of the axes as far as the arguments say; None where Cellpose has to guess."""
+    """Letters of the axes; None where the arguments leave Cellpose to guess."""
     letters = ["?"] * n_axes
     for name, letter in (("channel_axis", "C"), ("z_axis", "Z")):
         axis = arguments.get(name)
@@ -592,20 +594,20 @@ def _masks(masks: object) -> dict[str, object] | None:
 
 
 def _normalize_in_force(model: Segments, arguments: dict[str, object]) -> dict[str, object] | None:
-    """Every field of the normalisation, as it is at this moment.
+    """Every field of the normalisation for this call.
 
-    Cellpose 3 and 4 keep the defaults in a dictionary that a call may change for the next one.
+    Cellpose 3 and 4 keep the defaults in a global dictionary that a call may change for the next.
     """
     names = getattr(type(model).eval, "__globals__", {})
     fields = names.get("normalize_default")
     if fields is None:
         return None
-    asked = arguments.get("normalize")
-    if not isinstance(asked, dict):
-        asked = {"normalize": asked}
+    given = arguments.get("normalize")
+    if not isinstance(given, dict):
+        given = {"normalize": given}
         if "invert" in arguments:
-            asked["invert"] = arguments["invert"]
-    return cast("dict[str, object]", _plain({**fields, **asked}))
+            given["invert"] = arguments["invert"]
+    return cast("dict[str, object]", _plain({**fields, **given}))
 
 
 def _diameter_used(
@@ -629,7 +631,7 @@ def _diameter_used(
 
 
 def _device(model: object) -> dict[str, object]:
-    """Where the network computes, and what that is."""
+    """The device of the network, and its hardware."""
     device = getattr(model, "device", None) or getattr(getattr(model, "cp", None), "device", None)
     torch = sys.modules.get("torch")
     hardware = platform.processor() or platform.machine()
@@ -654,14 +656,14 @@ def _torch_settings() -> dict[str, object]:
 
 
 def _versions() -> dict[str, object]:
-    """Versions of what computes, as they are installed; None for what is not."""
-    found: dict[str, object] = {"python": platform.python_version()}
-    found.update((name, _version(name)) for name in _DISTRIBUTIONS)
+    """Installed versions of the libraries that compute; None for one that is not installed."""
+    versions: dict[str, object] = {"python": platform.python_version()}
+    versions.update((name, _version(name)) for name in _DISTRIBUTIONS)
     # What was imported says more: "2.6.0+cpu"; and OpenCV has a dozen distributions.
     for name, module in (("torch", "torch"), ("numpy", "numpy"), ("opencv", "cv2")):
         imported = sys.modules.get(module)
-        found[name] = getattr(imported, "__version__", found.get(name))
-    return found
+        versions[name] = getattr(imported, "__version__", versions.get(name))
+    return versions
 
 
 @lru_cache(maxsize=None)
@@ -676,17 +678,19 @@ def _version(distribution: str) -> str | None:
 
 
 def _tensors_of(network: _Network) -> dict[str, _Tensor]:
-    """Parameters and buffers by name, without counters of training: Cellpose 2 and 3 drop them
-    when they first compute on a processor."""
+    """Parameters and buffers by name, without ``num_batches_tracked``.
+
+    Cellpose 2 and 3 drop these counters when they first compute on a processor.
+    """
     tensors = network.state_dict(keep_vars=True)
     return {n: tensor for n, tensor in tensors.items() if not n.endswith("num_batches_tracked")}
 
 
 def _state(tensor: _Tensor) -> tuple[object, ...]:
-    """The type of a tensor, and a check sum of its values, in half the time of a digest.
+    """The type of a tensor, and a CRC of its values, in half the time of a SHA-256.
 
-    Writes through ``.data`` or NumPy, as of averaged weights, count no version of the tensor up,
-    and tensors of inference mode have none.
+    ``_version`` of a tensor would not do: writes through ``.data`` or NumPy, as of averaged
+    weights, do not increment it, and tensors of inference mode have none.
     """
     return tensor.dtype, zlib.crc32(_values(tensor).data)
 
@@ -702,7 +706,7 @@ def _tensors_digest(tensors: Mapping[str, _Tensor]) -> str:
 
 
 def _values(tensor: _Tensor) -> Array:
-    """The values of a tensor as bytes, in one stretch."""
+    """The values of a tensor as contiguous bytes."""
     tensor = tensor.detach().cpu()
     if tensor.is_mkldnn:
         tensor = tensor.to_dense()
@@ -720,7 +724,7 @@ def _file_digest(path: Path) -> str:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Write a file that others find whole or not at all, also if several write it at once."""
+    """Write a file atomically: to a scratch file of its own, which is then renamed."""
     scratch = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}.part")
     try:
         with scratch.open("x", encoding="utf-8") as file:
@@ -762,14 +766,10 @@ def _stem(name: str | Path) -> str:
 
 
 def _as_list(value: object) -> list[object]:
-    """Several paths as a list; Cellpose 2 has a list, Cellpose 3 and 4 have one."""
+    """A list of paths; Cellpose 2 keeps a list, Cellpose 3 and 4 a single path."""
     if isinstance(value, (list, tuple)):
         return [*value]
     return [value] if value else []
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b
 
 
 def _class_name(value: object) -> str:
@@ -777,7 +777,7 @@ def _class_name(value: object) -> str:
 
 
 def _warn(text: str) -> None:
-    """Warn in the name of the line that called ``eval``: the nearest that is not of this file."""
+    """Warn at the line that called ``eval``: the nearest frame outside this file."""
     level = 1
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename == __file__:

@@ -11,9 +11,9 @@ from typing import TypeVar
 from cellrepro.words import visible
 
 MOST_ROWS = 40
-"""Of a table in a notebook; the rest is counted in its last line."""
+"""Rows of a table in a notebook; its last line counts the rest."""
 MOST_LINES = 12
-"""Of a table in a terminal; the JSON names all."""
+"""Rows of a table in a terminal; the JSON has all."""
 
 _ALREADY_PLAIN = (str, int, bool, type(None))
 
@@ -22,7 +22,7 @@ Row = Mapping[str, object]
 
 
 class derived(property):
-    """A property that stands in the JSON beside the fields, as it follows from them."""
+    """A property that stands in the JSON after the fields, from which it follows."""
 
 
 Method = TypeVar("Method")
@@ -30,7 +30,7 @@ _IN_JSON = "stands_in_json"
 
 
 def in_json(method: Method) -> Method:
-    """Decorate a method without arguments, such as ``sentence``, that stands there, too."""
+    """Put what a method without arguments returns, such as ``sentence``, into the JSON."""
     setattr(method, _IN_JSON, True)
     return method
 
@@ -45,10 +45,9 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """With which a command ends that prints it: 1 for what a script must notice.
+        """The exit code of a command that prints it: 1 for what a script must notice.
 
-        That is where the result has a ``differs`` that is true: things differ, or nothing could be
-        shown.
+        That is so where the result has a true ``differs``: a difference, or nothing to show.
         """
         return int(bool(getattr(self, "differs", False)))
 
@@ -92,9 +91,9 @@ def json_text(value: object) -> str:
 
 
 def plain(value: object) -> object:
-    """A value as JSON has it: dataclasses as objects by the names of their fields, tuples as lists.
+    """Convert a value to what JSON has: dataclasses to objects, tuples to lists.
 
-    What stands in JSON for an object with files and methods is its ``json_record``.
+    An object with files and methods is replaced by its ``json_record``.
     """
     if type(value) in _ALREADY_PLAIN:
         return value
@@ -106,7 +105,7 @@ def plain(value: object) -> object:
         return {plain(name): plain(content) for name, content in value.items()}
     value = getattr(value, "json_record", value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: plain(_said(getattr(value, name))) for name in json_names(type(value))}
+        return {name: plain(_content(getattr(value, name))) for name in json_names(type(value))}
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, inf_nan_mode="null", fallback=lambda array: array.tolist())
@@ -128,8 +127,8 @@ def _stands_in_json(member: object) -> bool:
     return isinstance(member, derived) or hasattr(member, _IN_JSON)
 
 
-def _said(member: object) -> object:
-    """What a field or property holds, or a method returns."""
+def _content(member: object) -> object:
+    """The value of a field or property, or the return value of a method."""
     return member() if ismethod(member) else member
 
 

@@ -1,4 +1,4 @@
-"""Which options a user wrote on the command line: those that would do nothing are refused."""
+"""The options that a user wrote on the command line, so that idle ones can be refused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from contextvars import ContextVar
 from cellrepro.errors import BadInput
 
 STATED: ContextVar[frozenset[str]] = ContextVar("STATED", default=frozenset())
-"""The parameters of the command that is carried out which its user named; empty in Python, where a
-call names what it means."""
+"""Parameters that the user named on this command line; empty for a call in Python."""
 
 SPELT: ContextVar[Sequence[str]] = ContextVar("SPELT", default=())
 """The words of this command line, without the name of the program."""
@@ -18,7 +17,7 @@ SPELT: ContextVar[Sequence[str]] = ContextVar("SPELT", default=())
 
 @contextmanager
 def carrying_out(words: Sequence[str], named: Collection[str]) -> Iterator[None]:
-    """For one command: the words of its line, and the parameters that these name."""
+    """Set both for one command: the words of its line, and the parameters that they name."""
     spelt = SPELT.set(tuple(words))
     stated = STATED.set(frozenset(named))
     try:
@@ -29,12 +28,12 @@ def carrying_out(words: Sequence[str], named: Collection[str]) -> Iterator[None]
 
 
 def stated_among(names: Collection[str]) -> frozenset[str]:
-    """Those of some parameters that were named."""
+    """Which of these parameters the user named."""
     return STATED.get() & frozenset(names)
 
 
 def refuse_idle(names: Sequence[str], why: str, *, instead: str = "leave it out") -> None:
-    """Refuse those of some options that are named, as they would do nothing.
+    """Refuse options that the user named and that would do nothing.
 
     ``why`` ends the sentence "--OPTION would do nothing", ``instead`` says what to do.
     """

@@ -1,8 +1,7 @@
-"""Calls into parts of PyTorch and NumPy that are not public, and why there is no other way.
+"""Calls into private parts of PyTorch and NumPy, each with the reason and the versions.
 
-What one file alone needs of them stands in that file: `trace` has most.
-
-Each holds for the versions that it names; tests of its callers notice where it does not any more.
+A call that one file alone needs stands in that file; `trace` has most. Tests of the callers notice
+a version in which one no longer works.
 """
 
 from __future__ import annotations
@@ -68,13 +67,11 @@ def negative_view(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def fp32_precision(way: Literal["get", "set"]) -> Callable[..., Any]:
-    """Getter or setter of the precision of float32 products (torch 2.9 and later).
+    """Getter or setter of the precision of float32 products.
 
-    The public ``torch.backends.mkldnn.fp32_precision`` sets the setting of all backends instead of
-    its own (torch 2.15).
-
-    Of a backend and an operation, ``("cuda", "matmul")``, and to set of a value after them. Before
-    torch 2.9 it does nothing and returns None.
+    Its arguments are a backend and an operation, ``("cuda", "matmul")``, and for the setter a
+    value. Before torch 2.9 it does nothing and returns None. The public
+    ``torch.backends.mkldnn.fp32_precision`` sets all backends instead of its own (torch 2.15).
     """
     return getattr(torch._C, f"_{way}_fp32_precision_{way}ter", lambda *setting: None)
 
@@ -87,7 +84,7 @@ def numpy_global_state() -> dict[str, Any]:
     return np.random.mtrand._rand.get_state(legacy=False)
 
 
-# Where torch.compile's wrappers are; loaded with the first of them, or with an optimizer.
+# The module of torch.compile's wrappers; imported with the first of them, or with an optimizer.
 _COMPILER = "torch._dynamo.eval_frame"
 _FOLDER = str(Path(torch.__file__).parent)
 
@@ -101,9 +98,9 @@ def is_compiled(module: torch.nn.Module) -> bool:
 
 
 def compiled_callers() -> Iterator[str]:
-    """Name the functions made by ``torch.compile`` that the line at work is called from.
+    """Name the functions made by ``torch.compile`` on the call stack.
 
-    A network is none of them: `is_compiled` tells it.
+    Compiled networks are left out: `is_compiled` tells them.
     """
     compiler = sys.modules.get(_COMPILER)
     if compiler is None:

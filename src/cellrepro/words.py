@@ -1,4 +1,4 @@
-"""Numbers and lists as pictures, pages and sentences write them."""
+"""Numbers, lists and texts as sentences, pages and terminals write them."""
 
 import math
 import re

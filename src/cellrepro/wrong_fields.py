@@ -1,4 +1,4 @@
-"""What is wrong with the fields of a document, in sentences a user can act on."""
+"""What pydantic finds wrong with a document, in sentences a user can act on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ _LONGEST = 120
 
 
 def wrong_fields(error: ValidationError, *, known: Collection[str] = ()) -> str:
-    """What pydantic found wrong, every field in one sentence a user can act on.
-
-    At most ten of them; what was given is cut where it is long, and left out of a missing field's,
-    where it would be the whole document.
-    """
+    """Write a sentence for each wrong field, ten at most; long values are cut."""
     sentences = [_wrong_field(problem, known) for problem in error.errors()]
     n_more = len(sentences) - _MOST_FIELDS
     more = [f"and {n_more} more like these"] if n_more > 0 else []
@@ -45,6 +41,6 @@ def _wrong_field(problem: ErrorDetails, known: Collection[str]) -> str:
 
 
 def _short(value: object) -> str:
-    """A value as Python writes it, its middle left out where it is long."""
+    """The ``repr`` of a value, cut where it is long."""
     text = reprlib.repr(value) if isinstance(value, Sized) else repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cellrepro.explanation.compare import compare
+from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.describe import describe
 
 

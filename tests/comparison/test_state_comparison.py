@@ -13,7 +13,7 @@ import cellrepro
 from cellrepro.comparison.state_comparison import shown
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.errors import BadInput
-from cellrepro.explanation.compare import compare
+from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.describe import describe
 from small_training import Small
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cellrepro.comparison.weight_comparison import compare_weights
-from cellrepro.explanation.compare import compare
+from cellrepro.explanation.compare_files import compare
 
 
 def network():

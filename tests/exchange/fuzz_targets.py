@@ -110,7 +110,7 @@ def _bundle(data: bytes, folder: Path) -> None:
 
 
 def _settings_file(data: bytes, folder: Path) -> None:
-    from cellrepro.explanation.settings_file import sidecar_record
+    from cellrepro.explanation.mask_file_record import sidecar_record
 
     _written(data, folder, "a_masks.json")
     sidecar_record(folder / "a_masks.tif")
@@ -261,7 +261,7 @@ def _labels(data: bytes, folder: Path, *, ending: str) -> None:
 
 
 def _tiff(data: bytes, folder: Path) -> None:
-    from cellrepro.explanation.tiff_record import tiff_record
+    from cellrepro.explanation.mask_file_record import tiff_record
 
     _labels(data, folder, ending=".tif")
     tiff_record(_written(data, folder, "a_masks.tif"))

@@ -11,7 +11,7 @@ import tifffile
 import yaml
 
 from cellrepro.errors import BadInput
-from cellrepro.explanation.baseline import check_baseline
+from cellrepro.explanation.baseline_check import check_baseline
 from cellrepro.explanation.baseline_saving import save_baseline
 from cellrepro.explanation.describe import describe
 from cellrepro.store.store import Store

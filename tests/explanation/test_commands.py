@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from cellrepro.errors import BadInput
 from cellrepro.explanation.cellpose_call import CellposeCall
-from cellrepro.explanation.commands import LabSetup, commands_for
-from cellrepro.explanation.recorded_commands import recorded_commands
-from cellrepro.explanation.recorded_settings import RecordedSettings, generation_of, of_file
+from cellrepro.explanation.commands import LabSetup, commands_for, recorded_commands
+from cellrepro.explanation.recorded_settings import RecordedSettings, generation_number, of_file
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.spec.segmentation_settings import NAMES, Settings
 from cellrepro.words import words_of
@@ -40,7 +39,8 @@ def parsed(shell, version):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_whatever_is_recorded_of_a_setting_is_said_so_or_said_to_be_unsaid(version):
     for name, value in itertools.product(NAMES, ANY_VALUE):
-        call = CellposeCall(generation_of(version), version, "net.pth", {name: value}, "a b.tif")
+        generation = generation_number(version)
+        call = CellposeCall(generation, version, "net.pth", {name: value}, "a b.tif")
         found = parsed(call.shell(), version)
         assert (found.image_path, found.pretrained_model) == ("a b.tif", "net.pth")
         compile(call.python(), "call", "eval")
@@ -70,7 +70,7 @@ RECORDED = st.dictionaries(
 def test_a_record_of_anything_gives_a_command_that_is_taken(values, version):
     record = RecordedSettings(
         of_file("a_seg.npy", {**values, "cellpose": version, "filename": "-a b.tif"}),
-        generation=generation_of(version),
+        generation=generation_number(version),
     )
     commands = recorded_commands(record)
     filled = commands.shell.replace(" DIAMETER", " 30").replace(" CHAN ", " 1 ")

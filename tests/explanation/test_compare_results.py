@@ -12,9 +12,9 @@ from safetensors.numpy import load_file, save_file
 
 from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.errors import BadInput
-from cellrepro.explanation.baseline import check_baseline
+from cellrepro.explanation.baseline_check import check_baseline
 from cellrepro.explanation.baseline_saving import save_baseline
-from cellrepro.explanation.compare import compare
+from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.compare_repeats import compare_repeats
 from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.store.manifest import Manifest

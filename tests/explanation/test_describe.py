@@ -14,7 +14,7 @@ from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.export import export_runs
-from cellrepro.explanation.compare import compare
+from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.describe import describe
 from cellrepro.model import encoders, known_weights, network
 from cellrepro.store.store import Store

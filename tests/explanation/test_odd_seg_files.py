@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.explanation.compare import compare
+from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.describe import describe
 from cellrepro.images import seg_file
 from cellrepro.images.seg_pickle import take_apart

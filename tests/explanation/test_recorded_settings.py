@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from cellrepro.explanation.record_reading import label_image_record
+from cellrepro.explanation.mask_file_record import label_image_record
 from cellrepro.explanation.recorded_settings import RecordedSettings, of_file, side_by_side
 from cellrepro.explanation.seg_record import seg_record
 from cellrepro.images.seg_file import read_seg

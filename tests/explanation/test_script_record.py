@@ -11,8 +11,8 @@ import tifffile
 
 from cellrepro import record
 from cellrepro.errors import BadInput
-from cellrepro.explanation.received_pixels import received_pixels
-from cellrepro.explanation.record_reading import label_image_record
+from cellrepro.explanation.image_readings import received_pixels
+from cellrepro.explanation.mask_file_record import label_image_record
 from cellrepro.explanation.script_record import script_record
 from cellrepro.record import recorded
 

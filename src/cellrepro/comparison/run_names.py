@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism.mode_names import MODES
 from cellrepro.digests.digests import value_digest
-from cellrepro.spec.setting_in_words import setting_in_words
-from cellrepro.spec.spec import PARAMETERS, Spec
+from cellrepro.spec.spec import PARAMETERS, Spec, setting_in_words
 
 if TYPE_CHECKING:
     from cellrepro.store.manifest import MachineRecord

@@ -11,7 +11,7 @@ from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
 from cellrepro.comparison.operation_diff import Alignment, DivergingOperation
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.judgements import COMPUTED_IN_STEP, JUDGEMENTS, DivergenceJudgement
-from cellrepro.explanation.comparison import Comparison
+from cellrepro.explanation.two_results import Comparison
 from cellrepro.results import Result, Row, derived, in_json
 from cellrepro.store.ledger import STAGES
 from cellrepro.words import amount, share_text, some

@@ -20,7 +20,7 @@ from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence, R
 from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.exchange.strict_json import cut
 from cellrepro.explanation.compare_repeats import compare_repeats
-from cellrepro.explanation.comparison import Comparison
+from cellrepro.explanation.two_results import Comparison
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan

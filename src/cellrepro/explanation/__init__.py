@@ -1,1 +1,4 @@
-"""Why masks changed: two results compared, explained, and what settings and tiles do."""
+"""Why do two results differ? They are compared, described, explained, and replayed.
+
+It may import every room up to ``run``.
+"""

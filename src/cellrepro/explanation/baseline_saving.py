@@ -12,8 +12,8 @@ from cellrepro.comparison.labels import canonical
 from cellrepro.comparison.seed_spread import Pair, measure_spread
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.errors import BadInput
-from cellrepro.explanation.baseline import limits_text
-from cellrepro.explanation.named import kind_of, masks_of
+from cellrepro.explanation.baseline_check import limits_text
+from cellrepro.explanation.references import masks_of, reference_kind
 from cellrepro.results import Result, Row, json_text
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
@@ -26,7 +26,7 @@ from cellrepro.words import amount, joined
 _MOST_FOR_BIOIMAGE_IO = 30_000  # pixels per million
 _OF_LABELS = {"relative_tolerance": 0.0, "absolute_tolerance": 0.0}  # the same or not
 
-JsonRecord = dict[str, Any]
+BaselineRecord = dict[str, Any]
 """What a baseline records, as JSON."""
 
 
@@ -39,7 +39,7 @@ class SavedBaseline(Result):
 
     file: Path
     """Where it was written."""
-    record: JsonRecord
+    record: BaselineRecord
     """As JSON: ``from``, ``limits``, ``images``, ``reproducibility_tolerance``; of a run also its
     ``spec``, ``weights`` and ``versions``; of proposed limits ``proposed_from``."""
 
@@ -84,7 +84,7 @@ class SavedBaseline(Result):
 
 @dataclass(frozen=True)
 class _Proposal:
-    """Limits that every pair of a run along an axis keeps, and which pairs these are."""
+    """Limits that every pair of stored results along an axis keeps."""
 
     limits: Mapping[str, float]
     proposed_from: str
@@ -133,8 +133,8 @@ def save_baseline(
     masks = {name: canonical(read()) for name, read in masks_of(run, opened_store).items()}
     if not any(labels.any() for labels in masks.values()):
         raise BadInput(f"{run} holds no cells, so every result without any would pass; none saved")
-    repeat = opened_store.find(run) if kind_of(Path(run)) == "run" else None
-    record: JsonRecord = {"from": Path(run).name} if repeat is None else _origin(repeat)
+    repeat = opened_store.find(run) if reference_kind(Path(run)) == "run" else None
+    record: BaselineRecord = {"from": Path(run).name} if repeat is None else _origin(repeat)
     limits: Mapping[str, float] = {"max_ppm": 0.0}
     if propose is not None:
         if repeat is None:
@@ -147,7 +147,7 @@ def save_baseline(
     return SavedBaseline(path, baseline_file.write(path, record, masks).record)
 
 
-def _origin(repeat: Repeat) -> JsonRecord:
+def _origin(repeat: Repeat) -> BaselineRecord:
     """What a baseline records of the run whose masks it holds."""
     weights = repeat.manifest.weights
     return {
@@ -159,7 +159,7 @@ def _origin(repeat: Repeat) -> JsonRecord:
 
 
 def _tolerances(max_ppm: float) -> list[dict[str, float]]:
-    """What a model description of bioimage.io says of it; nothing where it allows no such limit."""
+    """The limit as a model description of bioimage.io has it; empty where it is too wide."""
     ppm = math.ceil(max_ppm)
     if ppm > _MOST_FOR_BIOIMAGE_IO:
         return []
@@ -167,7 +167,7 @@ def _tolerances(max_ppm: float) -> list[dict[str, float]]:
 
 
 def _propose(repeat: Repeat, axis: str, store: Store) -> _Proposal:
-    """The limits that every pair of a repeat along an axis keeps, and which pairs these are."""
+    """Propose the limits that every pair of a repeat along an axis keeps."""
     if axis not in AXES:
         raise BadInput(f"--propose is {axis!r}; expected one of {', '.join(AXES)}")
     pairs = _pairs_along(axis, repeat, store)
@@ -186,7 +186,7 @@ def _propose(repeat: Repeat, axis: str, store: Store) -> _Proposal:
 
 
 def _pairs_along(axis: str, repeat: Repeat, store: Store) -> list[Pair]:
-    """Pairs of the run of a repeat with whatever is stored of the same images."""
+    """Pair the run of a repeat with all that is stored of the same images."""
     run = store.find_run(repeat.spec.key)
     pairs: dict[tuple[str, str], Pair] = {}
     for candidate in store.readable_runs(data_digest=run.spec.data_digest):
@@ -201,7 +201,7 @@ def _pairs_along(axis: str, repeat: Repeat, store: Store) -> list[Pair]:
 
 
 def _most_lost(pair: Pair, key: str) -> int:
-    """The most cells that a side of this run lost in a pair."""
+    """The most cells that this run lost in a pair, on whichever side it is."""
     n_lost = []
     if pair.a.spec.key == key:
         n_lost.append(pair.kinds["lost"])

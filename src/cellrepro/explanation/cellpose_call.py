@@ -1,4 +1,4 @@
-"""One call of Cellpose in the words of its generation: for its command line, and for Python.
+"""One call of Cellpose, written for the command line and the Python of its generation.
 
 Options and arguments were read in ``cellpose/cli.py``, ``__main__.py`` and ``models.py`` of 2.3.2,
 3.1.1.2, 4.0.9 and 4.2.1.1. A capital word (``DIAMETER``) stands where no file records a value that
@@ -13,20 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
+from cellrepro.explanation.recorded_settings import GenerationNumber
 from cellrepro.model.cellpose_generation import generation_of
 
-if TYPE_CHECKING:
-    from cellrepro.explanation.recorded_settings import Generation
-
 IMAGE = "IMAGE"
+"""Stands for an image that nobody recorded."""
 NETWORK = "MODEL"
-"""These stand for an image, and for a network, that nobody recorded."""
+"""Stands for a network that nobody recorded."""
 
 _Words = list[str]
 _Writer = Callable[[object], "list[str] | None"]
-"""Gives a value as a parser takes it; None for one that the option cannot say."""
+"""Writes a value as words of the command line; None for one that the option cannot take."""
 
 _NORMALIZE = "normalize."
 _LISTS_OF_SMOOTHING = (4, 1)  # the first version whose --flow3D_smooth takes three numbers
@@ -45,13 +43,13 @@ _NOT_OF_2 = frozenset({"niter", "bsize", "max_size_fraction", "flow3D_smooth"})
 class CellposeCall:
     """One call of Cellpose."""
 
-    generation: Generation
+    generation: GenerationNumber
     version: str | None
     """None where the generation alone is known."""
     network: str
     """A name, a path, or `NETWORK`."""
     settings: Mapping[str, object]
-    """Those to be said, by name."""
+    """By name; the others keep Cellpose's defaults."""
     image: str = IMAGE
     """Its path."""
     expression: str = "image"
@@ -142,7 +140,7 @@ class CellposeCall:
 
 
 def _in_python(value: object) -> str:
-    """A value as Python reads it; a word in capitals stands for one, and Cellpose takes lists."""
+    """A value as a literal; a placeholder stays as it is, and Cellpose takes lists."""
     if isinstance(value, str) and value.isupper():
         return value
     return repr(list(value) if isinstance(value, tuple) else value)
@@ -152,7 +150,7 @@ def _in_python(value: object) -> str:
 
 
 def _option(name: str, *values: str) -> _Words:
-    """An option with its values, so that none of them is taken for an option itself."""
+    """An option with its values, so that argparse takes none of them for an option."""
     (first, *rest) = values
     if first.startswith("-") and not _NEGATIVE.fullmatch(first):
         return [f"--{name}={first}", *rest]
@@ -160,7 +158,7 @@ def _option(name: str, *values: str) -> _Words:
 
 
 def _number(value: object, *, is_whole: bool) -> str | None:
-    """A number as argparse reads it; None for what is none."""
+    """A finite number as argparse reads it; else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < inf:
         return None
     if not is_whole:
@@ -169,7 +167,7 @@ def _number(value: object, *, is_whole: bool) -> str | None:
 
 
 def _number_option(option: str, *, is_whole: bool = False, none: str | None = None) -> _Writer:
-    """Say one number; for none what stands for it, where an empty text leaves the option out."""
+    """Make the writer of a numeric option; ``none`` is written for None, and "" leaves it out."""
 
     def words(value: object) -> _Words | None:
         text = none if value is None else _number(value, is_whole=is_whole)
@@ -181,7 +179,6 @@ def _number_option(option: str, *, is_whole: bool = False, none: str | None = No
 
 
 def _several(value: object, *, option: str, n: int) -> _Words | None:
-    """The words for some numbers."""
     if not isinstance(value, list | tuple) or len(value) != n:
         return None
     texts = [_number(each, is_whole=False) for each in value]
@@ -195,20 +192,19 @@ def _smoothing(value: object) -> _Words | None:
 
 
 def _percentiles(value: object) -> _Words | None:
-    """The two, or nothing for the usual ones."""
     return [] if value is None else _several(value, option="norm_percentile", n=2)
 
 
 def _flag(value: object, *, flag: str, when: bool) -> _Words | None:
-    """A flag for one of two values, nothing for the other."""
+    """A flag for one of the two truth values, nothing for the other."""
     if not isinstance(value, bool):
         return None
     return [flag] if value is when else []
 
 
-def _writers(generation: Generation, version: str | None) -> Mapping[str, _Writer]:
-    """How each setting is said that the command line of a generation can say."""
-    # No threshold is 0; no diameter is 0 before Cellpose 4, where none is usual.
+def _writers(generation: GenerationNumber, version: str | None) -> Mapping[str, _Writer]:
+    """The writer of each setting that the command line of a generation has an option for."""
+    # A threshold of none is written as 0, and so is a diameter of none before Cellpose 4.
     writers: dict[str, _Writer] = {
         "diameter": _number_option("diameter", none="" if generation == "4" else "0"),
         "flow_threshold": _number_option("flow_threshold", none="0"),
@@ -235,23 +231,22 @@ def _writers(generation: Generation, version: str | None) -> Mapping[str, _Write
     }
     if generation == "4":
         writers["bsize"] = _number_option("bsize", is_whole=True, none="")
-    if version is not None and _numbers_of(version) >= _LISTS_OF_SMOOTHING:
+    if version is not None and _major_and_minor(version) >= _LISTS_OF_SMOOTHING:
         writers["flow3D_smooth"] = _smoothing
     return writers
 
 
-def _numbers_of(version: str) -> tuple[int, ...]:
-    """Major and minor number of a version."""
+def _major_and_minor(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """Words as a line for a shell."""
+    """Join words to a line for a shell."""
     return " ".join(map(quoted, words))
 
 
 def quoted(word: str) -> str:
-    """Give a word as every shell reads it, Windows' own among them; others in quotes of POSIX.
+    """Quote a word for every shell, Windows' among them, or for POSIX where no quotes suit both.
 
     >>> quoted("a_masks.tif"), quoted("my cells.tif")
     ('a_masks.tif', '"my cells.tif"')

@@ -1,32 +1,64 @@
-"""How to make a result again: the commands for a condition, of Cellpose and of this lab."""
+"""How to make a result again: the commands of Cellpose and of this lab."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cellrepro.explanation.cellpose_call import CellposeCall, shell_line
-from cellrepro.explanation.conditions import CHANNELS, CROP, DEPTH, MODEL, PRECISION, VERSION
-from cellrepro.explanation.recorded_settings import generation_of
+from cellrepro.determinism.mode_names import Mode
+from cellrepro.explanation.cellpose_call import IMAGE, NETWORK, CellposeCall, shell_line
+from cellrepro.explanation.conditions import (
+    IMAGE_CHANNELS,
+    IMAGE_CROP,
+    IMAGE_DEPTH,
+    MODEL,
+    PRECISION,
+    VERSION,
+)
+from cellrepro.explanation.recorded_settings import (
+    DEVICE,
+    DRAWN,
+    FILENAME,
+    MODEL_PATH,
+    REMOVED,
+    RESTORE,
+    TRAINING,
+    GenerationNumber,
+    RecordedSettings,
+    generation_number,
+)
 from cellrepro.model import cellpose_generation
 from cellrepro.model.encoders import ENCODERS, PRETRAINED
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.spec import defaults
-from cellrepro.spec.segmentation_settings import CHANNELS as CHOSEN
-from cellrepro.spec.segmentation_settings import NAMES, Settings
+from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
 from cellrepro.store.stored_run import WEIGHTS
-
-if TYPE_CHECKING:
-    from cellrepro.determinism.mode_names import Mode
+from cellrepro.words import amount
 
 _LOADED_BY_CELLPOSE = (PRETRAINED, "vit-l")
 _HALF = "bfloat16"
 _PROFILES = {_HALF: "cpu-bfloat16"}  # by precision, where it is not that of the usual profile
-_NOT_OF_A_FILE = (DEPTH, CHANNELS, CROP)
-"""What a condition says of the image: commands take it as its file has it."""
+_NOT_ON_COMMAND_LINE = (IMAGE_DEPTH, IMAGE_CHANNELS, IMAGE_CROP)
+"""How the image was read: a command line takes it as its file has it."""
+
+_ALWAYS_SAID = ("diameter", "flow_threshold", "cellprob_threshold")
+"""Settings that a command names also at their default."""
+_PERCENTILE = "normalize.percentile"
+_USUAL_PERCENTILE = (1.0, 99.0)
+_DECIDING: Mapping[GenerationNumber, Sequence[str]] = {
+    "2": (MODEL, "diameter", CHANNELS),
+    "3": (MODEL, "diameter", CHANNELS),
+    "4": (MODEL, "diameter"),
+}
+"""Without these nobody makes the same masks again."""
+_WORTH_KNOWING = ("flow_threshold", "cellprob_threshold", "min_size", "niter", "resample", DEVICE)
+_OF_STACKS = ("do_3D", "stitch_threshold", "anisotropy", "z_axis")
+_GPUS = ("gpu", "cuda", "mps")
+_NO_FILTER = "filter"  # in the GUI of Cellpose 3: filters of normalize, no network
+_UNKNOWN_CHANNELS = ("CHAN", "CHAN2")
 
 
 @dataclass(frozen=True)
@@ -47,18 +79,16 @@ class Commands:
 
 @dataclass(frozen=True)
 class LabSetup:
-    """Under what this lab made a result."""
+    """The profile, mode and seed that a user gave."""
 
     profile: str = defaults.PROFILE
-    """As it was asked for."""
     dtype: str = "float32"
     """The precision of that profile."""
     mode: Mode = defaults.MODE
     seed: int | None = None
-    """As it was asked for."""
 
     def options(self, precision: object) -> list[str]:
-        """Those of the command line that have not their usual value."""
+        """Words of the command line for all that differs from the defaults."""
         profile = self.profile
         if precision is not None and precision != self.dtype:
             profile = _PROFILES.get(str(precision), defaults.PROFILE)
@@ -68,40 +98,32 @@ class LabSetup:
         return words
 
 
-def with_notes(command: str, notes: list[str]) -> str:
-    """A command with what it does not say behind it, as a comment of the shell."""
-    return "   # ".join([command, *notes])
-
-
 def commands_for(
     image: str,
     condition: Mapping[str, Any],
     sources: Mapping[str, ModelSource],
     setup: LabSetup,
 ) -> Commands:
-    """Write the commands that make the result of a condition.
-
-    Those of Cellpose are empty for a network that it does not load.
-    """
+    """Write the commands for a condition; those of Cellpose only for a network that it loads."""
     model = str(condition[MODEL])
     source = sources.get(model) or ModelSource(model, model if model in ENCODERS else PRETRAINED)
     settings = _changed_settings(condition)
     of_image = [
         f"of the image with {name} {condition[name]}"
-        for name in _NOT_OF_A_FILE
+        for name in _NOT_ON_COMMAND_LINE
         if condition.get(name)
     ]
-    lab = with_notes(_lab_command(image, condition, settings, source, setup), of_image)
+    lab = _with_notes(_lab_command(image, condition, settings, source, setup), of_image)
     if source.architecture not in _LOADED_BY_CELLPOSE:
         return Commands(shell="", python="", lab=lab)
-    file = file_for_cellpose(source)
+    file = _file_for_cellpose(source)
     version = condition.get(VERSION) or cellpose_generation.installed_version()
-    channels = settings.pop(CHOSEN, None)
+    channels = settings.pop(CHANNELS, None)
     call = CellposeCall(
-        generation=generation_of(version) or "4",
+        generation=generation_number(version) or "4",
         version=version,
         network=file,
-        settings=_as_on_command_line(settings, condition, generation_of(version)),
+        settings=_as_on_command_line(settings, condition, generation_number(version)),
         image=image,
         expression=_image_in_python(condition),
         channels=channels,
@@ -110,12 +132,17 @@ def commands_for(
     notes = [f"with Cellpose {version}"]
     if source.path is not None and file != str(source.path):
         notes.append(_export_note(source.path, file))
-    notes += [*of_image, *notes_of_call(call)]
-    return Commands(shell=with_notes(call.shell(), notes), python=call.python(), lab=lab)
+    notes += [*of_image, *_notes_of_call(call)]
+    return Commands(shell=_with_notes(call.shell(), notes), python=call.python(), lab=lab)
 
 
-def notes_of_call(call: CellposeCall) -> list[str]:
-    """What Cellpose's command line does otherwise than the call in Python."""
+def _with_notes(command: str, notes: list[str]) -> str:
+    """Append notes as a comment of the shell."""
+    return "   # ".join([command, *notes])
+
+
+def _notes_of_call(call: CellposeCall) -> list[str]:
+    """In what Cellpose's command line differs from the call in Python."""
     notes = []
     unsaid = call.unsaid()
     if unsaid:
@@ -134,41 +161,40 @@ def notes_of_call(call: CellposeCall) -> list[str]:
 
 
 def _changed_settings(condition: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a condition that are not Cellpose's usual ones, by name."""
+    """The settings of a condition that differ from Cellpose's defaults."""
     usual = Settings().by_name()
     return {
         name: value
         for name, value in condition.items()
-        if name in (*NAMES, CHOSEN) and value != usual.get(name)
+        if name in (*NAMES, CHANNELS) and value != usual.get(name)
     }
 
 
 def _as_on_command_line(
     settings: Mapping[str, Any], condition: Mapping[str, Any], generation: str | None
 ) -> dict[str, Any]:
-    """Settings with a diameter of none where the command line would take 30 by itself."""
+    """Name the diameter always before Cellpose 4, whose command line else takes 30."""
     if generation == "4" or "diameter" in settings:
         return dict(settings)
     return {"diameter": condition.get("diameter"), **settings}
 
 
-def file_for_cellpose(source: ModelSource) -> str:
-    """The file that Cellpose loads a network from, exported where it lies in a store; or its
-    name."""
+def _file_for_cellpose(source: ModelSource) -> str:
+    """What Cellpose loads: a name, a file, or the file that `cellrepro export` would write."""
     if source.path is None:
         return source.label
     if source.path.suffix != ".safetensors":
         return str(source.path)
-    place = source.path.resolve()
-    return f"{place.parents[2].name if _is_in_store(place) else place.stem}.pth"
+    weights = source.path.resolve()
+    return f"{weights.parents[2].name if _is_in_store(weights) else weights.stem}.pth"
 
 
 def _export_note(weights: Path, file: str) -> str:
     """How a network of this lab becomes a file that Cellpose loads."""
-    place = weights.resolve()
-    if not _is_in_store(place):
+    resolved = weights.resolve()
+    if not _is_in_store(resolved):
         return f"{weights} is in a format that Cellpose does not read: take the call of this lab"
-    return f"after {shell_line(['cellrepro', 'export', *words_for_repeat(place.parent), file])}"
+    return f"after {shell_line(['cellrepro', 'export', *words_for_repeat(resolved.parent), file])}"
 
 
 def _is_in_store(weights: Path) -> bool:
@@ -176,8 +202,7 @@ def _is_in_store(weights: Path) -> bool:
 
 
 def words_for_repeat(folder: Path) -> list[str]:
-    """How a command names a stored repeat: ``KEY/MACHINE/REPEAT``, and its store if not the
-    usual."""
+    """``KEY/MACHINE/REPEAT`` of a stored repeat, and ``--store`` unless it is the default."""
     root = folder.parents[3]
     name = folder.relative_to(folder.parents[2]).as_posix()
     return [name] if root == Path(defaults.STORE).resolve() else [name, "--store", str(root)]
@@ -200,7 +225,7 @@ def _lab_command(
 
 
 def _in_yaml(value: object) -> str:
-    """A value as ``--set`` reads it: YAML takes 1e-05 for a text, and 1.0e-05 for a number."""
+    """Write a value for ``--set``: YAML 1.1 takes 1e-05 for text, and 1.0e-05 for a number."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_in_yaml, value))}]"
     text = json.dumps(value)
@@ -211,10 +236,9 @@ def _in_yaml(value: object) -> str:
 
 
 def _image_in_python(condition: Mapping[str, Any]) -> str:
-    """The image as Python gives it to Cellpose: what `image_readings.as_read` does, of one that is
-    not constant."""
+    """Write `image_readings.as_read` as an expression, for an image that is not constant."""
     expression = "image"
-    depth = condition.get(DEPTH)
+    depth = condition.get(IMAGE_DEPTH)
     if depth == "8 bit":
         expression = '(image >> 8).astype("uint8")'
     elif depth:
@@ -222,7 +246,7 @@ def _image_in_python(condition: Mapping[str, Any]) -> str:
             "np.rint((image - float(image.min())) * (255 / np.ptp(image.astype(float))))"
             '.astype("uint8")'
         )
-    channels = condition.get(CHANNELS)
+    channels = condition.get(IMAGE_CHANNELS)
     if channels == "reversed":
         expression += "[..., ::-1]"
     elif channels == "mean":
@@ -230,7 +254,106 @@ def _image_in_python(condition: Mapping[str, Any]) -> str:
     elif channels is not None:
         indices = [int(number) - 1 for number in channels.split()]
         expression += f"[..., {indices[0] if len(indices) == 1 else indices}]"
-    if condition.get(CROP):
-        (top, bottom), (left, right) = condition[CROP]
+    if condition.get(IMAGE_CROP):
+        (top, bottom), (left, right) = condition[IMAGE_CROP]
         expression += f"[{top}:{bottom}, {left}:{right}]"
     return expression
+
+
+# -- of what files record --------------------------------------------------------------------
+
+
+def recorded_commands(
+    record: RecordedSettings, *, image: str | None = None, is_stack: bool = False
+) -> Commands | None:
+    """Write the calls of Cellpose that a record tells of.
+
+    None where nothing is recorded, or not the generation of Cellpose; and for a training.
+    """
+    generation = record.generation
+    if generation is None or not record.values or TRAINING in record.values:
+        return None
+    recorded = record.beyond
+    not_recorded = _missing(record, _DECIDING[generation])
+    version = recorded.get(VERSION)
+    restoration = recorded.get(RESTORE)
+    call = CellposeCall(
+        generation=generation,
+        version=None if version is None else str(version),
+        network=str(recorded.get(MODEL_PATH) or recorded.get(MODEL) or NETWORK),
+        settings=_spelt_settings(record),
+        image=image or str(recorded.get(FILENAME, IMAGE)),
+        channels=_channels(record),
+        restoration=None if restoration in (None, _NO_FILTER) else str(restoration),
+        uses_gpu=str(recorded.get(DEVICE, "")).lower().startswith(_GPUS),
+        precision=_precision(record),
+    )
+    notes = _notes_of_record(record, call, not_recorded, is_stack=is_stack)
+    return Commands(
+        shell=_with_notes(call.shell(), notes),
+        python=call.python(),
+        lab="",
+        not_recorded=not_recorded,
+    )
+
+
+def _missing(record: RecordedSettings, names: Sequence[str]) -> tuple[str, ...]:
+    """Which of these names no file records."""
+    return tuple(name for name in names if name not in record.values)
+
+
+def _spelt_settings(record: RecordedSettings) -> dict[str, object]:
+    """The settings that a command names: those that decide, and all that differ from a default."""
+    usual = Settings().by_name()
+    settings = {
+        name: value
+        for name, value in record.known.items()
+        if name in _ALWAYS_SAID or (name in usual and not _is_usual(name, value, usual[name]))
+    }
+    return settings if "diameter" in settings else {"diameter": "DIAMETER", **settings}
+
+
+def _is_usual(name: str, value: object, usual: object) -> bool:
+    """Whether a value is the default, however Cellpose writes that."""
+    if name == _PERCENTILE:
+        return value in (None, _USUAL_PERCENTILE, list(_USUAL_PERCENTILE))
+    return value == usual or (name == "niter" and not value)
+
+
+def _channels(record: RecordedSettings) -> tuple[object, object]:
+    """The channels of cells and of nuclei; words in capitals for those that nobody recorded."""
+    chosen = record.beyond.get(CHANNELS, record.known.get(CHANNELS))
+    if not isinstance(chosen, list | tuple) or len(chosen) != 2:
+        return _UNKNOWN_CHANNELS
+    of_cells, of_nuclei = chosen
+    is_known = type(of_cells) is int and type(of_nuclei) is int
+    return (of_cells, of_nuclei) if is_known else _UNKNOWN_CHANNELS
+
+
+def _precision(record: RecordedSettings) -> str | None:
+    precision = record.known.get(PRECISION)
+    return None if precision is None else str(precision)
+
+
+def _notes_of_record(
+    record: RecordedSettings, call: CellposeCall, not_recorded: Sequence[str], *, is_stack: bool
+) -> list[str]:
+    written_by = call.version or f"{call.generation} (its exact version is not recorded)"
+    notes = [f"with Cellpose {written_by}"]
+    if not_recorded:
+        notes.append(f"not recorded, put it in: {', '.join(not_recorded)}")
+    notes += _notes_of_call(call)
+    for name, what in ((DRAWN, "drawn"), (REMOVED, "removed")):
+        n_cells = record.beyond.get(name)
+        if n_cells:
+            cells = amount(int(str(n_cells)), "cell")
+            notes.append(f"{cells} {what} by hand, which no command makes")
+    of_stacks = _missing(record, _OF_STACKS) if is_stack else ()
+    if of_stacks:
+        notes.append(
+            f"masks of a stack; not recorded, and decisive for them: {', '.join(of_stacks)}"
+        )
+    others = _missing(record, _WORTH_KNOWING)
+    if others:
+        notes.append(f"not recorded, left at Cellpose's usual value: {', '.join(others)}")
+    return notes

@@ -14,7 +14,7 @@ from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
 from cellrepro.digests.nested_values import flattened
-from cellrepro.explanation.comparison import (
+from cellrepro.explanation.two_results import (
     ComparedMasks,
     Comparison,
     Differs,
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from cellrepro.store.store import Repeat, Store
 
 _MACHINE_FIELDS = {"label", "identity", "device", "driver", "cuda", "cudnn"}
-"""What of the machine in a manifest a repeat depends on, and no other field says."""
+"""Fields of a manifest's machine that can change bits, and stand nowhere else in it."""
 
-_NOT_APPLICABLE = ""  # of a training's field, where a repeat only segmented
+_NOT_APPLICABLE = ""  # stands in `Spec.parameters` for a training's field in a segmentation
 
 
 def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comparison:
@@ -91,7 +91,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
 
 
 def _differing_parts(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[Differs]:
-    """In what two repeats differ, in the order of a run."""
+    """The parts in which two repeats differ, in the order of a run."""
     if comparison.environment:
         yield "environment"
     if comparison.spec:
@@ -129,7 +129,7 @@ def _same_images(a: Repeat, b: Repeat) -> bool:
 
 
 def _verdict_on_weights(a: Repeat, b: Repeat, weights: WeightsComparison | None) -> list[Verdict]:
-    """None without weights; equal ones that no training changed prove nothing."""
+    """The verdict over weights, if both have some; untrained equal ones prove nothing."""
     if weights is None:
         return []
     untrained = any(
@@ -143,7 +143,7 @@ def _verdict_on_weights(a: Repeat, b: Repeat, weights: WeightsComparison | None)
 
 
 def _differing_spec(a: Repeat, b: Repeat) -> dict[str, TwoValues]:
-    """Fields in which two specs differ; where one only segmented, a training's say nothing."""
+    """Fields in which two specs differ, but for a training's where one of the two has none."""
     parameters_a = a.spec.parameters()
     parameters_b = b.spec.parameters()
     return {
@@ -154,7 +154,7 @@ def _differing_spec(a: Repeat, b: Repeat) -> dict[str, TwoValues]:
 
 
 def _spec_by_name(repeat: Repeat) -> dict[str, Any]:
-    """A spec with each setting of a segmentation by its name, in the place of all together."""
+    """A spec's fields, with ``settings.NAME`` for each setting of a segmentation."""
     fields = {**repeat.spec.model_dump(mode="json"), "settings": None}
     if repeat.spec.task == "segment":
         for name, value in repeat.spec.settings.by_name().items():
@@ -183,7 +183,7 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, TwoValue
 def _notes(
     comparison: Comparison, spread_notes: Sequence[str], a: Repeat, b: Repeat
 ) -> Iterator[str]:
-    """What the numbers alone do not say of two repeats."""
+    """Say what the figures alone do not."""
     if "numeric_class" in comparison.environment:
         yield _probe_note(a.manifest, b.manifest)
     yield from _portable_notes(comparison, a, b)
@@ -200,7 +200,6 @@ def _notes(
 
 
 def _probe_note(a: Manifest, b: Manifest) -> str:
-    """In which probes two numeric classes compute different bits."""
     probes = differing_probes(
         (a.numeric_class or {}).get("probes", {}), (b.numeric_class or {}).get("probes", {})
     )
@@ -208,7 +207,7 @@ def _probe_note(a: Manifest, b: Manifest) -> str:
 
 
 def _portable_notes(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[str]:
-    """Whether two runs keep what mode ``portable`` promises, where it promises something."""
+    """Say whether mode ``portable`` kept its promise, where it makes one."""
     if not promised_alike(a.spec, b.spec):
         return
     if comparison.verdict != Verdict.DIFFERENT:
@@ -232,5 +231,5 @@ def _precision_notes(a: Repeat, b: Repeat) -> list[str]:
 
 
 def _vacuous_notes(a: Manifest, b: Manifest) -> list[str]:
-    """Why equal results of these prove nothing, each reason once."""
+    """Say why equal results prove nothing, each reason once."""
     return [f"vacuous: {reason}" for reason in dict.fromkeys(a.vacuous + b.vacuous)]

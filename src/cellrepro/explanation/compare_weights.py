@@ -13,7 +13,7 @@ from cellrepro.comparison.weight_comparison import WeightsComparison, compare_ne
 from cellrepro.comparison.weight_files import compare_files
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.errors import BadInput
-from cellrepro.explanation.comparison import Comparison, Differs, not_finite_notes
+from cellrepro.explanation.two_results import Comparison, Differs, not_finite_notes
 from cellrepro.words import joined
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ def compare_weights_files(a: Path, b: Path) -> Comparison:
 
 
 def _verdict_on_files(weights: WeightsComparison | None, state: StateComparison | None) -> Verdict:
-    """Of the networks and of all that lies beside them."""
+    """The verdict over the networks, and over what checkpoints hold beside them."""
     if state is not None and state.differing:
         return Verdict.DIFFERENT
     if weights is not None:
         return weights.verdict
-    found = () if state is None else state.tensors.values()
-    return combine(each.verdict for each in found)
+    tensors = () if state is None else state.tensors.values()
+    return combine(each.verdict for each in tensors)
 
 
 def _differing_parts(
@@ -64,7 +64,7 @@ def _differing_parts(
     weights: WeightsComparison | None,
     state: StateComparison | None,
 ) -> Iterator[Differs]:
-    """In what two files differ, in the order of a step."""
+    """The parts in which two files differ, in the order of a training step."""
     one_has_a_network = bool(a.network) != bool(b.network)
     if one_has_a_network or (weights is not None and not weights.equal):
         yield "weights"

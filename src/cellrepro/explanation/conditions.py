@@ -12,15 +12,15 @@ from typing import Any
 PRECISION = "precision"
 MODEL = "model"
 VERSION = "cellpose"
-DEPTH = "image.depth"
-CHANNELS = "image.channels"
-CROP = "image.crop"
+IMAGE_DEPTH = "image.depth"
+IMAGE_CHANNELS = "image.channels"
+IMAGE_CROP = "image.crop"
 
 Condition = dict[str, Any]
-"""Values by name; a name that is not in it has its usual value, or nobody recorded it."""
+"""Values by name; a name without one has its default, or nobody recorded it."""
 
 Crop = tuple[tuple[int, int], tuple[int, int]]
-"""Rows and columns of a part of an image in pixels, the second of each left out."""
+"""Rows and columns of a part of an image, each from the first to before the second."""
 
 
 def changed_names(before: Condition, after: Condition) -> list[str]:
@@ -29,5 +29,5 @@ def changed_names(before: Condition, after: Condition) -> list[str]:
 
 
 def without(condition: Condition, name: str) -> Condition:
-    """Give a condition with one of its names at its usual value."""
+    """Give a condition without one of its names."""
     return {key: value for key, value in condition.items() if key != name}

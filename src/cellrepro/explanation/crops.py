@@ -1,4 +1,4 @@
-"""Where a result shows a part of an image: its place, found by masks, and what it leaves out."""
+"""A result that shows a part of an image: where it lies, found by its masks, and what it lacks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from scipy.signal import fftconvolve
 
 from cellrepro.errors import BadInput
-from cellrepro.explanation.conditions import CROP, Crop
+from cellrepro.explanation.conditions import IMAGE_CROP, Crop
 from cellrepro.explanation.sides import Side
 
-_LEAST_ALIKE = 0.3  # Dice coefficient of what is cell in both, where a crop lies
-_ALIKE_AT_ANOTHER_SIZE = 0.6  # the same of masks brought to one size
+_LEAST_DICE = 0.3  # of the pixels of cells, where a crop lies
+_LEAST_DICE_RESIZED = 0.6  # of masks scaled to one size
 
 
 @dataclass(frozen=True)
 class Part:
-    """Where one side shows a part of the image and the other the whole of it."""
+    """The part of the image that one side shows, where the other shows the whole."""
 
     of: Literal["a", "b"]
     """The side that shows a part."""
@@ -27,35 +27,34 @@ class Part:
     columns: tuple[int, int]
     """Pixels of the whole, the second left out."""
     share: float
-    """Of the image's pixels."""
+    """Share of the image's pixels."""
     n_cells: int
-    """Of the side that shows the whole."""
+    """Cells of the side that shows the whole."""
     n_outside: int
-    """Of these wholly outside of the part."""
+    """Those of them that lie wholly outside the part."""
     n_cut: int
-    """Of these cut by the border of the part."""
+    """Those of them that the border of the part cuts."""
 
 
 class _Match(NamedTuple):
-    """Where masks lie in those of the whole image, and how alike the two are there (Dice)."""
+    """Where masks lie in those of the whole image, and their Dice coefficient there."""
 
     crop: Crop
     dice: float
 
 
-def placed(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
-    """Give a side with the place of its crop among what is known, if it shows a part of the
-    image."""
+def with_crop(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
+    """Add where its crop lies to what is known of a side, if it shows a part of the image."""
     if side.masks.shape == shape:
         return side
     sizes = f"{side.name} has masks of shape {side.masks.shape}, and the image has {shape}"
     fits = all(n <= n_of_image for n, n_of_image in zip(side.masks.shape, shape, strict=True))
     if other.masks.shape != shape:
         raise BadInput(f"{sizes}; expected masks of this image, or of a part of it")
-    match = _place_in(side.masks, other.masks) if fits else None
+    match = _best_match(side.masks, other.masks) if fits else None
     dice_resized = _dice_at_one_size(side.masks, other.masks)
     dice_of_part = 0.0 if match is None else match.dice
-    if dice_resized > max(dice_of_part, _ALIKE_AT_ANOTHER_SIZE):
+    if dice_resized > max(dice_of_part, _LEAST_DICE_RESIZED):
         times = shape[0] / side.masks.shape[0]
         raise BadInput(
             f"{sizes}; they are the masks of the whole image at a different size, {times:.3g} "
@@ -66,25 +65,25 @@ def placed(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
         raise BadInput(f"{sizes}; expected masks of this image, or of a part of it")
     if not side.masks.any():
         raise BadInput(f"{sizes}, and they hold no cell by which to find their place in the image")
-    if match.dice < _LEAST_ALIKE:
+    if match.dice < _LEAST_DICE:
         raise BadInput(f"{sizes}, and no part of {other.name} is like it; give the image of both")
-    return replace(side, known={**side.known, CROP: match.crop})
+    return replace(side, known={**side.known, IMAGE_CROP: match.crop})
 
 
 def in_common(side: Side, other: Side) -> np.ndarray:
     """Give the masks of a side where both show the image, (Y, X)."""
-    if CROP not in other.known:
+    if IMAGE_CROP not in other.known:
         return side.masks
-    (top, bottom), (left, right) = other.known[CROP]
+    (top, bottom), (left, right) = other.known[IMAGE_CROP]
     return np.ascontiguousarray(side.masks[top:bottom, left:right])
 
 
 def part_shown(a: Side, b: Side) -> Part | None:
     """Say where one side shows a part of the other, and what that leaves out."""
-    if CROP in a.known:
-        return _part("a", a.known[CROP], whole=b)
-    if CROP in b.known:
-        return _part("b", b.known[CROP], whole=a)
+    if IMAGE_CROP in a.known:
+        return _part("a", a.known[IMAGE_CROP], whole=b)
+    if IMAGE_CROP in b.known:
+        return _part("b", b.known[IMAGE_CROP], whole=a)
     return None
 
 
@@ -106,8 +105,8 @@ def _part(letter: Literal["a", "b"], crop: Crop, *, whole: Side) -> Part:
     )
 
 
-def _place_in(part: np.ndarray, whole: np.ndarray) -> _Match:
-    """The place in a whole, (Y, X), where a part is most alike."""
+def _best_match(part: np.ndarray, whole: np.ndarray) -> _Match:
+    """Where in the whole, (Y, X), the Dice coefficient with a part is highest."""
     cell_part = (part > 0).astype(np.float64)
     cell_whole = (whole > 0).astype(np.float64)
     n_in_both = fftconvolve(cell_whole, cell_part[::-1, ::-1], mode="valid")
@@ -120,7 +119,7 @@ def _place_in(part: np.ndarray, whole: np.ndarray) -> _Match:
 
 
 def _dice_at_one_size(masks: np.ndarray, other: np.ndarray) -> float:
-    """How alike two results are (Dice) when one is brought to the other's size."""
+    """The Dice coefficient of two results, one scaled to the other's size."""
     rows = np.arange(other.shape[0]) * masks.shape[0] // other.shape[0]
     columns = np.arange(other.shape[1]) * masks.shape[1] // other.shape[1]
     is_cell = masks[np.ix_(rows, columns)] > 0

@@ -1,4 +1,4 @@
-"""What a file is: weights, a `_seg.npy`, a label image, a baseline; or a stored run, or a name."""
+"""Describe a file, such as weights, masks or a baseline; a stored run; or the name of a network."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from cellrepro.comparison.weight_tensors import Tensor, pieces, values
 from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.explanation.commands import Commands
+from cellrepro.explanation.commands import Commands, recorded_commands
 from cellrepro.explanation.file_kinds import FileKind, may_hold_weights, recognised, unknown
 from cellrepro.explanation.hand_edits import hand_edits
-from cellrepro.explanation.named import MASK_ENDINGS, kind_of
-from cellrepro.explanation.record_reading import label_image_record, seg_file_record
-from cellrepro.explanation.recorded_commands import recorded_commands
+from cellrepro.explanation.mask_file_record import label_image_record, seg_file_record
 from cellrepro.explanation.recorded_lines import command_lines, value_lines
 from cellrepro.explanation.recorded_settings import RecordedSettings
+from cellrepro.explanation.references import MASK_ENDINGS, reference_kind
 from cellrepro.explanation.run_log import is_run_log, log_record
 from cellrepro.explanation.run_record import run_commands, run_record
 from cellrepro.images.decoding import SEG_ENDING
@@ -45,7 +44,7 @@ from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import grouped, joined
 
-_PIECE = 2**18  # parameters in memory at a time
+_PARAMETERS_AT_A_TIME = 2**18
 
 DescribedKind = Literal[
     "weights", "tensors", "_seg.npy", "label image", "baseline", "run", "run.log", "name", "other"
@@ -61,9 +60,9 @@ class Description(Result):
     ``_seg.npy``, ``baseline``, ``run``, ``run.log``, ``name`` or ``other``: the details then say
     ``what`` it is, and the ``next`` step."""
     generation: str | None = None
-    """Of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``."""
+    """Generation of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``."""
     dtype: str | None = None
-    """Of the weights, or of the label image."""
+    """Type of the numbers in weights or in a label image."""
     n_parameters: int | None = None
     """Numbers in all tensors of the weights."""
     digest: str | None = None
@@ -72,13 +71,13 @@ class Description(Result):
     """As what the installed Cellpose would load it: ``itself``, the name of another network that it
     takes without a word, ``a partly random network``, or None where it refuses it."""
     official_name: str | None = None
-    """Of Cellpose's published weights, by their digest."""
+    """Name of Cellpose's published weights that have this digest."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What else is known of this kind, by name."""
     note: str = ""
     """Why it does not load, or what deserves attention."""
     recorded: RecordedSettings | None = None
-    """Of masks and of a run: what the files record of how they were made."""
+    """What the files of masks or of a run record of how they were made."""
     commands: Commands | None = None
     """How Cellpose is called with that; None where too little is recorded."""
     says_commands: bool = field(default=False, repr=False)
@@ -109,7 +108,7 @@ class Description(Result):
         ]
 
     def lines(self) -> list[str]:
-        """Give a line for each thing that is known of it."""
+        """Give a line for each fact."""
         if self.kind == "other":
             return [str(self.details["what"]), f"  next: {self.details['next']}"]
         of_cellpose = f" {self.official_name} of Cellpose" if self.official_name else ""
@@ -128,7 +127,7 @@ class Description(Result):
         return lines
 
     def _shown(self) -> dict[str, object]:
-        """What has a line, by its name; None has none."""
+        """Facts by their names in a terminal; None stands for no line."""
         n_parameters = self.n_parameters
         of_network = n_parameters is not None or self.kind == "name"
         loads_as = self.loads_as or ("not at all" if has_library("cellpose") else None)
@@ -145,9 +144,9 @@ class Description(Result):
 def describe(
     reference: str, *, log: str | Path | None = None, store: str | Path = defaults.STORE
 ) -> Description:
-    """Say what a file is, or a run of the store, or a model's name.
+    """Describe a file, a run of the store, or the name of a network.
 
-    ``log`` is Cellpose's of the run that made masks: what it records is added.
+    ``log`` is Cellpose's log of the run that made masks; what it records is added.
     """
     described = _described(reference, Path(reference), Store(store))
     if log is None:
@@ -166,7 +165,7 @@ def _described(reference: str, path: Path, store: Store) -> Description:
         other = recognised(path)
         if other is not None:
             return _of_other(other)
-    kind = kind_of(path)
+    kind = reference_kind(path)
     if kind == "folder":
         raise BadInput(f"{path} is a folder; expected one file in it, or a KEY of the store")
     if not path.exists():
@@ -188,10 +187,10 @@ def _of_other(kind: FileKind) -> Description:
 def _of_weights(path: Path) -> Description:
     """Describe a file of tensors: a network, a checkpoint with one, or what has none."""
     content = open_file(path)
-    beside = dict(descriptions_of(content))
+    beside_network = dict(descriptions_of(content))
     if not content.network:
         return Description(
-            "tensors", digest=_digest_of(path), details=beside, note=content.why_no_network
+            "tensors", digest=_digest_of(path), details=beside_network, note=content.why_no_network
         )
     tensors = content.network
     saved_by_torch = is_saved_by_torch(path)
@@ -204,7 +203,7 @@ def _of_weights(path: Path) -> Description:
     }
     under = content.under
     if under:
-        details |= {"found_under": under, **beside}
+        details |= {"found_under": under, **beside_network}
     loads_as = network.loads_as
     note = network.note
     obstacle = _obstacle(tensors.values(), under, loads_as)
@@ -228,23 +227,25 @@ def _of_weights(path: Path) -> Description:
 
 def _diameters(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """The mean diameters that a network carries: of its training cells, and its own."""
-    found = {}
-    for name, of in (("diam_labels", "training cells"), ("diam_mean", "network")):
+    diameters = {}
+    for name, of in (("diam_labels", "training_cells"), ("diam_mean", "network")):
         tensor = tensors.get(name)
         if tensor is not None and tensor.n == 1:
             (diameter,) = values(tensor.read(0, 1), tensor.dtype).tolist()
-            found[f"mean_diameter_of_the_{of.replace(' ', '_')}"] = f"{diameter:g} pixels ({name})"
-    return found
+            diameters[f"mean_diameter_of_the_{of.replace(' ', '_')}"] = (
+                f"{diameter:g} pixels ({name})"
+            )
+    return diameters
 
 
 def _not_finite(tensors: Iterable[Tensor]) -> str:
-    """Say how many parameters are no numbers; empty where all are."""
+    """Say how many parameters are NaN or infinite; empty where none is."""
     n_all = n_nan = n_infinite = 0
     for tensor in tensors:
         n_all += tensor.n
         if not tensor.is_real:
             continue
-        for (bits,) in pieces([tensor], _PIECE):
+        for (bits,) in pieces([tensor], _PARAMETERS_AT_A_TIME):
             numbers = values(bits, tensor.dtype)
             n_nan += int(np.count_nonzero(np.isnan(numbers)))
             n_infinite += int(np.count_nonzero(np.isinf(numbers)))
@@ -258,12 +259,12 @@ def _not_finite(tensors: Iterable[Tensor]) -> str:
 
 
 def _digest_of(path: Path) -> str:
-    """Of a file; of a checkpoint of the lab, of the file of its tensors."""
+    """SHA-256 of a file; for a checkpoint of the lab, of the tensors in it."""
     return file_digest(path / checkpoints.STATE if path.is_dir() else path)
 
 
 def _obstacle(tensors: Iterable[Tensor], under: str, loads_as: str | None) -> str | None:
-    """Why Cellpose refuses a file whose network it would take; None where it does not."""
+    """Say why Cellpose refuses a file whose network it would load; None where it takes it."""
     if under:
         return CHECKPOINT.format(key=under)
     if loads_as and any(tensor.stored_as.startswith("module.") for tensor in tensors):

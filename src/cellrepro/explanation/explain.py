@@ -1,43 +1,40 @@
-"""Why two results of one image differ: what each records, and changes between them, replayed."""
+"""Explain why two results of one image differ: from files alone, or by segmenting again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
-from cellrepro.comparison.verdicts import Verdict
 from cellrepro.determinism import profiles
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.explanation.commands import Commands, LabSetup, commands_for
-from cellrepro.explanation.comparison import label_notes
-from cellrepro.explanation.conditions import CROP, MODEL, PRECISION, Condition
-from cellrepro.explanation.crops import Part, in_common, part_shown, placed
-from cellrepro.explanation.explanation_lines import explanation_lines
+from cellrepro.explanation.causes import RecordedResult, Replayed, replay
+from cellrepro.explanation.commands import Commands, LabSetup, commands_for, recorded_commands
+from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, PRECISION, Condition
+from cellrepro.explanation.crops import in_common, part_shown, with_crop
+from cellrepro.explanation.explanation import Explanation
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
-from cellrepro.explanation.named import file_or_run, image_name
-from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.recorded_settings import (
     MODEL_DIGEST,
     NOT_RECORDED,
     SettingOfBoth,
     side_by_side,
 )
+from cellrepro.explanation.references import file_or_run, image_name
 from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.search import NETWORK_NOTE, Fit, Reproduced
 from cellrepro.explanation.search_duration import DURATION_NOTE
-from cellrepro.explanation.segmented_again import Change, Known, Replayed, replay
 from cellrepro.explanation.sides import Side, networks, read_side, with_usual_networks
+from cellrepro.explanation.two_results import label_notes
 from cellrepro.explanation.window_choice import AUTO, chosen_window, tiles_needed
 from cellrepro.images.image_file import read_image
 from cellrepro.images.size_factor import factor_text, size_factor
@@ -49,13 +46,11 @@ from cellrepro.process.interrupts import end_on_request
 from cellrepro.process.process_ends import RunError
 from cellrepro.process.setup import Setup
 from cellrepro.progress import Progress, print_note, progress
-from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.store import this_machine
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Place, Quiet
-from cellrepro.words import amount, joined, share_text
 
 _INTERRUPTED = (
     "the replay was interrupted: what the files record is above, and no cause was tried to its "
@@ -65,178 +60,7 @@ _WHAT_FOLLOWS_INTERRUPT = (
     "the search ends with what it has found: after the segmentation that is being computed, and a "
     "few more by which causes are named. Ctrl-C again ends it at once, with what the files record"
 )
-_SAY_SECONDS = 30.0  # after which a line that stays says how far a search is
-
-
-@dataclass(frozen=True, repr=False)
-class Explanation(Result):
-    """What two results record, what made them differ, and what remains."""
-
-    a: Side
-    """The two results."""
-    b: Side
-    """The two results."""
-    result: MaskComparison | None = field(repr=False)
-    """Over what both show of the image; None where the two cannot be laid on each other."""
-    replayed: Replayed | None = field(repr=False)
-    """None where they are equal, or cannot be replayed."""
-    settings: tuple[SettingOfBoth, ...]
-    """Every setting, and what else the two record, what differs first."""
-    commands: Mapping[str, Commands | None]
-    """How to make side ``a`` and ``b`` again; None for one that was not made again, or of which too
-    little is recorded."""
-    part: Part | None = None
-    """Where one side shows a part of the image alone."""
-    not_replayed: str | None = None
-    """Why nothing was replayed; None where something was."""
-    from_files: bool = field(default=False, repr=False)
-    """Whether only what the files record was compared, as no image was given."""
-    window: Window | None = None
-    """The part of the image that alone was replayed; ``causes``, ``unexplained`` and ``reproduced``
-    are of the cells wholly in it."""
-    notes: tuple[str, ...] = ()
-    """What a reader has to know beyond the remarks of either side: how the masks were read, a
-    network that nobody recorded."""
-    by_hand: EffectOfHand = field(default_factory=EffectOfHand, repr=False)
-    """Cells that only one of the two has because of what was done by hand."""
-    interrupted: bool = False
-    """Whether the user ended the search, so that the causes are those found until then."""
-
-    @derived
-    def verdict(self) -> Verdict:
-        """As in `compare`."""
-        if self.vacuous:
-            return Verdict.VACUOUS
-        if self.differs or self.result is None:
-            return Verdict.DIFFERENT
-        return self.result.verdict
-
-    @derived
-    def changed(self) -> float | None:
-        """Share of the cells of both sides without a counterpart; None, like ``ppm``, where the two
-        cannot be laid on each other."""
-        return None if self.result is None else self.result.changed
-
-    @derived
-    def ppm(self) -> float | None:
-        """Differing pixels per million."""
-        return None if self.result is None else self.result.ppm
-
-    @derived
-    def causes(self) -> tuple[Change, ...]:
-        """Changes that make the two differ, as few as explain them; the crop where masks were
-        cut."""
-        if self.replayed is not None:
-            return self.replayed.causes
-        return () if self.part is None else (_crop_made(self.part),)
-
-    @derived
-    def reproduced(self) -> dict[Literal["a", "b"], Fit]:
-        """How near each side was made again; empty where nothing was replayed."""
-        if self.replayed is None:
-            return {}
-        return {"a": self.replayed.a, "b": self.replayed.b}
-
-    @property
-    def vacuous(self) -> bool:
-        """Whether a side has no cell, and nothing is recorded that would make it so."""
-        if not self.a.n_cells and not self.b.n_cells:
-            return True
-        if self.replayed is None:
-            return False
-        fits = (self.replayed.a, self.replayed.b)
-        return any(fit.found == Reproduced.VACUOUS for fit in fits)
-
-    @property
-    def differs(self) -> bool:
-        """Whether one side has a cell, or a pixel of one, that the other lacks."""
-        if self.result is None:
-            return True
-        n_missing = 0 if self.part is None else self.part.n_outside + self.part.n_cut
-        return self.result.n_differing + n_missing > 0 or not self.result.same_numbering
-
-    @property
-    def exit_code(self) -> int:
-        """1 also where nothing could be shown."""
-        return int(self.differs or self.vacuous)
-
-    @derived
-    def unexplained(self) -> float:
-        """Share of cells that the causes leave without a counterpart, on the worse side."""
-        if self.result is None:
-            return 1.0
-        if self.by_hand.explains_all:
-            return 0.0
-        if self.vacuous or self.replayed is None:
-            return self.result.changed if self.result.n_differing else 0.0
-        shares = [self.replayed.left.n_unmatched / max(1, self.replayed.n_cells)]
-        fit = self.replayed.a
-        if fit.found != Reproduced.MADE:
-            shares.append(fit.cells_left / max(1, fit.of_cells))
-        return max(shares)
-
-    def sentence(self) -> str:
-        """Say how many cells differ, what causes that, and what share remains unexplained."""
-        if self.vacuous:
-            return "vacuous: a side has no cell, so that nothing is explained"
-        if self.result is None:
-            return f"the two cannot be laid on each other; {self._recorded()}"
-        if not self.differs:
-            return "the two outline the same objects: there is nothing to explain"
-        if not self.result.n_differing and not self.result.same_numbering:
-            return (
-                "the two outline the same objects, but one number is not one object on both sides"
-            )
-        n_cells = self.result.n_objects_a + self.result.n_objects_b
-        differ = (
-            f"{self.result.n_unmatched} of {amount(n_cells, 'cell')} of both sides have no "
-            "counterpart in the other"
-        )
-        if self.by_hand.explains_all:
-            return f"{differ}; all of them were drawn or removed by hand"
-        if self.from_files:
-            return f"{differ}; {self._recorded()}"
-        causes = [cause.name for cause in self.causes]
-        caused_by = f"caused by {joined(causes)}" if causes else "no cause was found"
-        where = "" if self.window is None else f" in {self.window.in_words}"
-        remains = f"{share_text(self.unexplained)} of the cells{where} unexplained"
-        cut_short = "; the search was cut short" if self.interrupted else ""
-        return f"{differ}; {caused_by}; {remains}{cut_short}"
-
-    def _recorded(self) -> str:
-        """Say what the two record differently."""
-        names = [
-            setting.name
-            for setting in self.settings
-            if setting.differs and setting.may_change_cells
-        ]
-        if not names:
-            return "they record nothing that differs"
-        return f"they record {amount(len(names), 'difference')}: {joined(names)}"
-
-    def rows(self) -> list[Row]:
-        """Give every setting that differs between the two."""
-        return [
-            {"setting": setting.name, "A": setting.a, "B": setting.b}
-            for setting in self.settings
-            if setting.a != setting.b
-        ]
-
-    def lines(self) -> list[str]:
-        """Say what differs, what each side records, what caused it, how to make each again."""
-        return list(explanation_lines(self))
-
-
-def _crop_made(part: Part) -> Change:
-    """What a crop does, where masks were cut and were not made of a crop."""
-    crop = (part.rows, part.columns)
-    return Change(
-        name=CROP,
-        a=crop if part.of == "a" else None,
-        b=crop if part.of == "b" else None,
-        cells=part.n_outside + part.n_cut,
-        of_cells=part.n_cells,
-    )
+_SAY_SECONDS = 30.0  # between two lines that say how far a search is
 
 
 def explain(
@@ -334,12 +158,7 @@ def explain(
     file_or_run(b, name="b")
     opened_store = Store(store)
     if image is None:
-        for name, value in {"model": model, "crop": crop}.items():
-            if value is not None:
-                raise BadInput(
-                    f"{name} is {value!r} and there is no image: nothing is segmented without one; "
-                    f"give --image with the file that both are of, or leave --{name} out"
-                )
+        _refuse_without_image({"model": model, "crop": crop})
         return _from_files(a, b, opened_store, log_a=log_a, log_b=log_b)
     name = Path(image).stem
     side_a = read_side(a, image=name, store=opened_store).with_log(log_a).with_cellpose_provided()
@@ -347,13 +166,10 @@ def explain(
     if side_a.masks.ndim != 2 or side_b.masks.ndim != 2:
         return _of_stacks(side_a, side_b, image)
     pixels = read_image(image)
-    side_a = side_a.with_reading_of(pixels)
-    side_b = side_b.with_reading_of(pixels)
-    shape = pixels.shape[:2]
-    side_a = placed(side_a, side_b, shape)
-    side_b = placed(side_b, side_a, shape)
-    shown = _compared(in_common(side_a, side_b), in_common(side_b, side_a))
-    result = shown.result
+    side_a, side_b = _with_crops(
+        side_a.with_reading_of(pixels), side_b.with_reading_of(pixels), pixels.shape[:2]
+    )
+    shown = _compared(side_a, side_b)
     notes: tuple[str, ...] = ()
     if model is None:
         side_a = side_a.with_recorded_network(opened_store)
@@ -366,7 +182,7 @@ def explain(
     replayed = None
     interrupted = False
     by_hand = _by_hand(side_a, side_b)
-    if result.n_differing and not by_hand.explains_all:
+    if shown.result.n_differing and not by_hand.explains_all:
         if crop is not None:
             window = _window(crop, side_a, side_b)
         setup = Setup(profile_settings, mode, seed_of(mode, seed))
@@ -394,7 +210,7 @@ def explain(
     return Explanation(
         a=side_a,
         b=side_b,
-        result=result,
+        result=shown.result,
         replayed=replayed,
         settings=_settings(side_a, side_b),
         commands={
@@ -410,10 +226,18 @@ def explain(
     )
 
 
+def _refuse_without_image(options: Mapping[str, object]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise BadInput(
+                f"{name} is {value!r} and there is no image: nothing is segmented without one; "
+                f"give --image with the file that both are of, or leave --{name} out"
+            )
+
+
 def _window(crop: str | Sequence[int], a: Side, b: Side) -> Window:
-    """The window that was asked for, of two results of the whole image."""
     for side in (a, b):
-        if CROP in side.known:
+        if IMAGE_CROP in side.known:
             raise BadInput(
                 f"{side.name} shows a part of the image, where its cells are replayed; crop is for "
                 "two results of the whole image: leave it out"
@@ -424,7 +248,7 @@ def _window(crop: str | Sequence[int], a: Side, b: Side) -> Window:
 def _from_files(
     a: str, b: str, store: Store, *, log_a: str | Path | None, log_b: str | Path | None
 ) -> Explanation:
-    """What the files of two results tell; nothing is segmented."""
+    """Explain by files alone; nothing is segmented."""
     files = [Path(reference) for reference in (a, b) if Path(reference).exists()]
     image = image_name(files[0].stem) if len(files) == 1 else None
     side_a = read_side(a, image=image, store=store, with_network=False).with_log(log_a)
@@ -433,7 +257,7 @@ def _from_files(
     shown = None
     try:
         side_a, side_b = _laid_on_each_other(side_a, side_b)
-        shown = _compared(in_common(side_a, side_b), in_common(side_b, side_a))
+        shown = _compared(side_a, side_b)
     except BadInput as error:
         why_not_compared = str(error)
     by_hand = _by_hand(side_a, side_b)
@@ -455,38 +279,43 @@ def _from_files(
     )
 
 
-class _Compared(NamedTuple):
-    """Masks that were compared, and how they were read."""
+class _MasksInCommon(NamedTuple):
+    """The comparison of what both sides show, and how the masks were read."""
 
     result: MaskComparison
     notes: tuple[str, ...]
 
 
-def _compared(a: np.ndarray, b: np.ndarray) -> _Compared:
-    result = compare_masks(a, b)
-    return _Compared(result, tuple(label_notes(a, b, result)))
+def _compared(a: Side, b: Side) -> _MasksInCommon:
+    masks_a = in_common(a, b)
+    masks_b = in_common(b, a)
+    result = compare_masks(masks_a, masks_b)
+    return _MasksInCommon(result, tuple(label_notes(masks_a, masks_b, result)))
 
 
 def _by_hand(a: Side, b: Side) -> EffectOfHand:
-    """What was done by hand in either of two results of the whole image."""
     return effect_of_hand(EditedSide("A", a.masks, a.edits), EditedSide("B", b.masks, b.edits))
 
 
 def _laid_on_each_other(a: Side, b: Side) -> tuple[Side, Side]:
-    """The two, of which one may show a part of what the other shows."""
+    """Both sides, the smaller with its crop in the larger, if they differ in shape."""
     if a.masks.shape == b.masks.shape:
         return a, b
     if a.masks.ndim != 2 or b.masks.ndim != 2:
         raise BadInput(_of_other_shapes(a, b))
     shape = max(a.masks.shape, b.masks.shape, key=np.prod)
     try:
-        return placed(a, b, shape), placed(b, a, shape)
+        return _with_crops(a, b, shape)
     except BadInput as error:
         raise BadInput(_not_of_one_image(a, b)) from error
 
 
+def _with_crops(a: Side, b: Side, shape: tuple[int, ...]) -> tuple[Side, Side]:
+    return with_crop(a, b, shape), with_crop(b, a, shape)
+
+
 def _not_of_one_image(a: Side, b: Side) -> str:
-    """Why two planes of different sizes are not compared cell by cell."""
+    """Say why two planes of different sizes are not compared."""
     if size_factor(a.masks.shape, b.masks.shape) is not None:
         factor = factor_text("A", a.masks.shape, "B", b.masks.shape)
         return f"A has masks of shape {a.masks.shape}, and B of {b.masks.shape}{factor}"
@@ -504,12 +333,12 @@ def _of_other_shapes(a: Side, b: Side) -> str:
 
 
 def _of_stacks(a: Side, b: Side, image: str | Path) -> Explanation:
-    """What the files tell of two stacks, which are not replayed."""
+    """Explain two stacks by files alone: they are not replayed."""
     if a.masks.shape != b.masks.shape:
         raise BadInput(_of_other_shapes(a, b))
     if not Path(image).is_file():
         raise no_such_file(image, expected="the image that both are of")
-    shown = _compared(a.masks, b.masks)
+    shown = _compared(a, b)
     return Explanation(
         a=a,
         b=b,
@@ -540,7 +369,7 @@ def _replayed(
     quiet: bool,
 ) -> Replayed:
     results = [
-        Known(
+        RecordedResult(
             side.condition(sources),
             side.masks if window is None else window.cells_of(side.masks),
             _is_network_certain(side, sources),
@@ -570,14 +399,14 @@ def _replayed(
 
 
 def _is_network_certain(side: Side, sources: Mapping[str, ModelSource]) -> bool:
-    """Whether a network at hand is the one that made a side, by the digest of its file."""
+    """Whether a network at hand has the digest of the one that made a side."""
     of_run = side.model.digest if side.run is not None and side.model is not None else None
     recorded = {side.record.value(MODEL_DIGEST), of_run} - {None, NOT_RECORDED}
     return bool(recorded & {source.digest for source in sources.values()})
 
 
 def _what_makes_it_shorter(a: Side, b: Side, profile: Profile, window: Window | None) -> str:
-    """What a user can do for whom a search takes too long."""
+    """What a user can do about a search that takes too long."""
     ways = ["Ctrl-C ends it with what it has found"]
     with suppress(BadInput):  # where no window shows the difference
         if window is None:
@@ -593,7 +422,7 @@ def _what_makes_it_shorter(a: Side, b: Side, profile: Profile, window: Window | 
 
 
 class _SearchListener:
-    """What is done is counted; how far a search is, noted, and said now and then."""
+    """Shows the events of the process that searches in a progress bar."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
@@ -612,14 +441,12 @@ class _SearchListener:
 
 
 def _recorded_commands(side: Side, *, image: str | None) -> Commands | None:
-    """How a side is made again by what its files record."""
     if side.run is not None:
         return run_commands(side.run, image=image)
     return recorded_commands(side.record, image=image, is_stack=side.masks.ndim > 2)
 
 
 def _settings(a: Side, b: Side) -> tuple[SettingOfBoth, ...]:
-    """Every setting, and what else the two record, with what each side says."""
     return side_by_side({**a.recorded, **a.known}, {**b.recorded, **b.known})
 
 
@@ -630,13 +457,13 @@ def _commands(
     sources: Mapping[str, ModelSource],
     setup: LabSetup,
 ) -> Commands | None:
-    """How to make a side again; None where that is not known."""
+    """How to make a side again; None where neither a record nor the search tells."""
     condition = side.known
     if fit is not None:
         if fit.found != Reproduced.MADE:
             return None
         condition = fit.nearest
-    elif not side.known or CROP in side.known:
+    elif not side.known or IMAGE_CROP in side.known:
         return None  # nobody recorded how it was made
     usual: Condition = {PRECISION: setup.dtype, MODEL: next(iter(sources), NOT_RECORDED)}
     return commands_for(str(image), {**usual, **condition}, sources, setup)

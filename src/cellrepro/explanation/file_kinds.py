@@ -1,4 +1,4 @@
-"""What a file is that holds neither masks nor weights, by its first bytes, and what takes it.
+"""Kinds of files that hold neither masks nor weights, told by their first bytes, and what to do.
 
 Signatures are those of the formats' own descriptions; nothing is executed or decompressed whole.
 """
@@ -19,7 +19,7 @@ from cellrepro.digests.torch_files import PICKLE, ZIP
 from cellrepro.explanation.cellpose_call import quoted
 from cellrepro.words import amount, some
 
-_N_BYTES = 2**16  # of the beginning, which tell what a text is
+_N_BYTES = 2**16  # of the beginning, enough to tell what a text is
 _N_OF_HEADER = 64
 _LARGEST_JSON = 2**26
 _MOST_NAMES = 4
@@ -108,24 +108,24 @@ _BY_FIRST_BYTES: Sequence[tuple[int, bytes, str, str]] = (
     (0, b"MZ", "a program for Windows", _NOT_USED),
     (0, b"PK\x05\x06", "an empty zip archive", _NOT_USED),
 )
-"""Where, which bytes, what it is, what to do."""
+"""Offset, signature, name of the kind, next step."""
 
 
 def recognised(path: Path) -> FileKind | None:
-    """Say what a file or folder is; None for one that may hold weights, or that nothing tells."""
+    """Tell the kind of a file or folder; None for one that may hold weights, or is not known."""
     if path.is_dir():
-        found = _folder(path)
+        kind = _folder(path)
     elif path.is_file():
-        found = _file(path)
+        kind = _file(path)
     else:
         return None
-    if found is None:
+    if kind is None:
         return None
-    return found._replace(next_step=found.next_step.replace("{path}", quoted(str(path))))
+    return kind._replace(next_step=kind.next_step.replace("{path}", quoted(str(path))))
 
 
 def unknown(path: Path) -> FileKind:
-    """Say of a file that nothing tells what it is."""
+    """Give the kind of a file that nothing tells."""
     with path.open("rb") as stream:
         beginning = stream.read(16)
     return FileKind(
@@ -135,7 +135,7 @@ def unknown(path: Path) -> FileKind:
 
 
 def may_hold_weights(path: Path) -> bool:
-    """Whether a file begins, or is named, as one of weights does, be it damaged."""
+    """Whether a file, be it damaged, begins or is named as weights are."""
     if path.suffix.lower() in (".safetensors", ".pth", ".pt", ".ckpt"):
         return True
     with path.open("rb") as stream:
@@ -144,7 +144,7 @@ def may_hold_weights(path: Path) -> bool:
 
 
 def _is_safetensors(beginning: bytes) -> bool:
-    """Whether a length and then JSON stand first; the length may be any letters."""
+    """Whether a plausible length stands first, and then JSON."""
     return beginning[8:9] == b"{" and 0 < int.from_bytes(beginning[:8], "little") < 2**30
 
 
@@ -203,7 +203,7 @@ def _by_first_bytes(beginning: bytes) -> FileKind | None:
 
 
 def _compressed(beginning: bytes) -> FileKind:
-    """What lies in a file of gzip, as far as its beginning tells."""
+    """The kind inside gzip, as far as its beginning tells."""
     try:
         inner = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(beginning, 1024)
     except zlib.error:
@@ -217,7 +217,7 @@ def _compressed(beginning: bytes) -> FileKind:
 
 
 def _archive(path: Path) -> FileKind | None:
-    """What a zip archive is; None for weights of PyTorch, a baseline, or one that is damaged."""
+    """The kind of a zip archive; None for PyTorch's weights, a baseline, or a damaged one."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -304,11 +304,11 @@ _TEXTS: Sequence[tuple[str, str, str]] = (
     (r"\Assh-(ed25519|rsa) ", "a public key", "`--allowed-signers` of `cellrepro verify` takes it"),
     (r"\A\{\\rtf", "an RTF document", _NOT_USED),
 )
-"""What stands in the beginning of a text, what it then is, what to do."""
+"""Pattern in the beginning of a text, name of the kind, next step."""
 
 
 def _n_outlines(path: Path) -> int:
-    """How many outlines a text holds, one a line: x,y,x,y …; 0 for a different text."""
+    """Count the outlines in a text, one a line: x,y,x,y …; 0 for any other text."""
     n_lines = 0
     with path.open(encoding="utf-8", errors="replace") as stream:
         for line in stream:
@@ -328,7 +328,7 @@ def _is_whole(text: str) -> bool:
 
 
 def _json(path: Path, text: str) -> FileKind:
-    """What JSON is by its keys; text of which only a part is JSON is said to be a text."""
+    """The kind of JSON, by its keys; also of JSON lines, by the first of them."""
     if path.stat().st_size > _LARGEST_JSON:
         return FileKind("a large text that begins as JSON", _NOT_USED)
     whole = path.read_text(encoding="utf-8-sig", errors="replace")
@@ -343,8 +343,8 @@ def _json(path: Path, text: str) -> FileKind:
         content = {"type": "FeatureCollection", "features": content}
     if not isinstance(content, dict):
         return FileKind("a list in JSON", _NOT_USED)
-    for is_so, name, next_step in _JSONS:
-        if is_so(content):
+    for is_kind, name, next_step in _JSONS:
+        if is_kind(content):
             return FileKind(name(content), next_step)
     return FileKind(
         f"a record in JSON ({some([str(key) for key in content], _MOST_NAMES)})", _NOT_USED
@@ -364,14 +364,13 @@ def _is_of_the_lab(content: Mapping[str, object]) -> bool:
 
 
 def holds_passports(path: Path) -> bool:
-    """Whether a file is one of passports, or as it is named so; not if it is known to be
-    another."""
+    """Whether a file named as one of passports may be one: it is known to be nothing else."""
     kind = recognised(path)
     return kind is None or not kind.name.startswith((_EMPTY, _FOREIGN))
 
 
 def _is_feature(item: object) -> bool:
-    """Whether one of a list is a shape, as QuPath before 0.3 lists them."""
+    """Whether an item is a GeoJSON shape, which QuPath before 0.3 wrote as a bare list."""
     return isinstance(item, dict) and item.get("type") == "Feature"
 
 
@@ -401,7 +400,7 @@ _JSONS: Sequence[
         _VERIFY,
     ),
     (
-        lambda c: _is_statement(c),
+        _is_statement,
         lambda _: f"{_FOREIGN}, and no passport of cellrepro",
         _NOT_USED,
     ),
@@ -426,4 +425,4 @@ _JSONS: Sequence[
         "give the masks beside it, NAME_masks.tif of NAME_masks.json",
     ),
 )
-"""Whether JSON is so, what it then is, what to do."""
+"""Test of the content, name of the kind, next step."""

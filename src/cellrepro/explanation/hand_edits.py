@@ -60,7 +60,7 @@ class HandEdit:
 
 
 def hand_edits(seg: SegFile) -> tuple[HandEdit, ...]:
-    """Give the cells that were drawn and those that were removed, as far as they still are."""
+    """Give the cells that were drawn or removed by hand, but for edits that were undone."""
     return (*_drawn(seg), *_removed(seg))
 
 
@@ -73,7 +73,7 @@ def _drawn(seg: SegFile) -> Iterator[HandEdit]:
 
 
 def _removed(seg: SegFile) -> Iterator[HandEdit]:
-    """Those removed and neither put back nor drawn by hand before, which left all as it was."""
+    """The removed cells, but for those put back, or drawn by hand before and so without effect."""
     drawn_before: list[HandEdit] = []
     for edit in _logged(seg.settings.get("manual_changes")):
         if edit.kind == "drawn":
@@ -87,7 +87,7 @@ def _removed(seg: SegFile) -> Iterator[HandEdit]:
 
 
 def _logged(changes: object) -> Iterator[HandEdit]:
-    """What the GUI logged: a time, what was done, and the pixels; anything else is passed over."""
+    """Read the GUI's list of a time, a word and pixels for each edit; skip what is malformed."""
     for change in changes if isinstance(changes, list) else ():
         if not isinstance(change, list) or len(change) != 3 or change[1] not in _WORDS:
             continue
@@ -113,14 +113,14 @@ def _are_same(a: HandEdit, b: HandEdit) -> bool:
 
 
 def _is_put_back(edit: HandEdit, masks: Integers) -> bool:
-    """Whether undoing, which the GUI does not log, left the very same cell."""
+    """Whether undo, which the GUI does not log, put the very same cell back."""
     label = edit.label_in(masks)
     return bool(label) and int(np.count_nonzero(masks == label)) == edit.pixels.shape[1]
 
 
 @dataclass(frozen=True, eq=False)
 class EditedSide:
-    """One of two results, with what was done by hand in it."""
+    """The masks and the edits by hand of one of two results."""
 
     letter: str
     masks: Integers
@@ -129,11 +129,11 @@ class EditedSide:
 
 @dataclass(frozen=True, eq=False)
 class EffectOfHand:
-    """Which cells only one of two results has because of what was done by hand."""
+    """What edits by hand explain of the difference between two results."""
 
     notes: tuple[str, ...] = ()
     explains_all: bool = False
-    """Whether the two are equal but for these cells."""
+    """Whether the two are equal but for the edited cells."""
 
 
 def effect_of_hand(a: EditedSide, b: EditedSide) -> EffectOfHand:

@@ -1,4 +1,4 @@
-"""What two results record of how they were made, in lines of words: a table, and commands."""
+"""What results record of how they were made, as lines for a terminal: a table, and commands."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cellrepro.explanation.cellpose_call import quoted
-from cellrepro.explanation.setting_words import setting_meaning
+from cellrepro.explanation.recorded_settings import NOT_RECORDED, RUNSTRING, TRAINING
+from cellrepro.explanation.setting_meanings import setting_meaning, value_text
 from cellrepro.words import short_digest, some
 
 if TYPE_CHECKING:
     from cellrepro.explanation.commands import Commands
-    from cellrepro.explanation.explain import Explanation
+    from cellrepro.explanation.explanation import Explanation
     from cellrepro.explanation.recorded_settings import RecordedSettings, SettingOfBoth
 
 _MOST_UNKNOWN = 8
 _MOST_ALIKE = 8
 _FIRST_ALIKE = ("model", "model_digest", "cellpose", "diameter", "precision", "device", "channels")
 _WIDEST = 40  # characters of a value
-_NOT_RECORDED = "not recorded"
+_NOT_RECORDED_TEXT = "not recorded"
 
 
 def recorded_lines(explanation: Explanation) -> Iterator[str]:
@@ -26,7 +27,7 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.not_replayed:
         yield explanation.not_replayed
     recorded = [setting for setting in explanation.settings if setting.is_recorded]
-    alike = [each for each in recorded if each.is_recorded_of_both and not each.differs]
+    alike = [each for each in recorded if each.is_recorded_by_both and not each.differs]
     yield from _table([each for each in recorded if each not in alike])
     yield from _meaning_lines(recorded)
     yield from _generation_lines(explanation)
@@ -44,7 +45,8 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
         for remark in side.record.remarks:
             if remark not in of_both:
                 yield f"note on {letter}: {remark}"
-        yield from _command_lines(letter, side.record, explanation.commands[letter.lower()])
+        yield f"{letter} as recorded, on the command line and in Python:"
+        yield from command_lines(side.record, explanation.commands[letter.lower()])
     if explanation.by_hand.explains_all:
         yield "but for what was done by hand, the two are the same in every pixel"
     elif explanation.differs:
@@ -57,9 +59,8 @@ def value_lines(record: RecordedSettings) -> Iterator[str]:
     if record.written_by:
         yield f"  written by: {record.written_by}"
     for name, entry in record.values.items():
-        value = "none" if entry.value is None else entry.value
         source = f" ({entry.source})" if len(sources) > 1 else ""
-        yield f"  {name}: {value}{source}"
+        yield f"  {name}: {value_text(entry.value)}{source}"
     yield from (f"  note: {remark}" for remark in record.remarks)
 
 
@@ -82,7 +83,7 @@ def _meaning_lines(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
 
 
 def _interest(setting: SettingOfBoth) -> int:
-    """Place among the settings that are the same: what decides most comes first."""
+    """Rank among the settings that are the same, what decides most first."""
     names = list(_FIRST_ALIKE)
     return names.index(setting.name) if setting.name in names else len(names)
 
@@ -127,39 +128,21 @@ def _table(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
 def _how(setting: SettingOfBoth) -> str:
     if setting.differs:
         return "differs"
-    return "only A" if _shown(setting.b) == _NOT_RECORDED else "only B"
+    return "only A" if setting.b == NOT_RECORDED else "only B"
 
 
 def _shown(value: object) -> str:
-    """A value in a table, in words; "?" stands for what no file records."""
-    if isinstance(value, str) and value == "?":
-        return _NOT_RECORDED
-    text = "none" if value is None else short_digest(str(value))
+    """A value in a table, of bounded width."""
+    if isinstance(value, str) and value == NOT_RECORDED:
+        return _NOT_RECORDED_TEXT
+    text = short_digest(value_text(value))
     return text if len(text) <= _WIDEST else f"...{text[3 - _WIDEST :]}"
-
-
-def _command_lines(
-    letter: str, record: RecordedSettings, commands: Commands | None
-) -> Iterator[str]:
-    yield f"{letter} as recorded, on the command line and in Python:"
-    yield from command_lines(record, commands)
 
 
 def command_lines(record: RecordedSettings | None, commands: Commands | None) -> Iterator[str]:
     """Say how Cellpose is called with what is recorded, or why nobody can say it."""
     if commands is None:
-        is_known = record is not None and bool(record.known)
-        if record is not None and "runstring" in record.values:
-            yield "    Omnipose's own call, as its file has it; no command of Cellpose makes it:"
-            yield from (f"    {line}" for line in str(record.value("runstring")).splitlines())
-            return
-        why = "nothing is recorded of how it was made"
-        if record is not None and "training" in record.values:
-            yield "    no command: it records a training, and no masks"
-            return
-        if is_known:
-            why = "its files do not say which generation of Cellpose it was"
-        yield f"    no command: {why}"
+        yield from _lines_without_command(record)
         return
     shell, *notes = commands.shell.split("   # ")
     if shell:
@@ -171,3 +154,15 @@ def command_lines(record: RecordedSettings | None, commands: Commands | None) ->
     if commands.lab:
         yield f"    {commands.lab}"
     yield from (f"    # {note}" for note in notes)
+
+
+def _lines_without_command(record: RecordedSettings | None) -> Iterator[str]:
+    if record is not None and RUNSTRING in record.values:
+        yield "    Omnipose's own call, as its file has it; no command of Cellpose makes it:"
+        yield from (f"    {line}" for line in str(record.value(RUNSTRING)).splitlines())
+    elif record is not None and TRAINING in record.values:
+        yield "    no command: it records a training, and no masks"
+    elif record is not None and record.known:
+        yield "    no command: its files do not say which generation of Cellpose it was"
+    else:
+        yield "    no command: nothing is recorded of how it was made"

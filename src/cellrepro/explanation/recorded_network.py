@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from cellrepro.store.store import Store
 
 _MOST_AT_HAND = 6
-_NO_NETWORK = ("size_", ".txt", ".part")  # what else lies in Cellpose's folder
+_NO_NETWORK = ("size_", ".txt", ".part")  # in names of other files in Cellpose's folder
 
 
 class FoundNetwork(NamedTuple):
-    """A network, and what a reader has to know of how it was found."""
+    """A network, and a remark on how it was found."""
 
     source: ModelSource | None
     """None where it is not on this machine, or nobody recorded it."""
@@ -37,9 +37,9 @@ class FoundNetwork(NamedTuple):
 
 
 def recorded_network(record: RecordedSettings, store: Store) -> FoundNetwork:
-    """Find the network that files record: where it was, or of the same name in Cellpose's folder.
+    """Find the network that files record, by its path or by its name in Cellpose's folder.
 
-    None for a file that has changed since.
+    A file that has changed since is not taken.
     """
     recorded = record.value(MODEL_PATH)
     if recorded == NOT_RECORDED:
@@ -66,7 +66,7 @@ def recorded_network(record: RecordedSettings, store: Store) -> FoundNetwork:
 
 
 def _source_of(candidate: str, store: Store) -> ModelSource | None:
-    """What a reference means here; None for nothing."""
+    """The network that a path or name refers to on this machine, if any."""
     if Path(candidate).is_file():
         return find_model(candidate, store)
     with suppress(BadInput):
@@ -75,8 +75,7 @@ def _source_of(candidate: str, store: Store) -> ModelSource | None:
 
 
 def usual_network(version: str | None, *, is_provided: bool) -> FoundNetwork:
-    """Give the network that a version of Cellpose takes by itself, for a result that records
-    none."""
+    """Give the default network of a version of Cellpose, for results that record none."""
     installed = metadata.version("cellpose")
     version = version or installed
     at_hand = _networks_at_hand()
@@ -99,7 +98,7 @@ def usual_network(version: str | None, *, is_provided: bool) -> FoundNetwork:
 
 
 def _networks_at_hand() -> list[str]:
-    """The names of the files in Cellpose's own folder."""
+    """The names of the networks in Cellpose's own folder."""
     folder = cellpose_folder()
     if not folder.is_dir():
         return []

@@ -1,9 +1,7 @@
 """What files record of how one result was made: values by name, each with the file it stands in.
 
-Every kind of file has a reader that gives such a record: `seg_record` (``_seg.npy``),
-`settings_file` and `script_record` (``NAME_masks.json`` of the lab, and of a script),
-`tiff_record` (tags), `run_record` (a run of a store) and `run_log` (Cellpose's own log).
-`record_reading` finds which of them to ask.
+Each reader gives such a record: `mask_file_record` (a mask file and what lies beside it, by way of
+`seg_record` and `script_record`), `run_record` (a stored run) and `run_log` (Cellpose's own log).
 """
 
 from __future__ import annotations
@@ -17,21 +15,19 @@ from cellrepro.model import cellpose_generation
 from cellrepro.results import Result, Row
 from cellrepro.words import amount
 
-CHANNELS_CHOSEN = "channels"
-"""Of Cellpose 2 and 3: the channel to segment and that of nuclei, 0 for grey and for none."""
 DEVICE = "device"
 DRAWN = "n_drawn_by_hand"
 REMOVED = "n_removed_by_hand"
 FILENAME = "filename"
 IMAGE_DIGEST = "image.digest"
-"""SHA-256 of the pixels that ``eval`` received: two that differ were given different pixels."""
+"""SHA-256 of the pixels that ``eval`` received."""
 IMAGE_DTYPE = "image.dtype"
 IMAGE_SHAPE = "image.shape"
 MODEL_DIGEST = "model_digest"
 MODEL_PATH = "model_path"
 RESTORE = "restore"
 TRAINING = "training"
-"""What a log says of a training that made no masks."""
+"""Length of a training, from a log without masks."""
 RUNSTRING = "runstring"
 """The call in Python that Omnipose's GUI writes into its files."""
 SOFTWARE = "software"
@@ -41,12 +37,12 @@ NOT_RECORDED = "?"
 """Stands in a table, and in JSON, for a value that no file records."""
 
 NOT_OF_CELLS = frozenset({FILENAME, MODEL_PATH, SOFTWARE, WRITTEN, "run"})
-"""Names that are recorded, differ between nearly any two results, and change no cell."""
+"""Recorded names that differ between nearly any two results, and change no cell."""
 
 _NO_SETTINGS = NOT_OF_CELLS | {DRAWN, REMOVED, "description"}
 
-Generation = Literal["2", "3", "4"]
-"""Of Cellpose; ``2`` stands for the versions before it, too, which write the same files."""
+GenerationNumber = Literal["2", "3", "4"]
+"""Of Cellpose; ``2`` stands for earlier versions, too, which write the same files."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +63,8 @@ class RecordedSettings(Result):
     """By name: settings of ``eval`` under Cellpose's own names (``diameter``,
     ``normalize.sharpen``), ``model``, ``precision``, ``cellpose`` (the version), ``device``, and
     whatever else a file tells. What is not in it is not recorded."""
-    generation: Generation | None = None
-    """Of the Cellpose that wrote the files; None where they do not tell."""
+    generation: GenerationNumber | None = None
+    """Generation of the Cellpose that wrote the files; None where they do not tell."""
     written_by: str = ""
     """What wrote them, in words; empty where they do not tell."""
     remarks: tuple[str, ...] = ()
@@ -81,21 +77,21 @@ class RecordedSettings(Result):
 
     @property
     def known(self) -> Condition:
-        """Values that can be tried again with different values: settings and precision."""
+        """Values that can be varied: settings and precision."""
         return {name: entry.value for name, entry in self.values.items() if _can_vary(name)}
 
     @property
     def beyond(self) -> dict[str, object]:
-        """Values that are recorded and are no setting: version, device, restoration, edits."""
+        """Values that cannot be varied: version, device, restoration, edits."""
         return {name: entry.value for name, entry in self.values.items() if not _can_vary(name)}
 
     @property
     def tells_settings(self) -> bool:
-        """Whether a value is recorded that can change cells, beyond names, times and edits."""
+        """Whether a recorded value can change cells, beyond names, times and edits."""
         return tell_settings(self.values)
 
     def value(self, name: str) -> object:
-        """Give a recorded value, and `NOT_RECORDED` for a name that no file has."""
+        """Give a recorded value, or `NOT_RECORDED`."""
         entry = self.values.get(name)
         return NOT_RECORDED if entry is None else entry.value
 
@@ -120,7 +116,7 @@ class RecordedSettings(Result):
         ]
 
     def with_more_of(self, other: RecordedSettings) -> RecordedSettings:
-        """Add what another file records of the same result."""
+        """Merge what another file records of the same result; contradictions become remarks."""
         contradictions = tuple(
             f"{name} is {mine.value} in {mine.source}, and {theirs.value} in {theirs.source}: the "
             "first is taken"
@@ -156,7 +152,7 @@ class SettingOfBoth:
     @property
     def differs(self) -> bool:
         """Whether both record it, and not alike."""
-        return self.is_recorded_of_both and bool(self.a != self.b)
+        return self.is_recorded_by_both and bool(self.a != self.b)
 
     @property
     def may_change_cells(self) -> bool:
@@ -169,13 +165,13 @@ class SettingOfBoth:
         return not (_is_missing(self.a) and _is_missing(self.b))
 
     @property
-    def is_recorded_of_both(self) -> bool:
+    def is_recorded_by_both(self) -> bool:
         """Whether both record it."""
         return not (_is_missing(self.a) or _is_missing(self.b))
 
 
 def tell_settings(names: Iterable[str]) -> bool:
-    """Whether one of some recorded values can change cells, beyond names, times and edits.
+    """Whether one of these recorded values can change cells, beyond names, times and edits.
 
     >>> tell_settings(["software", "filename"]), tell_settings(["software", "diameter"])
     (False, True)
@@ -229,22 +225,22 @@ def _sorted_table(
     return tuple(sorted(table, key=_urgency))
 
 
-def generation_of(version: object) -> Generation | None:
-    """Say of which generation a version of Cellpose is; None for text that is none.
+def generation_number(version: object) -> GenerationNumber | None:
+    """Tell the generation of a version of Cellpose; None for text that is no version.
 
-    >>> generation_of("3.1.1.2"), generation_of("4.0.9"), generation_of("1.0.2")
+    >>> generation_number("3.1.1.2"), generation_number("4.0.9"), generation_number("1.0.2")
     ('3', '4', '2')
     """
     first = str(version).partition(".")[0]
-    by_number: dict[str, Generation] = {"0": "2", "1": "2", "2": "2", "3": "3", "4": "4"}
+    by_number: dict[str, GenerationNumber] = {"0": "2", "1": "2", "2": "2", "3": "3", "4": "4"}
     return by_number.get(first)
 
 
 def _can_vary(name: str) -> bool:
-    if name == CHANNELS_CHOSEN:
-        return cellpose_generation.generation_of().chooses_channels
-    from cellrepro.spec.segmentation_settings import NAMES
+    from cellrepro.spec.segmentation_settings import CHANNELS, NAMES
 
+    if name == CHANNELS:
+        return cellpose_generation.generation_of().chooses_channels
     return name in NAMES or name == PRECISION
 
 
@@ -253,9 +249,9 @@ def _is_missing(value: object) -> bool:
 
 
 def _urgency(setting: SettingOfBoth) -> int:
-    """Place in the table; what differs and changes no cell comes after what may."""
+    """Rank in the table, from differing settings to what neither side records."""
     if not setting.is_recorded:
         return 4
     if setting.differs:
         return 0 if setting.may_change_cells else 1
-    return 3 if setting.is_recorded_of_both else 2
+    return 3 if setting.is_recorded_by_both else 2

@@ -17,14 +17,14 @@ from typing import NamedTuple
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.explanation.conditions import MODEL, VERSION
 from cellrepro.explanation.recorded_settings import (
-    CHANNELS_CHOSEN,
     DEVICE,
     MODEL_PATH,
     TRAINING,
     RecordedSettings,
-    generation_of,
+    generation_number,
     of_file,
 )
+from cellrepro.spec.segmentation_settings import CHANNELS
 from cellrepro.words import amount, joined, some
 
 USUAL_NAME = "run.log"
@@ -32,7 +32,6 @@ _LINE = re.compile(
     r"\d{4}-\d\d-\d\d [\d:,]+ "
     r"(?:\[(?P<level>[A-Z]+)\]|(?P<level_of_4_2>[A-Z]+) \[[^]]*\]) ?(?P<message>.*)"
 )
-_LONGEST_LINE = 2000  # letters
 _MOST_LINES = 50  # of one entry; the longest of Cellpose is a traceback
 _MOST_LETTERS = 2**23  # of a log
 _FIRST = "WRITING LOG OUTPUT TO"
@@ -60,23 +59,23 @@ _EPOCHS = re.compile(r"n_epochs=(\d+), n_train=(\d+)|training network with .* n_
 _LOSS = re.compile(r"train_loss=([-\w.]+)|Loss ([-\w.]+)")
 _TRAINED_TO = re.compile(r"(?:saving model to|model trained and saved to) (.+)")
 _SEGMENTED = re.compile(r"FINDING MASKS|running cellpose on|computing masks with|cells found with")
-_FIRST_LINES = 3  # among which the one stands with which Cellpose begins
-_LONGEST_LINE = 4096
+_FIRST_LINES = 3  # among which is the one that Cellpose writes first
+_LONGEST_LINE = 4096  # letters
 _NUMBER_OF_COLOUR = {"GRAY": 0, "NONE": 0, "RED": 1, "GREEN": 2, "BLUE": 3}
-_SAID_ALWAYS = ("the '--diam_mean' flag is deprecated", "no seeds found")
-"""Warnings that say nothing about settings; Cellpose 4 gives the first in every run."""
+_WARNINGS_OF_NO_SETTING = ("the '--diam_mean' flag is deprecated", "no seeds found")
+"""Cellpose 4 gives the first in every run."""
 _NOT_FOUND = re.compile(r"not found, using default model|has incorrect path|does not exist, using")
 
 
 class _Entry(NamedTuple):
-    """One line of the log, with what follows it without a time."""
+    """One line of the log, with the lines without a time that follow it."""
 
     is_warning: bool
     message: str
 
 
 def is_run_log(path: Path) -> bool:
-    """Whether a file is a log that Cellpose began."""
+    """Whether a file begins as Cellpose's log does."""
     if not path.is_file():
         return False
     with path.open(encoding="utf-8", errors="replace") as stream:
@@ -84,7 +83,7 @@ def is_run_log(path: Path) -> bool:
 
 
 def log_record(path: Path) -> RecordedSettings:
-    """Give what a ``run.log`` records: versions, device, network, channels, diameter."""
+    """Read versions, device, network, channels, diameter and thresholds of a ``run.log``."""
     if not path.is_file():
         raise no_such_file(path, expected="a run.log of Cellpose")
     if not is_run_log(path):
@@ -96,43 +95,44 @@ def log_record(path: Path) -> RecordedSettings:
         beginning = stream.read(_MOST_LETTERS + 1)
     is_cut = len(beginning) > _MOST_LETTERS
     entries = _entries(beginning[:_MOST_LETTERS].splitlines())
-    found: dict[str, list[object]] = {}
+    given: dict[str, list[object]] = {}
     for name, value in _values(entries):
-        found.setdefault(name, []).append(value)
-    are_several_runs = not _is_one(found.get(MODEL, []))
+        given.setdefault(name, []).append(value)
+    is_one_run = _are_equal(given.get(MODEL, []))
     values = {
-        name: given[-1]
-        for name, given in found.items()
-        if _is_one(given) or (name == DEVICE and not are_several_runs)
+        name: given_values[-1]
+        for name, given_values in given.items()
+        # Within one run the device that is named last has computed.
+        if _are_equal(given_values) or (name == DEVICE and is_one_run)
     }
-    several = {name: given for name, given in found.items() if name not in values}
+    several = {name: given_values for name, given_values in given.items() if name not in values}
     values |= _training(entries)
     return RecordedSettings(
         of_file(path.name, values),
-        generation=generation_of(values.get(VERSION)),
+        generation=generation_number(values.get(VERSION)),
         remarks=tuple(_remarks(path.name, entries, several, is_cut=is_cut)),
     )
 
 
 def _entries(lines: Iterable[str]) -> list[_Entry]:
-    """The lines that have a time, each with the first of those that follow it without one."""
-    found: list[_Entry] = []
+    """Join each line that has a time with the lines after it that have none."""
+    entries: list[_Entry] = []
     n_more = 0
     for line in lines:
         match = _LINE.fullmatch(line[:_LONGEST_LINE])
         if match is not None:
             level = match["level"] or match["level_of_4_2"]
-            found.append(_Entry(level != "INFO", match["message"]))
+            entries.append(_Entry(level != "INFO", match["message"]))
             n_more = 0
-        elif found and n_more < _MOST_LINES:
-            last = found[-1]
-            found[-1] = last._replace(message=f"{last.message}\n{line[:_LONGEST_LINE]}")
+        elif entries and n_more < _MOST_LINES:
+            last = entries[-1]
+            entries[-1] = last._replace(message=f"{last.message}\n{line[:_LONGEST_LINE]}")
             n_more += 1
-    return found
+    return entries
 
 
 def _values(entries: Sequence[_Entry]) -> Iterator[tuple[str, object]]:
-    """Each value that a line gives, by its name, in the order of the log."""
+    """Names and values in the order of the log; a name may come several times."""
     is_estimated = False
     for entry in entries:
         message = entry.message
@@ -143,9 +143,9 @@ def _values(entries: Sequence[_Entry]) -> Iterator[tuple[str, object]]:
         if network := _NETWORK.search(message):
             yield from _of_network(network[1] or network[2].strip())
         if colours := _COLOURS.search(message):
-            yield CHANNELS_CHOSEN, [_NUMBER_OF_COLOUR.get(colour) for colour in colours.groups()]
+            yield CHANNELS, [_NUMBER_OF_COLOUR.get(colour) for colour in colours.groups()]
         if channels := _CHANNELS.search(message):
-            yield CHANNELS_CHOSEN, [int(number) for number in channels.groups()]
+            yield CHANNELS, [int(number) for number in channels.groups()]
         if diameter := _DIAMETER.search(message):
             yield from _numbers("diameter", diameter[1] or diameter[2])
         if is_estimated and (estimated := _ESTIMATED.fullmatch(message.strip())):
@@ -162,7 +162,7 @@ def _values(entries: Sequence[_Entry]) -> Iterator[tuple[str, object]]:
 
 
 def _numbers(name: str, *texts: str) -> Iterator[tuple[str, object]]:
-    """The numbers that texts are; a line that was cut off or written over has others."""
+    """Parse numbers; texts of a line that was cut off or written over are none, and left out."""
     for text in texts:
         with contextlib.suppress(ValueError):
             yield name, float(text)
@@ -175,33 +175,32 @@ def _of_network(text: str) -> Iterator[tuple[str, object]]:
         yield MODEL_PATH, text
 
 
-def _is_one(given: Sequence[object]) -> bool:
-    """Whether a log gives one value. Of one run the device that it names last has computed."""
-    return all(value == given[0] for value in given)
+def _are_equal(values: Sequence[object]) -> bool:
+    return all(value == values[0] for value in values)
 
 
 def _training(entries: Sequence[_Entry]) -> dict[str, object]:
-    """What a log says of a training, if it is of one alone."""
+    """What a log says of a training, unless it is also of a segmentation."""
     messages = [entry.message for entry in entries]
     losses = _losses(messages)
     begun = next(filter(None, map(_EPOCHS.search, messages)), None)
     if (begun is None and not losses) or any(map(_SEGMENTED.search, messages)):
         return {}
-    found: dict[str, object] = {TRAINING: "of an unknown number of epochs"}
+    length = "of an unknown number of epochs"
     if begun is not None:
-        found[TRAINING] = f"{amount(int(begun[1] or begun[3]), 'epoch')}"
+        length = amount(int(begun[1] or begun[3]), "epoch")
         if begun[2]:
-            found[TRAINING] = f"{found[TRAINING]} of {amount(int(begun[2]), 'image')}"
+            length = f"{length} of {amount(int(begun[2]), 'image')}"
+    training: dict[str, object] = {TRAINING: length}
     if losses:
-        found["last_train_loss"] = losses[-1]
+        training["last_train_loss"] = losses[-1]
     saved = [match[1].strip() for match in map(_TRAINED_TO.search, messages) if match]
     if saved:
-        found["trained_network"] = saved[-1]
-    return found
+        training["trained_network"] = saved[-1]
+    return training
 
 
 def _losses(messages: Sequence[str]) -> list[str]:
-    """The training losses that a log gives, in their order."""
     matches = filter(None, map(_LOSS.search, messages))
     return [match[1] or match[2] for match in matches]
 
@@ -234,18 +233,18 @@ def _remarks(
     if is_cut:
         yield f"{file} is long: only its first {_MOST_LETTERS} letters were read"
     if several:
-        each = [
-            f"{name} ({some(list(dict.fromkeys(map(str, given))))})"
-            for name, given in several.items()
+        named = [
+            f"{name} ({some(list(dict.fromkeys(map(str, values))))})"
+            for name, values in several.items()
         ]
         yield (
-            f"{file} gives more than one value of {joined(each)}: which is of these masks is not "
+            f"{file} gives more than one value of {joined(named)}: which is of these masks is not "
             "known, so none is taken"
         )
     warnings = dict.fromkeys(
         entry.message.strip()
         for entry in entries
-        if entry.is_warning and not entry.message.strip().startswith(_SAID_ALWAYS)
+        if entry.is_warning and not entry.message.strip().startswith(_WARNINGS_OF_NO_SETTING)
     )
     yield from (f"{file} warns: {warning}" for warning in itertools.islice(warnings, _MOST_LINES))
     if len(warnings) > _MOST_LINES:

@@ -1,4 +1,4 @@
-"""What a run of a store records of how its masks were made."""
+"""What a stored run records of how its masks were made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
 from cellrepro.explanation.recorded_settings import (
     DEVICE,
     RecordedSettings,
-    generation_of,
+    generation_number,
     of_file,
 )
 from cellrepro.model.weight_sources import ModelSource
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run_record(repeat: Repeat) -> RecordedSettings:
-    """Give what a stored repeat records: every setting, its network, precision and versions."""
+    """Collect the settings, network, precision and versions of a stored repeat."""
     manifest = repeat.manifest
     spec = repeat.spec
     version = manifest.versions.get("cellpose")
@@ -40,7 +40,7 @@ def run_record(repeat: Repeat) -> RecordedSettings:
         values[VERSION] = version
     return RecordedSettings(
         of_file(repeat.name, values),
-        generation=generation_of(version),
+        generation=generation_number(version),
         written_by="cellrepro",
     )
 
@@ -48,8 +48,7 @@ def run_record(repeat: Repeat) -> RecordedSettings:
 def run_commands(repeat: Repeat, *, image: str | None = None) -> Commands:
     """Write the commands that make the masks of a stored repeat again.
 
-    Those of Cellpose are empty for a network that it does not load, and for a program of the user's
-    own. This lab's computes the repeat again.
+    Those of Cellpose are empty for a network that it does not load, and for a wrapped program.
     """
     folder = repeat.folder.resolve()
     lab = shell_line(["cellrepro", "verify", *words_for_repeat(folder), "--replay"])

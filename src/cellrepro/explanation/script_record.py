@@ -10,82 +10,81 @@ from typing import TYPE_CHECKING, cast
 from cellrepro.errors import BadInput
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
 from cellrepro.explanation.recorded_settings import (
-    CHANNELS_CHOSEN,
     DEVICE,
     MODEL_DIGEST,
     MODEL_PATH,
     RESTORE,
     WRITTEN,
-    Generation,
+    GenerationNumber,
     RecordedSettings,
-    generation_of,
+    generation_number,
     of_file,
 )
 from cellrepro.record import FORMAT, masks_digest
-from cellrepro.spec.segmentation_settings import NAMES
+from cellrepro.spec.segmentation_settings import CHANNELS, NAMES
 from cellrepro.store.whole_files import regular_bytes
 
 if TYPE_CHECKING:
     from cellrepro.images.integer_images import Integers
 
 Fields = Mapping[str, object]
-"""A table of the JSON."""
+"""A JSON object."""
 
-_NEITHER_SETTING_NOR_CAUSE = frozenset(
+_LEFT_OUT = frozenset(
     {"normalize", "invert", "rescale", "progress", "compute_masks", "model_loaded", "loop_run"}
 )
-"""Arguments that stand elsewhere in a record, or change no mask."""
+"""Arguments of ``eval`` that stand elsewhere in a record, or change no mask."""
 _MOST_BYTES = 2**26
-_ANOTHER_FORMAT = FORMAT.rpartition(" ")[0]
+_FORMAT_OF_ANY_VERSION = FORMAT.rpartition(" ")[0]
 
 
 def script_record(path: Path, masks: Integers) -> RecordedSettings | None:
-    """Give what a script recorded of the call that made some masks.
+    """Read what a script recorded of the call that made these masks; None where it did not.
 
-    Of the file of the same name with the ending ``.json``; else of any ``*_masks.json`` in the
-    folder that tells of exactly these labels; None where there is none.
+    It stands in the file of the same name with the ending ``.json``, or else in any
+    ``*_masks.json`` of the folder whose digest is that of these labels.
     """
     digest = masks_digest(masks)
     beside = path.with_suffix(".json")
     named = _read(beside) if beside.is_file() else None
     if named is not None:
-        return _settings(beside, named, is_of_these_masks=_masks_of(named) == digest)
+        return _settings(beside, named, is_of_these_masks=_masks_digest_in(named) == digest)
     for candidate in sorted(path.parent.glob("*_masks.json")):
-        found = _read(candidate)
-        if found is not None and _masks_of(found) == digest:
-            return _settings(candidate, found, is_of_these_masks=True)
+        record = _read(candidate)
+        if record is not None and _masks_digest_in(record) == digest:
+            return _settings(candidate, record, is_of_these_masks=True)
     return None
 
 
 def _read(path: Path) -> Fields | None:
-    """A record; None for a file of a different kind."""
+    """Read a record; None for JSON of another kind."""
     try:
-        found = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
+        content = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
     except (ValueError, OSError, RecursionError):
         return None
-    kind = found.get("format") if isinstance(found, dict) else None
-    if not isinstance(kind, str) or not kind.startswith(_ANOTHER_FORMAT):
+    kind = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(kind, str) or not kind.startswith(_FORMAT_OF_ANY_VERSION):
         return None
     if kind != FORMAT:
         raise BadInput(
             f"{path} is a {kind!r}; this cellrepro reads {FORMAT!r}: install the one that wrote it"
         )
-    return cast(Fields, found)
+    return cast(Fields, content)
 
 
 def _table(record: Fields, name: str) -> Fields:
-    """One of the tables of a record; empty where it is null."""
+    """An object in a record; empty where it is null."""
     return cast(Fields, record.get(name) or {})
 
 
-def _masks_of(record: Fields) -> object:
+def _masks_digest_in(record: Fields) -> object:
     return _table(record, "masks").get("digest")
 
 
 def _settings(path: Path, record: Fields, *, is_of_these_masks: bool) -> RecordedSettings:
     try:
         versions = _table(record, "versions")
-        generation = generation_of(versions.get(VERSION))
+        generation = generation_number(versions.get(VERSION))
         values = {
             **_of_eval(record, generation),
             **_networks(record),
@@ -105,8 +104,8 @@ def _settings(path: Path, record: Fields, *, is_of_these_masks: bool) -> Recorde
     )
 
 
-def _of_eval(record: Fields, generation: Generation | None) -> dict[str, object]:
-    """Settings under their own names, and what else the call said."""
+def _of_eval(record: Fields, generation: GenerationNumber | None) -> dict[str, object]:
+    """Settings of ``eval``, and what else was passed."""
     arguments = _table(record, "arguments")
     passed = _table(arguments, "passed")
     in_force = {**_table(arguments, "defaults"), **passed}
@@ -114,16 +113,16 @@ def _of_eval(record: Fields, generation: Generation | None) -> dict[str, object]
     for name, value in in_force.items():
         if name in NAMES:
             values[name] = _hashable(value)
-        elif name in passed and name not in _NEITHER_SETTING_NOR_CAUSE and value is not None:
+        elif name in passed and name not in _LEFT_OUT and value is not None:
             values[name] = value
     for name in ("diameter", "niter"):
         if name in values:
             values[name] = values[name] or None  # Cellpose's other word for it is 0
     if generation in ("2", "3"):
         values["diameter"] = record["diameter_used"]
-        values[CHANNELS_CHOSEN] = in_force.get(CHANNELS_CHOSEN) or [0, 0]
+        values[CHANNELS] = in_force.get(CHANNELS) or [0, 0]
     else:
-        values.pop(CHANNELS_CHOSEN, None)  # Cellpose 4 ignores it
+        values.pop(CHANNELS, None)  # Cellpose 4 ignores it
     return {**values, **_normalization(record, in_force)}
 
 
@@ -144,7 +143,6 @@ def _hashable(value: object) -> object:
 
 
 def _networks(record: Fields) -> dict[str, object]:
-    """The network that segments, and that of restoration."""
     values: dict[str, object] = {}
     for network in cast("list[Fields]", record["networks"]):
         files = cast("list[Fields]", network["files"])
@@ -160,7 +158,6 @@ def _networks(record: Fields) -> dict[str, object]:
 
 
 def _circumstances(record: Fields) -> dict[str, object]:
-    """The pixels, the device and the versions."""
     image = _table(record, "image")
     device = _table(record, "device")
     of_image = {f"image.{name}": image[name] for name in ("digest", "dtype", "shape", "axes")}

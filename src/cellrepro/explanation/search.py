@@ -13,8 +13,8 @@ import numpy as np
 from cellrepro.comparison.object_matching import overlap
 from cellrepro.enums import StrEnum
 from cellrepro.errors import BadInput, CellreproError
-from cellrepro.explanation.conditions import CROP, Condition, Crop, changed_names, without
-from cellrepro.explanation.image_readings import applies
+from cellrepro.explanation.conditions import IMAGE_CROP, Condition, Crop, changed_names, without
+from cellrepro.explanation.image_readings import can_be_read
 from cellrepro.explanation.search_values import (
     COARSE,
     FEW,
@@ -30,21 +30,20 @@ from cellrepro.explanation.trials import Gap, Trial, Trials, is_elsewhere, n_dif
 from cellrepro.results import derived
 
 MOST_CHANGES = 3
-"""Beside what is recorded; more than these explain nothing to anybody."""
+"""Changes beside what is recorded; more than these explain nothing to anybody."""
 
 _MOST_ROUNDS = 4  # in which each change is set anew beside the others
 _LESS = 0.8  # of the differing pixels that one more change must leave at most
 _STARTS = 2  # pairs of values around which the search goes on
 _SHIFTS = (-1, 1, -2, 2, -3, 3)  # pixels by which a crop may lie elsewhere than its masks say
-_AS_GOOD_AS_EQUAL = 1e-3  # of the pixels of cells: what rounding on a different device changes
-_IN_PART = 0.5  # of a result's cells made again pixel for pixel: different settings make none
+_AS_GOOD_AS_EQUAL = 1e-3  # share of pixels of cells that rounding on another device changes
+_IN_PART = 0.5  # share of cells made again pixel for pixel; with other settings none is
 
 
 class Reproduced(StrEnum):
     """Whether the conditions of a result were found; each member equals its word."""
 
     MADE = "made"
-    """It was made again."""
     IN_PART = "in part"
     """At least half of its cells were, pixel for pixel."""
     NOT_FOUND = "not found"
@@ -55,11 +54,10 @@ class Reproduced(StrEnum):
 NetworkDoubt = Literal["", "probably another", "not searched"]
 
 NETWORK_NOTE = "the network is probably a different one"
-"""With this begins the note that says so, as soon as it is known."""
+"""Beginning of a note; who listens tells it by these words."""
 
 _DECIDING = frozenset({"diameter", "flow_threshold", "cellprob_threshold", "normalize.percentile"})
-"""Where these are recorded, what is left to search changes a part of the cells at most, but for how
-the image was read."""
+"""With these recorded, the other settings can change no more than a part of the cells."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class ValueTried:
     name: str
     """The setting."""
     value: Any
-    """With which no cell was found."""
+    """A value with which no cell was found."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class Fit:
     exact: int
     """Cells of the side that were made again pixel for pixel."""
     n_pixels: int = field(repr=False)
-    """Of the result's cells."""
+    """Pixels of the result's cells."""
     tried: int
     """Conditions that were tried."""
     stopped: bool = False
@@ -135,12 +133,12 @@ class Fit:
 
 
 class Search:
-    """Looks for the condition that comes closest to one result.
+    """Looks for the condition that comes closest to one result, by a greedy search.
 
-    What is unknown is first as ``near``; then one change after the other is added, each the best
-    of all that are tried, as long as it explains a good part of what is left. Where one change does
-    not make the result, some are searched together, too: the best diameter beside the usual
-    threshold may be far from the one beside the right threshold.
+    It starts from the values in ``near``, or else the usual ones. Then it adds one change after the
+    other, each the best of all that are tried, as long as it explains a good part of what is left.
+    Pairs of settings that hide each other are searched together, too: the best diameter beside the
+    usual threshold may be far from the one beside the right threshold.
     """
 
     def __init__(
@@ -166,18 +164,18 @@ class Search:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that decides is recorded, but for the network."""
+        """Whether all that decides is recorded, and only the network may be another."""
         return self._known.keys() >= _DECIDING and not self._is_network_certain
 
     def doubts_network(self) -> bool:
-        """Whether all that decides is recorded, and does not make the result."""
+        """Whether the network is probably another: the recorded values do not make the result."""
         if not self.is_settled or not self._target.any():
             return False
         start = self._start()
         return not self._as_fit(start, start).came_to_something
 
     def fit(self, *, near: Condition) -> Fit:
-        """Search, and give what comes closest."""
+        """Search for the condition that comes closest."""
         self._near = near
         self._n_tried_before = self._trials.n_tried
         self._stop_at = time.monotonic() + 60 * self._minutes
@@ -193,7 +191,7 @@ class Search:
         return self._as_fit(best, start)
 
     def start_alone(self, *, near: Condition) -> Fit:
-        """Give what is recorded, or near, without a search."""
+        """Try what is recorded and near, without a search."""
         self._near = near
         self._n_tried_before = self._trials.n_tried
         start = self._start()
@@ -207,14 +205,14 @@ class Search:
     # -- the search, from the outside in
 
     def _start(self) -> Trial:
-        """What is recorded, beside what is near or beside what is usual."""
+        """The better of what is recorded beside near and beside usual values."""
         start = self._best([{**self._near, **self._known}, self._known])
-        if CROP in self._known and not start.exact:
+        if IMAGE_CROP in self._known and not start.exact:
             return self._with_crop_moved(start)
         return start
 
     def _with_more(self, best: Trial, start: Trial) -> Trial:
-        """With the changes that follow a first one, or a first pair that was searched together."""
+        """Add changes to the best first one, and to the best of each pair."""
         beginnings = [best]
         for pair in PAIRS:
             if self._is_over():
@@ -229,7 +227,7 @@ class Search:
         return best
 
     def _with_further_changes(self, best: Trial, start: Trial) -> Trial:
-        """With one change after the other, as long as each explains a good part of what is left."""
+        """Add one change after the other, as long as each explains a good part of what is left."""
         while not best.exact and not self._is_over():
             if len(changed_names(start.condition, best.condition)) >= MOST_CHANGES:
                 break
@@ -240,23 +238,19 @@ class Search:
         return best
 
     def _with_one_more(self, best: Trial) -> Trial:
-        """With the one change that leaves least of all that are tried; as it was, if none helps."""
+        """Add the one change that leaves least; none if none helps enough."""
         changes = list(self._untried())
         if not changes:
             return best
         with_change = self._best([{**best.condition, **change} for change in changes])
         with_change = self._polished(with_change)
-        if CROP in self._known and not with_change.exact:
+        if IMAGE_CROP in self._known and not with_change.exact:
             with_change = self._with_crop_moved(with_change)
         n_to_reach = _LESS * best.gap.n_differing
         return best if with_change.gap.n_differing > n_to_reach else with_change
 
     def _with_pair(self, pair: tuple[str, str], start: Trial) -> Trial:
-        """With the best values of two settings that hide each other.
-
-        Every value of one is seen beside the value of the other that suits it best, first on a
-        coarse grid, then around the best of it.
-        """
+        """Set two settings that hide each other: first on a coarse grid, then around its best."""
         first, second = pair
         coarse: list[Trial] = []
         for value in COARSE[first]:
@@ -272,7 +266,7 @@ class Search:
         return nearest(polished)
 
     def _refined_pair(self, pair: tuple[str, str], best: Trial, start: Trial) -> Trial:
-        """With finer and finer values of the first, each beside those of the second around it."""
+        """Refine the first setting of a pair step by step, each value beside the second's best."""
         first, second = pair
         low, high = neighbours(first, best.condition[first])
         for step in STEPS[first]:
@@ -290,15 +284,15 @@ class Search:
     def _best_pair(
         self, start: Trial, change: Condition, second: str, values: Iterable[float]
     ) -> Trial:
-        """With one change, beside the value of a second setting that suits it best."""
+        """Make one change, beside the value of a second setting that suits it best."""
         return self._best([{**start.condition, **change, second: value} for value in values])
 
     def _with_crop_moved(self, best: Trial) -> Trial:
-        """With a crop moved by a few pixels: its masks show only about where it lies."""
+        """Move a crop by a few pixels: masks show only about where it lies."""
         for axis in (0, 1, 0):
-            crops = [_shifted(best.condition[CROP], axis, by) for by in _SHIFTS]
+            crops = [_shifted(best.condition[IMAGE_CROP], axis, by) for by in _SHIFTS]
             within = [crop for crop in crops if self._is_within(crop)]
-            best = self._best_with_values(best, CROP, within)
+            best = self._best_with_values(best, IMAGE_CROP, within)
         return best
 
     def _is_within(self, crop: Crop) -> bool:
@@ -306,7 +300,7 @@ class Search:
         return all(low >= 0 and high <= size for (low, high), size in zip(crop, sizes, strict=True))
 
     def _polished(self, best: Trial) -> Trial:
-        """Each change at its best value beside the others, and without those that do nothing."""
+        """Set each change to its best value beside the others, and drop those that do nothing."""
         for _ in range(_MOST_ROUNDS):
             before = best
             searched = [name for name in best.condition if name not in self._known]
@@ -321,7 +315,7 @@ class Search:
         return best
 
     def _refined(self, best: Trial, name: str) -> Trial:
-        """With a number between those that were tried, around the one that was best."""
+        """Try numbers between the best and its neighbours, in finer and finer steps."""
         if name not in NUMBERS or not isinstance(best.condition.get(name), int | float):
             return best
         low, high = neighbours(name, best.condition[name])
@@ -334,14 +328,14 @@ class Search:
         return best
 
     def _best_with_values(self, best: Trial, name: str, values: Iterable[object]) -> Trial:
-        """With that of some values of a name which leaves least; as it was, if none helps."""
+        """Set a name to the value that leaves least; unchanged if none helps."""
         changed = [{**best.condition, name: value} for value in values]
         return self._best([best.condition, *changed])
 
-    # -- what it is made of
+    # -- its parts
 
     def _best(self, conditions: Iterable[Condition]) -> Trial:
-        """The nearest of some conditions, as far as time allows; at least one is tried."""
+        """The nearest of these conditions, as far as time allows; one is tried in any case."""
         trials: list[Trial] = []
         refusal: CellreproError = BadInput("no condition was given")
         for condition in conditions:
@@ -358,7 +352,7 @@ class Search:
         return nearest(trials)
 
     def _is_over(self) -> bool:
-        """Whether time is up, or the user has ended the search; either is noted."""
+        """Whether time is up or the user has ended the search; remembered for the fit."""
         if time.monotonic() > self._stop_at or self._is_ended():
             self._stopped = True
         return self._stopped
@@ -371,11 +365,11 @@ class Search:
             if name in self._known:
                 continue
             for value in values:
-                if applies(name, value, self._trials.image):
+                if can_be_read(self._trials.image, name, value):
                     yield {name: value}
 
     def _emptying(self, start: Trial) -> tuple[ValueTried, ...]:
-        """The changes beside a start with which nothing is found; none where it is so already."""
+        """The changes with which no cell is found, unless none is found without them."""
         if start.exact:
             return ()
         emptying: list[ValueTried] = []
@@ -399,8 +393,8 @@ class Search:
         is_whole_a = table.pixels == table.areas_a[table.rows]
         is_whole_b = table.pixels == table.areas_b[table.columns]
         recorded = dict(start.condition)
-        if CROP in best.condition:
-            recorded[CROP] = best.condition[CROP]
+        if IMAGE_CROP in best.condition:
+            recorded[IMAGE_CROP] = best.condition[IMAGE_CROP]
         return Fit(
             nearest=best.condition,
             start=recorded,

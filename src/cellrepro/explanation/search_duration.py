@@ -1,4 +1,4 @@
-"""How long two searches take: said after their first segmentation, and again as they go on."""
+"""An estimate of how long two searches take, said after the first segmentation and then again."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cellrepro.spec.segmentation_settings import AFTER_NETWORK
 from cellrepro.words import amount
 
 DURATION_NOTE = "how long"
-"""With this begins the note that says how long two searches may take."""
+"""Beginning of a note; who listens tells it by these words."""
 
 SideLetter = Literal["a", "b"]
 
-_NOTE_SECONDS = 5.0  # between two notes of how far a search is
+_NOTE_SECONDS = 5.0  # between two notes
 
 
 class SearchDuration:
@@ -41,18 +41,18 @@ class SearchDuration:
         self._began_at = time.monotonic()
 
     def expect(self, side: SideLetter, first_round: Sequence[Condition]) -> None:
-        """Take the changes that the search for a side tries first, one by one."""
+        """Count the changes that the search for a side tries first, one by one."""
         self._first_rounds[side] = first_round
 
     def begin(self, side: SideLetter) -> None:
-        """The search for a side begins now."""
+        """Start the clock of the search for a side."""
         self._side = side
         self._began_at = time.monotonic()
         self._n_tried = 0
         self._seconds_tried = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more setting was tried, which took so many seconds."""
+        """Count one more setting that was tried."""
         self._n_tried += 1
         self._seconds_tried += seconds
         if self._seconds_of_first is None:
@@ -60,7 +60,7 @@ class SearchDuration:
             self._say(self.sentence(seconds))
         elif time.monotonic() - self._said_at > _NOTE_SECONDS:
             self._said_at = time.monotonic()
-            self._say(self._how_far())
+            self._say(self._progress_text())
 
     def sentence(self, seconds: float) -> str:
         """Say how long both searches may take."""
@@ -80,7 +80,7 @@ class SearchDuration:
             f"combine the best of them, and all end after {allowed} (--minutes). {self._shorter}"
         )
 
-    def _how_far(self) -> str:
+    def _progress_text(self) -> str:
         """Say how many settings of a side were tried, and what time its search still has."""
         n_first = 1 + len(self._first_rounds[self._side])
         seconds_allowed = 30 * self._most_minutes - (time.monotonic() - self._began_at)

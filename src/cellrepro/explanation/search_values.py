@@ -1,11 +1,11 @@
-"""The values that are tried of what nobody recorded of a result."""
+"""The values that a search tries of settings that nobody recorded."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
-from cellrepro.explanation.conditions import CHANNELS, DEPTH, PRECISION
+from cellrepro.explanation.conditions import IMAGE_CHANNELS, IMAGE_DEPTH, PRECISION
 
 _TRIED_NUMBERS: Mapping[str, tuple[float, ...]] = {
     "diameter": (10.0, 12.0, 15.0, 17.0, 20.0, 24.0, 27.0, 35.0, 40.0, 45.0, 50.0, 60.0, 75.0),
@@ -22,14 +22,14 @@ _USUAL_NUMBERS: Mapping[str, float] = {
     "niter": 200,
     "min_size": 15,
 }
-"""Of Cellpose 4.2.1.1; it scales no image whose diameter is 30."""
+"""Defaults of Cellpose 4.2.1.1; it scales no image whose diameter is 30."""
 
 TriedValue = float | str | tuple[float, float]
 
 TRIED: Mapping[str, tuple[TriedValue, ...]] = {
     PRECISION: ("bfloat16", "float32"),
-    DEPTH: ("8 bit", "8 bit over its range"),
-    CHANNELS: ("reversed", "1", "2", "3", "mean", "1 3 2", "2 1 3", "2 3 1", "3 1 2"),
+    IMAGE_DEPTH: ("8 bit", "8 bit over its range"),
+    IMAGE_CHANNELS: ("reversed", "1", "2", "3", "mean", "1 3 2", "2 1 3", "2 3 1", "3 1 2"),
     "flow_threshold": _TRIED_NUMBERS["flow_threshold"],
     "cellprob_threshold": _TRIED_NUMBERS["cellprob_threshold"],
     "niter": _TRIED_NUMBERS["niter"],
@@ -52,13 +52,13 @@ TRIED: Mapping[str, tuple[TriedValue, ...]] = {
     "augment": (True,),
     "tile_overlap": (0.05, 0.25, 0.5),
 }
-"""What is tried of what nobody recorded; of two that explain as much, the first is believed."""
+"""In this order: of two changes that explain as much, the first is believed."""
 
 NUMBERS: Mapping[str, tuple[float, ...]] = {
     name: tuple(sorted((*numbers, _USUAL_NUMBERS[name])))
     for name, numbers in _TRIED_NUMBERS.items()
 }
-"""Settings that are tried between these values, too: those of `TRIED` and the usual one."""
+"""Settings that are tried between these values, too: those of `TRIED`, and the default."""
 
 STEPS: Mapping[str, tuple[float, ...]] = {
     "diameter": (1.0, 0.5, 0.1),
@@ -67,38 +67,34 @@ STEPS: Mapping[str, tuple[float, ...]] = {
     "niter": (50, 10, 1),
     "min_size": (10, 5, 1),
 }
-"""How fine a number is tried: people choose round ones, so multiples of these, coarse ones first.
-"""
+"""Steps from coarse to fine; their multiples are tried, as people choose round numbers."""
 
 PAIRS = (("cellprob_threshold", "flow_threshold"), ("diameter", "cellprob_threshold"))
-"""Settings that are searched together: the best value of one depends on the other's."""
+"""Searched together, as the best value of one depends on the other's."""
 
 COARSE: Mapping[str, tuple[float, ...]] = {
     "cellprob_threshold": NUMBERS["cellprob_threshold"],
     # A diameter that is wrong by a tenth may change many cells: a coarser grid could miss it.
     "diameter": (*(float(pixels) for pixels in range(10, 41)), 45.0, 50.0, 60.0, 75.0),
 }
-"""Values of the first setting of a pair, on the grid that is searched first."""
+"""Values of the first setting of a pair, on the coarse grid."""
 
 FEW: Mapping[str, tuple[float, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.4, 0.6, 1.0),
     "cellprob_threshold": (-3.0, -1.0, 0.0, 1.0, 3.0),
 }
-"""Values of the second setting of a pair, beside each of the first."""
+"""Values of the second setting of a pair, on the coarse grid."""
 
 
 def neighbours(name: str, value: float) -> tuple[float, float]:
-    """Give the nearest values that are tried of a setting, below and above one.
-
-    The value itself on a side where none is tried.
-    """
+    """Give the nearest of `NUMBERS` below and above; the value itself where there is none."""
     below = [number for number in NUMBERS[name] if number < value]
     above = [number for number in NUMBERS[name] if number > value]
     return max(below, default=value), min(above, default=value)
 
 
 def multiples(low: float, high: float, step: float) -> list[float]:
-    """Give the multiples of a step between two values, which are left out.
+    """Give the multiples of a step between two values, exclusive.
 
     Multiples of a whole step stay whole numbers.
 
@@ -112,7 +108,7 @@ def multiples(low: float, high: float, step: float) -> list[float]:
 
 
 def around(values: Sequence[float], value: float) -> list[float]:
-    """Give a value, its neighbours among those that are tried, and the middles between.
+    """Give a value, its neighbours among others, and the middles between.
 
     >>> around((0.0, 1.0, 2.0), 1.0)
     [0.0, 0.5, 1.0, 1.5, 2.0]

@@ -23,19 +23,18 @@ import numpy as np
 from cellrepro.explanation.conditions import MODEL
 from cellrepro.explanation.hand_edits import hand_edits
 from cellrepro.explanation.recorded_settings import (
-    CHANNELS_CHOSEN,
     DRAWN,
     FILENAME,
     MODEL_PATH,
     REMOVED,
     RESTORE,
     RUNSTRING,
-    Generation,
+    GenerationNumber,
     RecordedSettings,
     of_file,
 )
 from cellrepro.images.seg_pickle import N_COLORS
-from cellrepro.spec.segmentation_settings import NAMES
+from cellrepro.spec.segmentation_settings import CHANNELS, NAMES
 from cellrepro.words import amount, joined
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ _NO_DIAMETER = {
 
 
 def seg_record(name: str, seg: SegFile) -> RecordedSettings:
-    """Give what a ``_seg.npy`` records, under the names that settings of ``eval`` have."""
+    """Read what a ``_seg.npy`` records, under the names of the settings of ``eval``."""
     fields = seg.settings
     by_gui = "model_path" in fields
     is_of_omnipose = _is_of_omnipose(fields)
@@ -86,12 +85,12 @@ def seg_record(name: str, seg: SegFile) -> RecordedSettings:
 
 
 def _is_of_omnipose(fields: Mapping[str, object]) -> bool:
-    """Whether Omnipose's GUI wrote these fields, which is a program of its own by now."""
+    """Whether Omnipose's GUI, a program of its own by now, wrote these fields."""
     return bool(_OF_OMNIPOSE & fields.keys()) or "omni" in _file_name(fields.get("model_path"))
 
 
-def _generation(fields: Mapping[str, object], *, by_gui: bool) -> Generation | None:
-    """Which Cellpose wrote these fields; None where two generations write the same."""
+def _generation(fields: Mapping[str, object], *, by_gui: bool) -> GenerationNumber | None:
+    """Tell which Cellpose wrote these fields; None where two generations write the same."""
     if "est_diam" in fields:
         return "2"
     if by_gui and "normalize_params" not in fields:
@@ -111,14 +110,14 @@ def _generation(fields: Mapping[str, object], *, by_gui: bool) -> Generation | N
 
 def _thresholds(fields: Mapping[str, object], *, by_gui: bool) -> dict[str, object]:
     """Thresholds, steps and sizes; the GUI writes none for a flow threshold that is off."""
-    found = {}
+    values = {}
     for name in _OF_THE_GUI:
         value = fields.get(name)
         if value is not None:
-            found[name] = None if name in _ZERO_IS_NONE and not value else value
+            values[name] = None if name in _ZERO_IS_NONE and not value else value
     if by_gui and "flow_threshold" in fields and fields["flow_threshold"] is None:
-        found["flow_threshold"] = None
-    return found
+        values["flow_threshold"] = None
+    return values
 
 
 def _diameter(fields: Mapping[str, object], *, by_gui: bool) -> dict[str, object]:
@@ -132,13 +131,13 @@ def _diameter(fields: Mapping[str, object], *, by_gui: bool) -> dict[str, object
 
 
 def _normalization(fields: Mapping[str, object]) -> dict[str, object]:
-    found = {}
+    values = {}
     recorded = fields.get("normalize_params")
     for name, value in recorded.items() if isinstance(recorded, dict) else ():
         setting = f"normalize.{'sharpen' if name == 'sharpen_radius' else name}"
         if setting in NAMES:
-            found[setting] = tuple(value) if isinstance(value, list) else value
-    return found
+            values[setting] = tuple(value) if isinstance(value, list) else value
+    return values
 
 
 def _network(fields: Mapping[str, object]) -> dict[str, object]:
@@ -152,16 +151,16 @@ def _file_name(path: object) -> str:
     return PureWindowsPath(str(path)).name if path else ""
 
 
-def _other(fields: Mapping[str, object], generation: Generation | None) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _other(fields: Mapping[str, object], generation: GenerationNumber | None) -> dict[str, object]:
+    values: dict[str, object] = {}
     if "chan_choose" in fields and generation != "4":
-        found[CHANNELS_CHOSEN] = fields["chan_choose"]
+        values[CHANNELS] = fields["chan_choose"]
     if fields.get(RESTORE):
-        found[RESTORE] = fields[RESTORE]
-        found["ratio"] = fields.get("ratio")
+        values[RESTORE] = fields[RESTORE]
+        values["ratio"] = fields.get("ratio")
     if fields.get(RUNSTRING):
-        found[RUNSTRING] = str(fields[RUNSTRING])
-    return found
+        values[RUNSTRING] = str(fields[RUNSTRING])
+    return values
 
 
 def _image_name(fields: Mapping[str, object]) -> dict[str, object]:
@@ -169,19 +168,18 @@ def _image_name(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def _edits(seg: SegFile) -> dict[str, object]:
-    """How many cells were drawn by hand, and how many were removed where some were."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     drawn = seg.settings.get("ismanual")
     if isinstance(drawn, list):
-        found[DRAWN] = sum(map(bool, drawn))
+        values[DRAWN] = sum(map(bool, drawn))
     n_removed = sum(edit.kind == "removed" for edit in hand_edits(seg))
     if n_removed:
-        found[REMOVED] = n_removed
-    return found
+        values[REMOVED] = n_removed
+    return values
 
 
 def _contradictions(seg: SegFile) -> Iterator[str]:
-    """Say of lists with one entry for each cell that they have another number of entries."""
+    """Say which lists of one entry for each cell have another number of entries."""
     n_cells = np.unique(seg.masks[seg.masks > 0]).size
     drawn = seg.settings.get("ismanual")
     lengths = {

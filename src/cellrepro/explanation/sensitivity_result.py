@@ -1,100 +1,80 @@
-"""What becomes of the cells of some images when one setting is varied by itself."""
+"""What becomes of the cells of images when one setting is varied by itself: an answer."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from cellrepro.comparison.image_differences import ImageDifference
 from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.comparison.within_spread import FEWEST_IMAGES, draws
 from cellrepro.results import Result, Row, derived
-from cellrepro.spec.segmentation_settings import Settings
-from cellrepro.spec.setting_in_words import setting_in_words
+from cellrepro.spec.spec import setting_in_words
 from cellrepro.words import amount, share_text, some
 
-_Z = 1.959963984540054  # of a normal distribution, 95 % lie within as many standard deviations
-
 IntervalOver = Literal["images", "cells"]
-"""Over what an interval was taken: images (bootstrap), or cells (binomial) of fewer than 3."""
-
-
-@dataclass(frozen=True)
-class Variation:
-    """One setting at one value, beside the usual settings."""
-
-    name: str
-    value: Any
-
-    def of(self, base: Settings) -> Settings:
-        """Vary the usual settings."""
-        return base.replaced(**{self.name: self.value})
+"""Images (bootstrap), or cells (binomial) where there are fewer than three images."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What a variation does to the cells over all images."""
+    """What one setting at one value does to the cells of all images."""
 
     name: str
     """The setting."""
     value: Any
-    """That it was given."""
+    """The value that it was given."""
     changed: float
     """Share of both sides' cells without a counterpart at IoU 0.5."""
     n_changed: int
-    """These cells."""
+    """Number of these cells."""
     n_cells: int
-    """Of both sides."""
+    """Cells of both sides."""
     interval: tuple[float, float] | None
-    """95 % of the share; None where there is no cell."""
+    """95 % interval of the share; None where there is no cell."""
     interval_over: IntervalOver
     """``images`` (bootstrap), or ``cells`` (binomial) where there are fewer than three images."""
     kinds: Mapping[str, int]
     """What became of the cells, by the word for it."""
     n_objects: int
-    """With this value."""
+    """Cells with this value."""
     ppm: float
     """Differing pixels per million."""
     ap50: float | None
-    """Mean over images with a truth."""
+    """Average precision at IoU 0.5, mean over images with a ground truth."""
     image: str
-    """That changes most."""
+    """The image that changes most."""
 
     @derived
     def kept(self) -> int:
-        """Cells of which that became, as in ``kinds``."""
+        """Cells that were kept, as in ``kinds``."""
         return self.kinds.get("kept", 0)
 
     @derived
     def moved(self) -> int:
-        """Cells of which that became, as in ``kinds``."""
+        """Cells that moved, as in ``kinds``."""
         return self.kinds.get("moved", 0)
 
     @derived
     def lost(self) -> int:
-        """Cells of which that became, as in ``kinds``."""
+        """Cells that were lost, as in ``kinds``."""
         return self.kinds.get("lost", 0)
 
     @derived
     def gained(self) -> int:
-        """Cells of which that became, as in ``kinds``."""
+        """Cells that were gained, as in ``kinds``."""
         return self.kinds.get("gained", 0)
 
     @derived
     def split(self) -> int:
-        """Cells of which that became, as in ``kinds``."""
+        """Cells that were split, as in ``kinds``."""
         return self.kinds.get("split", 0)
 
     @derived
     def merged(self) -> int:
-        """Cells of which that became, as in ``kinds``."""
+        """Cells that were merged, as in ``kinds``."""
         return self.kinds.get("merged", 0)
 
     @property
@@ -131,7 +111,7 @@ class Example:
     masks: np.ndarray = field(repr=False)
     """The same with the setting varied."""
     share: float = 0.0
-    """Of its cells that changed."""
+    """Share of its cells that changed."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,15 +125,16 @@ class Sensitivity(Result):
     settings: tuple[Variant, ...]
     """Each setting at each value that it was given, what changes most cells first."""
     images: int
-    """How many."""
+    """Number of images."""
     objects: int
-    """With the settings of ``base``."""
+    """Cells with the settings of ``base``."""
     ap50: float | None
-    """With the settings of ``base``, mean over images with a ground truth."""
+    """Average precision at IoU 0.5 with the settings of ``base``, mean over images with a ground
+    truth."""
     network_passes: int
     """How often the network was run, over all images."""
     examples: Mapping[str, Example] = field(repr=False)
-    """By setting; of those that change cells."""
+    """The image that changes most, for each setting that changes cells."""
     figures: Mapping[str, Path] = field(default_factory=dict)
     """Pictures by setting."""
 
@@ -215,108 +196,3 @@ class Sensitivity(Result):
 
 def _setting(name: str, value: object) -> str:
     return setting_in_words(f"settings.{name}", value)
-
-
-class Tally:
-    """What was found with one set of settings, image after image."""
-
-    def __init__(self) -> None:
-        self.n_objects = 0
-        self._scores: list[float] = []
-
-    def add(self, masks: np.ndarray, score: float | None) -> None:
-        """Count the cells of one image; its score is None where there is no truth."""
-        self.n_objects += int(np.count_nonzero(np.unique(masks)))
-        if score is not None and not math.isnan(score):
-            self._scores.append(score)
-
-    @property
-    def ap50(self) -> float | None:
-        """Mean over the images that have one."""
-        return float(np.mean(self._scores)) if self._scores else None
-
-
-class VariationTally(Tally):
-    """The same with one setting varied, and how far that is from the usual result."""
-
-    def __init__(self, variation: Variation) -> None:
-        super().__init__()
-        self.variation = variation
-        self._differences: dict[str, ImageDifference] = {}
-
-    def add_difference(self, image: str, difference: ImageDifference) -> None:
-        """Count what differs from the usual result of an image."""
-        self._differences[image] = difference
-
-    def variant(self) -> Variant:
-        """Give what the variation does over all images."""
-        differences = list(self._differences.values())
-        n_changed = np.array([difference.n_unmatched for difference in differences])
-        n_cells = np.array([difference.n_objects for difference in differences])
-        interval = share_interval(n_changed, n_cells)
-        kinds: Counter[str] = Counter()
-        for difference in differences:
-            kinds.update(difference.kinds)
-        n_differing = sum(difference.n_differing for difference in differences)
-        n_pixels = sum(difference.n_pixels for difference in differences)
-        return Variant(
-            name=self.variation.name,
-            value=self.variation.value,
-            changed=share_changed(differences),
-            n_changed=int(n_changed.sum()),
-            n_cells=int(n_cells.sum()),
-            interval=interval.limits,
-            interval_over=interval.over,
-            kinds=kinds,
-            n_objects=self.n_objects,
-            ppm=1e6 * n_differing / n_pixels,
-            ap50=self.ap50,
-            image=max(
-                self._differences, key=lambda image: share_changed([self._differences[image]])
-            ),
-        )
-
-
-def share_changed(differences: Iterable[ImageDifference]) -> float:
-    """Give the share of cells without a counterpart over some images; 0 where there are none."""
-    over_images = list(differences)
-    n_changed = sum(difference.n_unmatched for difference in over_images)
-    n_cells = sum(difference.n_objects for difference in over_images)
-    return n_changed / max(1, n_cells)
-
-
-class Interval(NamedTuple):
-    """A 95 % interval of a share."""
-
-    limits: tuple[float, float] | None
-    """None where there is no cell."""
-    over: IntervalOver
-
-
-def share_interval(n_changed: ArrayLike, n_cells: ArrayLike) -> Interval:
-    """Give the 95 % interval of the share of cells that changed.
-
-    From three images on a percentile bootstrap over images, as in `seed_spread`;
-    from fewer Wilson's for a binomial share (1927), as if each cell was drawn by itself. It counts
-    half of both sides' cells, since a counterpart is two cells and one chance.
-    """
-    changed = np.asarray(n_changed, float)
-    cells = np.asarray(n_cells, float)
-    if np.count_nonzero(cells) >= FEWEST_IMAGES:
-        drawn = draws(len(cells), 0)
-        with np.errstate(invalid="ignore"):
-            low, high = np.nanquantile((drawn @ changed) / (drawn @ cells), (0.025, 0.975))
-        return Interval((float(low), float(high)), "images")
-    n_chances = float(cells.sum()) / 2
-    if not n_chances:
-        return Interval(None, "cells")
-    return Interval(_wilson(float(changed.sum() / cells.sum()), n_chances), "cells")
-
-
-def _wilson(share: float, n: float) -> tuple[float, float]:
-    """Wilson's score interval of a share of n chances; exact at its ends."""
-    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    reach = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    low = max(0.0, middle - reach) if share else 0.0
-    high = min(1.0, middle + reach) if share < 1 else 1.0
-    return low, high

@@ -6,24 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from cellrepro.errors import BadInput, CellreproError
-from cellrepro.explanation.conditions import (
-    CHANNELS,
-    DEPTH,
-    MODEL,
-    VERSION,
-    Condition,
-)
+from cellrepro.explanation.conditions import MODEL, VERSION, Condition
 from cellrepro.explanation.hand_edits import HandEdit
-from cellrepro.explanation.image_readings import as_read, readings
-from cellrepro.explanation.received_pixels import received_pixels
-from cellrepro.explanation.record_reading import recorded_masks
+from cellrepro.explanation.image_readings import reading_of, received_pixels
+from cellrepro.explanation.mask_file_record import recorded_masks
 from cellrepro.explanation.recorded_network import recorded_network, usual_network
-from cellrepro.explanation.recorded_settings import Generation, RecordedSettings, generation_of
+from cellrepro.explanation.recorded_settings import (
+    GenerationNumber,
+    RecordedSettings,
+    generation_number,
+)
 from cellrepro.explanation.run_log import USUAL_NAME, log_record
 from cellrepro.explanation.run_record import run_record
 from cellrepro.explanation.trials import n_cells_in
@@ -31,10 +28,8 @@ from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
 from cellrepro.results import derived
+from cellrepro.store.store import Repeat, Store
 from cellrepro.words import amount
-
-if TYPE_CHECKING:
-    from cellrepro.store.store import Repeat, Store
 
 SideKind = Literal["stored run", "_seg.npy", "label image", "label image with its record"]
 
@@ -50,7 +45,7 @@ class Side:
     masks: np.ndarray = field(repr=False)
     """0 is background."""
     known: Condition = field(repr=False)
-    """By name; what is not in it nobody recorded."""
+    """Settings by name; one that is missing nobody recorded."""
     recorded: Mapping[str, Any]
     """What is recorded and cannot be varied: restoration, changes by hand, the machine, and the
     version of Cellpose as long as that is not provided."""
@@ -59,7 +54,7 @@ class Side:
     pixels_read: np.ndarray | None = field(default=None, repr=False)
     """The image as a stored run read it."""
     record: RecordedSettings = field(default_factory=RecordedSettings, repr=False)
-    """Both of these, each value with the file that records it."""
+    """The same values, each with the file that records it."""
     edits: tuple[HandEdit, ...] = field(default=(), repr=False)
     """Cells that were drawn or removed by hand."""
     run: Repeat | None = field(default=None, repr=False)
@@ -71,8 +66,8 @@ class Side:
         return self.record.written_by
 
     @derived
-    def generation(self) -> Generation | None:
-        """Of that Cellpose: ``2`` (or older), ``3`` or ``4``."""
+    def generation(self) -> GenerationNumber | None:
+        """Generation of that Cellpose: ``2`` (or older), ``3`` or ``4``."""
         return self.record.generation
 
     @derived
@@ -93,7 +88,7 @@ class Side:
     def with_reading_of(self, image: np.ndarray) -> Side:
         """Add how a run or a script read this image, (Y, X) or (Y, X, C), to what is known."""
         if self.pixels_read is not None:
-            return replace(self, known={**self.known, **_reading(self.pixels_read, image)})
+            return replace(self, known={**self.known, **reading_of(image, self.pixels_read)})
         received = received_pixels(self.record, image)
         return replace(self, known={**self.known, **received.reading}).with_remark(received.remark)
 
@@ -113,12 +108,12 @@ class Side:
 
     @property
     def version(self) -> str | None:
-        """Of the Cellpose that made it; of one whose generation alone is known, its first."""
+        """Version of Cellpose; the first of a generation where that alone is known."""
         version = self.known.get(VERSION) or self.recorded.get(VERSION)
         if version is not None:
             return str(version)
         generation = self.record.generation
-        if generation in (None, generation_of(metadata.version("cellpose"))):
+        if generation in (None, generation_number(metadata.version("cellpose"))):
             return None
         return f"{generation}.0"
 
@@ -141,10 +136,9 @@ class Side:
         return self.with_remark(remark)
 
     def with_cellpose_provided(self) -> Side:
-        """Install the Cellpose that made it, if that is not here; its version is then known.
+        """Install the Cellpose that made it, if need be, in an environment of its own.
 
-        Each version gets an environment of its own. Where it cannot be had, the version stays a
-        record that cannot be varied.
+        Its version can then be varied; where it cannot be installed, it stays a mere record.
         """
         version = self.recorded.get(VERSION)
         if version is None:
@@ -158,7 +152,7 @@ class Side:
         return replace(self, known={**self.known, VERSION: version}, recorded=recorded)
 
     def condition(self, sources: Mapping[str, ModelSource]) -> Condition:
-        """What is known, with its network where that is one of several."""
+        """What is known, with the label of its network if that is among the sources."""
         if self.model is None or self.model.label not in sources:
             return self.known
         return {**self.known, MODEL: self.model.label}
@@ -167,7 +161,7 @@ class Side:
 def read_side(
     reference: str, *, image: str | None, store: Store, with_network: bool = True
 ) -> Side:
-    """Read one of two results of an image, as far as it says how it was made."""
+    """Read the masks of one of two results, and what is recorded of how they were made."""
     path = Path(reference)
     if path.is_dir():
         raise BadInput(
@@ -180,24 +174,22 @@ def read_side(
 
 
 def networks(sides: Sequence[Side], model: str | None, store: Store) -> dict[str, ModelSource]:
-    """Find the networks with which two sides are made again.
-
-    By label; the first is the usual one.
-    """
+    """Find the networks with which two sides are made again, by label, the usual one first."""
     if model is not None:
         source = find_model(model, store)
         return {source.label: source}
     of_sides = [side.model for side in sides if side.model is not None]
     by_digest = {source.digest or source.label: source for source in of_sides}
     if not by_digest:
-        found = [(side.name, recorded_network(side.record, store)) for side in sides]
-        remarks = "; ".join(f"{name}: {network.remark}" for name, network in found)
+        remarks = "; ".join(
+            f"{side.name}: {recorded_network(side.record, store).remark}" for side in sides
+        )
         raise BadInput(f"no network is here with which the two can be made again. {remarks}")
     return {source.label: source for source in by_digest.values()}
 
 
 def with_usual_networks(a: Side, b: Side) -> tuple[Side, Side, str]:
-    """Give two sides the network of Cellpose itself, where neither records one."""
+    """Give both sides the default network of their Cellpose, where neither records one."""
     if any(MODEL in side.recorded or side.model is not None for side in (a, b)):
         return a, b, ""
     both_recorded = a.version is not None and b.version is not None
@@ -205,9 +197,9 @@ def with_usual_networks(a: Side, b: Side) -> tuple[Side, Side, str]:
     remarks = []
     for side, other in ((a, b), (b, a)):
         decisive = side if both_recorded or side.version is not None else other
-        found = usual_network(decisive.version, is_provided=VERSION in decisive.known)
-        completed.append(replace(side, model=found.source))
-        remarks.append(found.remark)
+        network = usual_network(decisive.version, is_provided=VERSION in decisive.known)
+        completed.append(replace(side, model=network.source))
+        remarks.append(network.remark)
     return completed[0], completed[1], "; ".join(dict.fromkeys(remarks))
 
 
@@ -248,27 +240,5 @@ def _side(
     kind: SideKind,
     masks: np.ndarray,
     record: RecordedSettings,
-    *,
-    model: ModelSource | None = None,
 ) -> Side:
-    return Side(
-        name,
-        kind,
-        masks,
-        known=record.known,
-        recorded=record.beyond,
-        model=model,
-        record=record,
-    )
-
-
-def _reading(pixels_read: np.ndarray | None, image: np.ndarray) -> Condition:
-    """How a run read the image, where that is known."""
-    if pixels_read is None or pixels_read.shape[:2] != image.shape[:2]:
-        return {}  # of a crop its masks show where it lies
-    unchanged: Condition = {DEPTH: None, CHANNELS: None}
-    for reading in ({}, *readings(image)):
-        pixels = as_read(image, reading)
-        if pixels.dtype == pixels_read.dtype and np.array_equal(pixels, pixels_read):
-            return {**unchanged, **reading}
-    return {}
+    return Side(name, kind, masks, known=record.known, recorded=record.beyond, record=record)

@@ -1,4 +1,4 @@
-"""The straight cuts in a file of masks, whatever made them."""
+"""Straight cuts in a label image, whatever made them: rows and columns at which cells end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def straight_cuts(masks: str | Path) -> Cuts:
     return Cuts((image,), vacuous=not n_objects, is_stack=labels.ndim == 3)
 
 
-def place_of(cut: StraightBorder) -> str:
+def _position(cut: StraightBorder) -> str:
     """Say where a cut is; planes count from 1, as in viewers."""
     if cut.axis == "z":
         return f"between planes {cut.at} and {cut.at + 1}"
@@ -73,6 +73,6 @@ def cut_lines(cuts: Iterable[StraightBorder]) -> Iterator[str]:
     """Say where each cut is, a line each."""
     for cut in cuts:
         yield (
-            f"    straight cut {place_of(cut)}: {amount(cut.n_objects, 'straight end')} along "
+            f"    straight cut {_position(cut)}: {amount(cut.n_objects, 'straight end')} along "
             f"{amount(cut.length, 'pixel')} (chance {cut.chance:.2g})"
         )

@@ -27,9 +27,7 @@ class TileLine(NamedTuple):
 def tile_lines(
     shape: Sequence[int], settings: Settings, layout: TileLayout = _USUAL
 ) -> Iterator[TileLine]:
-    """Find where tiles begin and end inside an image, as Cellpose lays them out.
-
-    The rows in order, then the columns.
+    """Find where tiles begin and end inside an image: rows in order, then columns.
 
     After ``cellpose.transforms.get_pad_yx`` and ``make_tiles`` (4.2.1.1, 3.1.1.2).
     """
@@ -44,9 +42,9 @@ def tile_lines(
 def tiles_along(
     n_pixels: int, settings: Settings, layout: TileLayout = _USUAL
 ) -> list[tuple[int, int]]:
-    """Give where the tiles along one axis of an image begin and end, as Cellpose has them.
+    """Give where the tiles along one axis of an image begin and end, in pixels of the image.
 
-    Pixels of the image; the first and the last tile reach beyond it.
+    The first and the last tile reach beyond the image.
 
     >>> tiles_along(512, Settings())
     [(-8, 248), (128, 384), (264, 520)]

@@ -1,25 +1,26 @@
-"""Whether cells depend on where tiles lie: each image whole, cropped, and with more overlap."""
+"""Cells that depend on where tiles lie: images segmented whole, cropped, and with more overlap."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cellrepro.comparison.object_matching import matches, overlap
-from cellrepro.comparison.straight_borders import seam, straight_borders
+from cellrepro.comparison.straight_borders import Seam, StraightBorder, seam, straight_borders
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.errors import BadInput
-from cellrepro.explanation.straight_cuts import Cuts, straight_cuts
-from cellrepro.explanation.tile_dependence import Tiled, TileDependence
+from cellrepro.explanation.straight_cuts import Cuts, cut_lines, straight_cuts
 from cellrepro.explanation.tile_lines import tile_lines
+from cellrepro.explanation.unmatched_cells import labels_in, unmatched_cells
 from cellrepro.model.cellpose_generation import TileLayout
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import print_note
+from cellrepro.results import Result, Row, derived
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
@@ -31,19 +32,139 @@ from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import EvalSettings
+from cellrepro.words import amount
 
 CROPS = ((37, 53), (91, 22))
-"""Rows and columns that are cut off at the beginning, so that tiles lie elsewhere; pixels."""
+"""Rows and columns, in pixels, that are cut off at the beginning, so that tiles lie elsewhere."""
 OVERLAP = 0.4
-"""Of tiles in the variant that overlaps more."""
+"""``tile_overlap`` of the variant with more overlap."""
 
-_N_VARIANTS = 2 + 2 * len(CROPS)  # whole, with more overlap; each crop on either scale
-_NEAR_CUT = 16  # pixels from where a crop begins: cells there are cut off
-
+_N_VARIANTS = 2 + 2 * len(CROPS)  # whole, with more overlap; each crop scaled in two ways
+_NEAR_CUT = 16  # pixels from the beginning of a crop, where cells are cut off
+_USUAL_LAYOUT = TileLayout()
 
 Segmenter = Callable[..., np.ndarray]
-_USUAL_LAYOUT = TileLayout()
 """Takes an image and arguments of ``CellposeModel.eval``; gives masks (Y, X)."""
+
+TileCause = Literal["tiling", "normalisation", "none"]
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """One image, and what became of its cells when tiles lay elsewhere."""
+
+    name: str
+    """The image."""
+    n_cells: int
+    """In the usual result."""
+    n_dependent: int
+    """Cells of the usual result without a counterpart at IoU 0.5 where other tiles lie, with the
+    same normalisation."""
+    n_gained: int
+    """Cells there without a counterpart in the usual result. A cell that several variants have
+    counts once."""
+    n_by_normalisation: int
+    """Cells of a crop without a counterpart where the crop is normalised by itself, and cells that
+    appear there. A cell that several crops show counts once."""
+    seam: Seam
+    """Straight ends at tile borders, beside everywhere else."""
+    cuts: tuple[StraightBorder, ...]
+    """Rows, columns and planes at which cells end straight in the usual result."""
+    masks: NDArray[np.uint32] = field(repr=False)
+    """The usual result; 0 is background."""
+    dependent: tuple[int, ...]
+    """Labels of the cells that depend on tiles."""
+
+    @derived
+    def stands_out(self) -> bool:
+        """Whether there are more straight ends at tile borders than elsewhere."""
+        return self.seam.stands_out
+
+    def line(self) -> str:
+        """Say how many of its cells depend on tiles, and where they end straight."""
+        seam = self.seam
+        return (
+            f"{self.name}: {self.n_dependent} of {amount(self.n_cells, 'cell')} depend on where "
+            f"tiles lie, and {self.n_gained} are gained; {self.n_by_normalisation} change where a "
+            f"crop is scaled by itself; straight ends: {seam.n_at} at "
+            f"{amount(seam.n_lines, 'tile border')}, {seam.n_elsewhere} at "
+            f"{amount(seam.n_other_lines, 'other line')} (chance {seam.chance:.2g})"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class TileDependence(Result):
+    """What becomes of the cells of some images when tiles lie elsewhere."""
+
+    images: tuple[Tiled, ...]
+    """One for each image."""
+    variants: tuple[str, ...]
+    """How tiles were laid otherwise, in words."""
+
+    @derived
+    def cause(self) -> TileCause:
+        """``tiling`` where cells change though intensities are scaled alike; ``normalisation``
+        where they change only because a crop is scaled by itself; else ``none``."""
+        if any(image.n_dependent or image.n_gained for image in self.images):
+            return "tiling"
+        return "normalisation" if any(image.n_by_normalisation for image in self.images) else "none"
+
+    @derived
+    def vacuous(self) -> bool:
+        """Whether no cell was found in any image, so that none could depend on tiles."""
+        return not any(image.n_cells or image.n_gained for image in self.images)
+
+    @property
+    def differs(self) -> bool:
+        """Whether a cell depends on tiles or is cut, or there is no cell."""
+        is_cut = any(image.cuts for image in self.images)
+        return self.cause != "none" or is_cut or self.vacuous
+
+    def sentence(self) -> str:
+        """Say how many cells depend on where tiles lie."""
+        over = amount(len(self.images), "image")
+        if self.vacuous:
+            return f"vacuous: no cell was found in {over}"
+        n_cells = amount(sum(image.n_cells for image in self.images), "cell")
+        if self.cause == "none":
+            return f"none of {n_cells} in {over} depends on where tiles lie"
+        if self.cause == "normalisation":
+            return (
+                f"none of {n_cells} in {over} depends on where tiles lie; cells of crops change "
+                "since these are normalised by themselves"
+            )
+        n_dependent = sum(image.n_dependent for image in self.images)
+        n_gained = sum(image.n_gained for image in self.images)
+        return (
+            f"{n_dependent} of {n_cells} in {over} depend on where tiles lie, and {n_gained} more "
+            "appear where they lie elsewhere"
+        )
+
+    def rows(self) -> list[Row]:
+        """Give every image."""
+        return [
+            {
+                "image": image.name,
+                "cells": image.n_cells,
+                "depend on tiles": image.n_dependent,
+                "gained": image.n_gained,
+                "by normalisation": image.n_by_normalisation,
+                "straight ends at tile borders": image.seam.n_at,
+            }
+            for image in self.images
+        ]
+
+    def lines(self) -> list[str]:
+        """Say how tiles were laid, what each image's cells do, and the cause."""
+        variants = ", ".join(self.variants)
+        lines = [f"compared with the whole image: {variants}; intensities scaled alike"]
+        for image in self.images:
+            lines.append(image.line())
+            lines += cut_lines(image.cuts)
+        if self.vacuous:
+            lines.append("vacuous: no cell was found in any image, so none could depend on tiles")
+        lines.append(f"cause: {self.cause}")
+        return lines
 
 
 def tiles(
@@ -144,7 +265,7 @@ def tiles(
 
 
 def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
-    """Inside the child: every image in every variant."""
+    """Runs in a child process: follow the cells of every image."""
     followed = []
     with child.opened(request.model) as (network, _):
         from cellrepro.determinism.generator_states import generators_kept
@@ -199,18 +320,18 @@ def follow(
     for crop in _crops_that_fit(image.shape):
         pixels = np.ascontiguousarray(crop.of(image))
         cropped = segment(pixels, **scale_of_whole)
-        by_tiling = _unmatched(crop.of(usual), cropped, near_cut=_NEAR_CUT)
-        lost_labels |= by_tiling.lost
-        gained.add(cropped, by_tiling.gained, crop)
+        lost, appeared = _lost_and_gained(crop.of(usual), cropped)
+        lost_labels |= lost
+        gained.add(cropped, appeared, crop)
         normalised_by_itself = segment(pixels, **own_scale)
-        by_normalisation = _unmatched(cropped, normalised_by_itself, near_cut=_NEAR_CUT)
-        lost_by_normalisation.add(cropped, by_normalisation.lost, crop)
-        gained_by_normalisation.add(normalised_by_itself, by_normalisation.gained, crop)
+        lost, appeared = _lost_and_gained(cropped, normalised_by_itself)
+        lost_by_normalisation.add(cropped, lost, crop)
+        gained_by_normalisation.add(normalised_by_itself, appeared, crop)
     if not settings.augment and settings.tile_overlap < OVERLAP:
         overlapping = segment(image, **{**scale_of_whole, "tile_overlap": OVERLAP})
-        by_overlap = _unmatched(usual, overlapping)
-        lost_labels |= by_overlap.lost
-        gained.add(overlapping, by_overlap.gained, _Crop(0, 0))
+        by_overlap = unmatched_cells(usual, overlapping)
+        lost_labels |= by_overlap.before
+        gained.add(overlapping, by_overlap.after, _Crop(0, 0))
     return Tiled(
         name=name,
         n_cells=int(np.count_nonzero(np.unique(usual))),
@@ -244,7 +365,7 @@ def _crops_that_fit(shape: Sequence[int]) -> Iterator[_Crop]:
 
 
 def _low_and_high(image: np.ndarray) -> list[list[float]]:
-    """What Cellpose scales to 0 and 1 in the whole image, of each channel."""
+    """The intensities that Cellpose scales to 0 and 1 in the whole image, for each channel."""
     channels = image[..., None] if image.ndim == 2 else image
     limits = []
     for channel in range(channels.shape[-1]):
@@ -257,38 +378,18 @@ def _low_and_high(image: np.ndarray) -> list[list[float]]:
 # -- cells without a counterpart -------------------------------------------------------------
 
 
-class _Unmatched(NamedTuple):
-    """Labels without a counterpart at IoU 0.5, of two results."""
-
-    lost: set[int]
-    """Of the first."""
-    gained: set[int]
-    """Of the second."""
+def _lost_and_gained(before: np.ndarray, cropped: np.ndarray) -> tuple[set[int], set[int]]:
+    """The labels that only one of two results of a crop has, but for cells that it cuts off."""
+    unmatched = unmatched_cells(before, cropped)
+    return unmatched.before - _labels_near_cut(before), unmatched.after - _labels_near_cut(cropped)
 
 
-def _unmatched(before: np.ndarray, after: np.ndarray, *, near_cut: int = 0) -> _Unmatched:
-    """The cells that only one of two results has."""
-    table = overlap(before, after)
-    pairs = matches(table, 0.5)
-    matched_before = {int(table.labels_a[table.rows[pair]]) for pair in pairs}
-    matched_after = {int(table.labels_b[table.columns[pair]]) for pair in pairs}
-    return _Unmatched(
-        lost=_labels(before) - matched_before - _labels_near_cut(before, near_cut),
-        gained=_labels(after) - matched_after - _labels_near_cut(after, near_cut),
-    )
-
-
-def _labels(masks: np.ndarray) -> set[int]:
-    return set(np.unique(masks[masks > 0]).tolist())
-
-
-def _labels_near_cut(masks: np.ndarray, n_pixels: int) -> set[int]:
-    return _labels(masks[:n_pixels]) | _labels(masks[:, :n_pixels])
+def _labels_near_cut(masks: np.ndarray) -> set[int]:
+    return labels_in(masks[:_NEAR_CUT]) | labels_in(masks[:, :_NEAR_CUT])
 
 
 class _DistinctCells:
-    """Counts cells of several results of one image; a cell that several of them have counts
-    once."""
+    """Counts cells of several results of one image, a cell that several of them have once."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.n = 0
@@ -301,6 +402,6 @@ class _DistinctCells:
         crop.of(cells)[:] = np.where(np.isin(masks, sorted(labels)), masks, 0)
         new_labels = set(labels)
         for earlier in self._results:
-            new_labels &= _unmatched(cells, earlier).lost
+            new_labels &= unmatched_cells(cells, earlier).before
         self.n += len(new_labels)
         self._results.append(cells)

@@ -1,4 +1,4 @@
-"""One image segmented under any condition, and how far that is from a result that somebody has."""
+"""One image segmented under any condition, and how far that is from a given result."""
 
 from __future__ import annotations
 
@@ -46,13 +46,12 @@ class Trial(NamedTuple):
 
 
 def nearest(trials: list[Trial]) -> Trial:
-    """Give the first of those with fewest differing pixels: they say more than cells, and
-    sooner."""
+    """Give the first with fewest differing pixels, which tell more than cells, and sooner."""
     return min(trials, key=n_differing)
 
 
 def n_differing(trial: Trial) -> int:
-    """Give the pixels that a trial leaves, to sort by."""
+    """Sort key: the pixels that a trial leaves."""
     return trial.gap.n_differing
 
 
@@ -77,15 +76,15 @@ def n_cells_in(masks: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Usual:
-    """What a condition that does not name these has."""
+    """Values for a condition that does not name these."""
 
     model: str
     precision: str
     version: str | None = None
-    """Of Cellpose; None in a process that has a different version."""
+    """Version of Cellpose; None in a process with a different one."""
 
     def by_name(self) -> Condition:
-        """As a condition."""
+        """The same as a condition."""
         values = {MODEL: self.model, PRECISION: self.precision}
         return values if self.version is None else {**values, VERSION: self.version}
 
@@ -95,7 +94,7 @@ Builder = Callable[[str, str], Any]
 
 
 class Trials:
-    """Segments one image under any condition, each once."""
+    """Segments one image under any condition, and keeps recent results."""
 
     def __init__(
         self,
@@ -118,19 +117,17 @@ class Trials:
         self._evaluators: dict[tuple[str, str], Any] = {}
 
     def masks(self, condition: Mapping[str, Any]) -> np.ndarray:
-        """The labels (Y, X) under a condition; of a crop, the whole of the crop; of a window, the
-        cells wholly in it.
-        """
+        """The labels (Y, X) under a condition; of a window, the cells wholly in it."""
         key = value_digest(sorted((name, str(value)) for name, value in condition.items()))
         labels: np.ndarray = self._results.get(key, lambda: self._segmented(condition))
         return labels
 
     def gap(self, condition: Mapping[str, Any], target: np.ndarray) -> Gap:
-        """Between a result and the labels under a condition."""
+        """Measure the gap between a result and the labels under a condition."""
         return gap_between(self.masks(condition), target)
 
     def gap_if_possible(self, condition: Mapping[str, Any], target: np.ndarray) -> Gap | None:
-        """The same; None where the condition is refused."""
+        """The same; None where Cellpose refuses the condition."""
         try:
             return self.gap(condition, target)
         except CellreproError:
@@ -149,8 +146,9 @@ class Trials:
         return labels
 
     def _segmented_here(self, condition: Mapping[str, Any], evaluate: Any) -> np.ndarray:
-        chosen = {name: value for name, value in condition.items() if name in (*NAMES, CHANNELS)}
-        settings = Settings().replaced(**chosen)
+        settings = Settings().replaced(
+            **{name: value for name, value in condition.items() if name in (*NAMES, CHANNELS)}
+        )
         masks = evaluate(as_read(self.image, condition), **settings.arguments()).masks
         labels: np.ndarray = masks.astype(np.uint32)
         return labels if self.window is None else self.window.cells_of(labels)

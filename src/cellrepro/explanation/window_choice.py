@@ -1,4 +1,4 @@
-"""The window of an image in which a difference is replayed: as asked for, or where most changed."""
+"""The window in which a difference is replayed: as given, or where most cells changed."""
 
 from __future__ import annotations
 
@@ -9,38 +9,36 @@ import numpy as np
 from scipy.ndimage import find_objects
 
 from cellrepro.comparison.labels import canonical
-from cellrepro.comparison.object_matching import matches, overlap
 from cellrepro.errors import BadInput
 from cellrepro.explanation.tile_lines import tiles_along
+from cellrepro.explanation.unmatched_cells import unmatched_cells
 from cellrepro.images.integer_images import Integers
 from cellrepro.model.window import Window
 from cellrepro.spec.segmentation_settings import Settings
 
 AUTO = "auto"
-"""Stands for the window that holds most changed cells."""
+"""Stands for the window with most changed cells."""
 
-USUAL_SIZE = 200
-"""Pixels along each edge."""
-
+_USUAL_SIZE = 200  # pixels along each edge
 _LEAST_SIZE = 32
 _MOST_CANDIDATES = 300
 
 
 class TilesNeeded(NamedTuple):
-    """How many of Cellpose's tiles a window needs, with usual settings."""
+    """How many of an image's tiles a window needs, with Cellpose's defaults."""
 
     n: int
     of: int
 
 
 def chosen_window(crop: str | Sequence[int], a: Integers, b: Integers) -> Window:
-    """Find the window that was asked for."""
+    """Find the window that a user gave, or the one with most changed cells."""
     shape = (a.shape[0], a.shape[1])
     if crop == AUTO:
         return _window_of_most(a, b)
     numbers = _numbers(crop)
     y, x = numbers[:2]
-    size = numbers[2] if len(numbers) > 2 else USUAL_SIZE
+    size = numbers[2] if len(numbers) > 2 else _USUAL_SIZE
     if not (0 <= y < shape[0] and 0 <= x < shape[1]):
         raise BadInput(f"crop is at y {y}, x {x}; expected a place in the image, which has {shape}")
     if size < _LEAST_SIZE:
@@ -52,7 +50,7 @@ def chosen_window(crop: str | Sequence[int], a: Integers, b: Integers) -> Window
             f"one of the two has no cell that lies wholly in {window.in_words}: masks without "
             f"a cell tell nothing of their settings; give a larger SIZE, or {AUTO}"
         )
-    if not any(_unmatched(cells_a, cells_b, 1.0)):
+    if not any(unmatched_cells(cells_a, cells_b, least_iou=1.0)):
         raise BadInput(
             f"of the cells that lie wholly in {window.in_words}, none differs: there is "
             "nothing to replay; give the place of a changed cell, as `cellrepro compare` lists "
@@ -85,7 +83,7 @@ def _numbers(crop: str | Sequence[int]) -> list[int]:
 
 
 def _around(y: int, x: int, size: int, shape: tuple[int, int]) -> Window:
-    """A window around a place, moved into the image."""
+    """A window around a point, moved into the image."""
     edges = []
     for centre, n_pixels in zip((y, x), shape, strict=True):
         low = max(0, min(centre - size // 2, n_pixels - size))
@@ -94,7 +92,7 @@ def _around(y: int, x: int, size: int, shape: tuple[int, int]) -> Window:
 
 
 def _window_of_most(a: Integers, b: Integers) -> Window:
-    """The window of usual size in which most changed cells lie wholly."""
+    """The window of usual size that holds most changed cells wholly."""
     boxes = np.array(_boxes(a, b, least_iou=0.5) or _boxes(a, b, least_iou=1.0))
     if not len(boxes):
         raise BadInput("no cell differs between the two, so that there is nothing to replay")
@@ -102,18 +100,18 @@ def _window_of_most(a: Integers, b: Integers) -> Window:
     step = -(-len(boxes) // _MOST_CANDIDATES)
     counted = []
     for top, bottom, left, right in boxes[::step].tolist():
-        window = _around((top + bottom) // 2, (left + right) // 2, USUAL_SIZE, shape)
+        window = _around((top + bottom) // 2, (left + right) // 2, _USUAL_SIZE, shape)
         if window.cells_of(a).any() and window.cells_of(b).any():
             counted.append((_n_inside(boxes, window), window))
     if not counted:
         raise BadInput(
-            f"no window of {USUAL_SIZE} pixels around a changed cell holds cells of both sides; "
+            f"no window of {_USUAL_SIZE} pixels around a changed cell holds cells of both sides; "
             "give Y,X,SIZE with a larger SIZE"
         )
     n_inside, window = max(counted, key=lambda count: count[0])
     if not n_inside:
         raise BadInput(
-            f"no changed cell lies wholly in a window of {USUAL_SIZE} pixels; give Y,X,SIZE with "
+            f"no changed cell lies wholly in a window of {_USUAL_SIZE} pixels; give Y,X,SIZE with "
             "a larger SIZE"
         )
     return window
@@ -123,22 +121,12 @@ def _boxes(a: Integers, b: Integers, *, least_iou: float) -> list[tuple[int, int
     """Top, bottom, left and right of the cells without a counterpart in the other result."""
     numbered = (canonical(a).astype(np.int64), canonical(b).astype(np.int64))
     boxes = []
-    for masks, labels in zip(numbered, _unmatched(*numbered, least_iou), strict=True):
+    unmatched = unmatched_cells(*numbered, least_iou=least_iou)
+    for masks, labels in zip(numbered, unmatched, strict=True):
         for label, (rows, columns) in enumerate(find_objects(masks), start=1):
             if label in labels:
                 boxes.append((rows.start, rows.stop, columns.start, columns.stop))
     return boxes
-
-
-def _unmatched(a: Integers, b: Integers, least_iou: float) -> tuple[set[int], set[int]]:
-    """The labels of either result that have no counterpart of so high an IoU."""
-    table = overlap(a, b)
-    pairs = matches(table, least_iou)
-    matched_a = set(table.labels_a[table.rows[pairs]].tolist())
-    matched_b = set(table.labels_b[table.columns[pairs]].tolist())
-    labels_a = set(np.unique(a[a > 0]).tolist())
-    labels_b = set(np.unique(b[b > 0]).tolist())
-    return labels_a - matched_a, labels_b - matched_b
 
 
 def _n_inside(boxes: Integers, window: Window) -> int:

@@ -96,7 +96,7 @@ class Board:
         for _ in range(self._n_counted[number], n_over):
             if self._n_counted_found[number] < row.n_found:
                 self._n_counted_found[number] += 1
-                self._bar.found(text)
+                self._bar.advance_earlier(text)
             else:
                 self._bar.advance(text)
         self._n_counted[number] = max(self._n_counted[number], n_over)

@@ -195,7 +195,7 @@ def _show(event: Event, *, bar: Progress) -> None:
         case "done":
             bar.advance(event.text)
         case "found":
-            bar.found(event.text)
+            bar.advance_earlier(event.text)
         case "note":
             bar.say(event.text)
 

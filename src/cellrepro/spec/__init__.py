@@ -1,1 +1,4 @@
-"""What is asked for: the spec of a run, the arguments of Cellpose, and what is usual."""
+"""What was asked for: the spec of a run, the settings of Cellpose, their defaults.
+
+It may import ``digests`` and ``determinism``.
+"""

@@ -1,11 +1,11 @@
-"""Words that an option of a run may be; the command line lists them without importing the rest."""
+"""Choices for options of a run, apart so that the command line lists them without pydantic."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
 LedgerKind = Literal["off", "steps", "ops"]
-"""What a run writes down while it goes on: nothing, a line a step, every operation."""
+"""What a run writes down as it goes: nothing, a row for each step, every operation."""
 
 LEDGERS: tuple[LedgerKind, ...] = get_args(LedgerKind)
 

@@ -1,4 +1,4 @@
-"""What is taken where nobody says: by functions, commands and the notebooks alike."""
+"""Defaults that functions, commands and notebooks share."""
 
 from typing import Final
 

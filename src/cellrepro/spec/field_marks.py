@@ -1,4 +1,4 @@
-"""What is said at a field of a spec beside its type and its bounds."""
+"""Marks on the fields of a spec, beside type and bounds: whether it enters the key, which task."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Task = Literal["train", "segment", "wrap"]
 
 @dataclass(frozen=True)
 class InSpec:
-    """Stands in the type of a field: ``ranks: Annotated[int, InSpec(task="train")]``."""
+    """A mark in the type of a field: ``ranks: Annotated[int, InSpec(task="train")]``."""
 
     first: bool = False
-    """Part of every spec since the first version of the lab: it always enters the key. A field that
-    came later does where it differs from its default."""
+    """In every spec since the first version, so that it always enters the key. A later field enters
+    it where it differs from its default: keys of earlier runs stay as they are."""
     task: Task | None = None
-    """The only one in which it does something; none for all."""
+    """The only task in which the field does something; none for all."""
     chosen: bool = False
-    """By a user, beside the images: named alike in options, notebooks, grids and specs."""
+    """A user chooses it, under one name in options, notebooks, grids and specs."""
 
 
 @cache
 def field_marks(kind: type[BaseModel]) -> dict[str, InSpec]:
-    """The mark of each field of a model, by name; a field without one has the usual one."""
+    """The mark of each field of a model, by name."""
     return {
         name: next((mark for mark in field.metadata if isinstance(mark, InSpec)), InSpec())
         for name, field in kind.model_fields.items()

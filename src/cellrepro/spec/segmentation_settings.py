@@ -38,11 +38,11 @@ _ELSEWHERE = {
     "pretrained_model": "give --model",
     "invert": "it is a field of normalize: give normalize.invert",
 }
-"""Names that people know from Cellpose, which are no settings here, and why."""
+"""Arguments of Cellpose that are no settings here, and why."""
 
 
 class _Named(BaseModel):
-    """Fields with names that are corrected, and stored only where they are not the default."""
+    """A model that proposes the nearest name for a wrong one, and stores no defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -72,7 +72,7 @@ class _Named(BaseModel):
 
     @property
     def changed(self) -> list[str]:
-        """Fields that have not their default."""
+        """Names of the fields that differ from their defaults."""
         usual = defaults(type(self))
         return [name for name in usual if getattr(self, name) != usual[name]]
 
@@ -86,17 +86,17 @@ _ALIASES = {"sharpen_radius": "sharpen"}  # as Cellpose's own dictionary has it
 
 
 def _plainly_named(given: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Values by the names of their fields; one that is given by two names has to be given alike."""
-    found: dict[Any, Any] = {}
+    """Resolve aliases; a value that is given by two names must be given alike."""
+    values: dict[Any, Any] = {}
     for name, value in given.items():
         plain_name = _ALIASES.get(name, name)
-        first = found.setdefault(plain_name, value)
+        first = values.setdefault(plain_name, value)
         if first != value:
             raise ValueError(
                 f"{name} is {value!r}, and {first!r} by another of its names: give it once, as "
                 f"{plain_name}"
             )
-    return found
+    return values
 
 
 class Normalize(_Named):
@@ -133,21 +133,23 @@ class Normalize(_Named):
         return self
 
     def arguments(self) -> dict[str, Any]:
-        """What has not its default, as ``eval`` takes it."""
-        found = {name: getattr(self, name) for name in self.changed}
-        return {"sharpen_radius" if n == "sharpen" else n: value for n, value in found.items()}
+        """The fields that differ from their defaults, as ``eval`` takes them."""
+        return {
+            "sharpen_radius" if name == "sharpen" else name: getattr(self, name)
+            for name in self.changed
+        }
 
 
 def _spelt_out(value: Any) -> Any:
-    """``False`` for normalize is a field of it, as in ``eval``; of a `Normalize` what is set."""
+    """Write ``normalize`` as a mapping: ``eval`` also takes a bool for its field of that name."""
     if isinstance(value, Normalize):
         return {name: getattr(value, name) for name in value.changed}
     return {"normalize": value} if isinstance(value, bool) else value
 
 
 def _nested(given: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Settings with ``normalize.sharpen: 4`` written as ``normalize: {sharpen: 4}``."""
-    found = {
+    """Write ``normalize.sharpen: 4`` as ``normalize: {sharpen: 4}``."""
+    nested = {
         name: _spelt_out(value) if name == "normalize" else value
         for name, value in given.items()
         if "." not in str(name)
@@ -155,15 +157,12 @@ def _nested(given: Mapping[Any, Any]) -> dict[Any, Any]:
     for name, value in given.items():
         head, dot, field = str(name).partition(".")
         if dot:
-            found[head] = _with_field(found.get(head, {}), field, value)
-    return found
+            nested[head] = _with_field(nested.get(head, {}), field, value)
+    return nested
 
 
 def _with_field(whole: Any, field: str, value: Any) -> Any:
-    """``normalize`` as it was given whole, with one more field of it that was given by itself.
-
-    What is set in the whole stays; a field that is given both ways has to be given alike.
-    """
+    """Add a field that was given by itself to a whole; given both ways, it must be given alike."""
     if not isinstance(whole, Mapping):
         return whole  # refused by its type
     plain_name = _ALIASES.get(field, field)
@@ -222,7 +221,7 @@ class Settings(_Named):
         return self
 
     def by_name(self) -> dict[str, Any]:
-        """Every setting by its name: ``diameter``, ``normalize.sharpen``; ``channels`` if given."""
+        """Every setting as people write it, ``normalize.sharpen``; ``channels`` only if given."""
         own = {name: getattr(self, name) for name in NAMES if "." not in name}
         nested = {f"normalize.{n}": getattr(self.normalize, n) for n in Normalize.model_fields}
         by_name = {**own, **nested}
@@ -232,12 +231,12 @@ class Settings(_Named):
         return settings
 
     def not_default(self) -> dict[str, Any]:
-        """Those that have not their default."""
+        """The settings that differ from their defaults, by name."""
         usual = _usual_settings()
         return {name: value for name, value in self.by_name().items() if value != usual.get(name)}
 
     def replaced(self, **changes: Any) -> Settings:
-        """With some of them replaced, by name; `BadInput` if Cellpose would not take them so.
+        """A copy with some settings replaced, by name; `BadInput` if Cellpose refuses them.
 
         Fields of ``normalize`` are replaced one by one, also where it is given whole.
         """
@@ -255,18 +254,18 @@ class Settings(_Named):
             raise BadInput(str(error)) from error
 
     def arguments(self) -> dict[str, Any]:
-        """What ``eval`` is called with beside its defaults.
+        """The arguments for ``eval`` that differ from its defaults, and the batch size.
 
-        Axes are not in it: they are those of the file, which was read by them.
+        Axes are left out: they are those of the file, and the array was read by them.
         """
         own = [n for n in self.changed if n not in ("normalize", "channel_axis", "z_axis")]
-        found = {name: getattr(self, name) for name in dict.fromkeys(["batch_size", *own])}
-        smooth = found.get("flow3D_smooth")
+        arguments = {name: getattr(self, name) for name in dict.fromkeys(["batch_size", *own])}
+        smooth = arguments.get("flow3D_smooth")
         if isinstance(smooth, tuple):
-            found["flow3D_smooth"] = list(smooth)  # Cellpose looks for a list
+            arguments["flow3D_smooth"] = list(smooth)  # Cellpose looks for a list
         if self.channels is not None:
-            found[CHANNELS] = list(self.channels)
-        return found | {"normalize": self.normalize.arguments()}
+            arguments[CHANNELS] = list(self.channels)
+        return arguments | {"normalize": self.normalize.arguments()}
 
 
 @cache
@@ -275,7 +274,7 @@ def _usual_settings() -> dict[str, Any]:
 
 
 CHANNELS = "channels"
-"""The setting of Cellpose 3 that Cellpose 4 no longer has."""
+"""A setting of Cellpose 2 and 3: the channel to segment and that of nuclei, 0 for grey and none."""
 
 NAMES = (
     *(name for name in Settings.model_fields if name not in ("normalize", CHANNELS)),
@@ -286,4 +285,4 @@ NAMES = (
 AFTER_NETWORK = frozenset(
     {"flow_threshold", "cellprob_threshold", "niter", "min_size", "max_size_fraction"}
 )
-"""Settings that the network's output does not depend on; flow3D_smooth is one of stacks."""
+"""Settings that act on the network's output; so does flow3D_smooth, for stacks alone."""

@@ -1,8 +1,8 @@
-"""What a spec that was made elsewhere may ask of this machine: numbers, and nothing that runs.
+"""What a spec from elsewhere may ask of this machine: numbers, and nothing that runs.
 
-A profile sets environment variables of the process that computes, and there are variables that
-have a process run commands, load libraries or read files. Whoever writes a profile for himself may
-set all of them; a spec that was sent, imported or copied may not.
+A profile sets environment variables for the process that computes, and some variables make a
+process run commands, load libraries or read files. Users may set all of them in a profile of their
+own; a spec that was sent, imported or copied may not.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from cellrepro.spec.spec import Spec
 from cellrepro.words import short, some
 
 _MOST_THREADS = 1024
-"""As of a profile's ``threads``."""
+"""As for ``threads`` of a profile."""
 _MOST_NAMED = 8
 
 
 def _is_word(value: str) -> bool:
-    """Whether it is what libraries of numbers take: no path, no command, no huge number."""
+    """Whether it is a plain word or number: no path, no command, no huge number."""
     words = re.fullmatch(r"[A-Za-z0-9_.,:;+{}()= -]{0,200}", value)
     return words is not None and re.search(r"[0-9]{7}", value) is None
 
@@ -59,23 +59,21 @@ _PLAUSIBLE: Mapping[str, Callable[[str], bool]] = {
     ),
     **dict.fromkeys(("PYTHONHASHSEED", "TCNN_SEED"), _is_seed),
 }
-"""Which values a variable may have: those of threads, kernels, instruction sets and seeds."""
+"""Allowlist: a test of the value for each variable of threads, kernels and seeds."""
 
 
 def strange_variables(spec: Spec) -> list[str]:
-    """The variables of a spec that only its reader may set, as ``NAME=VALUE``.
+    """The variables of a spec that are not allowed, as ``NAME=VALUE``.
 
-    One that the reader has set to the same value already is none of them.
-
-    Empty where all of them are of threads, kernels and instruction sets.
+    One that has the same value in this process already is allowed.
     """
     here = [f"{name}={value}" for name, value in os.environ.items()]
-    return [text for text in _not_of_numbers(spec) if text not in here]
+    return [text for text in _not_plausible(spec) if text not in here]
 
 
 def refused_elsewhere(spec: Spec) -> Iterator[str]:
-    """Say of a run that is handed on that nobody else will take it."""
-    variables = _not_of_numbers(spec)
+    """Warn that a run which is handed on will be refused by others."""
+    variables = _not_plausible(spec)
     if variables:
         yield (
             f"the profile of run {spec.key} sets {variables_in_words(variables)}: it is refused "
@@ -83,8 +81,7 @@ def refused_elsewhere(spec: Spec) -> Iterator[str]:
         )
 
 
-def _not_of_numbers(spec: Spec) -> list[str]:
-    """``NAME=VALUE`` of each variable of a spec whose name or value is none of `_PLAUSIBLE`."""
+def _not_plausible(spec: Spec) -> list[str]:
     environment = spec.profile_settings.get("environment", {})
     if not isinstance(environment, dict):
         return [f"environment={environment!r}"]
@@ -100,13 +97,12 @@ def _not_of_numbers(spec: Spec) -> list[str]:
 
 
 def variables_in_words(variables: Sequence[str]) -> str:
-    """The first of some variables, each cut where it is long."""
+    """Name the first variables, each cut where it is long."""
     return some([short(variable, 60) for variable in variables], _MOST_NAMED)
 
 
 def refuse_strange_variables(spec: Spec, *, whose: str) -> None:
-    """Refuse a spec that was made elsewhere and would have its process started with anything
-    else."""
+    """Refuse a spec from elsewhere that sets variables which are not allowed."""
     strange = strange_variables(spec)
     if strange:
         raise BadInput(

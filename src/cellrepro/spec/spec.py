@@ -1,4 +1,4 @@
-"""What was asked for, and the key that names it."""
+"""The spec of a run: all that was asked for, and the key that names it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.spec.field_marks import InSpec, Task, field_marks
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
-from cellrepro.spec.setting_in_words import setting_in_words
 from cellrepro.spec.training_fields import (
     Epochs,
     LearningRate,
@@ -38,14 +37,14 @@ LEAVE_OUT = {
     "cellpose": "the lab trains with the version that is installed, whose loop its own is held to: "
     "leave it out",
 }
-"""What to do about an option of another task in a training, where there is more to be said."""
+"""Advice on options of other tasks that were given to a training."""
 
 
 class Spec(TrainingFields):
-    """What was asked for, completely: the same spec gives the same key on every machine.
+    """All that was asked for: the same spec has the same key on every machine.
 
-    Data, weights and profiles count by their content, a device by its kind; what they are called,
-    where things lie, and which of several GPUs it was, is not part of it.
+    Data, weights and profiles count by their content, a device by its kind; names, paths, and which
+    of several GPUs it was, are not part of it.
     """
 
     task: Annotated[Task, InSpec(first=True)] = "train"
@@ -59,7 +58,7 @@ class Spec(TrainingFields):
     model_digest: Annotated[Digest | None, InSpec(first=True)] = None
     """SHA-256 of the weights file; none where the weights follow from the seed."""
     epochs: Epochs = Field(default=0, ge=0)
-    """Of a training."""
+    """How often a training shows all images."""
     learning_rate: Annotated[LearningRate, InSpec(first=True, task="train", chosen=True)] = 0.0
     """The highest of the schedule."""
     profile: Named
@@ -69,13 +68,13 @@ class Spec(TrainingFields):
     ledger: Ledger = "off"
     """What is written down of every step."""
     cellpose: Annotated[Version | None, InSpec(task="segment", chosen=True)] = None
-    """The version that segments, where it was asked for; else the one that is installed."""
+    """The version that segments, if one was given; else the installed one."""
     optimizer: Literal["AdamW"] = "AdamW"
-    """Of a training."""
+    """The optimizer of a training."""
     schedule: Literal["train_seg"] = "train_seg"
-    """Of the learning rate: that of `cellpose.train.train_seg`."""
+    """The schedule of the learning rate, as in `cellpose.train.train_seg`."""
     settings: Annotated[Settings, InSpec(task="segment")] = Settings()
-    """Of a segmentation: arguments of ``eval`` that are not the default."""
+    """Arguments of ``eval`` in a segmentation that differ from their defaults."""
     program: Annotated[tuple[str, ...] | None, InSpec(task="wrap")] = None
     """What is wrapped: the command as given, or a function."""
     key_from: Literal["names", "contents"] = "names"
@@ -112,11 +111,9 @@ class Spec(TrainingFields):
         return self.mode if self.loose is None else f"{self.mode}, {self.loose} loose"
 
     def parameters(self) -> dict[str, Any]:
-        """Give the `PARAMETERS` with their values.
+        """Give the `PARAMETERS` with their values; "" for those that do nothing in this task.
 
-        "" stands for a setting where this is no segmentation, and for what every spec has and only
-        a training needs where it is none. The batch size is that of the task; of a wrapped
-        segmenter "".
+        The batch size is that of the task.
         """
         values = {name: getattr(self, name) for name in PARAMETERS if name not in SETTINGS}
         values |= dict.fromkeys(SETTINGS, "")
@@ -129,7 +126,7 @@ class Spec(TrainingFields):
         return values
 
     def shown_parameters(self) -> list[str]:
-        """Name the `PARAMETERS` worth showing."""
+        """Name the `PARAMETERS` worth showing: the first ones, and those off their defaults."""
         hidden = added_later(self, _FIRST)
         changed_settings = self.settings.not_default()
         hidden |= {
@@ -143,7 +140,7 @@ class Spec(TrainingFields):
 
     @property
     def label(self) -> str:
-        """For people: ``train nuclei, tiny, seed 0, cpu, strict``."""
+        """A name for people: ``train nuclei, tiny, seed 0, cpu, strict``."""
         values = self.parameters()
         unsaid = self._not_in_label()
         return ", ".join(
@@ -161,7 +158,7 @@ class Spec(TrainingFields):
         )
 
     def _not_in_label(self) -> set[str]:
-        """The first parameters, but for those of them that are other than usual."""
+        """Fields that the label leaves out: the first ones at their defaults."""
         unsaid = {*_FIRST}
         unsaid -= self.settings.not_default().keys() & {"batch_size"}
         if self.task == "train":  # the other first fields have no one default
@@ -172,7 +169,7 @@ class Spec(TrainingFields):
 
     @property
     def images_digest(self) -> str:
-        """What the images were as arrays: of their files, and of the axes if these were named.
+        """SHA-256 over the images as arrays: over their files, and the axes where these were named.
 
         One file is another array where another of its axes is taken for the channels.
         """
@@ -194,11 +191,11 @@ class Spec(TrainingFields):
 
     @property
     def as_in_first_versions(self) -> Spec:
-        """The same, under the key that the first versions gave it."""
+        """The same spec with the key of the first versions."""
         return self.model_copy(update={"key_from": "names"})
 
 
-# -- what the fields say of themselves ------------------------------------------------------
+# -- fields by their marks -------------------------------------------------------------------
 
 _MARKS = field_marks(Spec)
 _FIRST = frozenset(name for name, mark in _MARKS.items() if mark.first)
@@ -206,7 +203,7 @@ _FIRST_OF_TRAINING = tuple(
     name for name, mark in _MARKS.items() if mark.first and mark.task == "train"
 )
 SETTINGS = tuple(f"settings.{name}" for name in (*NAMES, CHANNELS) if name != "batch_size")
-"""Of a segmentation, as a grid names them; its batch size is ``batch_size``."""
+"""Settings of a segmentation as a grid names them; the batch size is ``batch_size`` there."""
 
 
 def _chosen(*, first: bool) -> Iterator[str]:
@@ -214,19 +211,55 @@ def _chosen(*, first: bool) -> Iterator[str]:
 
 
 PARAMETERS = (*_chosen(first=True), *_chosen(first=False), *SETTINGS)
-"""What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
+"""What a user chooses beside the images, under one name in options, notebooks, grids and specs."""
 
 
 def fields_of_another_task(task: Task) -> dict[str, Task]:
-    """The fields of a spec that do nothing in a task, each with the one in which it does."""
+    """Map each field that does nothing in a task to the task that it is for."""
     return {name: mark.task for name, mark in _MARKS.items() if mark.task not in (None, task)}
+
+
+# -- a field in words ------------------------------------------------------------------------
+
+
+def setting_in_words(name: str, value: object) -> str:
+    """Write a field of a spec and its value for a sentence or a label.
+
+    >>> setting_in_words("weight_decay", 0.2), setting_in_words("train_probs", (("a", 3.0),))
+    ('weight decay 0.2', 'train probs a 3')
+    >>> setting_in_words("settings.flow_threshold", 0.5)
+    'flow_threshold 0.5'
+    >>> setting_in_words("settings.normalize.percentile", (2.0, 98.0))
+    'normalize.percentile (2, 98)'
+    """
+    if name == "seed" and value is None:
+        return "no seed"
+    if name.startswith("settings."):
+        words = name.removeprefix("settings.")  # Cellpose's own name
+    else:
+        words = name.replace("_", " ")
+    return f"{words} {_value_in_words(name, value)}"
+
+
+def _value_in_words(name: str, value: object) -> str:
+    if value is None:
+        return "default"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, tuple) and name == "train_probs":
+        return ", ".join(f"{image} {number:g}" for image, number in value)
+    if isinstance(value, tuple):
+        return str(value).replace(".0,", ",").replace(".0)", ")")
+    return str(value)
 
 
 # -- a new spec ----------------------------------------------------------------------------
 
 
 def make_spec(**fields: Any) -> Spec:
-    """A spec for something to be done, which is checked more strictly than one that was stored."""
+    """Make a spec for a new run, which is checked more strictly than a stored one."""
     try:
         spec = Spec(**{"key_from": "contents"} | fields)
     except ValidationError as error:
@@ -238,7 +271,7 @@ def make_spec(**fields: Any) -> Spec:
 
 
 def _of_another_task(spec: Spec) -> list[str]:
-    """A sentence for each field that has a value and does nothing in the task of a spec."""
+    """Say of each field with a value that it does nothing in the task of a spec."""
     problems = []
     for name, task in fields_of_another_task(spec.task).items():
         value = getattr(spec, name)

@@ -1,4 +1,4 @@
-"""What a training is asked for and its key holds: names, bounds and usual values, said once."""
+"""The fields of a training that enter its key: names, bounds, defaults and marks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TAKEN_AND_IGNORED: dict[str, tuple[tuple[object, ...], str]] = {
     "bsize": ((defaults.CROP_SIZE,), "Cellpose trains this network on crops of 256 pixels only"),
     "class_weights": ((None,), "the network has one class, so that Cellpose ignores its weights"),
 }
-"""Arguments of ``train_seg`` of which only some values do something, and why."""
+"""Arguments that ``train_seg`` takes and ignores: the values to accept, and why no others."""
 
 _Chance = Annotated[float, Field(ge=0)]
 
@@ -49,7 +49,7 @@ class Hyperparameters(BaseModel):
     weight_decay: Annotated[float, _OF_TRAINING] = Field(
         default=defaults.WEIGHT_DECAY, ge=0, allow_inf_nan=False
     )
-    """Of the optimizer."""
+    """Weight decay of the optimizer."""
     min_train_masks: Annotated[int, _OF_TRAINING] = Field(default=defaults.MIN_TRAIN_MASKS, ge=0)
     """Training images with fewer cells are left out."""
     rescale: Annotated[bool, _OF_TRAINING] = False
@@ -87,14 +87,14 @@ class Hyperparameters(BaseModel):
 
     @field_validator(*_TAKEN_AND_IGNORED, mode="before")
     @classmethod
-    def _counts(cls, value: object, info: ValidationInfo) -> object:
+    def _not_ignored(cls, value: object, info: ValidationInfo) -> object:
         usual, reason = _TAKEN_AND_IGNORED[str(info.field_name)]
         if value not in usual:
             raise ValueError(reason)
         return value
 
 
-# -- beside the arguments of `train_seg` ---------------------------------------------------
+# -- fields beside the arguments of `train_seg` ------------------------------------------------
 
 
 def _mode(value: str | bool) -> Mode:
@@ -105,7 +105,7 @@ def _data_seed(value: int | str) -> int | str:
     return value if isinstance(value, str) else check_seed(value, name="data_seed")
 
 
-def _no_yes_or_no(value: object) -> object:
+def _not_bool(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("expected a whole number, not yes or no")
     return value
@@ -118,7 +118,7 @@ def _text(value: object) -> object:
 Data = Annotated[str | Path, InSpec(first=True)]
 Named = Annotated[str, BeforeValidator(_text), _ALWAYS]
 """A network or a profile, by its name or its file."""
-WholeNumber = Annotated[int, BeforeValidator(_no_yes_or_no)]
+WholeNumber = Annotated[int, BeforeValidator(_not_bool)]
 Seed = Annotated[Annotated[int, AfterValidator(check_seed)] | None, _ALWAYS]
 Epochs = Annotated[WholeNumber, Field(le=100_000), _ALWAYS_OF_TRAINING]
 LearningRate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -128,7 +128,7 @@ Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)+\w*$")]
 
 
 class TrainingFields(Hyperparameters):
-    """What a training is asked for and its key holds, but for the content of files."""
+    """Everything of a training that enters its key, but for the content of files."""
 
     data: Data
     """Folder in Cellpose's convention: ``train/`` and ``test/`` with ``NAME.tif`` and
@@ -136,11 +136,11 @@ class TrainingFields(Hyperparameters):
     model: Named = defaults.MODEL
     """An encoder's name, a Cellpose model name, a weights file, or ``KEY/REPEAT``."""
     seed: Seed = None
-    """Of every generator of random numbers; by default 0, and none in mode ``off``."""
+    """The seed of every random generator; by default 0, and none in mode ``off``."""
     data_seed: Annotated[
         int | Literal["cellpose"], AfterValidator(_data_seed), _ALWAYS_OF_TRAINING
     ] = defaults.DATA_SEED
-    """Of image order and augmentation; ``cellpose`` for Cellpose's own fixed order."""
+    """The seed of image order and augmentation; ``cellpose`` for Cellpose's own fixed order."""
     epochs: Epochs = Field(default=defaults.EPOCHS, ge=1)
     """How often all images are shown."""
     batch_size: Annotated[int, _ALWAYS] = Field(default=defaults.BATCH_SIZE, ge=1, le=4096)
@@ -148,12 +148,12 @@ class TrainingFields(Hyperparameters):
     learning_rate: Annotated[LearningRate | None, _ALWAYS_OF_TRAINING] = None
     """The highest of the schedule; by default what suits the network."""
     images_per_epoch: Annotated[int | None, _ALWAYS_OF_TRAINING] = Field(default=None, ge=1)
-    """Images that are shown in an epoch; none for every image once. Who asks for none with a small
-    network gets 48 or more."""
+    """Images shown in an epoch; none for every image once, or for 48 or more with a small
+    network."""
     profile: Named = defaults.PROFILE
     """The numeric environment: a name, or a ``.yaml`` file."""
     mode: CheckedMode = defaults.MODE
-    """How much is fixed."""
+    """How strictly PyTorch is held to equal results."""
     ledger: Ledger = defaults.LEDGER
     """What is written down of every step."""
     loose: str | None = None

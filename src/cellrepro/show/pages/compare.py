@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.explanation.compare import compare as compared
-from cellrepro.explanation.comparison import Comparison
-from cellrepro.explanation.named import MaskReaders, image_name, kind_of, masks_of, named_as
+from cellrepro.explanation import compare_files
 from cellrepro.explanation.recorded_settings import SettingOfBoth
+from cellrepro.explanation.references import (
+    MaskReaders,
+    image_name,
+    kind_in_words,
+    masks_of,
+    reference_kind,
+)
+from cellrepro.explanation.two_results import Comparison
 from cellrepro.images.size_factor import factor_text
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
@@ -89,17 +95,17 @@ def compare(
     if html is None:
         refuse_idle(("overwrite",), "without --html")
     if image is None and html is None:
-        return compared(a, b, store=store)
+        return compare_files.compare(a, b, store=store)
     # Drawing takes a second to import, which a comparison without a page need not wait for.
     from cellrepro.show.pages.comparison_page import write_comparison_page
     from cellrepro.show.pages.page_file import page_target
     from cellrepro.store.store import Store
 
     target = None if html is None else page_target(html, overwrite=overwrite)
-    comparison = compared(a, b, store=store)
+    comparison = compare_files.compare(a, b, store=store)
     if not comparison.masks:
         raise BadInput(
-            f"{a} and {b} are {named_as(Path(a))} and {named_as(Path(b))} "
+            f"{a} and {b} are {kind_in_words(Path(a))} and {kind_in_words(Path(b))} "
             "without masks, so there is no picture of them; leave --image and --html out"
         )
     pair = _shown_pair(a, b, comparison, image=image, store=Store(store))
@@ -122,7 +128,7 @@ def _shown_pair(
     from cellrepro.show.pages.explorer_page import side_name
 
     name = _shown_image(comparison, image)
-    of_runs = {kind_of(Path(a)), kind_of(Path(b))} == {"run"}
+    of_runs = {reference_kind(Path(a)), reference_kind(Path(b))} == {"run"}
     repeats = store.find_two(str(a), str(b)) if of_runs else None
     if repeats is not None:
         masks_a, masks_b = (repeat.masks(name) for repeat in repeats)

@@ -15,7 +15,7 @@ from cellrepro.explanation.recorded_settings import (
     SettingOfBoth,
     tell_settings,
 )
-from cellrepro.explanation.setting_words import difference_text, setting_meaning, setting_text
+from cellrepro.explanation.setting_meanings import difference_text, setting_meaning, setting_text
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.figures.pixels import SIGNS

@@ -1,4 +1,4 @@
-"""Masks held to a baseline, a small file that was saved before: what differs, and how far."""
+"""Masks held to a baseline, a small file that was saved before: what differs, and which limits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.object_changes import ChangedCell, ObjectKind, cell_rows, cells_of
 from cellrepro.errors import BadInput
-from cellrepro.explanation.comparison import label_notes
-from cellrepro.explanation.named import MaskReaders, masks_of
+from cellrepro.explanation.references import MaskReaders, masks_of
+from cellrepro.explanation.two_results import label_notes
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
@@ -26,7 +26,7 @@ from cellrepro.terminal import FileName, MasksOfImages, Share
 from cellrepro.words import amount, ppm_text, share_text, some
 
 Limits = Mapping[str, float]
-"""By name; masks are not held to a limit that is left out.
+"""Limits by name; masks are not held to one that is left out.
 
 ``max_ppm`` limits the differing pixels per million of any one image, ``max_changed`` the share of
 the cells of both sides without a match at IoU 0.5, and ``max_lost`` the cells of the baseline
@@ -39,11 +39,11 @@ class Cell:
     """A cell of a baseline."""
 
     image: str
-    """In which it lies."""
+    """Name of its image."""
     label: int
-    """In the baseline."""
+    """Its number in the baseline."""
     area: int
-    """Pixels."""
+    """Size in pixels."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,18 @@ class Hidden:
     """What limits could hide: cells that could vanish within them."""
 
     all_at_once: bool
-    """Whether all of them together could, so that masks without a cell pass."""
+    """Whether all cells together could vanish, so that masks without a cell pass."""
     cells: tuple[Cell, ...] = field(repr=False)
-    """Of which any one could vanish, smallest first."""
+    """Cells of which any one could vanish, smallest first."""
 
     @derived
     def n(self) -> int:
-        """Of how many cells any one could vanish."""
+        """Number of cells of which any one could vanish."""
         return len(self.cells)
 
     @derived
     def smallest(self) -> Cell | None:
-        """The smallest of these; None where none could vanish."""
+        """The smallest of these cells; None where none could vanish."""
         return self.cells[0] if self.cells else None
 
     def sentence(self, within: str) -> str:
@@ -96,9 +96,9 @@ class BaselineCheck(Result):
     broken: tuple[str, ...]
     """What is beyond its limit or could not be compared, a sentence each."""
     limits: Limits
-    """Those that the masks were held to."""
+    """The limits that the masks were held to."""
     changed_cells: tuple[ChangedCell, ...] = field(repr=False)
-    """Those that changed at all, those that overlap least first."""
+    """Cells that changed at all, from the least overlap on."""
     hidden: Hidden
     """What the limits could hide."""
     notes: tuple[str, ...]
@@ -106,7 +106,7 @@ class BaselineCheck(Result):
 
     @derived
     def cells(self) -> list[dict[str, object]]:
-        """Of each cell that changed `ObjectChange`, with its ``image``."""
+        """For each cell that changed, `ObjectChange` with its ``image``."""
         return [cell.change.of_image(cell.image) for cell in self.changed_cells]
 
     @property
@@ -189,7 +189,7 @@ def check_baseline(
     """
     baseline = baseline_file.read(Path(file))
     limits = _limits_from(max_ppm, max_changed, max_lost) or baseline.record.get("limits", {})
-    _refuse_no_limits(limits)
+    _refuse_out_of_range(limits)
     expected_names = list(baseline.record["images"])
     actual = _readers(masks, Store(store))
     if len(actual) == len(expected_names) == 1:  # whatever the file is called
@@ -222,7 +222,7 @@ def _limits_from(
 
 
 def _share(text: str) -> float:
-    """A share as its user writes it: 0.05, 5 % or 5%."""
+    """Read a share: 0.05, 5 % or 5%."""
     number = text.strip().removesuffix("%")
     try:
         return float(number) / (100 if number != text.strip() else 1)
@@ -235,10 +235,10 @@ _RANGES: Mapping[str, tuple[float, str]] = {
     "max_changed": (1, "a share of the cells, a number from 0 to 1 or as in '5 %', which is 0.05"),
     "max_lost": (2**63, "cells, a whole number of at least 0"),
 }
-"""The largest value of each limit, and what it is."""
+"""The largest value of each limit, and what to write."""
 
 
-def _refuse_no_limits(limits: Limits) -> None:
+def _refuse_out_of_range(limits: Limits) -> None:
     for name, value in limits.items():
         most, expected = _RANGES[name]
         is_whole = name != "max_lost" or value == round(value)
@@ -257,15 +257,15 @@ def _readers(
 
 @dataclass(frozen=True)
 class _ImageOfBaseline:
-    """An image of a baseline, and what it is compared with."""
+    """An image of a baseline, and its comparison with the new masks."""
 
     n_pixels: int
     cells: tuple[Cell, ...]
-    """All of the baseline."""
+    """Of the baseline."""
     result: MaskComparison | None = None
-    """None where the image has no other masks, or they cannot be compared."""
+    """None where the image has no new masks, or they cannot be compared."""
     problem: str = ""
-    """Why they cannot be compared, or are no such masks though no pixel differs; else empty."""
+    """Why the masks cannot be compared, or do not pass though no pixel differs; else empty."""
     notes: tuple[str, ...] = ()
     """How the two were read."""
 
@@ -278,14 +278,14 @@ class _BaselineComparison:
 
     @property
     def results(self) -> dict[str, MaskComparison]:
-        """By image; of those that could be compared."""
+        """By image, where the masks could be compared."""
         return {
             name: image.result for name, image in self.images.items() if image.result is not None
         }
 
     @property
     def problems(self) -> list[str]:
-        """Why other images could not be compared."""
+        """One sentence for each image with a problem."""
         return [image.problem for image in self.images.values() if image.problem]
 
 
@@ -321,15 +321,15 @@ def _compare_image(
 
 
 class _Measure(NamedTuple):
-    """How far masks are from a baseline, as one limit counts it."""
+    """How far masks are from a baseline, in the unit of one limit."""
 
     limit_name: str
     value: float
     in_words: str
     factor: float
-    """By which the number in these words is larger than the value."""
+    """From the value to the number in words."""
     unit: str
-    """Behind that number."""
+    """It follows that number."""
 
     def beyond(self, limit: float) -> str:
         """Say that it is beyond a limit, with as many decimals as that takes."""
@@ -347,7 +347,7 @@ class _Measure(NamedTuple):
 def _judged(
     comparison: _BaselineComparison, not_compared: Sequence[str], limits: Limits
 ) -> BaselineCheck:
-    """The check, with a sentence for every limit that is broken."""
+    """Judge the comparison, with a sentence for every broken limit."""
     results = comparison.results
     worst = max(results, key=lambda name: results[name].ppm)
     totals = totals_over(results.values())
@@ -383,7 +383,7 @@ def _judged(
 
 
 def _changed_cells(results: Mapping[str, MaskComparison]) -> tuple[ChangedCell, ...]:
-    """Cells that changed at all, those that overlap least first, large ones before small."""
+    """Cells that changed at all, from the least overlap and the largest cell on."""
     cells = [
         cell
         for cell in cells_of(results)
@@ -407,14 +407,14 @@ def _hidden_cells(comparison: _BaselineComparison, limits: Limits) -> tuple[Cell
 
 
 def _passes_without(cell: Cell, n_pixels: int, n_cells: int, limits: Limits) -> bool:
-    """Whether the limits are kept if this cell is lost and nothing else changes."""
+    """Whether masks keep the limits that lack this cell alone."""
     ppm = 1e6 * (cell.area / n_pixels)
     reached = {"max_ppm": ppm, "max_changed": 1 / (2 * n_cells - 1), "max_lost": 1}
     return all(reached[name] <= limit for name, limit in limits.items())
 
 
 def _passes_empty(comparison: _BaselineComparison, limits: Limits) -> bool:
-    """Whether the limits are kept by masks without any cell."""
+    """Whether masks without any cell keep the limits."""
     images = comparison.images.values()
     ppm = max(1e6 * (sum(cell.area for cell in image.cells) / image.n_pixels) for image in images)
     n_cells = sum(len(image.cells) for image in images)

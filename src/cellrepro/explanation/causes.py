@@ -1,4 +1,4 @@
-"""Two results of one image made again, and the fewest changes that lead from one to the other."""
+"""What makes two results differ: both are made again, and the fewest changes between them found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cellrepro.explanation.conditions import CROP, VERSION, Condition, Crop, without
+from cellrepro.explanation.conditions import IMAGE_CROP, VERSION, Condition, Crop, without
 from cellrepro.explanation.search import MOST_CHANGES, NETWORK_NOTE, Fit, Search
 from cellrepro.explanation.search_duration import SearchDuration
 from cellrepro.explanation.trials import Gap, Trials, Usual, gap_between, n_cells_in
@@ -24,14 +24,14 @@ from cellrepro.results import derived
 from cellrepro.spec.segmentation_settings import Settings
 
 
-class Known(NamedTuple):
+class RecordedResult(NamedTuple):
     """A result, and what is recorded of how it was made."""
 
     condition: Condition
     masks: np.ndarray
-    """Uint (Y, X), 0 is background."""
+    """(Y, X), 0 is background."""
     is_network_certain: bool = False
-    """Whether the network is known to be the one that made it, by its digest."""
+    """Whether the digest of the network is the recorded one."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Change:
     b: Any
     """Its value on each side."""
     cells: int
-    """How many cells it changes in A's condition, of both results counted."""
+    """Cells that it changes in A's condition, counted in both results."""
     of_cells: int
     """Cells of these two results."""
     n_pixels: int = field(default=0, repr=False)
@@ -59,7 +59,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What replaying two results from one condition to the other has shown."""
+    """What replaying two results, from the condition of one to that of the other, has shown."""
 
     a: Fit
     """How each result was made."""
@@ -68,11 +68,11 @@ class Replayed:
     causes: tuple[Change, ...]
     """The fewest changes that leave no more than all together, those of most cells first."""
     left: Gap
-    """Between B and A with these."""
+    """Between B, and A with these changes."""
     n_cells: int
-    """Of these two."""
+    """Of these two results."""
     cut_short: bool = False
-    """Whether the user ended the searches, each with the best that it had."""
+    """Whether the user ended the search, so that each side has the best fit until then."""
 
 
 def replay(
@@ -80,14 +80,14 @@ def replay(
     *,
     sources: Mapping[str, ModelSource],
     image: np.ndarray,
-    sides: Sequence[Known],
+    sides: Sequence[RecordedResult],
     search_minutes: float,
     end_request: EndRequest,
     shorter: str = "",
     window: Window | None = None,
 ) -> Replayed:
-    """Inside the child: find the conditions of both results, and the changes between them."""
-    known_a, known_b = sides
+    """Runs in a child process: find the conditions of both results, and the changes between."""
+    recorded_a, recorded_b = sides
     duration = SearchDuration(
         most_minutes=search_minutes, shorter=shorter, say=partial(child.tell, "note")
     )
@@ -109,7 +109,7 @@ def replay(
         )
         search_a, search_b = (
             search(each.masks, known=each.condition, is_network_certain=each.is_network_certain)
-            for each in (known_a, known_b)
+            for each in (recorded_a, recorded_b)
         )
         duration.expect("a", search_a.first_round())
         duration.expect("b", search_b.first_round())
@@ -127,14 +127,14 @@ def replay(
                 duration.begin("b")
                 b = _fit_beside(search_b, a)
             child.tell("done", "B")
-            replayed = _Causes(trials, a, b, known_a, known_b).replayed()
+            replayed = _Causes(trials, a, b, recorded_a, recorded_b).replayed()
             child.tell("done", "causes")
             return replace(replayed, cut_short=end_request.is_made)
 
 
 def _fit_beside(search: Search, other: Fit) -> Fit:
-    """Search for one result beside how the other was made; not where that had another network."""
-    near = without(other.believed, CROP)
+    """Search near the condition of the other result, unless that has another network."""
+    near = without(other.believed, IMAGE_CROP)
     if other.network_doubt and not search.is_settled:
         return search.start_alone(near=near)
     return search.fit(near=near)
@@ -157,7 +157,7 @@ def masks_under(
     condition: Condition,
     window: Window | None = None,
 ) -> np.ndarray:
-    """Inside a child that has a different version of Cellpose: the labels under one condition."""
+    """Runs in a child process with a different version of Cellpose: segment under a condition."""
     with child.prepared() as device:
         build = partial(_built, child=child, sources=sources, device=device)
         return Trials(image, build, _usual(child, sources), window=window).masks(condition)
@@ -183,7 +183,7 @@ def _with_another_version(
     image: np.ndarray,
     window: Window | None,
 ) -> np.ndarray:
-    """The labels under a condition, made in a process that has its version of Cellpose."""
+    """Segment under a condition, in a process that has its version of Cellpose."""
     version = condition[VERSION]
     task = partial(
         masks_under,
@@ -211,22 +211,24 @@ def _n_differing(changes: _ChangeSet) -> int:
 
 
 class _Causes:
-    """The changes that lead from A's condition to B's.
+    """Looks for the fewest changes that lead from A's condition to B's.
 
-    Of a side that was not found only what is recorded may be called a cause.
+    Of a side that was not made again only what is recorded may be called a cause.
     """
 
-    def __init__(self, trials: Trials, a: Fit, b: Fit, known_a: Known, known_b: Known) -> None:
+    def __init__(
+        self, trials: Trials, a: Fit, b: Fit, recorded_a: RecordedResult, recorded_b: RecordedResult
+    ) -> None:
         self._trials = trials
         self._a = a
         self._b = b
-        self._known_a = known_a.condition
-        self._known_b = known_b.condition
-        self._masks_b = known_b.masks
+        self._recorded_a = recorded_a.condition
+        self._recorded_b = recorded_b.condition
+        self._masks_b = recorded_b.masks
         self._usual = {**Settings().by_name(), **trials.usual.by_name()}
 
     def replayed(self) -> Replayed:
-        """The smallest set of changes that leaves no more than all of them, one by one."""
+        """Find the smallest sufficient set of changes, and what each of them does by itself."""
         smallest = self._smallest_set()
         causes = [self._change(name) for name in smallest.names]
         causes.sort(key=lambda cause: (-cause.cells, -cause.n_pixels))
@@ -244,8 +246,8 @@ class _Causes:
         names = self._differing_names()
         everything = _ChangeSet(self._gap_with(names), names)
         # Where one side shows a part of the other, every set has that change.
-        always = tuple(name for name in names if name == CROP)
-        optional = [name for name in names if name != CROP]
+        always = tuple(name for name in names if name == IMAGE_CROP)
+        optional = [name for name in names if name != IMAGE_CROP]
         for n_changes in range(min(len(optional), MOST_CHANGES + 1)):
             sets = [(*always, *chosen) for chosen in itertools.combinations(optional, n_changes)]
             smallest = min(self._possible(sets), key=_n_differing, default=None)
@@ -257,21 +259,21 @@ class _Causes:
         return self._trials.gap(self._with_changes(names), self._masks_b)
 
     def _possible(self, sets: Iterable[tuple[str, ...]]) -> Iterator[_ChangeSet]:
-        """Those sets of changes that can be carried out, with the gap that each leaves."""
+        """The gap that each set leaves, but for sets that Cellpose refuses."""
         for names in sets:
             gap = self._trials.gap_if_possible(self._with_changes(names), self._masks_b)
             if gap is not None:
                 yield _ChangeSet(gap, names)
 
     def _differing_names(self) -> tuple[str, ...]:
-        """What the two have otherwise, and is settled on both sides."""
+        """Names whose values differ, and are recorded or found on both sides."""
         names = dict.fromkeys([*self._b.believed, *self._a.believed])
         return tuple(
             name
             for name in names
             if self._value(self._a, name) != self._value(self._b, name)
-            and (name in self._known_a or self._a.came_to_something)
-            and (name in self._known_b or self._b.came_to_something)
+            and (name in self._recorded_a or self._a.came_to_something)
+            and (name in self._recorded_b or self._b.came_to_something)
         )
 
     def _with_changes(self, names: Iterable[str]) -> Condition:
@@ -286,8 +288,8 @@ class _Causes:
     def _change(self, name: str) -> Change:
         before = self._trials.masks(self._a.believed)
         after = self._trials.masks(self._with_changes([name]))
-        if name == CROP:  # either of the two sides shows a part of the other
-            crop = self._a.believed.get(CROP) or self._b.believed[CROP]
+        if name == IMAGE_CROP:  # either of the two sides shows a part of the other
+            crop = self._a.believed.get(IMAGE_CROP) or self._b.believed[IMAGE_CROP]
             before = _cut_out(before, crop)
             after = _cut_out(after, crop)
         gap = gap_between(before, after)
@@ -305,7 +307,7 @@ class _Causes:
 
 
 def _cut_out(masks: np.ndarray, crop: Crop) -> np.ndarray:
-    """The part of masks that lies in a crop; those of the crop alone stay as they are."""
+    """The part of masks that lies in a crop, unless they are of that part already."""
     (top, bottom), (left, right) = crop
     if masks.shape == (bottom - top, right - left):
         return masks

@@ -1,4 +1,4 @@
-"""Settings of a segmentation in words: their values, and what they do."""
+"""What each setting does, in words for a user who sees that it differs; and its values in words."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ _MEANINGS: Mapping[str, str] = {
     "n_drawn_by_hand": "cells were drawn by hand, which no setting makes",
     "n_removed_by_hand": "cells were removed by hand, which no setting does",
 }
-"""What a setting does, for someone who sees that it differs."""
+"""What each setting does, for a user who sees that it differs."""
 
 _DIGESTS: Mapping[str, str] = {
     "image.digest": "different pixels",
     "model_digest": "different files of weights",
     "weights_in_memory": "different weights",
 }
-"""What it means that two checksums differ, which tell a reader nothing by themselves."""
+"""What two different digests mean."""
 
 
 def setting_meaning(name: str) -> str:
-    """Say what a setting does; nothing of one that says it by itself."""
+    """Say what a setting does; empty for one whose name says it."""
     return _MEANINGS.get(name, "")
 
 
@@ -71,6 +71,11 @@ def difference_text(name: str, a: object, b: object) -> str:
     if name in _DIGESTS:
         return _DIGESTS[name]
     return f"{name} {setting_text(a)} in A, {setting_text(b)} in B"
+
+
+def value_text(value: object) -> str:
+    """Write a value without quotes, and Python's None as "none"."""
+    return "none" if value is None else str(value)
 
 
 def setting_text(value: object, *, missing: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What a user names: a run, a mask file, a folder of them, a baseline, weights; and its masks."""
+"""What a path or name of a user refers to, a run, masks, a baseline or weights; and its masks."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ _OME = ".ome"  # of NAME_masks.ome.tif
 MaskReaders = Mapping[str, Callable[[], np.ndarray]]
 """Label images by image; each is read when it is needed."""
 
-Kind = Literal["folder", "masks", "baseline", "weights", "run"]
-"""What a user may name."""
+ReferenceKind = Literal["folder", "masks", "baseline", "weights", "run"]
 
-NAMED_AS: Mapping[Kind, str] = {
+_KINDS_IN_WORDS: Mapping[ReferenceKind, str] = {
     "folder": "a folder",
     "masks": "a mask file",
     "baseline": "a baseline",
@@ -41,8 +40,8 @@ NAMED_AS: Mapping[Kind, str] = {
 }
 
 
-def kind_of(path: Path) -> Kind:
-    """Say what a path is, by what lies there or else by its ending; ``run`` for what is no path."""
+def reference_kind(path: Path) -> ReferenceKind:
+    """Tell what a path refers to, by what lies there or else by its ending."""
     if path.is_dir():
         from cellrepro.store import checkpoints
 
@@ -61,7 +60,7 @@ def kind_of(path: Path) -> Kind:
 
 
 def file_or_run(reference: str | Path, *, name: str) -> Path:
-    """Check that something names a file or a run, and that a file is there."""
+    """Check that a reference is a path or names a run, and that its file exists."""
     if not isinstance(reference, str | os.PathLike):
         raise BadInput(
             f"{name} is of the type {type(reference).__name__}; expected the path of a file, or "
@@ -69,24 +68,24 @@ def file_or_run(reference: str | Path, *, name: str) -> Path:
             "shown by cellrepro.explore(image, a, b)"
         )
     path = Path(reference)
-    if kind_of(path) != "run" and not path.exists():
+    if reference_kind(path) != "run" and not path.exists():
         raise no_such_file(reference)
     return path
 
 
-def named_as(path: Path) -> str:
-    """Say what a path is, in words: "a mask file", "a folder"."""
-    kind = kind_of(path)
+def kind_in_words(path: Path) -> str:
+    """Say in words what a path refers to: "a mask file", "a folder"."""
+    kind = reference_kind(path)
     ending = path.suffix.lower()
     if kind == "weights" and ending and ending not in _WEIGHTS:
         return f"a file with the ending {ending}"
-    return NAMED_AS[kind]
+    return _KINDS_IN_WORDS[kind]
 
 
 def masks_of(reference: str, store: Store) -> MaskReaders:
-    """Find the masks of a run, a mask file, a folder or a baseline, by the name of their image."""
+    """Find the masks of a run, a mask file, a folder or a baseline, by image."""
     path = Path(reference)
-    kind = kind_of(path)
+    kind = reference_kind(path)
     if kind == "run":
         repeat = store.find(reference)
         return {name: partial(repeat.masks, name) for name in repeat.manifest.masks}
@@ -103,14 +102,14 @@ def masks_of(reference: str, store: Store) -> MaskReaders:
 
 
 def readers(files: Mapping[str, Path]) -> MaskReaders:
-    """Give the readers of some mask files, by the same names."""
+    """Give a reader for each mask file, by the same names."""
     return {name: partial(read_labels, file) for name, file in files.items()}
 
 
 def image_name(stem: str) -> str:
     """Give the name of the image whose masks a file holds.
 
-    It is the one rule by which files, folders, baselines and runs find what belongs together.
+    The one rule by which files, folders, baselines and runs are paired.
     """
     stem = stem.removesuffix(_OME) or stem
     ending = next((suffix for suffix in _SUFFIXES if stem.endswith(suffix)), "")
@@ -118,13 +117,11 @@ def image_name(stem: str) -> str:
 
 
 def mask_files(folder: Path) -> dict[str, Path]:
-    """Find the masks in a folder, one file for each image.
+    """Find the masks in a folder, one file for each image, in the order of the files' names.
 
     Where files are named as masks (``NAME_masks``, ``NAME_cp_masks``, ``NAME_seg``) these alone
     count, since the others are the images; and ``NAME_seg.npy`` counts for an image that has no
     other masks, since the GUI writes it beside them.
-
-    By `image_name`, in the order of the files' names.
     """
     from cellrepro.images.folder import is_litter
 
@@ -144,7 +141,7 @@ def newer_seg_notes(path: Path) -> Iterator[str]:
 
     A sentence each, without the name of the side.
     """
-    if kind_of(path) != "folder":
+    if reference_kind(path) != "folder":
         return
     from cellrepro.images.folder import is_newer
 
@@ -159,7 +156,7 @@ def newer_seg_notes(path: Path) -> Iterator[str]:
 
 
 def _only_one(name: str, paths: Sequence[Path]) -> Path:
-    """The file that holds the masks of an image, of those that are named after it."""
+    """Choose the file with the masks of an image; two label images are refused."""
     label_images = [path for path in paths if not path.name.endswith(SEG_ENDING)]
     candidates = label_images or paths
     if len(candidates) > 1:

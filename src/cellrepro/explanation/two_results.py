@@ -1,4 +1,4 @@
-"""What two things have in common and in what they differ, and their masks image by image."""
+"""Two results beside each other: in what they differ, and their masks image by image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cellrepro.comparison.number_changes import (
 from cellrepro.comparison.object_changes import cell_rows, cells_of, not_kept
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
-from cellrepro.explanation.recorded_settings import NOT_OF_CELLS, SettingOfBoth
+from cellrepro.explanation.setting_meanings import value_text
 from cellrepro.images.label_image import doubt
 from cellrepro.images.size_factor import factor_text
 from cellrepro.results import Result, Row, derived, table_lines
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
     from cellrepro.comparison.weight_comparison import WeightsComparison
     from cellrepro.comparison.weight_files import FileComparison
-    from cellrepro.explanation.named import MaskReaders
+    from cellrepro.explanation.recorded_settings import SettingOfBoth
+    from cellrepro.explanation.references import MaskReaders
 
 _MOST_NAMES = 4  # of tensors
 
@@ -53,8 +54,8 @@ Differs = Literal[
     "masks",
     "truth",
 ]
-"""What two things may differ in; ``weights-init`` is before any training, ``truth`` are scores.
-From ``optimizer`` to ``values``: what checkpoints hold beside their networks."""
+"""``weights-init`` is before any training, ``truth`` are scores; ``optimizer`` to ``values`` stand
+in checkpoints beside their networks."""
 
 
 class TwoValues(NamedTuple):
@@ -66,11 +67,11 @@ class TwoValues(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
-    """What two things have in common and in what they differ."""
+    """In what two results differ, and how far."""
 
     verdict: Verdict
     """Over masks and weights, whichever both sides have."""
-    differs: tuple[Differs, ...] = ()  # without a default, the property of `Result` would be it
+    differs: tuple[Differs, ...] = ()  # else the property of `Result` would be the default
     """What differs: environment, spec, data, weights-init, weights, masks, truth; of two
     checkpoints also optimizer, scheduler, step, seed, generators, tensors, values."""
     masks: Mapping[str, MaskComparison] = field(default_factory=dict)
@@ -86,11 +87,11 @@ class Comparison(Result):
     ap50_train: tuple[float | None, float | None] | None = None
     """The same on training images."""
     files: FileComparison | None = field(default=None, repr=False)
-    """Of two weights files as bytes; no part of the verdict."""
+    """Two weights files compared as bytes; no part of the verdict."""
     state: StateComparison | None = None
-    """Of two checkpoints: what lies beside their networks."""
+    """What two checkpoints hold beside their networks."""
     settings: tuple[SettingOfBoth, ...] = ()
-    """Of two mask files: what at least one of them records of how it was made, what differs
+    """What two mask files record of how they were made, as far as one of them does; what differs
     first."""
     notes: tuple[str, ...] = ()
     """What a reader has to know, a sentence each: what was not compared, and how it stands beside
@@ -106,18 +107,15 @@ class Comparison(Result):
 
     @derived
     def objects(self) -> dict[str, object]:
-        """How many each side has, and in ``changes`` of each object `ObjectChange`, with its
-        ``image``."""
+        """Numbers of objects; in ``changes``, for each, `ObjectChange` with its ``image``."""
         changes = [cell.change.of_image(cell.image) for cell in cells_of(self.masks)]
         return {**self.n_objects, "changes": changes}
 
     @property
     def differing_settings(self) -> tuple[SettingOfBoth, ...]:
-        """Settings that both sides record, and not alike, but those that change no cell."""
+        """Settings that both sides record with different values, and that may change cells."""
         return tuple(
-            setting
-            for setting in self.settings
-            if setting.differs and setting.name not in NOT_OF_CELLS
+            setting for setting in self.settings if setting.differs and setting.may_change_cells
         )
 
     @property
@@ -171,7 +169,9 @@ class Comparison(Result):
         differs = f": {', '.join(self.differs)}" if self.differs else ""
         yield f"{self.verdict}{differs}"
         for setting in self.differing_settings:
-            yield f"  setting {setting.name}: {_value(setting.a)} and {_value(setting.b)}"
+            a = short_digest(value_text(setting.a))
+            b = short_digest(value_text(setting.b))
+            yield f"  setting {setting.name}: {a} and {b}"
         if self.weights is not None:
             yield from _weights_lines(self.weights)
         if self.state is not None:
@@ -195,11 +195,6 @@ class Comparison(Result):
 
     def _settings_by_name(self) -> dict[str, TwoValues]:
         return {each.name: TwoValues(each.a, each.b) for each in self.differing_settings}
-
-
-def _value(value: object) -> str:
-    """A setting as its user knows it: no quotes, and "none" for Python's None."""
-    return "none" if value is None else short_digest(str(value))
 
 
 def _weights_lines(weights: WeightsComparison) -> Iterator[str]:
@@ -241,9 +236,9 @@ def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMas
         )
     by_image: dict[str, MaskComparison] = {}
     notes: list[str] = []
-    for side, alone in (("A", a.keys() - b.keys()), ("B", b.keys() - a.keys())):
-        if alone:
-            notes.append(f"only {side} has masks of {', '.join(sorted(alone))}")
+    for side, only in (("A", a.keys() - b.keys()), ("B", b.keys() - a.keys())):
+        if only:
+            notes.append(f"only {side} has masks of {', '.join(sorted(only))}")
     for name in in_both:
         try:
             labels_a = a[name]()
@@ -304,7 +299,7 @@ def label_notes(
 
 
 def _remarks(labels: np.ndarray, n: int, *, by_plane: bool) -> list[str]:
-    """What one label image of ``n`` numbers shows by itself."""
+    """What is odd about the numbers of one label image, which has ``n`` of them."""
     remarks = [*background_remarks(labels)]
     if by_plane:
         return remarks
@@ -334,7 +329,7 @@ def _reading_note(result: MaskComparison, a: str, b: str) -> str:
 
 
 def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
-    """Refuse masks of two sizes: nothing says which pixel of one is which of the other."""
+    """Refuse masks of two sizes, as nothing pairs their pixels."""
     if tuple(a) == tuple(b):
         return
     if len(a) != len(b):
@@ -374,7 +369,7 @@ def _empty_notes(by_image: Mapping[str, MaskComparison]) -> Iterator[str]:
 
 
 def masks_differ(verdict: Verdict) -> bool:
-    """Whether a verdict over masks means that they differ, in numbers of objects at least."""
+    """Whether a verdict over masks means a difference, be it in the numbers of objects alone."""
     return verdict not in (Verdict.IDENTICAL, Verdict.VACUOUS)
 
 
@@ -394,7 +389,7 @@ def stitching_notes(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
 
 
 def not_finite_notes(weights: WeightsComparison | None) -> Iterator[str]:
-    """Say of weights that are no numbers, which a training leaves that has diverged."""
+    """Say how many weights are NaN or infinite, as after a training that has diverged."""
     if weights is None or not weights.n_not_finite:
         return
     vacuous = "vacuous: " if weights.verdict == Verdict.VACUOUS else ""

@@ -1,4 +1,4 @@
-"""Two things a user names, compared: runs or repeats, mask files, folders of masks, weights."""
+"""Whatever a user names, compared: mask files, folders of masks, baselines, weights, runs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.mask_totals import verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
-from cellrepro.explanation.comparison import (
+from cellrepro.explanation.mask_file_record import RecordedMasks, recorded_masks
+from cellrepro.explanation.recorded_settings import RecordedSettings, recorded_side_by_side
+from cellrepro.explanation.references import (
+    MASK_ENDINGS,
+    MaskReaders,
+    file_or_run,
+    image_name,
+    kind_in_words,
+    masks_of,
+    newer_seg_notes,
+    reference_kind,
+)
+from cellrepro.explanation.two_results import (
     Comparison,
     compare_by_image,
     masks_differ,
     stitching_notes,
 )
-from cellrepro.explanation.named import (
-    MASK_ENDINGS,
-    MaskReaders,
-    file_or_run,
-    image_name,
-    kind_of,
-    masks_of,
-    named_as,
-    newer_seg_notes,
-)
-from cellrepro.explanation.record_reading import RecordedMasks, recorded_masks
-from cellrepro.explanation.recorded_settings import RecordedSettings, recorded_side_by_side
 from cellrepro.images.image_file import read_labels
 from cellrepro.spec import defaults
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE) -> Comparison:
-    """Compare two things that both have masks, or both have weights."""
+    """Compare two files, folders or runs that both have masks, or both have weights."""
     path_a = file_or_run(a, name="a")
     path_b = file_or_run(b, name="b")
-    kinds = {kind_of(path_a), kind_of(path_b)}
+    kinds = {reference_kind(path_a), reference_kind(path_b)}
     if kinds == {"masks"}:  # two files need NumPy alone, and wait for no library of a store
         return _compare_two_files(path_a, path_b)
     from cellrepro.store.store import Store
@@ -68,7 +68,7 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
 
 
 def _with_any_record(file: Path) -> RecordedMasks:
-    """Read masks; a record that cannot be read becomes a remark, as masks are compared without."""
+    """Read masks and record; a damaged record becomes a remark, as masks need none."""
     try:
         return recorded_masks(file)
     except BadInput as error:
@@ -121,7 +121,7 @@ def _compare_mask_files(a: MaskReaders, b: MaskReaders, *, who: str) -> Comparis
 
 def _weights_of(reference: str | Path, store: Store) -> Path:
     path = Path(reference)
-    if kind_of(path) == "weights":
+    if reference_kind(path) == "weights":
         return path
     repeat = store.find(str(reference))
     if repeat.weights is None:
@@ -130,9 +130,8 @@ def _weights_of(reference: str | Path, store: Store) -> Path:
 
 
 def _not_comparable(a: Path, b: Path) -> BadInput:
-    """Give the error for weights together with masks."""
     return BadInput(
-        f"{a} and {b} are not of one kind: {named_as(a)} and {named_as(b)}; expected two mask "
-        f"files ({', '.join(MASK_ENDINGS)}), folders of masks, baselines, KEY/REPEAT of the store, "
-        "or weights files"
+        f"{a} and {b} are not of one kind: {kind_in_words(a)} and {kind_in_words(b)}; expected two "
+        f"mask files ({', '.join(MASK_ENDINGS)}), folders of masks, baselines, KEY/REPEAT of the "
+        "store, or weights files"
     )
