@@ -6,7 +6,7 @@ from faults.by_name import breaks
 @breaks(
     "cellrepro.arithmetic.kernels.products:bits_of_factors",
     "No order of additions changes a bit of a portable product.",
-    tests=["tests/arithmetic/test_products.py"],
+    tests=["tests/arithmetic/test_products.py::test_equal_to_fractions"],
 )
 def factors_have_bits_too_many(bits_of_factors):
     def too_many(length):
