@@ -110,9 +110,7 @@ def every_operation_is_loose(base_name):
     "Profile `auto` takes the device that Cellpose would take.",
     tests=["tests/determinism/test_profiles.py::test_auto_is_what_cellpose_would_take"],
 )
-def auto_takes_cuda_before_apple(profile):
+def apples_gpu_is_passed_over(profile):
     from dataclasses import replace
 
-    return property(
-        lambda self: profile.fget(replace(self, mps=self.mps and not self.cuda)),
-    )
+    return property(lambda self: profile.fget(replace(self, mps=False)))

@@ -1,4 +1,4 @@
-"""Numbers that are drawn or counted: uniform ones, ranges, even steps."""
+"""Tensors that are created: random numbers, ranges, even steps."""
 
 from __future__ import annotations
 

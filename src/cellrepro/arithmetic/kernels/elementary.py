@@ -1,4 +1,4 @@
-"""Functions of one number as fixed sequences of additions, multiplications and divisions.
+"""Exponential, logarithm, roots and the like, as fixed sequences of single operations.
 
 Every step is an operation of its own, which IEEE 754 rounds in one way. Polynomials were fitted by
 Chebyshev interpolation and, for the error function, by least squares reweighted until the errors

@@ -1,4 +1,4 @@
-"""Pooling with its gradients."""
+"""Average and maximum pooling in two dimensions, with their gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a function becomes the portable form of an operation, and says that it has none."""
+"""The registry in which functions become portable forms of operations, and their refusals."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _multiplied(values: torch.Tensor, axis: int, matrix: torch.Tensor) -> torch.
 
 
 def _matrix(n_rows: int, length: int, align_corners: bool, scale: float | None) -> torch.Tensor:
-    """What each row contributes to each resampled one: float32, shape (length, n_rows).
+    """The share of each row in each resampled one: float32, shape (length, n_rows).
 
     Positions are computed in float64 and rounded to float32 as shares, so that the shares of a row
     sum to 1 within one rounding.
@@ -182,7 +182,7 @@ def _at_positions(images: torch.Tensor, positions: Sequence[torch.Tensor]) -> to
 def _at_points(
     flat: torch.Tensor, sizes: Sequence[int], points: Sequence[torch.Tensor]
 ) -> torch.Tensor:
-    """Images, shape (B, C, pixels), at some points: float32, shape (B, C, points)."""
+    """Images, flat shape (B, C, pixels), at some points: float32, shape (B, C, points)."""
     lower = [point.floor() for point in points]
     upper_share = [point - below for point, below in zip(points, lower, strict=True)]
     lower_share = [1.0 - share for share in upper_share]
@@ -192,11 +192,11 @@ def _at_points(
         pixel: torch.Tensor | None = None
         weight: torch.Tensor | None = None
         for axis, is_upper in enumerate(corner):
-            place = lower[axis] + 1.0 if is_upper else lower[axis]
+            neighbour = lower[axis] + 1.0 if is_upper else lower[axis]
             share = upper_share[axis] if is_upper else lower_share[axis]
-            is_inside = (place >= 0) & (place <= sizes[axis] - 1)
+            is_inside = (neighbour >= 0) & (neighbour <= sizes[axis] - 1)
             share = share.masked_fill(~is_inside, 0.0)
-            index = place.clamp(0, sizes[axis] - 1).nan_to_num(0.0).long()
+            index = neighbour.clamp(0, sizes[axis] - 1).nan_to_num(0.0).long()
             pixel = index if pixel is None else pixel * sizes[axis] + index
             weight = share if weight is None else weight * share
         assert pixel is not None

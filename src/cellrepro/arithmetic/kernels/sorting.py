@@ -1,4 +1,4 @@
-"""Numbers in their order; of equal ones the first comes first."""
+"""Sorting, where of equal numbers the first comes first, and what follows from it."""
 
 from __future__ import annotations
 
