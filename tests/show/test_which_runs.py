@@ -63,21 +63,21 @@ def test_groups_of_networks_and_short_names(store):
     add_run(store, [(2.0, three())] * 2, seed=2)
     groups = which_runs.distinct_networks(store.runs())
     assert [len(members) for members in groups] == [2, 1]
-    repeats = [repeat for run in which_runs.asked_alike(store.runs()) for repeat in run.repeats]
+    repeats = [repeat for run in which_runs.largest_question(store.runs()) for repeat in run.repeats]
     expected = ["seed 1", "seed 2, repeat 0", "seed 2, repeat 1"]
     assert which_runs.short_names(repeats) == expected
     assert which_runs.short_names(repeats[1:]) == ["repeat 0", "repeat 1"]
 
 
-def test_asked_alike_are_the_most_in_order(store):
+def test_the_largest_question_is_sorted_by_seed(store):
     for seed in (11, 2, 1):
         add_run(store, [(seed, three())], seed=seed)
     add_run(store, [(4.0, three())], mode="fast", seed=1)
     add_run(store, [(5.0, three())], epochs=9)
-    found = which_runs.asked_alike(store.runs())
+    found = which_runs.largest_question(store.runs())
     expected = [(1, "fast"), (1, "strict"), (2, "strict"), (11, "strict")]
     assert [(run.spec.seed, run.spec.mode) for run in found] == expected
-    assert which_runs.asked_alike([]) == []
+    assert which_runs.largest_question([]) == []
 
 
 def test_same_question_leaves_out_what_was_asked_otherwise_or_found_nothing(store):

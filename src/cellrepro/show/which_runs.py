@@ -44,7 +44,7 @@ def best_network(store: Store, data: str | Path) -> Repeat:
     return max(trained, key=lambda repeat: repeat.manifest.ap50 or 0.0)
 
 
-def asked_alike(runs: Iterable[Run]) -> list[Run]:
+def largest_question(runs: Iterable[Run]) -> list[Run]:
     """Get the largest group of runs that differ only in seeds, profile and mode, sorted by seed."""
     groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
