@@ -296,9 +296,10 @@ def _help_of(name: tuple[str, ...]) -> str:
     """Of a command, at a width that does not depend on the terminal."""
     from rich.console import Console
 
-    from cellrepro.cli import app, examples
+    from cellrepro.cli import app, examples, narrow_panels
 
     printed = io.StringIO()
+    app.help_formatter = narrow_panels()
     app.help_print([*name], console=Console(file=printed, width=100))
     lines = f"{printed.getvalue().strip()}\n{examples(name)}".splitlines()
     return "\n".join(line.rstrip() for line in lines).strip()

@@ -181,7 +181,7 @@ def run(words: Sequence[str]) -> int:
             [*own, *words[end:]], exit_on_error=False, print_error=False
         )
         if isinstance(getattr(command, "__self__", None), App):  # --help, --version
-            app.help_formatter = _narrow_panels()
+            app.help_formatter = narrow_panels()
             command(*bound.args, **bound.kwargs)
             if own:
                 sys.stdout.write(examples(own))
@@ -216,7 +216,8 @@ def run(words: Sequence[str]) -> int:
         return complain(_INTERRUPTION, _INTERRUPTED)
 
 
-def _narrow_panels() -> DefaultFormatter:
+def narrow_panels() -> DefaultFormatter:
+    """The panels of help, without room at their sides."""
     from cyclopts.help import DefaultFormatter, PanelSpec  # with Rich, which only help needs
 
     return DefaultFormatter(panel_spec=PanelSpec(padding=(0, 0)))

@@ -18,7 +18,7 @@ from cellrepro.errors import BadInput, whole
 from cellrepro.images.canvas import Canvas, Form, Frame, draw_form
 from cellrepro.images.integer_images import ONE, SUBPIXEL, Draws, Integers, square_root
 from cellrepro.images.microscope import photograph
-from cellrepro.images.nuclei_look import NucleiLook
+from cellrepro.images.nuclei_look import FixedLook, NucleiLook
 
 _TRIES = 200  # for one nucleus to find a place
 
@@ -71,7 +71,7 @@ def draw_nuclei(
     """Draw the nuclei of a look that is already made."""
     image_shape = _height_and_width(shape)
     draws = Draws(whole("seed", seed, 0))
-    canvas = Canvas(draws, image_shape, look.in_fixed_point())
+    canvas = Canvas(draws, image_shape, FixedLook(look))
     _place_nuclei(canvas, draws, n_nuclei)
     return SyntheticImage(
         image=photograph(canvas, draws),

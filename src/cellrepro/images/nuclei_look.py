@@ -68,32 +68,13 @@ class NucleiLook:
                     f"{most:g}"
                 )
 
-    def in_fixed_point(self) -> FixedLook:
-        """The same in whole numbers: one rounding of one double, which IEEE 754 defines exactly."""
-        return FixedLook(
-            **{name: round(getattr(self, name) * of.scale) for name, of in _RANGES.items()}
-        )
 
-
-@dataclass(frozen=True)
 class FixedLook:
-    """A `NucleiLook` in fixed point; see `cellrepro.images.integer_images` for the scales."""
+    """A `NucleiLook` in fixed point, field by field; the scale of each is in its range."""
 
-    diameter: int
-    """SUBPIXEL."""
-    elongation: int
-    """ONE."""
-    touching: int
-    """ONE."""
-    brightness: int
-    """SUBCOUNT."""
-    texture: int
-    """ONE."""
-    chromocentres: int
-    """How many."""
-    blur: int
-    """SUBPIXEL."""
-    haze: int
-    """ONE."""
-    unevenness: int
-    """ONE."""
+    def __init__(self, look: NucleiLook) -> None:
+        self._look = look
+
+    def __getattr__(self, name: str) -> int:
+        """Round one double once, which IEEE 754 defines exactly."""
+        return round(getattr(self._look, name) * _RANGES[name].scale)
