@@ -63,7 +63,9 @@ def test_groups_of_networks_and_short_names(store):
     add_run(store, [(2.0, three())] * 2, seed=2)
     groups = which_runs.distinct_networks(store.runs())
     assert [len(members) for members in groups] == [2, 1]
-    repeats = [repeat for run in which_runs.largest_question(store.runs()) for repeat in run.repeats]
+    repeats = [
+        repeat for run in which_runs.largest_question(store.runs()) for repeat in run.repeats
+    ]
     expected = ["seed 1", "seed 2, repeat 0", "seed 2, repeat 1"]
     assert which_runs.short_names(repeats) == expected
     assert which_runs.short_names(repeats[1:]) == ["repeat 0", "repeat 1"]
