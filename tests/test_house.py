@@ -33,6 +33,7 @@ GROUND = [
     "results",
     "stated",
     "terminal",
+    "terminal_values",
     "torch_internals",
     "version",
     "__init__",

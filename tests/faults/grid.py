@@ -81,7 +81,7 @@ def a_stopped_grid_ends_the_repeats_of_another(children_of):
 @breaks(
     "cellrepro.grid.status:standing_by_file",
     "A grid at work is not called killed to those who may only read its store.",
-    tests=["tests/show/test_live.py::test_a_store_that_one_may_only_read_can_be_watched"],
+    tests=["tests/show/test_watched_grids.py::test_a_store_that_one_may_only_read_can_be_watched"],
 )
 def a_grid_at_work_is_called_killed(standing_by_file):
     def fault(store):
@@ -97,7 +97,7 @@ def a_grid_at_work_is_called_killed(standing_by_file):
     "cellrepro.grid.status:JobRow.n_made",
     "The time that is left of a grid follows from what was made since its start.",
     tests=[
-        "tests/show/test_live.py"
+        "tests/show/test_watched_grids.py"
         "::test_the_time_that_is_left_follows_from_what_was_made_since_the_start"
     ],
 )

@@ -27,7 +27,7 @@ def true_masks_are_renumbered(training_labels):
     "cellrepro.model.cellpose_generation:why_no_training",
     "A Cellpose whose training no test has compared with the lab's does not train.",
     tests=[
-        "tests/model/test_cellpose_generation.py::test_a_loop_that_no_test_has_compared_is_refused"
+        "tests/model/test_cellpose_generation.py::test_a_loop_that_no_test_has_compared_is_refused[4.3.0]"
     ],
 )
 def any_cellpose_trains(why_no_training):
