@@ -65,8 +65,7 @@ def one_newer_run_closes_the_store(say_once):
     "cellrepro.store.unchanged:refuse_damaged",
     "A stored file that was changed is damage, and no difference between two runs.",
     tests=[
-        "tests/store/test_store.py"
-        "::test_masks_and_images_that_were_changed_afterwards_are_refused"
+        "tests/store/test_store.py::test_masks_and_images_that_were_changed_afterwards_are_refused"
     ],
 )
 def damaged_files_are_judged(refuse_damaged):
