@@ -30,18 +30,14 @@ def what_is_queued_is_given_up(wait_for_workers):
 
 
 @breaks(
-    "cellrepro.grid.local_pool:run_job",
+    "cellrepro.grid.slots:Queues.begin",
     "Each point that runs has a GPU of its own.",
-    tests=["tests/grid/test_pool.py::test_all_gpus_or_the_first_that_is_free"],
+    tests=["tests/grid/test_pool.py::test_slots_are_devices_and_cores"],
 )
-def two_points_share_a_gpu(run_job):
-    def fault(job, listener):
-        from dataclasses import replace
-
-        from cellrepro.store import this_machine
-
-        gpus = this_machine.visible_gpus()
-        return run_job(replace(job, gpu=gpus[0]) if gpus and job.gpu else job, listener)
+def two_points_share_a_gpu(begin):
+    def fault(self):
+        for number, taken in begin(self):
+            yield number, self.needs[number].slots[: len(taken)]
 
     return fault
 
