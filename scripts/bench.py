@@ -22,6 +22,7 @@ from benchmarks import (
     masks,
     portable,
     segmentation,
+    starting,
     stores,
     training,
     watching,
@@ -31,6 +32,7 @@ from benchmarks.measuring import Extent, Figure
 
 GROUPS: dict[str, Callable[[Extent], Iterator[Figure]]] = {
     "import": training.import_time,
+    "starting": starting.starting,
     "loop": training.loop,
     "cost": training.cost,
     "substitutes": training.substitutes,

@@ -7,7 +7,9 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tifffile
 
 import cellrepro
 from cellrepro.results import Result
@@ -164,6 +166,20 @@ def test_importing_is_light(code, heavy):
     asked = f"{code}\nimport sys; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", asked], text=True).split()
     assert not heavy & {*loaded}
+
+
+def test_two_mask_files_wait_for_numpy_alone(tmp_path):
+    """Who holds two masks of one image need not wait for what reads a store or a network."""
+    masks = np.kron(np.arange(1, 101).reshape(10, 10), np.pad(np.ones((20, 20), int), 3))
+    files = [str(tmp_path / f"{name}_masks.tif") for name in "ab"]
+    tifffile.imwrite(files[0], masks.astype(np.uint16))
+    tifffile.imwrite(files[1], np.roll(masks, 2, axis=0).astype(np.uint16))
+    code = f"from cellrepro.cli import run\nassert run(['compare', *{files}]) == 1\nprint()"
+    asked = f"{code}\nimport sys; print(*sys.modules)"
+    said = subprocess.check_output([sys.executable, "-c", asked], text=True).splitlines()
+    loaded = {*said[-1].split()}
+    assert not loaded & (HEAVY - {"numpy"} | {"pydantic", "yaml", "psutil", "rich"})
+    assert "cellrepro.store.store" not in loaded
 
 
 def test_every_public_name_can_be_had():
