@@ -67,15 +67,6 @@ def a_missing_parameter_is_not_described(rules):
 
 
 @breaks(
-    "cellrepro.model.inference:_usual_normalisation",
-    "A segmentation does not depend on what was segmented before it in the process.",
-    tests=["tests/model/test_inference.py::test_stacks_are_segmented_as_by_eval"],
-)
-def eval_takes_what_an_earlier_call_left(usual_normalisation):
-    return dict
-
-
-@breaks(
     "cellrepro.model.inference:_strict_is_in_force",
     "In mode strict masks are the same for every batch size.",
     tests=["tests/model/test_inference.py::test_strict_does_not_depend_on_the_batch"],
