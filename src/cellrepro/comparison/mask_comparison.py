@@ -316,10 +316,16 @@ def categories(a: ArrayLike, b: ArrayLike) -> NDArray[np.uint8]:
     >>> categories([[1, 1, 1, 0]], [[4, 4, 9, 9]]).tolist()
     [[1, 1, 4, 3]]
     """
-    pair = read_pair(*label_images(("a", a), ("b", b)))
+    return category_map(read_pair(*label_images(("a", a), ("b", b))))
+
+
+def category_map(pair: ReadPair) -> NDArray[np.uint8]:
+    """Get the map of `categories` of two label images that are read."""
     image_a = pair.a.image
     image_b = pair.b.image
-    table = overlap(image_a, image_b)  # with the numbers of these two
+    table = pair.table
+    if pair.a.given is not None or pair.b.given is not None:
+        table = overlap(image_a, image_b)  # with the numbers of these two
     chosen = partners(table)
     labels = table.labels_a[table.rows[chosen]]
     order = np.argsort(labels)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.consensus import Agreement, agree
-from cellrepro.comparison.labels_as_compared import read_pair
-from cellrepro.comparison.mask_comparison import categories as category_map
+from cellrepro.comparison.labels_as_compared import ReadPair, read_pair
+from cellrepro.comparison.mask_comparison import category_map
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind, object_changes
 from cellrepro.comparison.planes import NumberedByPlane, numbered_by_plane, numbering
 from cellrepro.digests.digests import array_digest
@@ -151,17 +151,18 @@ class OpenView:
             f"digest {side}", lambda: array_digest(self.labels(side).astype(np.uint32))
         )
 
+    def _pair(self, a: int, b: int) -> ReadPair:
+        return self._once(f"pair {a} {b}", lambda: read_pair(self.labels(a), self.labels(b)))
+
     def categories(self, a: int, b: int) -> NDArray[np.uint8]:
         """Get the map of categories of two sides, of `shape`; values are places in `CATEGORIES`."""
-        return self._once(
-            f"categories {a} {b}", lambda: category_map(self.labels(a), self.labels(b))
-        )
+        return self._once(f"categories {a} {b}", lambda: category_map(self._pair(a, b)))
 
     def changes(self, a: int, b: int) -> tuple[ObjectChange, ...]:
         """Get what became of every object between two sides."""
         return self._once(
             f"changes {a} {b}",
-            lambda: object_changes(read_pair(self.labels(a), self.labels(b)).table),
+            lambda: object_changes(self._pair(a, b).table),
         )
 
     def counts(self, a: int, b: int) -> Counts:

@@ -13,6 +13,7 @@ from cellrepro.comparison.within_spread import FEWEST_SEEDS
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
+from cellrepro.show.verdict_marks import VERDICT_COLOURS
 from cellrepro.words import amount, share_text, span
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _draw_seed_band(axes: Axes, spread: Spread) -> None:
     is_baseline = spread.n_seeds >= FEWEST_SEEDS
     band = axes.axvspan(0.96 * low, 1.04 * high, zorder=0, gid="seeds")
     if is_baseline:
-        band.set(facecolor=style.VERDICT_COLOURS["within-spread"], edgecolor="#8A6D1B")
+        band.set(facecolor=VERDICT_COLOURS["within-spread"], edgecolor="#8A6D1B")
         text = "baseline: what seeds do"
     else:
         band.set(facecolor="none", edgecolor="#777777", linestyle="--")

@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 
 if TYPE_CHECKING:
@@ -45,28 +44,6 @@ PALE = "#DDDDDD"
 
 EDGE = "#555555"
 """For the edges of bars and fields."""
-
-VERDICT_SIGNS: dict[str, str] = {
-    Verdict.IDENTICAL: "=",
-    Verdict.SAME_OBJECTS: "≅",
-    Verdict.WITHIN_SPREAD: "≈",
-    Verdict.DIFFERENT: "≠",
-    Verdict.VACUOUS: "∅",
-    "failed": "×",
-    "no verdict": "?",
-}
-"""One sign per verdict, for those who see no colours."""
-
-VERDICT_COLOURS: dict[str, str] = {
-    Verdict.IDENTICAL: "#56B4E9",
-    Verdict.SAME_OBJECTS: "#B3DDF5",
-    Verdict.WITHIN_SPREAD: "#F6D896",
-    Verdict.DIFFERENT: "#E69F00",
-    Verdict.VACUOUS: "#D9D9D9",
-    "failed": "#CC79A7",
-    "no verdict": "#F2F2F2",
-}
-"""Backgrounds on which black text is readable."""
 
 WIDTH = 9.0
 """Inches, which suits a notebook's column."""

@@ -177,9 +177,15 @@ def _setting_row(setting: SettingOfBoth) -> SettingRow:
 
 def _figure(pair: ShownPair) -> Figure:
     """Draw image, outlines and differences; no closer picture, as the tiles are close."""
-    drawn = compared_masks(pair.image_name, pair.image, pair.a, pair.b, "cells").figure
-    n_panels = 2 if pair.image is None else 3
-    return Figure(drawn.panels[:n_panels], drawn.data)
+    return compared_masks(
+        pair.image_name,
+        pair.image,
+        pair.a,
+        pair.b,
+        "cells",
+        comparison=pair.comparison,
+        closer=False,
+    ).figure
 
 
 def _tiles(changes: Sequence[ObjectChange], pair: ShownPair) -> tuple[CellTile, ...]:

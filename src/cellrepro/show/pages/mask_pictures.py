@@ -68,15 +68,26 @@ def counts_text(comparison: MaskComparison) -> str:
 
 
 def compared_masks(
-    name: str, image: np.ndarray | None, a: np.ndarray, b: np.ndarray, file: str
+    name: str,
+    image: np.ndarray | None,
+    a: np.ndarray,
+    b: np.ndarray,
+    file: str,
+    *,
+    comparison: MaskComparison | None = None,
+    closer: bool = True,
 ) -> ComparedMasks:
-    """Compare two label images of an image, and draw them; ``file`` names the CSV file."""
-    comparison = compare_masks(a, b)
+    """Draw two label images of an image, compared here or before; ``file`` names the CSV file.
+
+    The last panel shows the place where most differs, unless it is not to come ``closer``.
+    """
+    if comparison is None:
+        comparison = compare_masks(a, b)
     data = table_file(file, _rows_of_cells(name, comparison))
     plane, flat_image, labels = flat(image, a, b)
     flat_a, flat_b = (each for each in labels if each is not None)
     shown = compare_masks(flat_a, flat_b) if plane else comparison
-    panels = _difference_panels(flat_image, flat_a, flat_b, shown, plane)
+    panels = _difference_panels(flat_image, flat_a, flat_b, shown, plane, closer=closer)
     return ComparedMasks(comparison, Figure(panels, data))
 
 
@@ -118,6 +129,8 @@ def _difference_panels(
     b: np.ndarray,
     comparison: MaskComparison,
     plane: str,
+    *,
+    closer: bool,
 ) -> tuple[Panel, ...]:
     """Draw two label images of one image, side by side.
 
@@ -154,12 +167,12 @@ def _difference_panels(
     both = with_outlines(background, {"a": a, "b": b})
     panels.append(panel(both, "Outlines of both", outlines))
     panels.append(panel(map_picture, map_heading, differing, marks))
-    window = _window(category_map >= 2)
+    window = _window(category_map >= 2) if closer else None
     if window is not None:
         rows, columns = (f"{side.start}–{side.stop}" for side in window)
-        closer = with_outlines(background[window], {"a": a[window], "b": b[window]})
+        picture = with_outlines(background[window], {"a": a[window], "b": b[window]})
         alt = f"Outlines of both in rows {rows} and columns {columns}, where most pixels differ."
-        panels.append(panel(closer, f"Closer: rows {rows}, columns {columns}", alt))
+        panels.append(panel(picture, f"Closer: rows {rows}, columns {columns}", alt))
     return tuple(panels)
 
 

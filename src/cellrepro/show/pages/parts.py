@@ -91,10 +91,10 @@ def figure(picture: Picture, data: TableFile | None = None) -> Figure:
 
 def panel(pixels: np.ndarray, heading: str, alt: str, marks: Sequence[Mark] = ()) -> Panel:
     """Make one picture of a figure from an array of colours."""
-    from matplotlib.image import imsave
+    from PIL import Image
 
     buffer = io.BytesIO()
-    imsave(buffer, pixels, format="png")
+    Image.fromarray(pixels).save(buffer, format="PNG")
     height, width = pixels.shape[:2]
     return Panel(
         png=_base64(buffer.getvalue()),
