@@ -249,3 +249,30 @@ def test_results_are_those_without_the_mode(compute):
         actual = compute()
     assert torch.equal(actual, expected)
     assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        (
+            lambda a: torch.nn.functional.max_pool2d(a, 2, stride=2, dilation=2),
+            "max_pool2d_with_indices_backward",
+        ),
+        (
+            lambda a: torch.nn.functional.interpolate(a, scale_factor=2.05, mode="nearest"),
+            "upsample_nearest2d_backward",
+        ),
+    ],
+)
+def test_a_gradient_for_windows_that_the_form_does_not_know_is_refused(operation, name):
+    """Windows with gaps overlap, and a scale of 2.05 gives twice the pixels from other places."""
+    a = torch.randn(1, 1, 10, 10, requires_grad=True)
+    with pytest.raises(NotPortable, match=name), PortableArithmetic():
+        operation(a).sum().backward()
+
+
+@pytest.mark.parametrize("pair", [(float("nan"), 0.0), (0.0, -0.0)])
+def test_two_numbers_for_one_place_are_refused_by_their_bits(pair):
+    index = torch.tensor([0, 0])
+    with pytest.raises(NotPortable, match="different numbers into one place"), PortableArithmetic():
+        torch.zeros(3).index_copy(0, index, torch.tensor(pair))

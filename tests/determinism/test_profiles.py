@@ -22,7 +22,7 @@ def test_those_that_come_with_it_and_a_users_own_file(tmp_path):
         assert (profile.name, bool(profile.description)) == (name, True)
         assert profile.device != "cpu" or profile.threads or name == "cellpose-default"
     path = tmp_path / "lab.yaml"
-    path.write_text('threads: 3\ntf32: on\nenvironment: {MY_LIBRARYS_SWITCH: "on"}\n')
+    path.write_text("threads: 3\ntf32: on\nenvironment: {MY_LIBRARYS_SWITCH: on}\n")
     profile = load(path)
     assert (profile.name, profile.device, profile.tf32) == ("lab", "cpu", True)
     child = profile.child_environment()

@@ -18,7 +18,7 @@ from cellrepro.progress import progress
 
 
 def sources_of_difference(data: str | Path, *, quiet: bool = False) -> list[Source]:
-    """Try each source of difference on a folder of labelled images, as ordered in `EXPERIMENTS`."""
+    """Try each source of difference on a folder of labelled images."""
     folder = read_folder(data)
     experiments: list[Callable[[], Source]] = [
         partial(file_order, folder),

@@ -34,6 +34,7 @@ from cellrepro.determinism.torch_switches import Switch
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.libraries import has_library
 from cellrepro.wrong_fields import wrong_fields
+from cellrepro.yaml_values import read_yaml
 
 if TYPE_CHECKING:
     import torch
@@ -310,7 +311,7 @@ def load(name: str | Path) -> Profile:
         )
     try:
         file = Path(source) if reference.is_file else PROFILE_FOLDER / f"{source}.yaml"
-        settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        settings = read_yaml(file.read_text(encoding="utf-8")) or {}
         if not isinstance(settings, dict):
             raise TypeError(f"it holds {settings!r}, and no fields with values")
         if not isinstance(settings.get("environment", {}), dict):

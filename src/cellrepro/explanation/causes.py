@@ -118,7 +118,10 @@ def replay(
             for letter in (letter for letter, is_doubted in doubts.items() if is_doubted):
                 child.tell("note", _network_note(letter, next(iter(sources))))
             if doubts["B"] and not search_a.is_settled:
+                duration.begin("b")
                 b = search_b.fit(near={})
+                child.tell("done", "B")
+                duration.begin("a")
                 a = _fit_beside(search_a, b)
                 child.tell("done", "A")
             else:
@@ -126,7 +129,7 @@ def replay(
                 child.tell("done", "A")
                 duration.begin("b")
                 b = _fit_beside(search_b, a)
-            child.tell("done", "B")
+                child.tell("done", "B")
             replayed = _Causes(trials, a, b, recorded_a, recorded_b).replayed()
             child.tell("done", "causes")
             return replace(replayed, cut_short=end_request.is_made)

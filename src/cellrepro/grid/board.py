@@ -120,8 +120,7 @@ def _seems_stored(job: Job) -> bool:
         return False
     if run is None:
         return False
-    indices = set(range(job.grid.repeats))
-    return any(indices <= repeats.keys() for repeats in run.machines.values())
+    return run.machine_with_all(job.grid.repeats) is not None
 
 
 def _interrupted(row: JobRow) -> JobRow:

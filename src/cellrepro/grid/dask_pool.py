@@ -207,10 +207,7 @@ def _machine_with_all(run: Run, job: Job) -> str | None:
     """The machine that has made all repeats of a job; None if the job is for one machine."""
     if job.machine_label:
         return None
-    for machine, repeats in run.machines.items():
-        if len(repeats) >= job.grid.repeats:
-            return machine
-    return None
+    return run.machine_with_all(job.grid.repeats)
 
 
 def _machine_that_began(run: Run, identities: Collection[str]) -> str:

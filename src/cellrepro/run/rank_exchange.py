@@ -2,7 +2,8 @@
 
 Of each batch every rank takes its share, augments it and drops layers with generators of its own;
 the gradients of all are summed in the order of the ranks. So the same number of ranks gives the
-same bits again, and another number does not: it sums in another order and draws other numbers.
+same bits again. Another number does not, as it sums in another order and draws other numbers; in
+mode ``portable`` alone, sums have no order, and it does.
 """
 
 from __future__ import annotations

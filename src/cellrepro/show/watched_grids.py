@@ -82,6 +82,7 @@ def watch(store: str | Path = defaults.STORE) -> Watching:
     if before is not None:
         before.stop()
     if handle is None or _is_over(first):  # outside of IPython nothing can be kept up to date
+        watching.stop()
         return watching
     _watching[root] = watching
 
@@ -95,7 +96,8 @@ def watch(store: str | Path = defaults.STORE) -> Watching:
                 handle.update(HTML(now))
                 shown = now
             if _is_over(statuses):
-                return
+                break
+        watching.stop()
 
     threading.Thread(target=keep_up, name="cellrepro watch", daemon=True).start()
     return watching

@@ -252,6 +252,11 @@ class Run:
             of_machine[int(repeat.folder.name)] = repeat
         return by_machine
 
+    def machine_with_all(self, n_repeats: int) -> str | None:
+        """The first machine with repeats 0 to ``n_repeats`` - 1; imports may leave gaps."""
+        indices = set(range(n_repeats))
+        return next((name for name, of in self.machines.items() if indices <= of.keys()), None)
+
     @functools.cached_property
     def key(self) -> str:
         """The spec's key."""

@@ -9,6 +9,7 @@ import torch
 
 from cellrepro.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
 from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from cellrepro.digests.same_bits import same_bits
 
 FORMS = PortableForms()
 
@@ -57,8 +58,7 @@ def _index_copy(
 
 def _refuse_if_ambiguous(read_back: torch.Tensor, written: torch.Tensor) -> None:
     """Refuse several numbers for one position: which of them stays depends on threads."""
-    written = written.expand(read_back.shape)
-    if not torch.equal(read_back.nan_to_num(), written.nan_to_num()):
+    if not same_bits(read_back, written.expand(read_back.shape)):
         raise NoPortableForm("writes different numbers into one place, in the order of threads")
 
 

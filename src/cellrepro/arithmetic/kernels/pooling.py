@@ -63,7 +63,8 @@ def _max_pool2d_backward(
     indices: torch.Tensor,
 ) -> torch.Tensor:
     pooling = _pooling(kernel_size, stride, padding)
-    if any(s < k for s, k in zip(pooling.stride, pooling.kernel, strict=True)):
+    spans = [d * (k - 1) + 1 for d, k in zip(pair(dilation), pooling.kernel, strict=True)]
+    if any(s < span for s, span in zip(pooling.stride, spans, strict=True)):
         raise NoPortableForm("has a portable form for windows that do not overlap only")
     flat = a.new_zeros(a.shape).flatten(-2)
     return flat.scatter(-1, indices.flatten(-2), gradient.flatten(-2)).reshape(a.shape)

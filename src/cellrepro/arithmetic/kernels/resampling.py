@@ -98,7 +98,11 @@ def _upsample_nearest_backward(
     *scales: float | None,
 ) -> torch.Tensor:
     sizes = [(given, made) for given, made in zip(input_size[2:], output_size, strict=True)]
-    if any(made % given for given, made in sizes):
+    factors = [made / given for given, made in sizes]
+    is_uneven = any(made % given for given, made in sizes)
+    if is_uneven or any(
+        scale not in (None, of) for scale, of in zip(scales, factors, strict=False)
+    ):
         raise NoPortableForm("has a portable form for enlarging by whole numbers only")
     (height, made_height), (width, made_width) = sizes
     parts = gradient.reshape(
