@@ -24,6 +24,7 @@ from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store import this_machine, whole_files
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
+from stores import add_run, squares
 
 
 @pytest.fixture
@@ -534,3 +535,13 @@ def test_a_folder_of_read_only_files_is_removed_as_windows_asks_for(tmp_path, mo
         shutil.rmtree(folder)
     whole_files.remove_folder(folder)
     assert not folder.exists()
+
+
+def test_a_machine_with_a_gap_has_not_all_repeats(tmp_path):
+    """An import may bring repeats 1 and 2 of two: repeat 0 is still to be made."""
+    store = Store(tmp_path)
+    run = add_run(store, [(1.0, {"cell": squares()})] * 3)
+    (machine,) = run.machines
+    assert run.machine_with_all(3) == machine
+    shutil.rmtree(run.machines[machine][0].folder)
+    assert store.run(run.key).machine_with_all(2) is None
