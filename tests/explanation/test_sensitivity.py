@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from cellrepro.comparison.mask_comparison import average_precision, compare_masks
+from cellrepro.explanation.sensitivity import VALUES
 from cellrepro.explanation.sensitivity_result import Sensitivity, Variant
 from cellrepro.images.folder import read_folder
 from cellrepro.model.inference import evaluator
+from cellrepro.spec.segmentation_settings import Settings
 from conftest import options
 from small_training import tiny
 
@@ -59,6 +61,13 @@ def test_every_variant_is_what_eval_gives(small_store, invoke, tmp_path):
         "cellprob_threshold.png",
         "diameter.png",
     }
+
+
+def test_every_usual_value_is_one_that_differs_from_the_default():
+    """One that is refused would be left out without a word."""
+    for name, values in VALUES.items():
+        for value in values:
+            assert name in Settings().replaced(**{name: value}).not_default(), (name, value)
 
 
 def test_what_became_of_the_cells_is_counted_twice_alike():

@@ -14,14 +14,71 @@ if TYPE_CHECKING:
     from cellrepro.store.manifest import ResultSummary
 
 
+@dataclass(frozen=True)
+class VerdictShown:
+    """How pages and receipts show a verdict."""
+
+    meaning: str
+    """For the glossary."""
+    of_runs: str
+    """What is said of runs that came out so; ``{of_these}`` of them in their masks, too."""
+    sign: str
+    """For those who see no colours."""
+    colour: str
+    """A background on which black text is readable."""
+    is_attested: bool = True
+    """Whether a receipt names it as a verified property."""
+
+
 class Verdict(StrEnum):
     """What a comparison found; each member equals its word, so it writes itself to JSON."""
 
-    IDENTICAL = "identical"  # same bits, and there was something to compare
-    SAME_OBJECTS = "same-objects"  # same outlines with different numbers
-    WITHIN_SPREAD = "within-spread"  # differs, by less than seeds make it differ
-    DIFFERENT = "different"  # differs, and no spread accounts for it
-    VACUOUS = "vacuous"  # nothing was trained or found, so equality would prove nothing
+    IDENTICAL = "identical"
+    SAME_OBJECTS = "same-objects"
+    WITHIN_SPREAD = "within-spread"
+    DIFFERENT = "different"
+    VACUOUS = "vacuous"
+
+    @property
+    def shown(self) -> VerdictShown:
+        """How it is shown."""
+        return _SHOWN[self]
+
+
+_SHOWN = {
+    Verdict.IDENTICAL: VerdictShown(
+        meaning="equal to the last binary digit, also called bit-identical",
+        of_runs="came out bit-identical",
+        sign="=",
+        colour="#56B4E9",
+    ),
+    Verdict.SAME_OBJECTS: VerdictShown(
+        meaning="the same outlines with different object numbers",
+        of_runs="found the same objects with different numbers",
+        sign="≅",
+        colour="#B3DDF5",
+    ),
+    Verdict.WITHIN_SPREAD: VerdictShown(
+        meaning="different, by less than seeds make runs differ",
+        of_runs="came out different, by less than seeds make runs differ",
+        sign="≈",
+        colour="#F6D896",
+    ),
+    Verdict.DIFFERENT: VerdictShown(
+        meaning="at least one pixel or one parameter differs",
+        of_runs="came out different ({of_these} in the masks)",
+        sign="≠",
+        colour="#E69F00",
+        is_attested=False,
+    ),
+    Verdict.VACUOUS: VerdictShown(
+        meaning="nothing was trained or found, so equality would prove nothing",
+        of_runs="gave no proof",
+        sign="∅",
+        colour="#D9D9D9",
+        is_attested=False,
+    ),
+}
 
 
 # A part that proved nothing must not count as proof, so VACUOUS comes before both kinds of

@@ -24,9 +24,7 @@ from cellrepro.exchange.statement import (
 from cellrepro.exchange.strict_json import JsonRecord, as_json, read_record, why_not_read
 
 PROPERTIES = {
-    Verdict.IDENTICAL: "CELLREPRO_IDENTICAL",
-    Verdict.SAME_OBJECTS: "CELLREPRO_SAME_OBJECTS",
-    Verdict.WITHIN_SPREAD: "CELLREPRO_WITHIN_SPREAD",
+    verdict: f"CELLREPRO_{verdict.name}" for verdict in Verdict if verdict.shown.is_attested
 }
 """The verified property of weights and masks; ``different`` and ``vacuous`` have none."""
 VERSION = 1

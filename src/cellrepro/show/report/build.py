@@ -17,6 +17,7 @@ from typing import Annotated, TypedDict
 from cyclopts import Parameter
 
 from cellrepro.comparison.five_steps import GRID, Step, protocol
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.show.figures.pixels import SIGNS
@@ -258,6 +259,7 @@ def _page(
         cell_signs=SIGNS,
         counts_text=counts_text,
         axis_verdict=section_spread.axis_verdict,
+        verdicts=tuple(Verdict),
         places=PLACES,
         grid=GRID,
         most=MOST_ROWS,

@@ -28,11 +28,8 @@ PLACES = ("device", "threads", "precision", "profile", "machine", "version")
 OF_MACHINE = ("machine", "version", "place")
 """The facts in a run's name that are about its machine."""
 
-_OUTCOMES = {
-    Verdict.IDENTICAL: "came out bit-identical",
-    Verdict.SAME_OBJECTS: "found the same objects with different numbers",
-    Verdict.DIFFERENT: "came out different ({of_these} in the masks)",
-    Verdict.VACUOUS: "gave no proof",
+_OUTCOMES: dict[Verdict | None, str] = {
+    **{verdict: verdict.shown.of_runs for verdict in Verdict},
     None: "had nothing to be compared with",
 }
 
