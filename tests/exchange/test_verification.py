@@ -325,10 +325,9 @@ def test_signatures_are_held_to_the_readers_list(store, run, key, tmp_path):
     assert (bad.verdict, bad.signature.state, kinds(bad)) == ("different", "bad", ["signature"])
 
 
-def test_receipts_are_listed_with_who_signed_them(store, run, key, tmp_path):
-    """And one that was changed afterwards is a problem."""
-    passport = passport_of(run.repeats[0], run=run)
-    receipt = Receipt(
+def receipt_of(passport, **changes):
+    """A receipt of an identical replay in Kyoto."""
+    usual = Receipt(
         verdict=Verdict.IDENTICAL,
         passport=passport.digest,
         run=passport.name,
@@ -337,6 +336,13 @@ def test_receipts_are_listed_with_who_signed_them(store, run, key, tmp_path):
         time="2026-11-20T12:00:00Z",
         packages={"python": "3.11.7"},
     )
+    return dataclasses.replace(usual, **changes)
+
+
+def test_receipts_are_listed_with_who_signed_them(store, run, key, tmp_path):
+    """And one that was changed afterwards is a problem."""
+    passport = passport_of(run.repeats[0], run=run)
+    receipt = receipt_of(passport)
     statement = receipt_statement(receipt, passport)
     signed = Attestation.of(statement, signer=find_signer(key))
     path = tmp_path / "run.intoto.jsonl"
@@ -351,6 +357,34 @@ def test_receipts_are_listed_with_who_signed_them(store, run, key, tmp_path):
     path.write_text(f"{passport.attestation.line()}\n{envelope.line()}\n")
     bad = checked(path, store, allowed_signers=tmp_path / "allowed")
     assert kinds(bad) == ["signature"]
+
+
+def badly_signed(attestation, key):
+    """The line of an attestation with a signature of a known key that it has not made."""
+    document = json.loads(attestation.signed_by(find_signer(key)).line())
+    document["signatures"][0]["sig"] = "A" * 86 + "=="
+    return json.dumps(document)
+
+
+def test_an_older_passport_is_checked_like_the_current_one(store, run, key, tmp_path):
+    """In a run, a store, an exported file and a bundle: each with the receipts of its own."""
+    repeat = run.repeats[0]
+    older = passport_of(repeat)
+    current = passport_of(repeat, run=run)
+    assert older.digest != current.digest
+    receipt = Attestation.of(receipt_statement(receipt_of(older), older))
+    kept = keep_attestations(store, repeat.name, [current.attestation, receipt])
+    lines = [current.attestation.line(), badly_signed(older.attestation, key), receipt.line()]
+    write(kept, "".join(f"{line}\n" for line in lines).encode())
+    file = tmp_path / "older.zip"
+    cellrepro.export_runs([repeat.name], file, store=store.root, quiet=True)
+    bundle = shutil.copy(kept, tmp_path / "older.intoto.jsonl")
+    for target in (repeat.name, store.root, file, bundle):
+        found = checked(target, store, allowed_signers=tmp_path / "allowed")
+        assert set(kinds(found)) == {"signature"}
+        assert f"the passport of {repeat.name} has a bad signature" in found.problems[0].what
+        assert {one.passport for one in found.repeats} == {older.digest, current.digest}
+        assert [one.passport for one in found.repeats if one.receipts] == [older.digest]
 
 
 def test_three_machines_in_one_file(tmp_path):

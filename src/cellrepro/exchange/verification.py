@@ -54,7 +54,7 @@ class Verification(Result):
     problems: tuple[Problem, ...]
     """Everything that is not as it was made."""
     repeats: tuple[VerifiedRepeat, ...]
-    """Repeats with their passports; of a store those of which it keeps one."""
+    """Repeats, once for each of their passports; of a store those of which it keeps one."""
     models: tuple[VerifiedModel, ...]
     """Files with networks, of which something is attested."""
     files: int
