@@ -15,6 +15,8 @@ from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import EnvironmentDifference
 from cellrepro.exchange.replay import Replay
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE
+from cellrepro.exchange.target_replay import choose_repeat
+from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.store.store import Store
 from conftest import SMALL
 from stores import add_run, squares, three
@@ -51,6 +53,22 @@ def test_a_replay_says_what_it_is_over_and_what_is_not_the_same(store):
         "    threads: 16 there, nothing here",
         "  the run itself is not in the store",
     ]
+
+
+def verified(passport):
+    return VerifiedRepeat.of(passport, (), (), is_here=False)
+
+
+def test_the_current_passport_is_answered(store):
+    """The one over most repeats, wherever it stands: receipts of older ones came with it."""
+    run = add_run(store, [(1.0, three())] * 2)
+    repeat = run.repeats[0]
+    older = verified(passport_of(repeat))
+    current = verified(passport_of(repeat, run=run))
+    assert older.passport != current.passport
+    for order in ((current, older), (older, current)):
+        chosen, notes = choose_repeat(order, None)
+        assert (chosen.digest, notes) == (current.passport, [])
 
 
 # -- computed again ------------------------------------------------------------------------
