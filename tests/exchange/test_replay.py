@@ -1,5 +1,6 @@
 """A run computed again where it was not made, and the honest step of the ladder."""
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import cellrepro
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.errors import BadInput
 from cellrepro.exchange.passport_comparison import DigestComparison
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import EnvironmentDifference
@@ -69,6 +71,16 @@ def test_the_current_passport_is_answered(store):
     for order in ((current, older), (older, current)):
         chosen, notes = choose_repeat(order, None)
         assert (chosen.digest, notes) == (current.passport, [])
+
+
+def test_the_first_repeat_is_the_one_of_the_least_number(store):
+    passport = passport_of(add_run(store, [(1.0, three())]).repeats[0])
+    repeats = [verified(dataclasses.replace(passport, repeat=n)) for n in (10, 2, 11)]
+    chosen, notes = choose_repeat(repeats, None)
+    assert chosen.repeat == 2
+    assert notes == [f"of 3 repeats {chosen.name} was computed again"]
+    with pytest.raises(BadInput, match=r"expected one of \S+/2, \S+/10, \S+/11$"):
+        choose_repeat([*repeats, *repeats], "ffff")
 
 
 # -- computed again ------------------------------------------------------------------------

@@ -66,12 +66,12 @@ def _refuse_before_import(
 def choose_repeat(repeats: Sequence[VerifiedRepeat], run: str | None) -> tuple[Passport, list[str]]:
     """Choose the repeat that is computed again; returns its passport with notes."""
     passports: dict[str, list[Passport]] = {}
-    for one in sorted(repeats, key=lambda one: one.name):
+    for one in sorted(repeats, key=_place):
         if _matches(one.name, run or ""):
             passports.setdefault(one.name, []).append(one.original)
     names = [*passports]
     if not names:
-        known = some(sorted({one.name for one in repeats}), 8)
+        known = some([*dict.fromkeys(one.name for one in sorted(repeats, key=_place))], 8)
         meant = f"--run is {run!r}; expected one of {known}" if run else "there is no run in it"
         raise BadInput(f"nothing can be computed again: {meant}")
     keys = {name.partition("/")[0] for name in names}
@@ -84,6 +84,12 @@ def choose_repeat(repeats: Sequence[VerifiedRepeat], run: str | None) -> tuple[P
     if len(names) > 1:
         notes.append(f"of {amount(len(names), 'repeat')} {names[0]} was computed again")
     return current_of(passports[names[0]]), notes
+
+
+def _place(repeat: VerifiedRepeat) -> tuple[str, str, int]:
+    """By key and machine, repeat 2 before repeat 10."""
+    passport = repeat.original
+    return passport.key, passport.machine, passport.repeat
 
 
 def _matches(name: str, reference: str) -> bool:
