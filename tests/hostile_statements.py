@@ -199,7 +199,7 @@ def edited(old, new):
 
 CONTENTS = {
     "a deep spec": (replaced("spec.json", b"[" * 10**5), "inside each other|no JSON"),
-    "a large spec": (replaced("spec.json", b" " * 2**21), "more than 1048576"),
+    "a large spec": (replaced("spec.json", b" " * (2**24 + 1)), "more than 16777216"),
     "a spec of 10^5 digits": (
         replaced("spec.json", edited(b'"seed": 0', b'"seed": ' + b"9" * 10**5)),
         "64 bits",

@@ -12,14 +12,17 @@ import pytest
 import cellrepro
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
+from cellrepro.exchange.archive.contents import read_contents
+from cellrepro.exchange.archive.reading import ExportedFile, opened_export
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
 from cellrepro.exchange.input_lookup import find_images, folder_of_inputs
 from cellrepro.exchange.kept_passports import kept_attestations
 from cellrepro.exchange.selection import select_repeats
+from cellrepro.exchange.verification import verify
 from cellrepro.images.folder import folder_digest, read_folder
 from cellrepro.store import manifest as records
 from cellrepro.store.ledger import LedgerRow, write_rows
-from cellrepro.store.seal import seal_repeat
+from cellrepro.store.seal import MOST_SUMS_BYTES, seal_repeat
 from cellrepro.store.store import Store
 from conftest import listing, wholeness
 from stores import add_run, planted, some_machine, three
@@ -494,7 +497,7 @@ _IMPORT = """
 import os, sys
 from cellrepro.exchange import importing
 from cellrepro.store.ledger import LedgerRow, write_rows
-from cellrepro.store.seal import seal_repeat
+from cellrepro.store.seal import MOST_SUMS_BYTES, seal_repeat
 from cellrepro.store.store import Store
 n_left = int(sys.argv[3])
 kept = importing._Import._keep
@@ -562,6 +565,37 @@ def test_a_file_that_its_reader_would_refuse_is_not_written(store, file, monkeyp
     with pytest.raises(BadInput, match="fewer runs at a time"):
         exported(store, file)
     assert not file.exists()
+
+
+def test_a_spec_of_many_images_travels(store, file, tmp_path):
+    """More than a megabyte of chances, one for each image: every reader takes what is stored."""
+    chances = {f"{number:0200}.tif": 0.5 for number in range(5_000)}
+    run = add_run(store, [(1.0, three())], train_probs=chances)
+    assert (run.repeats[0].folder.parents[1] / "spec.json").stat().st_size > 2**20
+    exported(store, file, [run.key])
+    assert not verify(file, store=store.root, quiet=True).problems
+    imported(file, tmp_path / "ours")
+    assert Store(tmp_path / "ours").run(run.key).spec == run.spec
+
+
+@pytest.mark.parametrize("seal", ["SHA256SUMS", "runs/KEY/SHA256SUMS"])
+def test_every_seal_has_the_same_limit(store, file, monkeypatch, seal):
+    """Of a repeat with half a million files, as of an archive with as many."""
+    exported(store, file)
+    name = seal.replace("KEY", store.runs()[0].key)
+    sizes = {name: MOST_SUMS_BYTES}
+    usual = ExportedFile.size
+    monkeypatch.setattr(
+        ExportedFile, "size", lambda archive, of: sizes.get(of) or usual(archive, of)
+    )
+    with opened_export(file) as archive:
+        read_contents(archive)
+    sizes[name] += 1
+    with (
+        pytest.raises(BadInput, match=f"{name} has {2**27 + 1} bytes"),
+        opened_export(file) as archive,
+    ):
+        read_contents(archive)
 
 
 def test_the_command_line(store, file, tmp_path, invoke):

@@ -1,5 +1,6 @@
 """A run computed again where it was not made, and the honest step of the ladder."""
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -10,11 +11,14 @@ from safetensors.numpy import load_file, save_file
 
 import cellrepro
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.errors import BadInput
 from cellrepro.exchange.passport_comparison import DigestComparison
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import EnvironmentDifference
 from cellrepro.exchange.replay import Replay
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE
+from cellrepro.exchange.target_replay import choose_repeat
+from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.store.store import Store
 from conftest import SMALL
 from stores import add_run, squares, three
@@ -51,6 +55,32 @@ def test_a_replay_says_what_it_is_over_and_what_is_not_the_same(store):
         "    threads: 16 there, nothing here",
         "  the run itself is not in the store",
     ]
+
+
+def verified(passport):
+    return VerifiedRepeat.of(passport, (), (), is_here=False)
+
+
+def test_the_current_passport_is_answered(store):
+    """The one over most repeats, wherever it stands: receipts of older ones came with it."""
+    run = add_run(store, [(1.0, three())] * 2)
+    repeat = run.repeats[0]
+    older = verified(passport_of(repeat))
+    current = verified(passport_of(repeat, run=run))
+    assert older.passport != current.passport
+    for order in ((current, older), (older, current)):
+        chosen, notes = choose_repeat(order, None)
+        assert (chosen.digest, notes) == (current.passport, [])
+
+
+def test_the_first_repeat_is_the_one_of_the_least_number(store):
+    passport = passport_of(add_run(store, [(1.0, three())]).repeats[0])
+    repeats = [verified(dataclasses.replace(passport, repeat=n)) for n in (10, 2, 11)]
+    chosen, notes = choose_repeat(repeats, None)
+    assert chosen.repeat == 2
+    assert notes == [f"of 3 repeats {chosen.name} was computed again"]
+    with pytest.raises(BadInput, match=r"expected one of \S+/2, \S+/10, \S+/11$"):
+        choose_repeat([*repeats, *repeats], "ffff")
 
 
 # -- computed again ------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cellrepro.exchange.kept_passports import attestations_of, keep_attestations
 from cellrepro.exchange.passport_export import export_passports
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store.locks import Owner
@@ -67,6 +68,14 @@ def test_a_clean_store_has_no_problem(tmp_path):
     assert (check.problems, check.notes, check.repeats) == ([], [], 10)
     assert "is whole" in str(check)
     assert check_store(tmp_path, repair=True).repaired == []
+
+
+def test_a_single_file_is_as_it_was(store, tmp_path):
+    """The passport of a run that is elsewhere."""
+    (repeat,) = add_run(store, [(1.0, three())]).repeats
+    other = Store(tmp_path / "other")
+    keep_attestations(other, repeat.name, attestations_of(store, repeat))
+    assert "1 file of 0 repeats is as it was stored" in str(check_store(other))
 
 
 def test_each_of_a_thousand_flipped_bits_is_found(store, twins):

@@ -14,15 +14,16 @@ import tifffile
 
 import cellrepro
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.digests.digests import array_digest
+from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation, read_payload
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.kept_passports import keep_attestations, kept_path
+from cellrepro.exchange.model_statement import CELLPOSE_FILE, model_statement
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import Receipt, receipt_statement
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE, find_signer
-from cellrepro.exchange.statement import canonical_json
+from cellrepro.exchange.statement import Builder, ResourceDescriptor, canonical_json
 from cellrepro.exchange.verification import verify
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store
@@ -99,6 +100,52 @@ def test_what_is_as_it_was_made_is_identical(store, run, file, tmp_path):
     assert "no file was compared" in str(alone)
     assert "only what the passport says" in alone.notes[0]
     assert not elsewhere.root.exists()
+
+
+@pytest.fixture
+def network_file(run, tmp_path):
+    """A network's file, and beside it the passport of one repeat with what is attested of it."""
+    file = tmp_path / "mine.pth"
+    file.write_bytes(b"a network")
+    statement = model_statement(
+        ResourceDescriptor(name=file.name, digest={"sha256": file_digest(file)}),
+        build_type=CELLPOSE_FILE,
+        parameters={},
+        dependencies=(),
+        builder=Builder(id="urn:cellrepro:export"),
+        byproducts=(),
+    )
+    attestations = [passport_of(run.repeats[0], run=run).attestation, Attestation.of(statement)]
+    bundle = tmp_path / "mine.intoto.jsonl"
+    bundle.write_text(bundle_text(attestations) + "\n")
+    return bundle
+
+
+def test_the_file_of_a_network_is_none_of_its_run(store, network_file, tmp_path):
+    """Of a run that is not here nothing is proven, though the network's file is as attested."""
+    unseen = checked(network_file, Store(tmp_path / "elsewhere"))
+    assert (unseen.verdict, unseen.files, unseen.exit_code) == ("vacuous", 1, 1)
+    assert f"mine.pth is the file of which {network_file} speaks" in str(unseen)
+    assert "none of its runs is here" in str(unseen)
+    seen = checked(network_file, store)
+    assert (seen.verdict, seen.exit_code) == ("identical", 0)
+    over = f"{seen.files - 1} files of 1 repeat and 1 file with a network"
+    assert f"identical: {over} in {network_file} are as they were made" in str(seen)
+
+
+def test_only_repeats_that_are_here_are_called_identical(store, tmp_path):
+    """One of two is here; where that one proves nothing, the absent one proves no more."""
+    bundle = tmp_path / "both.intoto.jsonl"
+    here = add_run(store, [(1.0, three())])
+    empty = add_run(store, [(1.0, dict.fromkeys(three(), NOTHING))], seed=1)
+    absent = add_run(Store(tmp_path / "theirs"), [(1.0, three())], seed=2)
+    for run, verdict in ((here, "identical"), (empty, "vacuous")):
+        both = [passport_of(one.repeats[0], run=one).attestation for one in (run, absent)]
+        bundle.write_text(bundle_text(both) + "\n")
+        found = checked(bundle, store)
+        assert found.verdict == verdict
+        assert "of 2 repeats" not in str(found)
+        assert f"not in the store {store.root}: {absent.key}" in found.as_text()
 
 
 def test_what_proves_nothing_is_vacuous(store, tmp_path):
@@ -278,10 +325,9 @@ def test_signatures_are_held_to_the_readers_list(store, run, key, tmp_path):
     assert (bad.verdict, bad.signature.state, kinds(bad)) == ("different", "bad", ["signature"])
 
 
-def test_receipts_are_listed_with_who_signed_them(store, run, key, tmp_path):
-    """And one that was changed afterwards is a problem."""
-    passport = passport_of(run.repeats[0], run=run)
-    receipt = Receipt(
+def receipt_of(passport, **changes):
+    """A receipt of an identical replay in Kyoto."""
+    usual = Receipt(
         verdict=Verdict.IDENTICAL,
         passport=passport.digest,
         run=passport.name,
@@ -290,6 +336,13 @@ def test_receipts_are_listed_with_who_signed_them(store, run, key, tmp_path):
         time="2026-11-20T12:00:00Z",
         packages={"python": "3.11.7"},
     )
+    return dataclasses.replace(usual, **changes)
+
+
+def test_receipts_are_listed_with_who_signed_them(store, run, key, tmp_path):
+    """And one that was changed afterwards is a problem."""
+    passport = passport_of(run.repeats[0], run=run)
+    receipt = receipt_of(passport)
     statement = receipt_statement(receipt, passport)
     signed = Attestation.of(statement, signer=find_signer(key))
     path = tmp_path / "run.intoto.jsonl"
@@ -304,6 +357,34 @@ def test_receipts_are_listed_with_who_signed_them(store, run, key, tmp_path):
     path.write_text(f"{passport.attestation.line()}\n{envelope.line()}\n")
     bad = checked(path, store, allowed_signers=tmp_path / "allowed")
     assert kinds(bad) == ["signature"]
+
+
+def badly_signed(attestation, key):
+    """The line of an attestation with a signature of a known key that it has not made."""
+    document = json.loads(attestation.signed_by(find_signer(key)).line())
+    document["signatures"][0]["sig"] = "A" * 86 + "=="
+    return json.dumps(document)
+
+
+def test_an_older_passport_is_checked_like_the_current_one(store, run, key, tmp_path):
+    """In a run, a store, an exported file and a bundle: each with the receipts of its own."""
+    repeat = run.repeats[0]
+    older = passport_of(repeat)
+    current = passport_of(repeat, run=run)
+    assert older.digest != current.digest
+    receipt = Attestation.of(receipt_statement(receipt_of(older), older))
+    kept = keep_attestations(store, repeat.name, [current.attestation, receipt])
+    lines = [current.attestation.line(), badly_signed(older.attestation, key), receipt.line()]
+    write(kept, "".join(f"{line}\n" for line in lines).encode())
+    file = tmp_path / "older.zip"
+    cellrepro.export_runs([repeat.name], file, store=store.root, quiet=True)
+    bundle = shutil.copy(kept, tmp_path / "older.intoto.jsonl")
+    for target in (repeat.name, store.root, file, bundle):
+        found = checked(target, store, allowed_signers=tmp_path / "allowed")
+        assert set(kinds(found)) == {"signature"}
+        assert f"the passport of {repeat.name} has a bad signature" in found.problems[0].what
+        assert {one.passport for one in found.repeats} == {older.digest, current.digest}
+        assert [one.passport for one in found.repeats if one.receipts] == [older.digest]
 
 
 def test_three_machines_in_one_file(tmp_path):

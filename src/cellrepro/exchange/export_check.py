@@ -6,7 +6,12 @@ import tempfile
 from pathlib import Path
 
 from cellrepro.errors import Damaged
-from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat, read_contents
+from cellrepro.exchange.archive.contents import (
+    MOST_SPEC_BYTES,
+    Contents,
+    ReceivedRepeat,
+    read_contents,
+)
 from cellrepro.exchange.archive.entry_names import PASSPORTS_FILE
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.passport_check import contradictions, wrong_masks
@@ -19,7 +24,6 @@ from cellrepro.store.store import MANIFEST, SPEC, Repeat
 
 _COPY_AGAIN = "copy the file again from where it came, or ask its sender for a new one"
 _MASKS = "masks/"
-_MOST_BYTES_OF_SPEC = 2**24
 
 
 def check_export(archive: ExportedFile, checking: Checking) -> TargetFindings:
@@ -60,7 +64,7 @@ def _unpacked(archive: ExportedFile, repeat: ReceivedRepeat, scratch: Path) -> R
     run = folder.parents[1]
     (folder / _MASKS).mkdir(parents=True)
     key = repeat.spec.key
-    (run / SPEC).write_bytes(archive.content(f"runs/{key}/{SPEC}", most_bytes=_MOST_BYTES_OF_SPEC))
+    (run / SPEC).write_bytes(archive.content(f"runs/{key}/{SPEC}", most_bytes=MOST_SPEC_BYTES))
     for name in repeat.digests:
         if name in (MANIFEST, SUMS) or name.startswith(_MASKS):
             with (folder / name).open("wb") as stream:

@@ -20,7 +20,7 @@ from cellrepro.exchange.problem import (
     Write,
 )
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, read_seal, seal_text
+from cellrepro.store.seal import FIRST_SEALED_FORMAT, MOST_SUMS_BYTES, SUMS, read_seal, seal_text
 from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, SPEC, read_record, read_spec
 from cellrepro.store.whole_files import is_being_written, is_scratch, regular_bytes
 from cellrepro.words import short_digest
@@ -32,7 +32,6 @@ RESTORE_IMAGES = (
     "into a new store, which keeps them again"
 )
 _BY_ITS_KEY = f"{SPEC} asks for the run that its folder is named by"
-_MOST_SUMS_BYTES = 2**27
 _RECORDS = (MANIFEST, SPEC, SUMS)
 NOT_OURS = "the lab has not put it there: move it out of the store"
 
@@ -196,7 +195,7 @@ class _Seal:
     def of(cls, folder: Path) -> _Seal:
         """Read the seal of a folder."""
         try:
-            text = regular_bytes(folder / SUMS, most_bytes=_MOST_SUMS_BYTES).decode()
+            text = regular_bytes(folder / SUMS, most_bytes=MOST_SUMS_BYTES).decode()
         except FileNotFoundError:
             return cls(None)
         except (OSError, ValueError) as error:

@@ -92,7 +92,15 @@ def _current_passport(repeat: Repeat, kept: Bundle, *, run: Run | None) -> Passp
         for passport in kept.passports
         if passport.files.get(MANIFEST) == made.files[MANIFEST]
     ]
-    return max([*of_these_files, made], key=lambda passport: passport.n_repeats)
+    return current_of([*of_these_files, made])
+
+
+def current_of(passports: Iterable[Passport]) -> Passport:
+    """Of passports of one repeat the one that knows of most repeats, the first of equal ones.
+
+    In a bundle the order of the lines means nothing, and a store keeps the oldest first.
+    """
+    return max(passports, key=lambda passport: passport.n_repeats)
 
 
 def passports_of(

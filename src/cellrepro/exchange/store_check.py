@@ -82,7 +82,8 @@ class StoreCheck(Result):
         over = f"{amount(self.files, 'file')} of {amount(self.repeats, 'repeat')}"
         mended = f"; {amount(len(self.repaired), 'repair')} made" if self.repaired else ""
         if not self.problems:
-            return f"{self.store} is whole: {over} are as they were stored{mended}"
+            they_are = "is as it was" if self.files == 1 else "are as they were"
+            return f"{self.store} is whole: {over} {they_are} stored{mended}"
         problems = amount(len(self.problems), "problem")
         return f"{self.store} has {problems} among {over}{mended}"
 

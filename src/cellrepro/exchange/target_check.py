@@ -78,18 +78,17 @@ class TargetFindings:
         has_images: bool = False,
     ) -> None:
         """Check the signatures of the passports and receipts of a repeat whose files are here."""
-        passports = [passport for passport in bundle.passports if passport.name == name]
-        receipts = [each for passport in passports for each in bundle.receipts_of(passport)]
-        verified = VerifiedRepeat.of(
-            passports[0],
-            receipts,
-            checking.allowed,
-            is_here=True,
-            not_here=not_here,
-            has_images=has_images,
-        )
-        self.repeats.append(verified)
-        self.problems += verified.bad_signatures(where)
+        for passport in bundle.passports_of(name):
+            verified = VerifiedRepeat.of(
+                passport,
+                bundle.receipts_of(passport),
+                checking.allowed,
+                is_here=True,
+                not_here=not_here,
+                has_images=has_images,
+            )
+            self.repeats.append(verified)
+            self.problems += verified.bad_signatures(where)
 
 
 # -- runs of a store -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_of, bundle_text, read_bundle
 from cellrepro.exchange.importing import import_runs
-from cellrepro.exchange.kept_passports import keep_attestations
+from cellrepro.exchange.kept_passports import current_of, keep_attestations
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.plan_again import RecordedRun, images_for, refuse_at_once
 from cellrepro.exchange.receipt import receipt_statement
@@ -65,13 +65,16 @@ def _refuse_before_import(
 
 def choose_repeat(repeats: Sequence[VerifiedRepeat], run: str | None) -> tuple[Passport, list[str]]:
     """Choose the repeat that is computed again; returns its passport with notes."""
-    passports = {one.name: one.original for one in repeats if _matches(one.name, run or "")}
-    names = sorted(passports)
+    passports: dict[str, list[Passport]] = {}
+    for one in sorted(repeats, key=_place):
+        if _matches(one.name, run or ""):
+            passports.setdefault(one.name, []).append(one.original)
+    names = [*passports]
     if not names:
-        known = some(sorted(one.name for one in repeats), 8)
+        known = some([*dict.fromkeys(one.name for one in sorted(repeats, key=_place))], 8)
         meant = f"--run is {run!r}; expected one of {known}" if run else "there is no run in it"
         raise BadInput(f"nothing can be computed again: {meant}")
-    keys = {passport.key for passport in passports.values()}
+    keys = {name.partition("/")[0] for name in names}
     if len(keys) > 1:
         raise BadInput(
             f"it holds {len(keys)} runs, and one is computed again at a time: choose with --run "
@@ -80,7 +83,13 @@ def choose_repeat(repeats: Sequence[VerifiedRepeat], run: str | None) -> tuple[P
     notes = []
     if len(names) > 1:
         notes.append(f"of {amount(len(names), 'repeat')} {names[0]} was computed again")
-    return passports[names[0]], notes
+    return current_of(passports[names[0]]), notes
+
+
+def _place(repeat: VerifiedRepeat) -> tuple[str, str, int]:
+    """By key and machine, repeat 2 before repeat 10."""
+    passport = repeat.original
+    return passport.key, passport.machine, passport.repeat
 
 
 def _matches(name: str, reference: str) -> bool:

@@ -54,7 +54,7 @@ class Verification(Result):
     problems: tuple[Problem, ...]
     """Everything that is not as it was made."""
     repeats: tuple[VerifiedRepeat, ...]
-    """Repeats with their passports; of a store those of which it keeps one."""
+    """Repeats, once for each of their passports; of a store those of which it keeps one."""
     models: tuple[VerifiedModel, ...]
     """Files with networks, of which something is attested."""
     files: int
@@ -71,22 +71,37 @@ class Verification(Result):
     @derived
     def verdict(self) -> Verdict:
         """``different`` where a problem was found, else that of the replay; without one
-        ``identical``, or ``vacuous`` where nothing was trained or found, or no file is here that
-        could have been held to a digest."""
+        ``identical``, or ``vacuous`` where of every repeat nothing was trained or found, or no file
+        is here that could have been held to a digest."""
         if self.problems:
             return Verdict.DIFFERENT
         if self.replay is not None:
             return self.replay.verdict
         if self._is_of_models_alone:
             return Verdict.IDENTICAL
-        if len(self.vacuous) == self._n_repeats or not self.files:
+        if len(self.vacuous.keys() - self._absent) == self._n_compared:
             return Verdict.VACUOUS
         return Verdict.IDENTICAL
 
     @property
+    def _absent(self) -> frozenset[str]:
+        """Names of the repeats of which only a passport is here."""
+        return frozenset(repeat.name for repeat in self.repeats if not repeat.is_here)
+
+    @property
+    def _n_compared(self) -> int:
+        """Number of repeats whose files were looked at."""
+        return self._n_repeats - len(self._absent)
+
+    @property
+    def _networks_here(self) -> list[str]:
+        """Files with networks that were looked at."""
+        return [model.file for model in self.models if model.is_here]
+
+    @property
     def _is_of_models_alone(self) -> bool:
         """Whether it holds no run, but files with networks that are here."""
-        return not self._n_repeats and any(model.is_here for model in self.models)
+        return not self._n_repeats and bool(self._networks_here)
 
     @derived
     def signature(self) -> SignatureCheck:
@@ -102,24 +117,44 @@ class Verification(Result):
         """Say the verdict, and what it is over."""
         if self.replay is not None:
             return self.replay.sentence()
-        over = f"{amount(self.files, 'file')} of {amount(self._n_repeats, 'repeat')}"
         if self.problems:
             problems = amount(len(self.problems), "problem")
+            over = f"{amount(self.files, 'file')} of {amount(self._n_repeats, 'repeat')}"
             return f"different: {self.target} is not as it was made, {problems} among {over}"
         if self._is_of_models_alone:
-            files = joined([model.file for model in self.models if model.is_here])
-            return f"identical: {files} is the file of which {self.target} speaks"
+            return f"identical: {self._networks_in_words()}"
         if not self._n_repeats:
             return f"vacuous: {self.target} holds no run, so nothing is proven"
-        if not self.files:
+        if not self._n_compared:
+            known = f"{self.target} does not contradict itself"
+            no_file = "no file"
+            if self._networks_here:
+                known = self._networks_in_words()
+                no_file = "no file of a run"
             return (
-                f"vacuous: {self.target} does not contradict itself, and none of its runs is here, "
-                "so no file was compared: --replay computes one again"
+                f"vacuous: {known}, and none of its runs is here, so {no_file} was compared: "
+                "--replay computes one again"
             )
         if self.verdict == Verdict.VACUOUS:
-            why = next(iter(self.vacuous.values()))
+            why = next(
+                reasons for name, reasons in self.vacuous.items() if name not in self._absent
+            )
             return f"vacuous: {self.target} is as it was made, and proves nothing: {joined(why)}"
-        return f"identical: {over} in {self.target} are as they were made"
+        return f"identical: {self._compared_in_words()} in {self.target} are as they were made"
+
+    def _networks_in_words(self) -> str:
+        files = joined(self._networks_here)
+        are = "is the file" if len(self._networks_here) == 1 else "are the files"
+        return f"{files} {are} of which {self.target} speaks"
+
+    def _compared_in_words(self) -> str:
+        """Count what was compared: always several files, as each repeat has a spec and more."""
+        n_networks = len(self._networks_here)
+        n_files = self.files - n_networks
+        over = f"{amount(n_files, 'file')} of {amount(self._n_compared, 'repeat')}"
+        if not n_networks:
+            return over
+        return f"{over} and {amount(n_networks, 'file')} with a network"
 
     def rows(self) -> Sequence[Row]:
         """Give each repeat with its passport, and then each problem."""

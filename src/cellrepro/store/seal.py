@@ -17,6 +17,8 @@ from cellrepro.store.manifest import stays_inside
 from cellrepro.store.whole_files import whole_file
 
 SUMS = "SHA256SUMS"
+MOST_SUMS_BYTES = 2**27
+"""The largest seal that is read, of a folder or of an archive: of a million files."""
 FIRST_SEALED_FORMAT = 3
 """Format of manifests since which repeats have a seal."""
 

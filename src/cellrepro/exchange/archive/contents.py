@@ -18,12 +18,12 @@ from cellrepro.exchange.strict_json import read_json
 from cellrepro.spec.sent_spec import refuse_strange_variables
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, read_seal
+from cellrepro.store.seal import FIRST_SEALED_FORMAT, MOST_SUMS_BYTES, SUMS, read_seal
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, read_spec
 from cellrepro.wrong_fields import wrong_fields
 
-_MOST_SPEC_BYTES = 2**20
-_MOST_SUMS_BYTES = 2**26
+MOST_SPEC_BYTES = 2**24
+"""Limit of a spec, which has a chance for each image of the training where these are given."""
 _MOST_MANIFEST_BYTES = 2**24
 _MOST_MANIFEST_BYTES_A_FILE = 2**11
 """By so much the limit of a manifest grows with each file of its repeat."""
@@ -124,7 +124,7 @@ def _spec(archive: ExportedFile, key: str, files: Mapping[str, str]) -> Spec:
     if SPEC not in files:
         raise archive.refusal(f"{folder} has no {SPEC}")
     name = f"{folder}/{SPEC}"
-    text = archive.content(name, most_bytes=_MOST_SPEC_BYTES)
+    text = archive.content(name, most_bytes=MOST_SPEC_BYTES)
     spec = _record(archive, name, text, read_spec)
     if spec.key != key:
         raise archive.refusal(f"{name} is the spec of run {spec.key}")
@@ -187,7 +187,7 @@ def _record(
     text: bytes,
     parse: Callable[[bytes], Record],
     *,
-    most_bytes: int = _MOST_SPEC_BYTES,
+    most_bytes: int = MOST_SPEC_BYTES,
 ) -> Record:
     """Parse a record from JSON that means the same to every reader."""
     read_json(text, where=f"{archive.path}, {name}", most_bytes=most_bytes)
@@ -201,7 +201,7 @@ def _record(
 
 
 def _seal_of(archive: ExportedFile, name: str) -> Mapping[str, str]:
-    text = archive.content(name, most_bytes=_MOST_SUMS_BYTES)
+    text = archive.content(name, most_bytes=MOST_SUMS_BYTES)
     try:
         return read_seal(text.decode())
     except ValueError as error:

@@ -36,12 +36,11 @@ from cellrepro.exchange.archive.form import (
     tail,
     zip64_directory_extent,
 )
-from cellrepro.store.seal import SUMS, read_seal
+from cellrepro.store.seal import MOST_SUMS_BYTES, SUMS, read_seal
 
 _BLOCK = 2**20
 _MOST_FILES = 500_000
 _MOST_DIRECTORY_BYTES = 2**27
-_MOST_SUMS_BYTES = 2**27
 _ADVICE = (
     "expected a file as `cellrepro export` writes it, unchanged: copy it again from where it came, "
     "or ask its sender for a new one"
@@ -106,7 +105,7 @@ class ExportedFile:
             raise self.refusal(f"{name} has {size} bytes, more than {most_bytes}")
 
     def _read_sums(self) -> bytes:
-        self._refuse_large(SUMS, _MOST_SUMS_BYTES)
+        self._refuse_large(SUMS, MOST_SUMS_BYTES)
         return b"".join(self._crc_checked(SUMS))
 
     def _digests_of(self, sums: bytes) -> Mapping[str, str]:
