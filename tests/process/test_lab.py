@@ -193,7 +193,7 @@ def test_their_cellpose_is_not_swapped(speaking_lab, own_config):
 def test_pip_is_not_advised_in_silence_where_it_would_replace_cellpose(
     version, is_replaced, monkeypatch
 ):
-    monkeypatch.setattr(extras.metadata, "version", lambda _: version)
+    monkeypatch.setattr(metadata, "version", lambda _: version)
     said = str(extras.needs(["pyarrow"], what="this"))
     assert said.index("cellrepro setup FOLDER") < said.index("pip install")
     assert (f"replaces Cellpose {version}" in said) is is_replaced
