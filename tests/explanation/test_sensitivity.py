@@ -24,6 +24,7 @@ def test_every_variant_is_what_eval_gives(small_store, invoke, tmp_path):
         "flow_threshold": [0.4, 0.1, 0.10],
         "cellprob_threshold": [1.0],
         "max_size_fraction": [1.0],
+        "niter": [2],
         "diameter": [20, 20.0],
     }
     asked = [item for n, values in vary.items() for item in ("--vary", f"{n}={values}")]
@@ -38,6 +39,7 @@ def test_every_variant_is_what_eval_gives(small_store, invoke, tmp_path):
         ("flow_threshold", 0.1),
         ("cellprob_threshold", 1),
         ("max_size_fraction", 1),
+        ("niter", 2),
         ("diameter", 20),
     }
     for (name, value), one in found.items():
@@ -59,6 +61,7 @@ def test_every_variant_is_what_eval_gives(small_store, invoke, tmp_path):
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
         "flow_threshold.png",
         "cellprob_threshold.png",
+        "niter.png",
         "diameter.png",
     }
 
