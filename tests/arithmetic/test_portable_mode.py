@@ -1,6 +1,8 @@
 """The mode: what is refused, by which name and line, and what is not touched."""
 
+import ast
 import inspect
+from pathlib import Path
 
 import pytest
 import torch
@@ -276,3 +278,36 @@ def test_two_numbers_for_one_place_are_refused_by_their_bits(pair):
     index = torch.tensor([0, 0])
     with pytest.raises(NotPortable, match="different numbers into one place"), PortableArithmetic():
         torch.zeros(3).index_copy(0, index, torch.tensor(pair))
+
+
+KERNELS = Path(cellrepro.__file__).parent / "arithmetic" / "kernels"
+
+
+def test_no_form_passes_over_what_pytorch_is_told():
+    """One that ignored ``dilation`` gave another gradient in silence."""
+    forms = [
+        node
+        for path in sorted(KERNELS.glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+        if any(ast.unparse(each).startswith("FORMS.of") for each in node.decorator_list)
+    ]
+    assert len(forms) > 50
+    passed_over = []
+    for form in forms:
+        stated = [node.arg for node in ast.walk(form.args) if isinstance(node, ast.arg)]
+        used = {
+            node.id for part in form.body for node in ast.walk(part) if isinstance(node, ast.Name)
+        }
+        passed_over += [f"{form.name}: {name}" for name in stated if name not in used]
+    assert passed_over == []
+
+
+@pytest.mark.parametrize("function", [torch._safe_softmax, torch.softmax])
+def test_a_result_in_another_type_is_not_given_in_float32(function):
+    with PortableArithmetic():
+        try:
+            result = function(torch.zeros(2, 3), -1, torch.float64)
+        except NotPortable:
+            return
+    assert result.dtype == torch.float64

@@ -96,6 +96,7 @@ def _leaky_relu(numbers: torch.Tensor, negative_slope: float = 0.01) -> torch.Te
 def _leaky_relu_backward(
     gradient: torch.Tensor, numbers: torch.Tensor, negative_slope: float, self_is_result: bool
 ) -> torch.Tensor:
+    del self_is_result  # the signs are those of the argument, too
     return torch.where(numbers > 0, gradient, gradient * negative_slope)
 
 
@@ -103,6 +104,7 @@ def _leaky_relu_backward(
 def softmax(numbers: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
     """Exponentials that sum to 1 along one axis."""
     check_float32(numbers)
+    _refuse_conversion(half_to_float)
     rows = numbers.movedim(dim, -1)
     flat = rows.reshape(-1, rows.shape[-1])
     result = torch.empty_like(flat, memory_format=torch.contiguous_format)
@@ -124,8 +126,15 @@ def _safe_softmax(
 ) -> torch.Tensor:
     """Rows in which everything is masked are 0."""
     check_float32(numbers)
+    _refuse_conversion(dtype)
     is_masked = (numbers == -torch.inf).all(dim=dim, keepdim=True)
     return softmax(numbers, dim).masked_fill(is_masked, 0.0)
+
+
+def _refuse_conversion(wanted: bool | torch.dtype | None) -> None:
+    """Refuse ``half_to_float``, or a ``dtype``, that asks for a result in another type."""
+    if wanted not in (None, False, torch.float32):
+        raise NoPortableForm("has a portable form in float32 only, without a change of type")
 
 
 @FORMS.of("_softmax_backward_data")
@@ -133,6 +142,7 @@ def _softmax_backward(
     gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype
 ) -> torch.Tensor:
     check_float32(output)
+    _refuse_conversion(input_dtype)
     gradients = gradient.movedim(dim, -1)
     outputs = output.movedim(dim, -1)
     flat_gradient = gradients.reshape(-1, gradients.shape[-1])
@@ -148,6 +158,7 @@ def _softmax_backward(
 @FORMS.of("_log_softmax", "log_softmax")
 def _log_softmax(numbers: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
     check_float32(numbers)
+    _refuse_conversion(half_to_float)
     shifted = numbers - numbers.amax(dim=dim, keepdim=True)
     return shifted - log(pairwise_sum(exp(shifted), [dim], keepdim=True))
 
@@ -157,4 +168,5 @@ def _log_softmax_backward(
     gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype
 ) -> torch.Tensor:
     check_float32(output)
+    _refuse_conversion(input_dtype)
     return gradient - exp(output) * pairwise_sum(gradient, [dim], keepdim=True)

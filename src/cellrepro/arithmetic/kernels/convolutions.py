@@ -207,6 +207,7 @@ def _convolution(
     groups: int,
     *settings: Any,
 ) -> torch.Tensor:
+    del settings  # of cuDNN, which computes nothing here
     check_float32(a, weight, bias)
     convolution = _convolution_of(weight, stride, padding, dilation, groups)
     if transposed:
@@ -230,6 +231,7 @@ def _convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
+    del bias_sizes, output_padding  # follow from the shapes of gradient and weight
     check_float32(gradient, a, weight)
     convolution = _convolution_of(weight, stride, padding, dilation, groups)
     if not transposed:

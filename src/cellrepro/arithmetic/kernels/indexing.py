@@ -22,6 +22,7 @@ def _index_put(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> torch.Tensor:
+    del unsafe  # only leaves out a check of the indices
     if not accumulate:
         result = torch.ops.aten.index_put.default(a, indices, values, False)
         _refuse_if_ambiguous(torch.ops.aten.index.Tensor(result, indices), values)

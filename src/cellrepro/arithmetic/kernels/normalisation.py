@@ -113,6 +113,7 @@ def _native_layer_norm_backward(
     bias: torch.Tensor | None,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
+    del bias  # added last, it changes no gradient
     n_normalised = torch.Size(normalized_shape).numel()
     rows = a.reshape(-1, n_normalised)
     gradients = gradient.reshape(-1, n_normalised)
@@ -248,6 +249,7 @@ def _native_group_norm(
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Output, and of each group of each image mean and 1 by the standard deviation."""
+    del n_channels, n_pixels  # as the shape says
     check_float32(a, weight, bias)
     grouped = a.reshape(n_images, group, -1)
     of_groups = _normalised(grouped, [2], epsilon=eps)
@@ -271,6 +273,7 @@ def _native_group_norm_backward(
     group: int,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
+    del n_channels, n_pixels  # as the shape says
     inverse = rstd.reshape(n_images, group, 1)
     grouped = (a.reshape(n_images, group, -1) - mean.reshape(n_images, group, 1)) * inverse
     for_normalised = _scaled(gradient, weight, None).reshape(n_images, group, -1)

@@ -43,6 +43,7 @@ def _avg_pool2d_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> torch.Tensor:
+    del ceil_mode, count_include_pad, divisor_override  # what the form of forward refuses
     _check_axes(a)
     pooling = _pooling(kernel_size, stride, padding)
     n_averaged = pooling.kernel[0] * pooling.kernel[1]
@@ -62,6 +63,7 @@ def _max_pool2d_backward(
     ceil_mode: bool,
     indices: torch.Tensor,
 ) -> torch.Tensor:
+    del ceil_mode  # the indices lie in the image in any case
     pooling = _pooling(kernel_size, stride, padding)
     spans = [d * (k - 1) + 1 for d, k in zip(pair(dilation), pooling.kernel, strict=True)]
     if any(s < span for s, span in zip(pooling.stride, spans, strict=True)):

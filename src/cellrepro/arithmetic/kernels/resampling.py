@@ -47,6 +47,7 @@ def _upsample_linear_backward(
     align_corners: bool,
     *scales: float | None,
 ) -> torch.Tensor:
+    del output_size  # that of the gradient
     check_float32(gradient)
     values = gradient
     for axis, length in enumerate(input_size[2:]):

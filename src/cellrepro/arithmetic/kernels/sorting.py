@@ -15,6 +15,7 @@ FORMS = PortableForms()
 def _sort(
     a: torch.Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    del stable  # equal numbers stay in order in any case
     values, indices = torch.sort(a, dim=dim, descending=descending, stable=True)
     return values, indices
 
@@ -24,6 +25,7 @@ def _topk(
     a: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Of equal numbers the first ones; which of them PyTorch takes depends on the machine."""
+    del sorted  # they are sorted in any case
     values, indices = _sort(a, dim, largest)
     return values.narrow(dim, 0, k), indices.narrow(dim, 0, k)
 

@@ -147,4 +147,5 @@ def _vector_norm(
 
 @FORMS.of("prod")
 def _prod(a: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+    del a, arguments, options
     raise NoPortableForm("multiplies in an order of its own, and has no portable form")
