@@ -461,3 +461,15 @@ def test_every_command_shows_examples_that_are_read_without_an_error(invoke, com
 @pytest.mark.parametrize("command", [*commands()], ids=lambda command: " ".join(command.words))
 def test_every_argument_and_option_has_its_words(command):
     assert [one.name for one in command.parameters if not one.help] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("compare", "", ""), ("compare", "a.tif", "b.tif", "--html", ""), ("list", "--store", "")],
+)
+def test_an_empty_name_is_not_the_current_folder(words, invoke, tmp_path, monkeypatch):
+    """A shell's variable that is not set gives one, and Python takes it for the folder."""
+    monkeypatch.chdir(tmp_path)
+    answer = invoke(*words)
+    assert (answer.code, "an empty name" in answer.err) == (2, True)
+    assert [*tmp_path.iterdir()] == []

@@ -14,6 +14,13 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     import numpy as np
 
+
+def _refuse_empty(_type: object, name: object) -> None:
+    """An empty name, as of a shell's variable that is not set, is the current folder for Python."""
+    if name == "":
+        raise ValueError("an empty name; expected that of a file, a folder or a run")
+
+
 if TYPE_CHECKING:  # what Python takes
     FileName = str | Path
     Quiet = bool
@@ -23,7 +30,7 @@ if TYPE_CHECKING:  # what Python takes
     Place = str | Sequence[int]
     MasksOfImages = str | Path | np.ndarray | Mapping[str, np.ndarray]
 else:  # what a terminal writes; for it neither NumPy nor PyTorch is imported
-    FileName = str
+    FileName = Annotated[str, Parameter(validator=_refuse_empty)]
     Quiet = Annotated[bool, Parameter(parse=False)]
     Words = str
     Switch = Annotated[bool, Parameter(negative=None)]  # --no-NAME, too
