@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cellrepro.comparison.weight_comparison import WeightsComparison
-from cellrepro.comparison.weight_distributions import DifferenceDistributions, distributions
+from cellrepro.comparison.weight_distributions import (
+    DifferenceDistributions,
+    Histogram,
+    distributions,
+)
 from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
@@ -23,15 +27,6 @@ if TYPE_CHECKING:
 
 _NAME_LETTERS = 40
 """How many a network's name has at most in a legend or a title."""
-
-
-class _Histogram(NamedTuple):
-    """How many values lie in each interval."""
-
-    counts: np.ndarray
-    """Shape (n,)."""
-    edges: np.ndarray
-    """Shape (n + 1,)."""
 
 
 def weight_histograms(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture:
@@ -64,10 +59,10 @@ def weight_histograms(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture
         for part, (counts, _) in of_parts.items():
             sizes[part] = max(sizes.get(part, 0), int(counts.sum()))
     largest = sorted(sizes, key=lambda part: -sizes[part])[:n]
-    empty = _Histogram(np.zeros(1), np.zeros(2))
+    empty = Histogram(np.zeros(1, np.int64), np.zeros(2))
     panels = {
         f"{part} ({grouped(sizes[part])})": [
-            _Histogram(*of_parts[part]) if part in of_parts else empty for of_parts in of_networks
+            Histogram(*of_parts[part]) if part in of_parts else empty for of_parts in of_networks
         ]
         for part in sizes
         if part in largest
@@ -118,7 +113,7 @@ def difference_histograms(
     )
     panels = {
         f"{differences.layers[layer]} ({grouped(int(n_parameters[:, layer].max()))})": [
-            _Histogram(counts, edges) for counts in differences.counts[:, layer]
+            Histogram(counts, edges) for counts in differences.counts[:, layer]
         ]
         for layer in chosen
     }
@@ -252,7 +247,7 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
 
 
 def _histograms(
-    panels: Mapping[str, Sequence[_Histogram]], x: str, names: Collection[str]
+    panels: Mapping[str, Sequence[Histogram]], x: str, names: Collection[str]
 ) -> Picture:
     """Draw a panel for each part of the network, with a line for each name."""
     n_columns = min(3, len(panels))
