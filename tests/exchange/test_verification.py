@@ -425,7 +425,7 @@ def test_the_command(store, run, file, invoke):
     [
         ("nothing.zip", (), "no such file; expected a file that"),
         ("nothing.intoto.jsonl", (), "no such file; expected a passport"),
-        ("", (), "nothing was named"),
+        ("", (), "an empty name; expected that of a file, a folder or a run"),
         ("0123", (), "names 0 runs"),
         ("folder", (), "is a folder without runs/"),
         ("text.txt", (), "is a file of another kind"),
