@@ -22,34 +22,43 @@ from cellrepro.images.synthetic_sets import write_folder
 PROJECT = Path(__file__).resolve().parents[1]
 TIMEOUT = 900  # seconds a cell
 ONE_THREAD = "cpu-1thread"  # less waiting, since other tests run beside it
+FEW = {"data": "../data/few"}  # three images to train on, three to test
 SHORT = {
     "01_seeded_training": {
-        "images_per_epoch": 8,
-        "learning_rate": 0.005,
+        **FEW,
+        "images_per_epoch": 6,
+        "learning_rate": 0.006,
         "profile": ONE_THREAD,
     },
+    "02_mask_comparison": FEW,
     "03_determinism_warnings": {
-        "steps": 2,
+        **FEW,
+        "steps": 1,
         "replays": 4,
         "epochs": 2,
-        "images_per_epoch": 8,
+        "images_per_epoch": 4,
         "cost_rounds": 1,
         "store": "../outputs/aside",
     },
+    "04_cross_device_report": FEW,
     "05_first_divergence": {
+        **FEW,
         "follow_epochs": 2,
-        "follow_images": 8,
+        "follow_images": 4,
         "outside": False,
         "store": "../outputs/aside",
     },
-    "08_segmentation_settings": {
-        "vary": {"diameter": [20], "flow_threshold": [0.1], "batch_size": [1]},
-        "profile": ONE_THREAD,
-    },
     "06_inference_benchmark": {
+        **FEW,
         "sizes": [256],
         "batch_sizes": [8],
         "size_repeats": 1,
+        "profile": ONE_THREAD,
+    },
+    "07_explorer": FEW,
+    "08_segmentation_settings": {
+        **FEW,
+        "vary": {"diameter": [20], "flow_threshold": [0.1], "batch_size": [1]},
         "profile": ONE_THREAD,
     },
 }
@@ -66,6 +75,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         lab = Path(scratch)
         write_folder(lab / "data" / "synthetic")
+        write_folder(lab / "data" / "few", n_train=3, n_test=3)
         copies = _copy(lab / "notebooks", arguments.names)
         if arguments.update:
             return _update(copies)

@@ -1,5 +1,6 @@
 """What every test may use, and what none may leave behind."""
 
+import gc
 import json
 import os
 import shutil
@@ -38,6 +39,11 @@ SMALL = {"epochs": 4, "images_per_epoch": 16, "learning_rate": 0.01}
 def pytest_collection_modifyitems(items):
     """The notebooks first: they take longest, and the other files fill the other core."""
     items.sort(key=lambda item: item.path.name != "test_notebooks.py")
+
+
+def pytest_collection_finish():
+    """Pass over half a million imported objects whenever Python collects garbage from here on."""
+    gc.freeze()
 
 
 _OF_THE_TOOLS = {
