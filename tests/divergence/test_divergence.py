@@ -1,5 +1,6 @@
 """Two runs made by the command: the place at which they diverge, and how a difference grows."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from cellrepro.store.ledger import (
 )
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Store
+from command_line import carried_out
 from conftest import options, run_command
 from stores import add_run, reseal, three
 
@@ -48,16 +50,17 @@ def fast(tmp_path_factory, small_data):
     """Repeats of one fast training with kept checkpoints."""
     root = tmp_path_factory.mktemp("fast") / "outputs"
     arguments = {**BRIEF, "mode": "fast", "repeats": 2, "store": root}
-    answer = run_command("train", small_data, "--keep-checkpoints", "--json", *options(**arguments))
-    assert answer.code in (0, 1), answer.err
-    return root, answer.json
+    asked = options(**arguments)
+    code, said, problems = carried_out("train", small_data, "--keep-checkpoints", "--json", *asked)
+    assert code in (0, 1), problems
+    return root, json.loads(said)
 
 
-def test_a_race_is_named(fast, command):
+def test_a_race_is_named(fast, invoke):
     """Where a race showed, its operation, module and line are named; where none did, nothing."""
     root, trained = fast
     weights = [repeat["weights"] for repeat in trained["repeats"]]
-    answer = command("diverge", trained["key"], trained["key"], "--json", "--store", root)
+    answer = invoke("diverge", trained["key"], trained["key"], "--json", "--store", root)
     found = answer.json
     # So short a training finds no cell: equal repeats of it prove nothing, which is no 0 either.
     assert answer.code == (0 if found["verdict"] == "identical" else 1), answer.err

@@ -9,29 +9,31 @@ from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.planning import plan_training
 from cellrepro.store.store import Store
+from command_line import carried_out
 from conftest import options, run_command
 
+FIRST, LONG = 3, 5  # epochs
 SHORT = {"images_per_epoch": 1, "profile": "cpu-1thread", "repeats": 1, "checkpoint_every": 0}
 
 
 @pytest.fixture(scope="module")
 def finished(small_data, tmp_path_factory):
-    """A store with 12 epochs, which kept their last checkpoint, and 24 in one go."""
+    """A store with a few epochs, which kept their last checkpoint, and with more in one go."""
     root = tmp_path_factory.mktemp("continued") / "outputs"
-    for epochs, kept in ((12, "last"), (24, "none")):
+    for epochs, kept in ((FIRST, "last"), (LONG, "none")):
         asked = options(epochs=epochs, store=root, keep_checkpoints=kept, **SHORT)
-        answer = run_command("train", small_data, "--json", *asked)
-        assert answer.code in (0, 1), answer.err
+        code, _, problems = carried_out("train", small_data, "--json", *asked)
+        assert code in (0, 1), problems
     short, long = sorted(Store(root).runs(), key=lambda run: run.spec.epochs)
     return root, short.repeats[0], long.repeats[0]
 
 
-def test_it_ends_as_one_long_training(finished, small_data):
+def test_it_ends_as_one_long_training(finished, small_data, invoke):
     """Weights, masks, ledger and key; asked for again it is there."""
     root, short, long = finished
     for _ in range(2):
-        asked = options(epochs=24, store=root, checkpoint_every=0)
-        answer = run_command("train", small_data, "--continue", short.name, *asked)
+        asked = options(epochs=LONG, store=root, checkpoint_every=0)
+        answer = invoke("train", small_data, "--continue", short.name, *asked)
         assert answer.code in (0, 1), answer.err
     _, again = Store(root).find_run(long.spec.key).repeats
     assert again.manifest.training.continued_from == short.name
@@ -74,11 +76,11 @@ def test_another_schedule_is_told_and_has_a_key_of_its_own(small_data, tmp_path)
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"epochs": 12}, "epochs is 12 there and 12 here, expected more"),
-        ({"epochs": 24, "seed": 3}, "seed is 0 there and 3 here"),
-        ({"epochs": 24, "weight_decay": 0.3}, "weight_decay is 0.1 there and 0.3 here"),
-        ({"epochs": 24, "continued_from": "long"}, "is no training that kept the checkpoint"),
-        ({"epochs": 24, "keep_checkpoints": "first"}, "expected none, last or all"),
+        ({"epochs": FIRST}, f"epochs is {FIRST} there and {FIRST} here, expected more"),
+        ({"epochs": LONG, "seed": 3}, "seed is 0 there and 3 here"),
+        ({"epochs": LONG, "weight_decay": 0.3}, "weight_decay is 0.1 there and 0.3 here"),
+        ({"epochs": LONG, "continued_from": "long"}, "is no training that kept the checkpoint"),
+        ({"epochs": LONG, "keep_checkpoints": "first"}, "expected none, last or all"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -94,7 +96,7 @@ def test_what_cannot_be_continued_is_refused(finished, small_data, given, expect
 def test_an_option_that_is_given_is_never_passed_over(finished, small_data, invoke):
     """Also where it has the default that another training had not."""
     root, short, _ = finished
-    asked = ("train", small_data, "--continue", short.name, "--epochs", 24, "--store", root)
+    asked = ("train", small_data, "--continue", short.name, "--epochs", LONG, "--store", root)
     refused = invoke(*asked, "--profile", "cpu")
     assert (refused.code, "profile is 'cpu-1thread' there and 'cpu' here" in refused.err) == (
         2,
@@ -113,5 +115,5 @@ def test_a_changed_checkpoint_is_refused(finished, small_data, tmp_path):
     state.write_bytes(content)
     with pytest.raises(BadInput, match="changed since it was written"):
         plan_training(
-            TrainingOptions(data=small_data, continued_from=short.name, store=other, epochs=24)
+            TrainingOptions(data=small_data, continued_from=short.name, store=other, epochs=LONG)
         )
