@@ -17,7 +17,7 @@ from cellrepro.determinism import known_operations, process_start, profiles
 from cellrepro.determinism.automatic_profile import UsableDevices
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model.weight_sources import find_model
-from cellrepro.store import this_machine
+from cellrepro.store import installed_versions, machine_identity
 from cellrepro.store.store import Store
 from cellrepro.trace.operation_ledger import OperationLedger
 
@@ -101,8 +101,8 @@ def test_profile_versions_and_process_that_bits_depend_on(ends, monkeypatch, tmp
     path = tmp_path / "mine.yaml"
     path.write_text("device: cpu\ntf32: true\n", encoding="utf-8")
     versions = {"cellpose": "9.9", "segment-anything": "1.0", "torch": "2.99.0+cpu"}
-    monkeypatch.setattr(this_machine, "versions", lambda: versions)
-    monkeypatch.setattr(this_machine, "is_anonymous", lambda: True)
+    monkeypatch.setattr(installed_versions, "versions", lambda: versions)
+    monkeypatch.setattr(machine_identity, "is_anonymous", lambda: True)
     for name in profiles.NUMERIC_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")

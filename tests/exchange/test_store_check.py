@@ -14,7 +14,7 @@ from cellrepro.store.locks import Owner
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import Store
-from cellrepro.store.unchanged import note_not_sent
+from cellrepro.store.unsent_files import note_not_sent
 from stores import add_run, planted, squares, three
 
 WEIGHTS = "weights.safetensors"

@@ -30,7 +30,7 @@ from cellrepro.process.machine_here import look
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
-from cellrepro.store import this_machine
+from cellrepro.store import nvidia_gpus
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, run_command
 
@@ -83,7 +83,7 @@ def at_work(monkeypatch):
         return job.grid_run("done")
 
     monkeypatch.setattr(local_pool, "run_job", run_job)
-    monkeypatch.setattr(this_machine, "visible_gpus", lambda: ["GPU-one", "GPU-two"])
+    monkeypatch.setattr(nvidia_gpus, "visible_gpus", lambda: ["GPU-one", "GPU-two"])
     monkeypatch.setattr(slots.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     return begun, go
 
@@ -179,16 +179,16 @@ ONE_KIND = [{"name": "T4", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]
     ],
 )
 def test_the_gpus_are_those_that_cuda_would_take(present, variables, expected, monkeypatch):
-    monkeypatch.setattr(this_machine, "gpus", lambda: present)
+    monkeypatch.setattr(nvidia_gpus, "gpus", lambda: present)
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     if isinstance(expected, list):
-        assert this_machine.visible_gpus() == expected
+        assert nvidia_gpus.visible_gpus() == expected
     else:
         with pytest.raises(BadInput, match=expected):
-            this_machine.visible_gpus()
+            nvidia_gpus.visible_gpus()
 
 
 def test_every_job_of_every_grid_begins(small_data, store):
@@ -243,7 +243,7 @@ def test_all_gpus_or_the_first_that_is_free(write, store, monkeypatch):
         ("GPU-one", "GPU 0"),
         ("GPU-two", "GPU 1"),
     ]
-    monkeypatch.setattr(this_machine, "visible_gpus", lambda: [])
+    monkeypatch.setattr(nvidia_gpus, "visible_gpus", lambda: [])
     (job,) = local_pool.LocalPool().jobs(read_grid(path, store=store), None)
     assert job.gpu is None
 

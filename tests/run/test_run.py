@@ -31,7 +31,8 @@ from cellrepro.process.setup import Setup
 from cellrepro.run import repeats, train
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
-from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow, read_rows
+from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Store
 from conftest import SMALL, options, run_command
 

@@ -27,7 +27,7 @@ from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle, stated_among
-from cellrepro.store import this_machine
+from cellrepro.store import installed_versions, this_machine
 from cellrepro.terminal import FileName
 
 
@@ -209,7 +209,7 @@ def _host(double_run: DoubleRun | None) -> dict[str, object]:
     """The machine, its packages, and what the double run computed with."""
     return {
         **this_machine.host(),
-        "versions": this_machine.versions(),
+        "versions": installed_versions.versions(),
         "numeric_class": double_run.first.numeric_class if double_run else None,
         "libraries": double_run.first.libraries if double_run else [],
     }

@@ -21,7 +21,7 @@ from cellrepro.digests.digests import value_digest
 from cellrepro.spec.spec import PARAMETERS, Spec, setting_in_words
 
 if TYPE_CHECKING:
-    from cellrepro.store.manifest import MachineRecord
+    from cellrepro.store.environment_record import MachineRecord
     from cellrepro.store.store import Repeat
 
 START = "starting network"

@@ -10,15 +10,9 @@ from cellrepro.comparison.ledger_diff import LedgerComparison, compare_ledgers
 from cellrepro.digests.digests import array_digest, file_digest, value_digest
 from cellrepro.digests.nested_values import flattened
 from cellrepro.model.stages import PASSED
-from cellrepro.store.ledger import (
-    LEDGER,
-    SEGMENTATION_STAGES,
-    STAGES,
-    Ledger,
-    LedgerRow,
-    read_rows,
-)
-from cellrepro.store.manifest import ENVIRONMENT_FIELDS
+from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
+from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, Ledger, LedgerRow
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Repeat
 
 _LAST = 2**31 - 1  # a step after all others, for the files that a run ended with

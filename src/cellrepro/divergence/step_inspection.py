@@ -27,8 +27,9 @@ from cellrepro.errors import CellreproError
 from cellrepro.images.folder import folder_digest
 from cellrepro.run.plan import Request
 from cellrepro.run.training_recorder import CHECKPOINTS
-from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place, read_rows
-from cellrepro.store.manifest import is_on_another_computer
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place
+from cellrepro.store.record_values import is_on_another_computer
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow

@@ -17,7 +17,7 @@ from cellrepro.extras import ABOUT_THIS_CELLPOSE, absent
 from cellrepro.process.lab import Lab, make_lab
 from cellrepro.progress import print_note
 from cellrepro.results import Result
-from cellrepro.store.this_machine import PACKAGES
+from cellrepro.store.installed_versions import PACKAGES
 from cellrepro.terminal import FileName
 from cellrepro.version import __version__
 from cellrepro.words import joined, some

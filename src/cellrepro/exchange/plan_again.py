@@ -21,7 +21,7 @@ from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.run.program_segmenter import plan_program
 from cellrepro.spec.sent_spec import refuse_strange_variables
 from cellrepro.spec.spec import Spec
-from cellrepro.store.manifest import is_on_another_computer
+from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.store import Store
 from cellrepro.words import joined, short_digest
 

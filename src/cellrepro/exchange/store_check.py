@@ -40,11 +40,12 @@ from cellrepro.spec import defaults
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store import locks
 from cellrepro.store.manifest import ResultSummary
+from cellrepro.store.scratch_files import Owner, is_being_written
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS
 from cellrepro.store.store import MANIFEST, SPEC, Repeat, Store, StoreOrFolder
+from cellrepro.store.store_paths import OWN_FOLDERS
 from cellrepro.store.stored_run import read_record
-from cellrepro.store.unchanged import NOTE_ENDING, RECEIVED, names_not_sent
-from cellrepro.store.whole_files import OWN_FOLDERS, Owner, is_being_written
+from cellrepro.store.unsent_files import NOTE_ENDING, RECEIVED, names_not_sent
 from cellrepro.words import amount, joined, short_digest
 
 _IMAGES = re.compile(r"[0-9a-f]{16}")

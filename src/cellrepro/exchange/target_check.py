@@ -30,7 +30,7 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import MANIFEST, Repeat, Run, Store
-from cellrepro.store.unchanged import names_not_sent
+from cellrepro.store.unsent_files import names_not_sent
 from cellrepro.words import amount, some
 
 _FEW_REPEATS = 5

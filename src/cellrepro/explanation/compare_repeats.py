@@ -24,7 +24,8 @@ from cellrepro.explanation.two_results import (
     not_finite_notes,
     stitching_notes,
 )
-from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest
+from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
+from cellrepro.store.manifest import Manifest
 from cellrepro.store.numeric_class import differing_probes
 from cellrepro.words import some
 

@@ -48,7 +48,7 @@ from cellrepro.process.setup import Setup
 from cellrepro.progress import Progress, print_note, progress
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
-from cellrepro.store import this_machine
+from cellrepro.store import nvidia_gpus
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Place, Quiet
 
@@ -417,7 +417,7 @@ def _what_makes_it_shorter(a: Side, b: Side, profile: Profile, window: Window | 
                     f"image's {needed.of} tiles"
                 )
     if profile.kind == "cpu":
-        ways += [f"--profile auto computes on {gpu['name']}" for gpu in this_machine.gpus()[:1]]
+        ways += [f"--profile auto computes on {gpu['name']}" for gpu in nvidia_gpus.gpus()[:1]]
     return "; ".join(ways)
 
 

@@ -25,7 +25,7 @@ class Job:
     machine_label: str = ""
     """Name for people of the machine that must carry it out; empty for any."""
     machine_identity: str = ""
-    """Identity of that machine, see `cellrepro.store.this_machine.identity`."""
+    """Identity of that machine, see `cellrepro.store.machine_identity.identity`."""
     stored_by_driver: frozenset[str] = frozenset()
     """Repeats in the store of the command that sent the job, ``MACHINE/INDEX``."""
 

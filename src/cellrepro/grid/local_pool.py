@@ -18,7 +18,7 @@ from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
 from cellrepro.grid.points import Grid, Point
 from cellrepro.grid.slots import Machine, Queues
-from cellrepro.store import this_machine
+from cellrepro.store import machine_identity
 
 _STOP_SECONDS = 0.05
 """Seconds between attempts to kill the children: a job may just have started another one."""
@@ -119,6 +119,6 @@ def _gpu_that_began(job: Job, gpus: Sequence[str]) -> str | None:
     if run is None:
         return None
     n_made = Counter(repeat.manifest.machine.identity for repeat in run.repeats)
-    n_by_gpu = {gpu: n_made[this_machine.identity(gpu)] for gpu in gpus}
+    n_by_gpu = {gpu: n_made[machine_identity.identity(gpu)] for gpu in gpus}
     first = max(gpus, key=lambda gpu: n_by_gpu[gpu])
     return first if n_by_gpu[first] else None

@@ -20,7 +20,7 @@ from cellrepro.grid.points import Grid, Point
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, WEIGHTS, Repeat, Store
-from cellrepro.store.whole_files import inside
+from cellrepro.store.store_paths import inside
 from cellrepro.words import some
 
 _STORE = "store"

@@ -14,7 +14,7 @@ from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import ARCHITECTURES, ENCODERS, PRETRAINED
-from cellrepro.store.manifest import is_on_another_computer
+from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.unchanged import digest_once
 
 if TYPE_CHECKING:

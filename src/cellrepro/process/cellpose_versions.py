@@ -19,8 +19,8 @@ from pathlib import Path
 
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.store.installed_versions import distributions
 from cellrepro.store.locks import locked
-from cellrepro.store.this_machine import distributions
 from cellrepro.store.whole_files import write_whole
 
 CACHE_VARIABLE = "CELLREPRO_CACHE"

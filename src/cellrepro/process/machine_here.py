@@ -15,8 +15,8 @@ from cellrepro.process.calling import in_child, in_this_process
 from cellrepro.process.child import Child
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.process.setup import Setup, only_gpu
-from cellrepro.store import this_machine
-from cellrepro.store.manifest import EnvironmentRecord, MachineRecord
+from cellrepro.store import installed_versions, machine_identity, this_machine
+from cellrepro.store.environment_record import EnvironmentRecord, MachineRecord
 from cellrepro.store.numeric_class import measure_numeric_class
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def machine_here(
     )
     question = _Question(
         profile_settings=profile.model_dump_json(exclude={"description"}),
-        given_name=os.environ.get(this_machine.MACHINE_VARIABLE),
+        given_name=os.environ.get(machine_identity.MACHINE_VARIABLE),
         in_this_process=can_answer_here,
         gpu=gpu,
         cellpose=cellpose,
@@ -96,13 +96,13 @@ def environment_here(profile: Profile, device: torch.device) -> EnvironmentRecor
     return EnvironmentRecord(
         machine=this_machine.machine(device, of_class["name"]),
         host=this_machine.host(),
-        versions=this_machine.versions(),
-        distributions=this_machine.distributions(),
-        cuda=this_machine.cuda(),
+        versions=installed_versions.versions(),
+        distributions=installed_versions.distributions(),
+        cuda=installed_versions.cuda(),
         device=_name_of(device),
         threads=_n_threads(profile),
         cpu_capability=cpu_capability(),
-        numeric_libraries=this_machine.numeric_libraries(),
+        numeric_libraries=installed_versions.numeric_libraries(),
         numeric_class=of_class,
         variables={name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
     )

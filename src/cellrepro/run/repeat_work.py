@@ -20,17 +20,10 @@ from cellrepro.run.plan import Request
 from cellrepro.run.training_recorder import TrainingRecorder, add_spec
 from cellrepro.run.until_found import as_trained
 from cellrepro.spec.spec import Spec
-from cellrepro.store.manifest import (
-    ENVIRONMENT_FIELDS,
-    DataRecord,
-    EnvironmentRecord,
-    Manifest,
-    MaskRecord,
-    ModelRecord,
-    TrainingRecord,
-    WeightsRecord,
-)
+from cellrepro.store.environment_record import ENVIRONMENT_FIELDS, EnvironmentRecord
+from cellrepro.store.manifest import DataRecord, Manifest, MaskRecord, ModelRecord
 from cellrepro.store.peak_memory import peak_memory
+from cellrepro.store.training_record import TrainingRecord, WeightsRecord
 from cellrepro.trace.torch_warnings import WarningLog
 
 if TYPE_CHECKING:

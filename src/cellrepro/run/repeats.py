@@ -29,7 +29,8 @@ from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
 from cellrepro.run.until_found import as_trained
 from cellrepro.spec.spec import Spec
-from cellrepro.store.checkpoints import CHECKPOINTS, differences, folders
+from cellrepro.store.checkpoint_choice import differences
+from cellrepro.store.checkpoints import CHECKPOINTS, folders
 from cellrepro.store.store import MANIFEST, Repeat
 from cellrepro.words import amount
 

@@ -16,19 +16,11 @@ from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.run.options import RecordingOptions
 from cellrepro.spec.choices import LedgerKind
 from cellrepro.spec.spec import Spec
-from cellrepro.store import checkpoints
+from cellrepro.store import checkpoint_choice, checkpoints
 from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint, Origin
-from cellrepro.store.ledger import (
-    DRAWS,
-    LEDGER,
-    OPERATIONS,
-    Ledger,
-    LedgerRow,
-    Pieces,
-    read_rows,
-    write_rows,
-)
-from cellrepro.store.whole_files import link_or_copy
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, LedgerRow
+from cellrepro.store.renames import link_or_copy
+from cellrepro.store.row_tables import Pieces, read_rows, write_rows
 
 if TYPE_CHECKING:
     from cellrepro.trace.operation_ledger import OperationWatch
@@ -101,7 +93,7 @@ class TrainingRecorder:
         """Resume an unfinished training if asked to, else remove its files; gives notes."""
         self.origin = origin
         if self._recording.resume:
-            checkpoint, passed_over = checkpoints.nearest(self._unfinished)
+            checkpoint, passed_over = checkpoint_choice.nearest(self._unfinished)
             if checkpoint is not None:
                 self._go_on(checkpoint, origin, network, loop)
                 return [f"{reason}; an older checkpoint is taken" for reason in passed_over]
@@ -121,7 +113,7 @@ class TrainingRecorder:
             # with those of the checkpoint.
             origin = replace(origin, initial_weights=checkpoint.origin.initial_weights)
             self.origin = origin
-        checkpoints.refuse_other(checkpoint, origin)
+        checkpoint_choice.refuse_other(checkpoint, origin)
         self._refuse_other_seeds(checkpoint)
         self.goes_on_from = checkpoint.folder
         state = checkpoint.training_state()
@@ -172,7 +164,7 @@ class TrainingRecorder:
             n_rows={name: pieces.n_rows for name, pieces in self._pieces.items()},
         )
         if to_store != "all":
-            checkpoints.keep_last(self._unfinished)
+            checkpoint_choice.keep_last(self._unfinished)
 
     def _write_ledgers(self) -> None:
         """Append the new rows of every ledger to its file."""

@@ -10,7 +10,7 @@ from typing import Literal
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.progress import minutes
 from cellrepro.spec.spec import Spec
-from cellrepro.store.manifest import Look, TrainingRecord, UntilRecord
+from cellrepro.store.training_record import Look, TrainingRecord, UntilRecord
 
 MOST_EPOCHS = 150
 """Of them the last 50 have a falling learning rate, so they belong together: a training ends after

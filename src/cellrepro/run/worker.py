@@ -27,8 +27,9 @@ from cellrepro.run.worker_segmenting import (
     segment_images,
 )
 from cellrepro.store.checkpoints import Origin
-from cellrepro.store.manifest import TrainingRecord, WeightsRecord, mean_score
+from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import MANIFEST, WEIGHTS
+from cellrepro.store.training_record import TrainingRecord, WeightsRecord
 
 
 def make_repeat(

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput, Damaged, NotPossibleHere
 from cellrepro.spec.spec import KEY_LENGTH, Spec
-from cellrepro.store import committing, locks, unfinished, whole_files
+from cellrepro.store import committing, locks, store_paths, unfinished
 from cellrepro.store.committing import STAGED_DATA
 from cellrepro.store.references import Reference, repeats_of_one_machine
 from cellrepro.store.seal import SUMS
@@ -281,7 +281,7 @@ class Store:
 
     def kept(self, images_digest: str, file: str) -> Path:
         """Where a file of a data set would lie; never outside the store, links followed."""
-        return whole_files.inside(self.root / "data", f"{images_digest[:KEY_LENGTH]}/{file}")
+        return store_paths.inside(self.root / "data", f"{images_digest[:KEY_LENGTH]}/{file}")
 
     def kept_file(self, images_digest: str, file: str) -> Path | None:
         """A file of a data set as it was stored; none if it was not kept.
@@ -432,7 +432,7 @@ class Store:
             Likewise, or if one of the store's own folders is a link; `NotPossibleHere` if the disk
             is full.
         """
-        whole_files.refuse_links(self.root)
+        store_paths.refuse_links(self.root)
         try:
             yield
         except OSError as error:
@@ -475,7 +475,7 @@ class Store:
 
     def forget_failure(self, key: str, machine: str, repeat: int) -> None:
         """Remove the trace of a failure once the repeat succeeded."""
-        whole_files.refuse_links(self.root)
+        store_paths.refuse_links(self.root)
         unfinished.forget_failure(self.root, key, machine=machine, repeat=repeat)
 
     @contextmanager

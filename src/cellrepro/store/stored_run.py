@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.spec.spec import Spec
-from cellrepro.store import whole_files
+from cellrepro.store import store_paths
 from cellrepro.store.manifest import Manifest, ResultSummary
 from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import RESTORE, Reading, refuse_damaged
@@ -38,7 +38,7 @@ MOST_RECORD_BYTES = 2**28
 def read_record(path: Path, parse: Callable[[bytes], Record]) -> Record:
     """Read a JSON file of a store, and name the file where it cannot be parsed."""
     try:
-        return parse(whole_files.regular_bytes(path, most_bytes=MOST_RECORD_BYTES))
+        return parse(store_paths.regular_bytes(path, most_bytes=MOST_RECORD_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         why = wrong_fields(error) if isinstance(error, ValidationError) else error
         raise BadInput(
@@ -183,7 +183,7 @@ class Repeat:
 
     def file(self, name: str) -> Path:
         """The path of one of its files; raises `Damaged` if that is no longer what was stored."""
-        path = whole_files.inside(self.folder, name)
+        path = store_paths.inside(self.folder, name)
         expected = self._summary.files.get(name)
         if expected is not None:
             refuse_damaged(path, expected)
@@ -191,7 +191,7 @@ class Repeat:
 
     def has(self, name: str) -> bool:
         """Whether one of its files is there; it may still be damaged."""
-        return whole_files.inside(self.folder, name).exists()
+        return store_paths.inside(self.folder, name).exists()
 
     @property
     def _summary(self) -> ResultSummary:
