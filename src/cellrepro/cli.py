@@ -56,7 +56,7 @@ _COMMANDS = {
     },
     "Segment and train": {
         "segment": (
-            "run.train:segment",
+            "run.segment:segment",
             "Segment the same images several times: is every mask the same?",
         ),
         "train": ("run.train:train", "Train one network several times: are the results equal?"),

@@ -24,7 +24,8 @@ from cellrepro.process.process_ends import RunError
 from cellrepro.progress import minutes
 from cellrepro.results import Result, Row
 from cellrepro.run.outcome import Outcome
-from cellrepro.run.train import segment, train_until_found
+from cellrepro.run.segment import segment
+from cellrepro.run.training_until_found import train_until_found
 from cellrepro.run.until_found import FOUND, Goal
 from cellrepro.show.report.build import write_report
 from cellrepro.show.which_runs import elsewhere

@@ -15,8 +15,8 @@ import pytest
 from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.errors import BadInput
 from cellrepro.run.options import TrainingOptions
-from cellrepro.run.planning import plan_training
 from cellrepro.run.rank_exchange import SECONDS_VARIABLE
+from cellrepro.run.training_plan import plan_training
 from cellrepro.store.store import Store
 from cellrepro.trace.watches import Watch
 from conftest import MAIN, options, run_command

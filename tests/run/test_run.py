@@ -28,9 +28,10 @@ from cellrepro.process.child import Event
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
-from cellrepro.run import repeats, train
+from cellrepro.run import repeats, segment
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
-from cellrepro.run.planning import plan_segmentation, plan_training
+from cellrepro.run.segmentation_plan import plan_segmentation
+from cellrepro.run.training_plan import plan_training
 from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Store
@@ -186,7 +187,7 @@ def test_a_segmentation_leaves_no_network_and_no_image_that_is_stored(
     with_images = shutil.copytree(small_store.root, tmp_path / "copy")
     for store in (with_images, tmp_path / "empty"):
         with pytest.raises(BadInput, match="enough"):
-            train.segment(small_data, model=str(small_store.weights), store=store, quiet=True)
+            segment.segment(small_data, model=str(small_store.weights), store=store, quiet=True)
     assert asked == [False, True]
 
 
@@ -229,7 +230,7 @@ def test_a_switch_that_moved_costs_no_run(
         return calling.in_child(partial(moving.carry_out, **task.keywords), *arguments, **options)
 
     monkeypatch.setattr(repeats, "in_child", in_child)
-    outcome = train.segment(small_data, model="tiny", repeats=1, store=tmp_path / "outputs")
+    outcome = segment.segment(small_data, model="tiny", repeats=1, store=tmp_path / "outputs")
     assert wholeness(tmp_path / "outputs") == [f"{outcome.key}/0"]
     assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}
     said = "the switch cudnn_benchmark moved from False to True during repeat 0"

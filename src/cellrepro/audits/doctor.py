@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.audits.double_run import N_STEPS, DoubleRun, run_twice
-from cellrepro.audits.findings import (
-    LEVELS,
-    Finding,
-    Level,
-    setup_findings,
-    version_findings,
-)
+from cellrepro.audits.findings import LEVELS, Finding, Level, setup_findings, version_findings
 from cellrepro.audits.gpu_findings import gpu_findings
 from cellrepro.audits.network_findings import network_findings
 from cellrepro.audits.portable_witness import PortableWitness, witness

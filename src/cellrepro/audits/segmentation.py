@@ -21,7 +21,7 @@ from cellrepro.results import Row, derived, in_json
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
-from cellrepro.run.planning import plan_segmentation
+from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.spec import defaults
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.words import amount, grouped

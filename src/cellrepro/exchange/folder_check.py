@@ -10,15 +10,7 @@ from pathlib import Path
 
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
-from cellrepro.exchange.problem import (
-    Mending,
-    Move,
-    Problem,
-    PutAside,
-    Remove,
-    Restore,
-    Write,
-)
+from cellrepro.exchange.problem import Mending, Move, Problem, PutAside, Remove, Restore, Write
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.scratch_files import is_being_written, is_scratch
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, MOST_SUMS_BYTES, SUMS, read_seal, seal_text

@@ -22,14 +22,7 @@ from cellrepro.exchange.folder_check import (
 from cellrepro.exchange.input_lookup import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import PASSPORTS_FOLDER, kept_bundle, names_of_kept
 from cellrepro.exchange.passport_check import contradictions
-from cellrepro.exchange.problem import (
-    Move,
-    Problem,
-    PutAside,
-    Restore,
-    Write,
-    problem_lines,
-)
+from cellrepro.exchange.problem import Move, Problem, PutAside, Restore, Write, problem_lines
 from cellrepro.exchange.signed.keys import read_allowed_signers
 from cellrepro.exchange.store_repair import ASIDE, Repair, carry_out
 from cellrepro.exchange.verified import VerifiedRepeat

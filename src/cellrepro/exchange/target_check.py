@@ -21,11 +21,7 @@ from cellrepro.exchange.signed.keys import AllowedSigner
 from cellrepro.exchange.store_check import check_store
 from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat
 from cellrepro.progress import progress
-from cellrepro.spec.sent_spec import (
-    refuse_strange_variables,
-    strange_variables,
-    variables_in_words,
-)
+from cellrepro.spec.sent_spec import refuse_strange_variables, strange_variables, variables_in_words
 from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import SUMS

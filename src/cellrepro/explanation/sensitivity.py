@@ -16,12 +16,7 @@ from cellrepro.comparison.image_differences import ImageDifference, difference_o
 from cellrepro.comparison.mask_comparison import average_precision, compare_masks
 from cellrepro.comparison.within_spread import FEWEST_IMAGES, draws
 from cellrepro.errors import BadInput
-from cellrepro.explanation.sensitivity_result import (
-    Example,
-    IntervalOver,
-    Sensitivity,
-    Variant,
-)
+from cellrepro.explanation.sensitivity_result import Example, IntervalOver, Sensitivity, Variant
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
@@ -29,7 +24,7 @@ from cellrepro.progress import print_note
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
-from cellrepro.run.planning import plan_segmentation
+from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.store.store import Store

@@ -24,7 +24,7 @@ from cellrepro.results import Result, Row, derived
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
-from cellrepro.run.planning import plan_segmentation
+from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec import defaults
 from cellrepro.spec.segmentation_settings import Settings

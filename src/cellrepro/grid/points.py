@@ -11,20 +11,15 @@ from typing import Any, Literal
 
 from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.errors import BadInput, whole
-from cellrepro.grid.file import (
-    SETTING,
-    VARIABLE,
-    GridFile,
-    Scalar,
-    read_file,
-    wrong_names,
-)
+from cellrepro.grid.file import SETTING, VARIABLE, GridFile, Scalar, read_file, wrong_names
 from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters, packaged_folder
 from cellrepro.results import Result, Row
-from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name
+from cellrepro.run.option_names import options_by_name
+from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs
-from cellrepro.run.planning import plan_segmentation, plan_training
+from cellrepro.run.segmentation_plan import plan_segmentation
+from cellrepro.run.training_plan import plan_training
 from cellrepro.spec import defaults
 from cellrepro.spec.spec import PARAMETERS
 from cellrepro.store.store import Store

@@ -21,7 +21,8 @@ from cellrepro.process.calling import Children, in_child
 from cellrepro.process.child import Child, Event
 from cellrepro.run.inputs import read_images, training_loop
 from cellrepro.run.plan import Request
-from cellrepro.run.rank_exchange import RankTeam, in_touch
+from cellrepro.run.rank_exchange import RankTeam
+from cellrepro.run.rank_meeting import in_touch
 
 if TYPE_CHECKING:
     import torch

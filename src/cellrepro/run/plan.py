@@ -1,6 +1,6 @@
 """Two records of a spec that is to be carried out: the request for a child, and the plan.
 
-The plan is made in `cellrepro.run.planning`. Of it a child process gets the request alone.
+It is made in `training_plan` or `segmentation_plan`. A child process gets the request alone.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.process.child import Child, LooseBlock
 from cellrepro.run.plan import Request
-from cellrepro.run.training_recorder import TrainingRecorder, add_spec
+from cellrepro.run.repeat_ledgers import add_spec
+from cellrepro.run.training_recorder import TrainingRecorder
 from cellrepro.run.until_found import as_trained
 from cellrepro.spec.spec import Spec
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS, EnvironmentRecord

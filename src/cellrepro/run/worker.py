@@ -21,11 +21,7 @@ from cellrepro.run.rank_exchange import RankTeam
 from cellrepro.run.repeat_work import Phases, RepeatWork
 from cellrepro.run.training_recorder import TrainingRecorder
 from cellrepro.run.until_found import Seeker
-from cellrepro.run.worker_segmenting import (
-    scores_by_image,
-    scores_of_checkpoints,
-    segment_images,
-)
+from cellrepro.run.worker_segmenting import scores_by_image, scores_of_checkpoints, segment_images
 from cellrepro.store.checkpoints import Origin
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import MANIFEST, WEIGHTS

@@ -1,7 +1,8 @@
 """The ledger of one repeat: digests of what went in and came out, stage by stage, step by step.
 
 It is a Parquet table, one row a digest, in the order in which the run computed them. While a run
-goes on its rows lie in `Pieces`, so that a killed process loses only the last piece.
+goes on its rows lie in `cellrepro.store.row_tables.Pieces`, so that a killed process loses only the
+last piece.
 """
 
 from __future__ import annotations
@@ -93,9 +94,3 @@ class Ledger:
 def by_place(entries: Iterable[LedgerRow]) -> Mapping[tuple[int, str, str], LedgerRow]:
     """Entries by step, stage and name."""
     return {(entry.step, entry.stage, entry.name): entry for entry in entries}
-
-
-# -- tables of dataclass instances, one column a field -------------------------------------
-
-
-# -- while a run goes on -------------------------------------------------------------------

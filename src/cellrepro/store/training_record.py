@@ -6,12 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from cellrepro.store.record_values import (
-    Count,
-    Score,
-    Seconds,
-    StoredRecord,
-)
+from cellrepro.store.record_values import Count, Score, Seconds, StoredRecord
 
 
 class Look(StoredRecord):
