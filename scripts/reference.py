@@ -118,7 +118,7 @@ RECORDS: Mapping[str, Record] = {
         "cellrepro.exchange.bioimageio.tolerance", "What a tolerance could hide"
     ),
     "MeasuredElsewhere": Record("cellrepro.exchange.bioimageio.package", "export"),
-    "CopiedFiles": Record("cellrepro.grid.notebook_execution", "notebooks"),
+    "CopiedFiles": Record("cellrepro.grid.packaged_files", "notebooks"),
     "Demo": Record("cellrepro.demo", "demo"),
     "KnownData": Record("cellrepro.images.public_sets", "data without a name"),
     "LabMade": Record("cellrepro.exchange.lab_setup", "setup"),

@@ -103,7 +103,7 @@ _COMMANDS = {
             "Make the full lab in an environment of its own.",
         ),
         "data": ("images.public_sets:data", "Make the synthetic images, or fetch a public set."),
-        "notebooks": ("grid.notebook_execution:copy_packaged", "Copy out the notebooks and grids."),
+        "notebooks": ("grid.packaged_files:copy_packaged", "Copy out the notebooks and grids."),
         "demo": ("demo:run_demo", "Do everything once: train, compare, report, notebooks."),
     },
 }

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.grid_runs import GridRun, GridRuns
-from cellrepro.grid.notebook_execution import execute, find_notebook, packaged_folder
+from cellrepro.grid.notebook_execution import execute
+from cellrepro.grid.packaged_files import find_notebook, packaged_folder
 from cellrepro.grid.points import read_grid
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import SMALL

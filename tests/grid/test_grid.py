@@ -16,7 +16,7 @@ import yaml
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.grid.grid import planned, run_grid
-from cellrepro.grid.notebook_execution import find_notebook
+from cellrepro.grid.packaged_files import find_notebook
 from cellrepro.grid.points import read_grid
 from cellrepro.process.grid_handover import HANDOVER_FOLDER_VARIABLE
 from cellrepro.run import plan_sources, repeat_making

@@ -18,7 +18,7 @@ import yaml
 
 from cellrepro.determinism.profiles import load
 from cellrepro.errors import BadInput
-from cellrepro.grid import job_run, local_pool, slots
+from cellrepro.grid import local_pool, repeat_by_notebook, slots
 from cellrepro.grid.board import board_of
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.job import Job
@@ -304,7 +304,7 @@ def test_an_error_that_nobody_foresaw_ends_its_point_alone(write, store, monkeyp
     def in_child(task, setup, **options):
         raise errors[task.keywords["parameters"]["seed"]]
 
-    monkeypatch.setattr(job_run, "in_child", in_child)
+    monkeypatch.setattr(repeat_by_notebook, "in_child", in_child)
     runs = run_grid(read_grid(write(vary={"seed": [0, 1, 2]}), store=store), quiet=True)
     assert [run.status for run in runs] == ["disk-full", "failed", "failed"]
     assert "no space is left on the disk" in runs[0].reason

@@ -117,7 +117,7 @@ def mode_in_force(
         if mode not in FREE:
             raise NotPossibleHere(
                 f"mode {mode!r} sets switches of PyTorch, which is not installed; use mode 'fast' "
-                "or 'off', or install it with: pip install 'cellrepro[lab]'"
+                "or 'off', or install it with: pip install \"cellrepro[lab]\""
             )
         yield switches()
         return

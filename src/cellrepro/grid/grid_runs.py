@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args, overload
 
-from cellrepro.grid.file import Scalar
+from cellrepro.grid.grid_file import Scalar
 from cellrepro.grid.points import varied_in_words
 from cellrepro.progress import minutes
 from cellrepro.results import Result, Row, table_lines

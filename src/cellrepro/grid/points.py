@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.errors import BadInput, whole
-from cellrepro.grid.file import SETTING, VARIABLE, GridFile, Scalar, read_file, wrong_names
-from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters, packaged_folder
+from cellrepro.grid.grid_file import GridFile, Scalar, read_file
+from cellrepro.grid.notebook_execution import notebook_parameters
+from cellrepro.grid.packaged_files import find_notebook, packaged_folder
+from cellrepro.grid.parameter_names import SETTING, VARIABLE, wrong_names
 from cellrepro.results import Result, Row
 from cellrepro.run.option_names import options_by_name
 from cellrepro.run.options import SegmentationOptions, TrainingOptions

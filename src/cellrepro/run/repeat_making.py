@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -93,7 +93,7 @@ class RepeatMaking:
         with plan.store.staging() as area:
             folder = area / "repeat"
             folder.mkdir()
-            self._work(folder, in_child)
+            self._work(folder, here=False)
             repeat = plan.store.commit(folder, _carried_out(plan, folder))
         leave_further_run(repeat.name)
         return repeat
@@ -104,10 +104,10 @@ class RepeatMaking:
             return Repeat(folder)
         shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed in this notebook
         folder.mkdir()
-        self._work(folder, in_this_process if self.here else in_child)
+        self._work(folder, here=self.here)
         return Repeat(folder)
 
-    def _work(self, folder: Path, carry_out: Callable[..., None]) -> None:
+    def _work(self, folder: Path, *, here: bool) -> None:
         """Have a worker make the repeat in a folder."""
         plan = self.plan
         # A grid that is started again goes on where it was.
@@ -129,8 +129,9 @@ class RepeatMaking:
                 unfinished=unfinished,
                 with_images=not plan.store.has_images(plan.spec.images_digest),
             )
+            carried_out = in_this_process if here else in_child
             on_event = partial(_show, bar=bar)
-            carry_out(task, plan.request.setup, label=self.label, on_event=on_event)
+            carried_out(task, plan.request.setup, label=self.label, on_event=on_event)
 
     # -- an unfinished training ------------------------------------------------------------
 
