@@ -167,7 +167,7 @@ RECORDS: Mapping[str, Record] = {
     "MaskRecord": Record("cellrepro.store.manifest", "The masks of one image", "store.md"),
     "ModelRecord": Record("cellrepro.store.manifest", "model", "store.md"),
     "OperationRow": Record("cellrepro.trace.operation_ledger", "ledger-ops.parquet", "store.md"),
-    "Site": Record("cellrepro.digests.site", "A place", "store.md"),
+    "Site": Record("cellrepro.call_site", "A place", "store.md"),
     "Spec": Record("cellrepro.spec.spec", "spec.json", "store.md"),
     "TrainingRecord": Record("cellrepro.store.training_record", "training", "store.md"),
     "UntilRecord": Record("cellrepro.store.training_record", "until", "store.md"),

@@ -22,7 +22,6 @@ from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import SMALL
 from cellrepro.process.calling import Children, in_child
 from cellrepro.process.process_ends import RunError
-from cellrepro.progress import minutes
 from cellrepro.results import Result, Row
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.segment import segment
@@ -33,7 +32,7 @@ from cellrepro.show.which_runs import elsewhere
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
 from cellrepro.terminal import IN_PYTHON, FileName
-from cellrepro.words import amount
+from cellrepro.words import amount, minutes
 
 LEAST_SCORE = 0.1
 """Mean AP@0.5 below which a network finds too few cells for its masks to be compared."""

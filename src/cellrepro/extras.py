@@ -45,9 +45,6 @@ IN_THE_LAB: frozenset[Extra] = frozenset({"lab", "notebook", "formats", "cluster
 _BESIDE_THE_LAB: frozenset[Extra] = frozenset({"notebook", "formats", "mlflow", "bioimageio"})
 """Extras that pip can add to any environment; the others may conflict with what is installed."""
 
-ABOUT_THIS_CELLPOSE = ("audit", "explain", "segment", "sensitivity", "tiles")
-"""Commands whose answer is about the installed Cellpose; the lab has another one."""
-
 _OLDEST_CELLPOSE = (3, 1)
 """The extra ``lab`` leaves this version as it is; pip replaces an older one."""
 

@@ -14,7 +14,8 @@ from html import escape
 from pathlib import Path
 from typing import TextIO
 
-from cellrepro.words import visible
+from cellrepro.shown_text import visible
+from cellrepro.words import minutes
 
 LINES_VARIABLE = "CELLREPRO_PROGRESS"
 """Set to ``lines`` to have plain lines instead of a moving bar, for a log."""
@@ -212,20 +213,6 @@ class NotebookBar(Progress):
 
     def say(self, line: str) -> None:  # noqa: D102
         print(line, file=sys.stderr, flush=True)
-
-
-def minutes(seconds: float) -> str:
-    """A time to read, to the second, of more than an hour to the minute.
-
-    >>> minutes(34.2), minutes(59.7), minutes(125), minutes(12_000)
-    ('34 s', '1:00 min', '2:05 min', '3:20 h')
-    """
-    whole = round(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
-    if whole >= 60:
-        return f"{whole // 60}:{whole % 60:02d} min"
-    return f"{whole} s"
 
 
 def pass_on(send: Callable[[str], None]) -> None:

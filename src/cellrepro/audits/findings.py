@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from cellrepro.command_lines import with_variables
 from cellrepro.determinism import known_operations, modes, process_start
 from cellrepro.determinism.profiles import Profile
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.process.setup import Setup
 from cellrepro.store import installed_versions, machine_identity
-from cellrepro.words import joined, with_variables
+from cellrepro.words import joined
 
 TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
 """Versions whose behaviour the lab's claims about Cellpose were checked against."""

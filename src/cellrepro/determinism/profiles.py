@@ -27,11 +27,11 @@ from pydantic import (
 )
 
 from cellrepro.determinism.automatic_profile import AUTO, automatic_profile
-from cellrepro.determinism.field_defaults import added_later
 from cellrepro.determinism.mode_names import PROFILE_FOLDER, profile_names
 from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.determinism.torch_switches import Switch
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.field_defaults import added_later
 from cellrepro.libraries import has_library
 from cellrepro.wrong_fields import wrong_fields
 from cellrepro.yaml_values import read_yaml

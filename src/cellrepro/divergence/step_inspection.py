@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from cellrepro.call_site import Site
 from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
 from cellrepro.determinism.known_operations import may_race
-from cellrepro.digests.site import Site
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size

@@ -13,7 +13,6 @@ from cellrepro.comparison.seed_spread import decide_between
 from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
-from cellrepro.digests.nested_values import flattened
 from cellrepro.explanation.two_results import (
     ComparedMasks,
     Comparison,
@@ -24,6 +23,7 @@ from cellrepro.explanation.two_results import (
     not_finite_notes,
     stitching_notes,
 )
+from cellrepro.nested_values import flattened
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.numeric_class import differing_probes

@@ -10,9 +10,8 @@ from typing import Literal, get_args, overload
 
 from cellrepro.grid.grid_file import Scalar
 from cellrepro.grid.points import varied_in_words
-from cellrepro.progress import minutes
 from cellrepro.results import Result, Row, table_lines
-from cellrepro.words import amount, grouped
+from cellrepro.words import amount, grouped, minutes
 
 GoodEnding = Literal["done", "present", "planned", "not-here"]
 BadEnding = Literal["failed", "out-of-memory", "disk-full", "time-limit", "interrupted"]

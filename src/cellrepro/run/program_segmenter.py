@@ -15,6 +15,7 @@ from pathlib import Path, PureWindowsPath
 
 import numpy as np
 
+from cellrepro.command_lines import words_of
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
@@ -28,7 +29,6 @@ from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs
 from cellrepro.run.segmenter import WrappedRequest, plan_wrapped
-from cellrepro.words import words_of
 
 LOGS = "logs"
 """Folder of a repeat with the output of the program, a file for each image."""

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.digests.digests import value_digest
-from cellrepro.digests.nested_values import flattened
 from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import ImageFolder
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.epoch_schedule import trains_nothing
+from cellrepro.nested_values import flattened
 from cellrepro.process.child import Child, LooseBlock
 from cellrepro.run.plan import Request
 from cellrepro.run.repeat_ledgers import add_spec

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cellrepro.images.folder import ImageFolder, LabelledImage
-from cellrepro.progress import minutes
 from cellrepro.spec.spec import Spec
 from cellrepro.store.training_record import Look, TrainingRecord, UntilRecord
+from cellrepro.words import minutes
 
 MOST_EPOCHS = 150
 """Of them the last 50 have a falling learning rate, so they belong together: a training ends after

@@ -18,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from cellrepro.determinism.field_defaults import defaults
 from cellrepro.errors import BadInput
+from cellrepro.field_defaults import defaults
 from cellrepro.wrong_fields import wrong_fields
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, ProfileReference
 from cellrepro.errors import BadInput
+from cellrepro.shown_text import short
 from cellrepro.spec.spec import Spec
-from cellrepro.words import short, some
+from cellrepro.words import some
 
 _MOST_THREADS = 1024
 """As for ``threads`` of a profile."""

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from cellrepro.determinism.field_defaults import added_later
 from cellrepro.determinism.modes import check_switches
 from cellrepro.determinism.profiles import device_kind
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
+from cellrepro.field_defaults import added_later
+from cellrepro.shown_text import short
 from cellrepro.spec.field_marks import InSpec, Task, field_marks
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
 from cellrepro.spec.training_fields import (
@@ -22,7 +23,6 @@ from cellrepro.spec.training_fields import (
     TrainingFields,
     Version,
 )
-from cellrepro.words import short
 from cellrepro.wrong_fields import wrong_fields
 
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs

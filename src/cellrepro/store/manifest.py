@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from cellrepro.call_site import Site
 from cellrepro.digests.digests import value_digest
-from cellrepro.digests.site import Site
 from cellrepro.spec.spec import Digest
 from cellrepro.store.environment_record import EnvironmentRecord
 from cellrepro.store.record_values import (

@@ -15,12 +15,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput, Damaged
+from cellrepro.shown_text import short
 from cellrepro.spec.spec import Spec
 from cellrepro.store import store_paths
 from cellrepro.store.manifest import Manifest, ResultSummary
 from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import RESTORE, Reading, refuse_damaged
-from cellrepro.words import short
 from cellrepro.wrong_fields import wrong_fields
 
 MANIFEST = "manifest.json"

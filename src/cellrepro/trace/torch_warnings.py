@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from cellrepro.call_site import short_path
 from cellrepro.determinism import known_operations, substitutes
 from cellrepro.determinism.known_operations import alert_in
 from cellrepro.determinism.modes import mode_in_force
-from cellrepro.digests.site import short_path
 from cellrepro.store.manifest import WarningRecord
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
