@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import cellrepro
-from cellrepro.determinism import profiles
+from cellrepro.determinism import numeric_variables, profiles
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import load
 from cellrepro.digests.tensor_digests import tensors_digest
@@ -66,7 +66,9 @@ def test_without_a_model_cellpose_segments_with_its_own(small_data):
 
 
 def test_says_beforehand_what_will_be_vacuous(small_data, tmp_path, monkeypatch):
-    for name in profiles.NUMERIC_VARIABLES:  # what they are set to here is a notice of its own
+    for (
+        name
+    ) in numeric_variables.NUMERIC_VARIABLES:  # what they are set to here is a notice of its own
         monkeypatch.delenv(name, raising=False)
     (notice,) = plan_training(TrainingOptions(data=small_data, epochs=1)).notices
     assert notice.startswith("this run will be vacuous: 1 epoch trains nothing")
@@ -200,7 +202,7 @@ def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_p
         workers.extend(child for child in children if work in child.cmdline())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cellrepro.progress.Lines.note", note)
+    monkeypatch.setattr("cellrepro.progress_log.Lines.note", note)
     with pytest.raises(KeyboardInterrupt):
         cellrepro.train(small_data, store=tmp_path / "outputs", epochs=2)
     assert len(workers) == 1

@@ -167,7 +167,7 @@ def _comparable(
     left_out = set(PASSED.keys() - (stages_a & stages_b))
     a, b = (repeat.spec for repeat in repeats)
     same_model = (a.model, a.model_digest) == (b.model, b.model_digest)
-    precisions = {spec.profile_settings.get("dtype", "float32") for spec in (a, b)}
+    precisions = {spec.precision for spec in (a, b)}
     if same_model and len(precisions) == 2:
         left_out.add("weights-init")
     return [[row for row in side if row.stage not in left_out] for side in sides]

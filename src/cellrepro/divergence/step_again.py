@@ -205,8 +205,7 @@ class Stepper:
         spec = request.spec
         folder = read_folder(request.data)
         # As the run began: bfloat16 rounds the weights, and the loop widens them again.
-        dtype = spec.profile_settings.get("dtype", "float32")
-        self.network = build(request.model, seed=spec.seed, device=device, dtype=dtype)
+        self.network = build(request.model, seed=spec.seed, device=device, dtype=spec.precision)
         beginning = Ledger()
         StepWatch(beginning).weights("weights-init", self.network)
         self._initial_weights = beginning.entries

@@ -229,7 +229,7 @@ def _refuse_short_disk(path: Path, *, needed: int) -> None:
 
 def _setup(spec: Spec) -> Setup:
     """Compute on the CPU in the precision of the run."""
-    precision = spec.profile_settings.get("dtype", "float32")
+    precision = spec.precision
     profile = "cpu-bfloat16" if precision == "bfloat16" else "cpu"
     return Setup(profile=load(profile), mode="fast", seed=0)
 

@@ -224,8 +224,8 @@ def _portable_notes(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[st
 
 
 def _precision_notes(a: Repeat, b: Repeat) -> list[str]:
-    dtype_a = a.spec.profile_settings.get("dtype", "float32")
-    dtype_b = b.spec.profile_settings.get("dtype", "float32")
+    dtype_a = a.spec.precision
+    dtype_b = b.spec.precision
     if dtype_a == dtype_b:
         return []
     return [f"precision: {a.name} computed in {dtype_a}, {b.name} computed in {dtype_b}"]

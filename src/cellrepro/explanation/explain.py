@@ -45,7 +45,8 @@ from cellrepro.process.child import Event
 from cellrepro.process.interrupts import end_on_request
 from cellrepro.process.process_ends import RunError
 from cellrepro.process.setup import Setup
-from cellrepro.progress import Progress, print_note, progress
+from cellrepro.progress import print_note, progress
+from cellrepro.progress_count import Progress
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.store import nvidia_gpus

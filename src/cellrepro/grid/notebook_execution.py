@@ -18,7 +18,7 @@ from cellrepro.errors import BadInput, CellreproError
 from cellrepro.process.child import Child
 from cellrepro.process.grid_handover import handover_folder, read_ending
 from cellrepro.process.process_ends import RunError
-from cellrepro.progress import pass_on
+from cellrepro.progress_log import pass_on
 
 if TYPE_CHECKING:
     from traitlets.config import Config

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from cellrepro.determinism.profiles import ProfileReference
+from cellrepro.determinism.profile_reference import ProfileReference
 from cellrepro.errors import BadInput, whole
 from cellrepro.grid.grid_file import GridFile, Scalar, read_file
 from cellrepro.grid.notebook_execution import notebook_parameters
@@ -220,17 +220,18 @@ def _plan_point(
 
 def _with_variables_in_profile(parameters: Parameters) -> Parameters:
     """Put each ``environment.NAME`` into the name of the profile: ``cpu+NAME=VALUE``."""
-    profile = str(parameters.get("profile"))
+    profile = parameters.get("profile")
+    variables = []
     remaining = {}
     for name, value in parameters.items():
         variable = VARIABLE.fullmatch(name)
         if variable:
-            profile += f"+{variable[1]}={value}"
+            variables.append(f"{variable[1]}={value}")
         else:
             remaining[name] = value
-    if len(remaining) == len(parameters):
+    if not variables or profile is None:  # which no run takes, so that the plan refuses it
         return parameters
-    return {**remaining, "profile": profile}
+    return {**remaining, "profile": "+".join([str(profile), *variables])}
 
 
 def _with_settings_gathered(parameters: Parameters) -> Parameters:
@@ -263,10 +264,15 @@ def _with_absolute_paths(parameters: Parameters, plan: Plan, store: str | Path) 
     model = str(parameters.get("model"))
     if plan.request.model.path is not None and Path(model).is_file():
         paths["model"] = _absolute(model)
-    profile = ProfileReference.parse(str(parameters.get("profile")))
+    profile = profile_reference(parameters)
     if profile.is_file:
         paths["profile"] = str(replace(profile, source=_absolute(profile.source)))
     return {**parameters, **paths}
+
+
+def profile_reference(parameters: Parameters) -> ProfileReference:
+    """The profile as the parameters name it; an empty name where the notebook takes none."""
+    return ProfileReference.parse(str(parameters.get("profile", "")))
 
 
 def _absolute(path: object) -> str:

@@ -25,7 +25,8 @@ from cellrepro.process.grid_handover import (
 )
 from cellrepro.process.process_ends import LOST, RunError, as_refusal, reworded
 from cellrepro.process.setup import only_gpu
-from cellrepro.progress import FILE_VARIABLE, LINES_VARIABLE
+from cellrepro.progress import LINES_VARIABLE
+from cellrepro.progress_log import FILE_VARIABLE
 from cellrepro.store.store import MANIFEST, NOTEBOOK, Repeat
 from cellrepro.words import some
 

@@ -40,7 +40,8 @@ from cellrepro.process.messages import (
 )
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup, interpreter_for
-from cellrepro.progress import Progress, progress
+from cellrepro.progress import progress
+from cellrepro.progress_count import Progress
 
 # Not run as a script, where pickled classes would belong to __main__. The current folder, where a
 # user may have a cellpose.py or random.py, leaves the path; Python's option -P came with 3.11.

@@ -7,8 +7,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cellrepro.determinism.numeric_variables import NUMERIC_VARIABLES
 from cellrepro.determinism.process_start import require_at_startup
-from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
+from cellrepro.determinism.profiles import Profile, cpu_capability
 from cellrepro.errors import BadInput
 from cellrepro.libraries import has_library
 from cellrepro.process.calling import in_child, in_this_process

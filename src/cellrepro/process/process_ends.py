@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cellrepro.determinism.known_operations import PHRASES
+from cellrepro.determinism.torch_alerts import PHRASES
 from cellrepro.errors import CellreproError, NotPossibleHere
 
 Status = Literal[

@@ -67,7 +67,7 @@ def _record_of(repeat: Repeat) -> dict[str, Any]:
         "settings": spec.settings.model_dump(mode="json"),
         "model": spec.model if weights is None else repeat.name,
         "model_digest": manifest.model.initial_weights if weights is None else weights.digest,
-        "precision": spec.profile_settings.get("dtype", "float32"),
+        "precision": spec.precision,
         "run": repeat.name,
         "versions": manifest.versions,
     }

@@ -20,7 +20,8 @@ from cellrepro.process.grid_handover import (
     handover_folder_of,
     leave_further_run,
 )
-from cellrepro.progress import Progress, print_note, progress
+from cellrepro.progress import print_note, progress
+from cellrepro.progress_count import Progress
 from cellrepro.run import worker
 from cellrepro.run.continuation import lay_out
 from cellrepro.run.options import RecordingOptions

@@ -90,12 +90,11 @@ class Spec(TrainingFields):
 
     @model_validator(mode="after")
     def _mode_suits_profile(self) -> Spec:
-        precision = self.profile_settings.get("dtype", "float32")
-        if self.mode == "portable" and precision != "float32":
+        if self.mode == "portable" and self.precision != "float32":
             raise ValueError(
-                f"mode portable was asked for with a profile in {precision}, in which the order of "
-                "additions cannot be made not to matter: half of the digits would be lost; use a "
-                "profile in float32 (cpu, cuda), or mode strict"
+                f"mode portable was asked for with a profile in {self.precision}, in which the "
+                "order of additions cannot be made not to matter: half of the digits would be "
+                "lost; use a profile in float32 (cpu, cuda), or mode strict"
             )
         check_switches(self.mode, self.profile_settings.get("switches", {}))
         return self
@@ -104,6 +103,12 @@ class Spec(TrainingFields):
     @classmethod
     def _kind_of_device(cls, value: dict[str, Any]) -> dict[str, Any]:
         return value if "device" not in value else value | {"device": device_kind(value["device"])}
+
+    @property
+    def precision(self) -> str:
+        """The dtype in which a network segments, by the profile; training is always in float32."""
+        dtype: str = self.profile_settings.get("dtype", "float32")
+        return dtype
 
     @property
     def mode_in_words(self) -> str:
