@@ -48,7 +48,7 @@ def execute_notebooks(
 
 def _notebook_parameters(
     data: str | Path, store: str | Path, model: str
-) -> dict[str, dict[str, object]]:
+) -> dict[str, Mapping[str, object]]:
     """The parameters of each notebook by its name, the one that takes longest first."""
     root = Path(store).resolve()
     images = {"data": str(Path(data).resolve())}

@@ -30,7 +30,7 @@ from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.store.store import Store
 
 if TYPE_CHECKING:
-    from cellrepro.model.inference import Evaluator
+    from cellrepro.model.evaluator import Evaluator
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.8),
@@ -114,7 +114,7 @@ def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -
     """Runs in a child process: segment every image with every variation, and compare."""
     with child.opened(request.model) as (network, _):
         from cellrepro.determinism.generator_states import generators_kept
-        from cellrepro.model.inference import evaluator
+        from cellrepro.model.evaluator import evaluator
 
         evaluate = evaluator(network, sharing=True)
         images = segmented_part(read_images(request))

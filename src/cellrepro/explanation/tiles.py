@@ -269,7 +269,7 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
     followed = []
     with child.opened(request.model) as (network, _):
         from cellrepro.determinism.generator_states import generators_kept
-        from cellrepro.model.inference import evaluator
+        from cellrepro.model.evaluator import evaluator
 
         evaluate = evaluator(network)
         settings = request.spec.settings
