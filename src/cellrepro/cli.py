@@ -176,7 +176,7 @@ def _unknown_command(words: Sequence[str]) -> str:
 
 
 def _usage(error: CycloptsError) -> str:
-    """What is wrong with the words of a command; places are named as its help names them."""
+    """Say what is wrong with the words of a command; places have the names of its help."""
     command = " ".join(["cellrepro", *(error.command_chain or ())])
     if isinstance(error, UnusedCliTokensError):
         words = ", ".join(map(repr, error.unused_tokens or ()))

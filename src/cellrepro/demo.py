@@ -24,7 +24,7 @@ from cellrepro.spec import defaults
 from cellrepro.terminal import IN_PYTHON, FileName
 
 _SYNTHETIC = "data/synthetic"
-"""Where ``cellrepro data synthetic`` puts its images."""
+"""The folder in which ``cellrepro data synthetic`` puts its images."""
 
 _AT_ONCE = 2
 """Specs of the grid, and then notebooks, that are carried out at the same time."""
@@ -32,7 +32,7 @@ _AT_ONCE = 2
 
 @dataclass(frozen=True, repr=False)
 class Demo(Result):
-    """What the demo made."""
+    """The runs, pages and notebooks that the demo made."""
 
     base: str
     """KEY of the run of the network that the fine-tunings start from: its training, or what it
@@ -44,7 +44,7 @@ class Demo(Result):
     report: Path
     """The page on all runs of the store, those of the notebooks among them."""
     _headline: str
-    """What the page says first."""
+    """The first sentence of the page."""
 
     def sentence(self) -> str:
         """Say what the report says."""

@@ -20,11 +20,11 @@ LEAST_SCORE = 0.1
 """Mean AP@0.5 below which a network finds too few cells for its masks to be compared."""
 
 LONGER_EPOCHS = 500
-"""What is advised where the first network finds hardly a cell."""
+"""Epochs that are advised where the first network finds hardly a cell."""
 
 SOON = Goal(seconds=150.0)
-"""Until when the first network is trained where a page is wanted soon; one that finds hardly a cell
-by then has more time."""
+"""The goal of the first network where a page is wanted soon; one that finds hardly a cell by then
+has more time."""
 
 
 def network_to_start_from(
@@ -68,7 +68,7 @@ def _finds_enough(base: Outcome) -> bool:
 
 
 def _ways_on(base: Outcome, data: str | Path) -> list[str]:
-    """What to do where a network finds too little."""
+    """The advice where a network finds too little."""
     name = generation_of().default_network
     ways = [
         f"a network that knows such cells: {_command(base, data, name)}, or a weights file instead "

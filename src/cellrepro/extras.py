@@ -57,7 +57,7 @@ class NeedsExtra(NotPossibleHere):
 
 
 def absent(modules: Sequence[str]) -> list[str]:
-    """Which of these modules are not installed; none is imported."""
+    """List those of some modules that are not installed; none is imported."""
     return [name for name in modules if not has_library(name)]
 
 

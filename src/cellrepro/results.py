@@ -1,4 +1,4 @@
-"""What every answer is: a record whose fields are its JSON and whose methods are its words."""
+"""The base of every answer: a record whose fields are its JSON and whose methods are its words."""
 
 from __future__ import annotations
 

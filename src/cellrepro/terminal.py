@@ -1,4 +1,4 @@
-"""What a terminal writes for values that Python takes in several types: once, for every command.
+"""Types of parameters that take other values in Python than words of a terminal.
 
 Two files are compared without pydantic; what needs it to be read is in `terminal_values`.
 """
@@ -39,4 +39,4 @@ else:  # what a terminal writes; for it neither NumPy nor PyTorch is imported
     MasksOfImages = str
 
 IN_PYTHON = Parameter(parse=False)
-"""Of a parameter that a call in Python has and no command."""
+"""Mark of a parameter that a call in Python has and no command."""

@@ -1,4 +1,4 @@
-"""Words of a terminal that become mappings, steps and numbers: read once, for every command."""
+"""Types of parameters whose words in a terminal become mappings, steps and numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cellrepro.words import grouped
 from cellrepro.yaml_values import YamlValue, read_yaml
 
 _MOST_STEPS = 100_000
-"""Of which the operations are written down: some 100 GB."""
+"""Most steps whose operations are written down: some 100 GB."""
 
 
 def steps_in(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""What is known of operations that may not repeat bit for bit: why, and what to do.
+"""Operations that may not repeat bit for bit: why, and what to do.
 
 The knowledge is data, ``nondeterministic.yaml`` beside this file, with the source of every line.
 """
@@ -23,9 +23,9 @@ class KnownOperation:
     """One way in which an operation may not repeat; the data's head explains its fields."""
 
     alert: str | None
-    """What PyTorch calls it in its warning; none where it says nothing."""
+    """The name that PyTorch gives it in its warning; none where it says nothing."""
     ops: tuple[str, ...]
-    """As `base_name` gives them."""
+    """Names of the operations, by `base_name`."""
     devices: tuple[str, ...]
     phase: str
     kind: str
@@ -62,7 +62,7 @@ def _data() -> dict[str, Any]:
 
 
 def releases() -> dict[str, dict[str, Any]]:
-    """For each version of PyTorch covered, oldest first, what it alerts on and documents."""
+    """The alerts and documented operations of each version of PyTorch covered, oldest first."""
     return _data()["releases"]
 
 
@@ -88,7 +88,7 @@ class AlertElsewhere:
 
     alert: str
     giver: str
-    """What gives it: ``torchvision``, or which versions of PyTorch."""
+    """Its source: ``torchvision``, or versions of PyTorch."""
     remedy: str
 
 

@@ -94,15 +94,15 @@ class Profile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    """That of the file, without its ending."""
+    """Name of the file, without its ending."""
     description: str = ""
     """One line for people."""
     device: str = Field(default="cpu", pattern=r"^(cpu|mps|cuda|cuda:\d+)$")
     """``cpu``, ``cuda`` (the first GPU), ``cuda:N`` or ``mps``."""
     threads: int | None = Field(default=None, ge=1, le=MOST_THREADS)
-    """Of PyTorch on the processor; none for as many as PyTorch takes by itself."""
+    """Threads of PyTorch on the processor; none for as many as PyTorch takes by itself."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """In which a network segments; training is always in float32."""
+    """Precision in which a network segments; training is always in float32."""
     tf32: bool = False
     """Whether an NVIDIA GPU may round products to TF32."""
     onednn: bool = True

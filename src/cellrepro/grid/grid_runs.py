@@ -26,7 +26,7 @@ _IN_WORDS = {"present": "stored before", "not-here": "not possible on this machi
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the missing repeats of a point will take."""
+    """The time and disk space that the missing repeats of a point will take."""
 
     seconds: float
     """Seconds, one repeat after the other."""

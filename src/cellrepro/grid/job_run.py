@@ -15,7 +15,7 @@ from cellrepro.grid.status import JobProgress
 from cellrepro.process.process_ends import RunError, as_refusal
 
 Decision = Literal["stored by the driver", "stored", "make"]
-"""What to do about one repeat."""
+"""The ways to deal with one repeat."""
 
 
 def run_job(job: Job, listener: Listener) -> GridRun:

@@ -26,7 +26,7 @@ def packaged_folder(name: str) -> Path:
 
 @dataclass(frozen=True, repr=False)
 class CopiedFiles(Result):
-    """What was copied out of the package."""
+    """The files that were copied out of the package."""
 
     files: tuple[Path, ...]
     """The copies."""

@@ -81,7 +81,7 @@ class Grid(Result):
     repeats: int
     """Number of repeats of every point."""
     store: Store
-    """Where the runs are kept."""
+    """Store of the runs."""
     on: Machines
     """The machines that carry out each point; None for any one."""
 

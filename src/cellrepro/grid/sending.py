@@ -160,7 +160,7 @@ class SentFiles:
 
 
 def _data_folder(root: Path, job: Job) -> Path:
-    """Where a store keeps the images of a job's spec."""
+    """The folder in which a store keeps the images of a job's spec."""
     return root / "data" / job.point.plan.spec.images_digest[:KEY_LENGTH]
 
 

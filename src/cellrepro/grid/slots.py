@@ -28,7 +28,7 @@ _BYTES_LARGE_NETWORK = 14_000_000_000
 
 @dataclass(frozen=True)
 class Need:
-    """What a job occupies while it runs."""
+    """The slots that a job occupies while it runs."""
 
     slots: tuple[str, ...]
     """Names of the slots to choose from; jobs with the same choice wait in one queue."""
@@ -88,7 +88,7 @@ class Slots:
         self._free = {"cpu": self._cores, **dict.fromkeys(gpus, jobs_of_each_gpu)}
 
     def need(self, job: Job) -> Need:
-        """What a job occupies; never more than there is, so that a job alone always fits."""
+        """The need of a job; never more than there is, so that a job alone always fits."""
         profile = job.point.plan.profile
         if profile.kind == "mps":
             return Need(("mps",), n_slots=1, amount=1)

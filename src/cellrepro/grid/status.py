@@ -33,7 +33,7 @@ class JobProgress(BaseModel):
     total: int = 0
     """All parts of the present repeat."""
     text: str = ""
-    """What is said of the last part: epoch, loss, learning rate."""
+    """Words on the last part: epoch, loss, learning rate."""
     notebook: str = ""
     """The notebook that is being executed, as papermill writes it; empty between two repeats."""
 

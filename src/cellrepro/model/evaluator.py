@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EvalOutput:
-    """What ``CellposeModel.eval`` returns for one image; arrays of a stack have an axis Z."""
+    """The output of ``CellposeModel.eval`` for one image; arrays of a stack have an axis Z."""
 
     masks: np.ndarray
     """0 is background; planes that were segmented one by one share no number."""
     flows: np.ndarray
-    """In y and x."""
+    """Flows in y and x."""
     probability: np.ndarray
     """The logit of being cell."""
 
@@ -168,7 +168,7 @@ class Evaluator:
 
     @property
     def tile_layout(self) -> TileLayout:
-        """How the network's tiles are laid out in an image."""
+        """The layout of the network's tiles in an image."""
         generation = generation_of()
         if generation.builds_own_networks:
             return TileLayout()

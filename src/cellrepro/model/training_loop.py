@@ -42,7 +42,7 @@ class Epoch:
     """One epoch as it ended."""
 
     index: int
-    """From 0."""
+    """Number of the epoch, from 0."""
     learning_rate: float
     train_loss: float
     """Mean over the images drawn."""
@@ -52,7 +52,7 @@ class Epoch:
 
 @dataclass
 class Training:
-    """What a training has done so far."""
+    """The course of a training so far."""
 
     epochs: list[Epoch] = field(default_factory=list)
     """The epochs that have ended."""

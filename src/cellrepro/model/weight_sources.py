@@ -1,4 +1,4 @@
-"""What a model reference means: an untrained network, a pretrained name, a file or a stored run."""
+"""Sources of weights, and the reference to one: a network, a name, a file or a stored run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a network's weights come from."""
+    """The source of a network's weights."""
 
     label: str
     """Its name in the spec."""

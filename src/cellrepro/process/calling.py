@@ -85,7 +85,7 @@ class Children:
 
 @dataclass(frozen=True)
 class _ProcessEnd:
-    """How a child's process ended."""
+    """The end of a child's process."""
 
     code: int
     """Exit code; below 0, the signal that ended it."""

@@ -52,7 +52,7 @@ def _was_started_for(profile: Profile) -> bool:
 
 @dataclass(frozen=True)
 class _Question:
-    """What `machine_here` depends on: the key of its cache."""
+    """All that `machine_here` depends on: the key of its cache."""
 
     profile_settings: str
     """The profile as JSON."""
@@ -92,7 +92,7 @@ def numeric_class(profile: Profile, device: torch.device) -> dict[str, Any]:
 
 
 def environment_here(profile: Profile, device: torch.device) -> EnvironmentRecord:
-    """What this process computes with, once its mode is in force."""
+    """The environment of this process, once its mode is in force."""
     of_class = numeric_class(profile, device)
     return EnvironmentRecord(
         machine=this_machine.machine(device, of_class["name"]),

@@ -1,4 +1,4 @@
-"""How a child process ended without an answer: a status, whose text is made where it is shown."""
+"""The end of a child process without an answer: a status, whose text is made where it is shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MEANINGS: dict[Status, str] = {
         "nor this lab has one for one of them on this device; run in mode warn to see which"
     ),
 }
-"""What to do about an ending that the machine caused."""
+"""Advice on an ending that the machine caused."""
 
 _SIGNS: dict[Status, tuple[str, ...]] = {
     "out-of-memory": (

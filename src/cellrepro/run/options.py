@@ -45,7 +45,7 @@ class _Options(BaseModel):
 
 
 class RecordingOptions(BaseModel):
-    """What is kept of a training beside its result; no option of it changes the result."""
+    """Options of what is kept of a training beside its result; none of them changes the result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -54,7 +54,7 @@ class RecordingOptions(BaseModel):
     checkpoint_every: WholeNumber | None = Field(default=None, ge=0)
     """Epochs between checkpoints, 0 for none; by default what suits the network."""
     keep_checkpoints: StoredCheckpoints = "none"
-    """Which checkpoints are stored with the finished repeat; True is ``all``, for older scripts."""
+    """Checkpoints that are stored with the finished repeat; True is ``all``, for older scripts."""
     operation_steps: tuple[Annotated[WholeNumber, Field(ge=0)], ...] | None = None
     """Steps whose operations ``ledger="ops"`` writes down; None for all. In a segmentation these
     are images."""
@@ -103,7 +103,7 @@ class SegmentationOptions(_Options):
     model: Named | None = None
     """A network as for a training, a trained one; by default Cellpose's own."""
     seed: Seed = None
-    """By default 0, and none in mode ``off``."""
+    """Seed of every generator; by default 0, and none in mode ``off``."""
     settings: Mapping[str, Any] | None = None
     """Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``."""
     batch_size: int | None = None
@@ -115,7 +115,7 @@ class SegmentationOptions(_Options):
     mode: CheckedMode = defaults.MODE
     """How strictly PyTorch is held to deterministic operations."""
     ledger: Ledger = defaults.LEDGER
-    """Which digests are written down."""
+    """The digests that are written down."""
     loose: str | None = None
     """The one operation that mode ``strict`` leaves as it is."""
     store: str | Path = defaults.STORE
@@ -130,7 +130,7 @@ class WrapOptions(_Options):
     mode: CheckedMode = defaults.MODE
     """Mode around a function; of a program only ``off`` and ``fast``, which passes the seed."""
     seed: Seed = None
-    """By default 0, and none in mode ``off``."""
+    """Seed of every generator; by default 0, and none in mode ``off``."""
     profile: Named = defaults.PROFILE
     """Numeric environment; a program gets its environment variables."""
     store: str | Path = defaults.STORE

@@ -1,4 +1,4 @@
-"""What the plans of all tasks have in common: a new spec over a folder, on this machine."""
+"""The common part of the plans of all tasks: a new spec over a folder, on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of one training exchange: gradients, weights and states of generators.
+"""The exchange between the ranks of one training: gradients, weights, states of generators.
 
 Of each batch every rank takes its share, augments it and drops layers with generators of its own;
 the gradients of all are summed in the order of the ranks. So the same number of ranks gives the
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class _Share(NamedTuple):
-    """What a rank sends to the others with its part of a batch."""
+    """The message of a rank to the others with its part of a batch."""
 
     loss: float
     n_images: int
@@ -55,7 +55,7 @@ class _Standing(NamedTuple):
     weights: str
     """Digest of the weights."""
     generators: dict[str, Any]
-    """As `generator_states.capture` gives them."""
+    """States of the generators, by `generator_states.capture`."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class RankTeam:
     n_ranks: int
     groups: Groups
     others: dict[int, Future[None]] = field(default_factory=dict)
-    """In the first rank: the processes of the other ranks, by number."""
+    """Processes of the other ranks, by number; only the first rank has them."""
     generators: list[dict[str, Any]] = field(default_factory=list)
     """States of the generators of each rank after the last epoch."""
 

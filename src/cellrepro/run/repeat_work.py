@@ -92,7 +92,7 @@ class RepeatWork:
 
     @property
     def spec(self) -> Spec:
-        """What was asked for."""
+        """The spec of the request."""
         return self.request.spec
 
     @property

@@ -1,4 +1,4 @@
-"""How long similar work took before, by the runs in the store."""
+"""Estimates of duration, by similar runs in the store."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _Channel = Annotated[int, Field(ge=0)]  # counted from 1; 0 for grey, and for no
 
 
 class Normalize(NamedSettings):
-    """How intensities are scaled before the network sees them."""
+    """The scaling of intensities before the network sees them."""
 
     normalize: bool = True
     percentile: _Range | None = None  # to 0 and 1; none for (1, 99)

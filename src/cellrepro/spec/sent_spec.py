@@ -1,4 +1,4 @@
-"""What a spec from elsewhere may ask of this machine: numbers, and nothing that runs.
+"""Specs from elsewhere, which may ask this machine for numbers, and for nothing that runs.
 
 A profile sets environment variables for the process that computes, and some variables make a
 process run commands, load libraries or read files. Users may set all of them in a profile of their

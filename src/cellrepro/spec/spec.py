@@ -216,7 +216,7 @@ def _chosen(*, first: bool) -> Iterator[str]:
 
 
 PARAMETERS = (*_chosen(first=True), *_chosen(first=False), *SETTINGS)
-"""What a user chooses beside the images, under one name in options, notebooks, grids and specs."""
+"""Choices of a user beside the images, under one name in options, notebooks, grids and specs."""
 
 
 def fields_of_another_task(task: Task) -> dict[str, Task]:

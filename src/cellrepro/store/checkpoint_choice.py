@@ -1,4 +1,4 @@
-"""Which checkpoint a training goes on from: a whole one of the same training."""
+"""The choice of a checkpoint to go on from: a whole one of the same training."""
 
 from __future__ import annotations
 

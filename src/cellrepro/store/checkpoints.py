@@ -78,7 +78,7 @@ class LoopState:
 
 @dataclass(frozen=True)
 class TrainingState:
-    """What a checkpoint restores, without the generators."""
+    """The state that a checkpoint restores, without the generators."""
 
     network: dict[str, Any]
     """State dict of the network, on the processor."""
@@ -101,7 +101,7 @@ class Checkpoint:
     groups: list[dict[str, Any]]
     """Parameter groups of the optimizer."""
     generators: dict[str, Any]
-    """As `generator_states.capture` gives them."""
+    """States of the generators, by `generator_states.capture`."""
     n_rows: dict[str, int]
     """Rows that each ledger has up to here, by file name."""
     state: str

@@ -50,7 +50,7 @@ class MachineRecord(StoredRecord):
 
 
 class EnvironmentRecord(StoredRecord):
-    """What a repeat's numbers depend on beside its spec."""
+    """All that a repeat's numbers depend on beside its spec."""
 
     machine: MachineRecord
     """Machine on which it was computed."""

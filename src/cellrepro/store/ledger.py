@@ -31,7 +31,7 @@ STAGES = (
     "flows",
     "masks",
 )
-"""In the order in which a training passes them."""
+"""Stages in the order in which a training passes them."""
 
 SEGMENTATION_STAGES = (
     "environment",
@@ -49,7 +49,7 @@ SEGMENTATION_STAGES = (
     "masks",
     "filtered",
 )
-"""In the order in which a segmentation passes them."""
+"""Stages in the order in which a segmentation passes them."""
 
 BEFORE = -1
 """The step of all rows before the first one."""
@@ -60,9 +60,9 @@ class LedgerRow:
     """One digest."""
 
     step: int
-    """From 0; `BEFORE` before the first, the number of steps after the last."""
+    """Number of the step, from 0; `BEFORE` before the first, that of all steps after the last."""
     epoch: int
-    """From 0; -1 before the first."""
+    """Number of the epoch, from 0; -1 before the first."""
     stage: str
     """One of `STAGES` or `SEGMENTATION_STAGES`."""
     name: str

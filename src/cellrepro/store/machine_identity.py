@@ -1,4 +1,4 @@
-"""What tells this machine from others: a given name, an id of the system, the UUID of a GPU."""
+"""The identity of this machine: a given name, an id of the system, the UUID of a GPU."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class ResultSummary(BaseModel):
 
 
 class Manifest(EnvironmentRecord, ResultSummary):
-    """What happened in one repeat."""
+    """The record of one repeat: what happened in it."""
 
     started: Moment
     """Date and time, ISO 8601, UTC."""

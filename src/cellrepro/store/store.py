@@ -281,7 +281,7 @@ class Store:
         return self._pixels(images_digest, f"{name}_masks.tif")
 
     def kept(self, images_digest: str, file: str) -> Path:
-        """Where a file of a data set would lie; never outside the store, links followed."""
+        """The path that a file of a data set has or would have; never outside the store."""
         return store_paths.inside(self.root / "data", f"{images_digest[:KEY_LENGTH]}/{file}")
 
     def kept_file(self, images_digest: str, file: str) -> Path | None:
@@ -447,7 +447,7 @@ class Store:
     # -- failures and unfinished work ------------------------------------------------------
 
     def failures(self) -> list[KeptFailure]:
-        """What the grid kept of failed repeats, in order of keys, machines and repeats."""
+        """Failures that grids kept, in order of keys, machines and repeats."""
         return unfinished.read_failures(self.root)
 
     def keep_failure(
@@ -481,7 +481,7 @@ class Store:
 
     @contextmanager
     def unfinished(self, spec: Spec, machine: str, repeat: int) -> Iterator[Path | None]:
-        """Where a repeat leaves what is needed to go on after a kill; none if another is at it.
+        """A folder for what a repeat needs to go on after a kill; none if another process is at it.
 
         What lies there stays if the block is left by an error, and goes after one that ends well.
         """
@@ -491,7 +491,7 @@ class Store:
             yield folder
 
     def unfinished_specs(self) -> dict[str, dict[str, Any]]:
-        """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
+        """The specs of all trainings that were not finished, by ``KEY/MACHINE/REPEAT``."""
         return unfinished.read_unfinished_specs(self.root)
 
 
@@ -519,4 +519,4 @@ if TYPE_CHECKING:
     StoreOrFolder = Store | str | Path
 else:
     StoreOrFolder = str
-"""What Python passes for a store; a terminal writes its folder."""
+"""A store as Python passes it; a terminal writes its folder."""

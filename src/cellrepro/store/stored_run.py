@@ -118,7 +118,7 @@ class Repeat:
 
     @functools.cached_property
     def manifest(self) -> Manifest:
-        """What happened, read once from ``manifest.json``."""
+        """The record of what happened, read once from ``manifest.json``."""
         return read_record(self.folder / MANIFEST, Manifest.model_validate_json)
 
     @functools.cached_property
@@ -128,7 +128,7 @@ class Repeat:
 
     @functools.cached_property
     def spec(self) -> Spec:
-        """What was asked for, of a repeat in the store."""
+        """The spec of a repeat in the store."""
         return read_record(self.folder.parents[1] / SPEC, read_spec)
 
     @property

@@ -10,7 +10,7 @@ from cellrepro.store.record_values import Count, Score, Seconds, StoredRecord
 
 
 class Look(StoredRecord):
-    """How well a network segmented at one point of its training."""
+    """The scores of a network at one point of its training."""
 
     epochs: Count
     """Epochs done."""
