@@ -60,7 +60,7 @@ class LedgerRow:
     """One digest."""
 
     step: int
-    """Number of the step, from 0; `BEFORE` before the first, that of all steps after the last."""
+    """Number of the step, from 0; `BEFORE` before the first, the number of steps after the last."""
     epoch: int
     """Number of the epoch, from 0; -1 before the first."""
     stage: str

@@ -15,11 +15,11 @@ from cellrepro.store.environment_record import EnvironmentRecord
 from cellrepro.store.record_values import (
     Count,
     Inside,
-    Moment,
     Score,
     Seconds,
     SecondsByPhase,
     StoredRecord,
+    Timestamp,
     moment_of,
 )
 from cellrepro.store.training_record import TrainingRecord, WeightsRecord
@@ -150,7 +150,7 @@ class ResultSummary(BaseModel):
 class Manifest(EnvironmentRecord, ResultSummary):
     """The record of one repeat: what happened in it."""
 
-    started: Moment
+    started: Timestamp
     """Date and time, ISO 8601, UTC."""
     seconds: SecondsByPhase
     """Seconds of each phase: ``import``, ``data``, ``model``, ``train``, ``segment``."""

@@ -58,7 +58,7 @@ def _possible(text: str) -> str:
     return text
 
 
-Moment = Annotated[str, AfterValidator(_possible)]
+Timestamp = Annotated[str, AfterValidator(_possible)]
 """A date and time, ISO 8601."""
 
 
