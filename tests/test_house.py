@@ -33,6 +33,7 @@ GROUND = [
     "nested_values",
     "own_scripts",
     "words",
+    "written_values",
     "wrong_fields",
     "yaml_values",
     "progress",

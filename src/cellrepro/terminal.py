@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _refuse_empty(_type: object, name: object) -> None:
-    """An empty name, as of a shell's variable that is not set, is the current folder for Python."""
+    """Refuse an empty name, as of a shell's variable that is not set: Python takes it for ``.``."""
     if name == "":
         raise ValueError("an empty name; expected that of a file, a folder or a run")
 

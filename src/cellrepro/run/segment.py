@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.run.masks_folder import refuse_masks, write_masks
@@ -12,14 +12,9 @@ from cellrepro.run.outcome import Outcome
 from cellrepro.run.repeats import carry_out
 from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.spec import defaults
-from cellrepro.spec.choices import LedgerKind, StoredCheckpoints
+from cellrepro.spec.choices import LedgerKind
 from cellrepro.terminal import IN_PYTHON, FileName, Quiet
 from cellrepro.terminal_values import EvalSettings
-
-if TYPE_CHECKING:  # what Python takes
-    Kept = StoredCheckpoints | bool
-else:  # what a terminal writes
-    Kept = StoredCheckpoints
 
 
 def segment(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cellrepro.comparison.verdicts import judge
 from cellrepro.progress import print_note
@@ -15,13 +14,7 @@ from cellrepro.run.repeats import carry_out
 from cellrepro.run.training_plan import plan_training
 from cellrepro.run.until_found import DRAWS_PER_EPOCH, FOUND, MOST_EPOCHS, Goal
 from cellrepro.spec import defaults
-from cellrepro.spec.choices import StoredCheckpoints
 from cellrepro.store.store import Repeat
-
-if TYPE_CHECKING:  # what Python takes
-    Kept = StoredCheckpoints | bool
-else:  # what a terminal writes
-    Kept = StoredCheckpoints
 
 
 def train_until_found(
