@@ -23,7 +23,7 @@ from cellrepro.errors import BadInput
 from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRun
 from cellrepro.grid.job import Job, Listener
 from cellrepro.grid.status import FOLDER, GridStatus, JobProgress, JobRow
-from cellrepro.process.calling import Children
+from cellrepro.process.children import Children
 from cellrepro.progress_count import Progress
 from cellrepro.store import locks
 from cellrepro.store.whole_files import write_whole

@@ -20,7 +20,7 @@ from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
 from cellrepro.grid.sending import SentFiles, job_on_worker
 from cellrepro.grid.status import JobProgress
-from cellrepro.process.calling import Children
+from cellrepro.process.children import Children
 from cellrepro.store import machine_identity, nvidia_gpus
 from cellrepro.version import __version__
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from cellrepro.grid.grid_runs import GridRun, JobStatus
 from cellrepro.grid.points import Grid, Point
 from cellrepro.grid.status import JobProgress
-from cellrepro.process.calling import Children
+from cellrepro.process.children import Children
 from cellrepro.process.machine_here import machine_here
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from cellrepro.determinism.torch_alerts import PHRASES
 from cellrepro.errors import CellreproError, NotPossibleHere
+from cellrepro.shown_text import last_lines
 
 Status = Literal[
     "out-of-memory",
@@ -47,8 +48,6 @@ _SIGNS: dict[Status, tuple[str, ...]] = {
     "not-deterministic": PHRASES,
 }
 """Parts of the messages of Python, PyTorch and the system; PyTorch has no types for most."""
-
-_N_LAST_LINES = 12
 
 
 class RunError(CellreproError):
@@ -100,8 +99,7 @@ def ended_with(what: str, *, label: str, code: int = 0, log: str = "") -> RunErr
     status = _status_by_signs(what)
     if status is None and code < 0:
         status = "killed" if code == -9 else "crashed"
-    last_lines = "\n".join(log.splitlines()[-_N_LAST_LINES:])
-    return RunError(status or "failed", what, label=label, log=last_lines)
+    return RunError(status or "failed", what, label=label, log=last_lines(log))
 
 
 def _status_by_signs(what: str) -> Status | None:

@@ -29,13 +29,13 @@ from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs
 from cellrepro.run.segmenter import WrappedRequest, plan_wrapped
+from cellrepro.shown_text import last_lines
 
 LOGS = "logs"
 """Folder of a repeat with the output of the program, a file for each image."""
 
 _PLACEHOLDER = re.compile(r"\{(image|masks)(\.(?:tif|png|npy))?\}")
 _LONGEST_LABEL = 60
-_N_LAST_LINES = 12
 _SEED_VARIABLES = ("CELLREPRO_SEED", "PYTHONHASHSEED")
 
 
@@ -169,11 +169,11 @@ class ProgramRequest(WrappedRequest):
             code = self._exit_code(words, folder, log, label)
             if code:
                 ending = f"exit code {code}" if code > 0 else f"signal {-code}"
-                raise BadInput(f"{label} ended with {ending}; {_last_lines(log)}")
+                raise BadInput(f"{label} ended with {ending}; {_end_of(log)}")
             if not masks.exists():
                 raise BadInput(
                     f"{label} ended well and wrote nothing where {{masks}} stood; expected a label "
-                    f"image there, {masks.suffix}; {_last_lines(log)}"
+                    f"image there, {masks.suffix}; {_end_of(log)}"
                 )
             try:
                 return read_labels(masks)
@@ -231,8 +231,7 @@ class ProgramRequest(WrappedRequest):
                 process.wait()
 
 
-def _last_lines(log: Path) -> str:
+def _end_of(log: Path) -> str:
     """Quote the end of a program's output."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    quoted = "\n".join(lines[-_N_LAST_LINES:]) or "(none)"
+    quoted = last_lines(log.read_text(encoding="utf-8", errors="replace")) or "(none)"
     return f"its last words:\n{quoted}"
