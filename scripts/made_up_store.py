@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from cellrepro.digests.digests import file_digest, value_digest
-from cellrepro.spec.spec import Spec, make_spec
+from cellrepro.spec.new_spec import make_spec
+from cellrepro.spec.spec import Spec
 from cellrepro.store import manifest as records
 from cellrepro.store.store import Repeat, Store
 from cellrepro.store.training_record import TrainingRecord, WeightsRecord

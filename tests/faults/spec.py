@@ -31,7 +31,7 @@ def images_forget_their_axes(images_digest):
 
 
 @breaks(
-    "cellrepro.spec.spec:_of_another_task",
+    "cellrepro.spec.new_spec:_of_another_task",
     "An option that does nothing in a segmentation is refused, and so makes no other key.",
     tests=[
         "tests/spec/test_spec.py"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args, overload
 
 from cellrepro.grid.grid_file import Scalar
-from cellrepro.grid.points import varied_in_words
+from cellrepro.grid.point import varied_in_words
 from cellrepro.results import Result, Row, table_lines
 from cellrepro.words import amount, grouped, minutes
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cellrepro.grid.grid_runs import GridRun, JobStatus
-from cellrepro.grid.points import Grid, Point
+from cellrepro.grid.point import Point
+from cellrepro.grid.points import Grid
 from cellrepro.grid.status import JobProgress
 from cellrepro.process.children import Children
 from cellrepro.process.machine_here import machine_here

@@ -16,7 +16,8 @@ from cellrepro.grid.board import Board
 from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
-from cellrepro.grid.points import Grid, Point
+from cellrepro.grid.point import Point
+from cellrepro.grid.points import Grid
 from cellrepro.grid.slots import Machine, Queues, Slots
 from cellrepro.store import machine_identity
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.job import Job
-from cellrepro.grid.points import Grid, Point, profile_reference
+from cellrepro.grid.point import Point, profile_reference
+from cellrepro.grid.points import Grid
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, WEIGHTS, Repeat, Store

@@ -15,7 +15,8 @@ from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_sources import FolderSummary, PlanInputs
 from cellrepro.run.repeat_ledgers import growing_ledgers, with_spec
-from cellrepro.spec.spec import Spec, make_spec
+from cellrepro.spec.new_spec import make_spec
+from cellrepro.spec.spec import Spec
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoint_choice import differences, last_checkpoint
 from cellrepro.store.ledger import LEDGER

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from cellrepro.errors import BadInput
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.spec.field_marks import field_marks
-from cellrepro.spec.spec import LEAVE_OUT, Spec
+from cellrepro.spec.new_spec import LEAVE_OUT
+from cellrepro.spec.spec import Spec
 
 Options = TypeVar("Options", TrainingOptions, SegmentationOptions)
 

@@ -13,7 +13,7 @@ from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOpti
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_sources import FolderSummary, PlanInputs
 from cellrepro.spec.field_marks import Task
-from cellrepro.spec.spec import make_spec
+from cellrepro.spec.new_spec import make_spec
 from cellrepro.store.store import Store
 
 

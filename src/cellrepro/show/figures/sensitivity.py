@@ -17,7 +17,7 @@ from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.spec import defaults
-from cellrepro.spec.spec import setting_in_words
+from cellrepro.spec.field_words import setting_in_words
 from cellrepro.store.new_files import refuse_existing
 from cellrepro.store.whole_files import whole_file
 from cellrepro.terminal import FileName, Quiet
