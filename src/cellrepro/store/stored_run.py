@@ -20,7 +20,7 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store import store_paths
 from cellrepro.store.manifest import Manifest, ResultSummary
 from cellrepro.store.tiff_pages import check_pages_of_file
-from cellrepro.store.unchanged import RESTORE, Reading, refuse_damaged
+from cellrepro.store.unchanged import RESTORE, ReadingBudget, refuse_damaged
 from cellrepro.wrong_fields import wrong_fields
 
 MANIFEST = "manifest.json"
@@ -198,7 +198,7 @@ class Repeat:
         """The manifest if it was read already, else the part of it that is read faster."""
         return self.__dict__.get("manifest") or self.outcome
 
-    def refuse_damage(self, *, reading: Reading | None = None) -> None:
+    def refuse_damage(self, *, reading: ReadingBudget | None = None) -> None:
         """Raise `Damaged` if weights or masks are no longer what the manifest says.
 
         A file that is absent, as in a store without weights, is no damage.

@@ -35,7 +35,7 @@ _known: dict[_State, str] = {}
 
 
 @dataclass
-class Reading:
+class ReadingBudget:
     """A budget of bytes to read in search of damage, for an answer that has to come at once."""
 
     n_bytes_left: int
@@ -79,7 +79,9 @@ def _digests_in(sums: Path, state: _State) -> Mapping[str, str]:
     return read_seal(sums.read_bytes().decode())
 
 
-def refuse_damaged(path: Path | str, expected: str, *, reading: Reading | None = None) -> None:
+def refuse_damaged(
+    path: Path | str, expected: str, *, reading: ReadingBudget | None = None
+) -> None:
     """Raise `Damaged` if the content of a stored file has changed; a missing file is no damage."""
     try:
         if reading is not None:
