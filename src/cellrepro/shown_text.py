@@ -6,9 +6,6 @@ import unicodedata
 _LONGEST_LINE = 5000
 """Letters that a terminal shows of a line."""
 
-_N_LAST_LINES = 12
-"""Lines of a log that a message quotes."""
-
 LONGEST_WORD = 120
 """Letters that a sentence gives to what a file of someone else says."""
 
@@ -76,15 +73,6 @@ def short(text: str, most: int = LONGEST_WORD) -> str:
     kept = text if len(text) <= most else text[: most - 4]
     line = visible(kept).replace("\n", "\\n").replace("\t", "\\t")
     return line if len(text) <= most else f"{line}… ({len(text)} letters)"
-
-
-def last_lines(log: str) -> str:
-    r"""The end of a log, as a message quotes it.
-
-    >>> last_lines("\n".join("abcdefghijklmn"))
-    'c\nd\ne\nf\ng\nh\ni\nj\nk\nl\nm\nn'
-    """
-    return "\n".join(log.splitlines()[-_N_LAST_LINES:])
 
 
 def _is_hidden(letter: str) -> bool:

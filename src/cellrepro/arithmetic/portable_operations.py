@@ -14,7 +14,6 @@ from cellrepro.arithmetic.portable_mode import PortableArithmetic
 from cellrepro.call_site import Site
 from cellrepro.results import Result, Row
 from cellrepro.trace.observer import Call, check_step
-from cellrepro.words import amount
 
 _WORDS: dict[Form, str] = {
     "exact": "exact by nature",
@@ -52,14 +51,11 @@ class PortableOperations(Result):
         missing = [operation for operation in self.operations if operation.form == "missing"]
         if not self.operations:
             return "vacuous: the step called no operation of PyTorch"
-        are = "is" if counts["exact"] == 1 else "are"
-        exact = f"{amount(counts['exact'], 'operation')} {are} exact by nature"
-        so_far = f"{exact}, {counts['replaced']} replaced"
+        so_far = f"{counts['exact']} operations are exact by nature, {counts['replaced']} replaced"
         if not missing:
             return f"portable: {so_far}, and none is missing"
-        have = "has" if len(missing) == 1 else "have"
         named = "; ".join(f"{item.name} ({item.first})" for item in missing)
-        return f"not portable: {so_far}, and {len(missing)} {have} no portable form: {named}"
+        return f"not portable: {so_far}, and {len(missing)} have no portable form: {named}"
 
     def rows(self) -> Sequence[Row]:
         """One row an operation."""
@@ -141,7 +137,7 @@ def portable_operations(
     --------
     >>> import torch
     >>> print(portable_operations(lambda: torch.ones(2, 2).exp()))
-    portable: 1 operation is exact by nature, 1 replaced, and none is missing
+    portable: 1 operations are exact by nature, 1 replaced, and none is missing
     """
     check_step(step)
     with _Collector(model) as collector:

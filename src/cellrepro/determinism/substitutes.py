@@ -104,7 +104,7 @@ class Substitute:
     """A drop-in for one operation of one installed function."""
 
     name: str
-    """Name under which a run records it."""
+    """As recorded with a run."""
     replaces: tuple[str, ...]
     """The operations that no longer run, as `base_name` gives them."""
     reason: str

@@ -6,7 +6,6 @@ from typing import Literal
 
 from cellrepro.determinism.torch_alerts import PHRASES
 from cellrepro.errors import CellreproError, NotPossibleHere
-from cellrepro.shown_text import last_lines
 
 Status = Literal[
     "out-of-memory",
@@ -48,6 +47,8 @@ _SIGNS: dict[Status, tuple[str, ...]] = {
     "not-deterministic": PHRASES,
 }
 """Parts of the messages of Python, PyTorch and the system; PyTorch has no types for most."""
+
+_N_LAST_LINES = 12
 
 
 class RunError(CellreproError):
@@ -100,6 +101,11 @@ def ended_with(what: str, *, label: str, code: int = 0, log: str = "") -> RunErr
     if status is None and code < 0:
         status = "killed" if code == -9 else "crashed"
     return RunError(status or "failed", what, label=label, log=last_lines(log))
+
+
+def last_lines(log: str) -> str:
+    """Cut what a process wrote to its last lines, as messages quote it."""
+    return "\n".join(log.splitlines()[-_N_LAST_LINES:])
 
 
 def _status_by_signs(what: str) -> Status | None:

@@ -23,13 +23,13 @@ from cellrepro.images.folder import LabelledImage
 from cellrepro.images.image_file import read_labels
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.child import NeedOfCellpose
+from cellrepro.process.process_ends import last_lines
 from cellrepro.process.process_trees import end_tree, ended_with_us
 from cellrepro.run.imported_files import ScriptContent
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs
 from cellrepro.run.segmenter import WrappedRequest, plan_wrapped
-from cellrepro.shown_text import last_lines
 
 LOGS = "logs"
 """Folder of a repeat with the output of the program, a file for each image."""
@@ -169,11 +169,11 @@ class ProgramRequest(WrappedRequest):
             code = self._exit_code(words, folder, log, label)
             if code:
                 ending = f"exit code {code}" if code > 0 else f"signal {-code}"
-                raise BadInput(f"{label} ended with {ending}; {_end_of(log)}")
+                raise BadInput(f"{label} ended with {ending}; {_last_lines(log)}")
             if not masks.exists():
                 raise BadInput(
                     f"{label} ended well and wrote nothing where {{masks}} stood; expected a label "
-                    f"image there, {masks.suffix}; {_end_of(log)}"
+                    f"image there, {masks.suffix}; {_last_lines(log)}"
                 )
             try:
                 return read_labels(masks)
@@ -231,7 +231,7 @@ class ProgramRequest(WrappedRequest):
                 process.wait()
 
 
-def _end_of(log: Path) -> str:
+def _last_lines(log: Path) -> str:
     """Quote the end of a program's output."""
     quoted = last_lines(log.read_text(encoding="utf-8", errors="replace")) or "(none)"
     return f"its last words:\n{quoted}"

@@ -33,7 +33,7 @@ from cellrepro.trace.replay_plan import (
     without_warnings,
 )
 from cellrepro.trace.unwritten_memory import UnwrittenMemory
-from cellrepro.words import amount, joined
+from cellrepro.words import joined
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,12 +64,11 @@ class Audit(Result):
     def sentence(self) -> str:
         """What was found, over how much, and what could have been missed."""
         over = (
-            f"over {amount(self.n_steps, 'step')}: {amount(self.n_replayed, 'operation')} of "
-            f"{amount(len(self.kinds), 'kind')}, {amount(self.n_replays, 'replay')} at "
-            f"{amount(self.threads, 'thread')}"
+            f"over {self.n_steps} steps: {self.n_replayed} operations of {len(self.kinds)} kinds, "
+            f"{self.n_replays} replays at {self.threads} threads"
         )
         if self.n_followed:
-            over += f", unwritten memory followed {amount(self.n_followed, 'time')}"
+            over += f", unwritten memory followed {self.n_followed} times"
         if self.least_replays:
             # If each possible result i has the chance p_i, all of r replays equal the first with a
             # chance of sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance
