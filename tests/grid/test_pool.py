@@ -19,7 +19,7 @@ import yaml
 from cellrepro.determinism.profiles import load
 from cellrepro.errors import BadInput
 from cellrepro.grid import local_pool, repeat_by_notebook, slots
-from cellrepro.grid.board import board_of
+from cellrepro.grid.board_file import board_of
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import how_it_ended

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
-from cellrepro.grid.board import Board, board_of
+from cellrepro.grid.board import Board
+from cellrepro.grid.board_file import board_of
 from cellrepro.grid.grid_runs import GridRun, GridRuns
 from cellrepro.grid.job import Job
 from cellrepro.grid.local_pool import LocalPool

@@ -1,6 +1,6 @@
 """The status of the grids of a store, read from ``STORE/.grids/NAME.json``.
 
-`cellrepro.grid.board` writes these files, and explains their locks.
+`cellrepro.grid.board_file` writes these files, and explains their locks.
 """
 
 from __future__ import annotations

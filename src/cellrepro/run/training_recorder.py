@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 RowType = TypeVar("RowType")
 
+_UNFINISHED = ".unfinished"
+"""Folder of a repeat for what grows, where no other folder is given; it is gone at the end."""
+
 
 class TrainingRecorder:
     """Writes ledgers and checkpoints of a training, and moves them to the finished repeat.
@@ -49,7 +52,7 @@ class TrainingRecorder:
         self._staged = staged
         self._level = level
         self._seed = seed
-        self._unfinished = unfinished or staged / ".unfinished"
+        self._unfinished = unfinished or staged / _UNFINISHED
         self._pieces = growing_ledgers(self._unfinished, level)
         self._operations: OperationWatch | None = None
         self.ledger = Ledger()
@@ -200,7 +203,7 @@ class TrainingRecorder:
         for checkpoint in self.checkpoints_to_store:
             target = self._staged / CHECKPOINTS / checkpoint.folder.name
             shutil.copytree(checkpoint.folder, target, copy_function=link_or_copy)
-        shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
+        shutil.rmtree(self._staged / _UNFINISHED, ignore_errors=True)
 
     def _is_other_than_planned(self, carried_out: Spec) -> bool:
         """Whether a training had another number of epochs than planned."""
