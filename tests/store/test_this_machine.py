@@ -47,18 +47,6 @@ def test_without_a_name_it_is_made_from_the_processor(monkeypatch):
         this_machine.machine(CPU, "0a")
 
 
-@pytest.mark.parametrize(
-    ("number", "address"),
-    [
-        (0x3CA9F4000001, "3ca9f4000001"),
-        (0x0242AC110002, ""),  # of a container
-        (0x013CA9F40001, ""),  # drawn by Python
-    ],
-)
-def test_a_network_address_that_may_be_another_tomorrow_tells_no_machine(number, address):
-    assert machine_identity.lasting_address(number) == address
-
-
 def test_the_inputs_are_the_same_on_every_machine():
     values = Numbers(CPU, "float32")(64, 1000).numpy()
     pinned = "33345de3d09e6c4b6f64facd0e6a71a82043c02c3cefd9aa260d288329e434c6"
