@@ -73,8 +73,8 @@ class _EpochInProgress:
     """Sum over these."""
 
 
-def _nothing_after(epoch: Epoch) -> None:
-    """The default callback."""
+def nothing_after(epoch: Epoch) -> None:
+    """Do nothing after an epoch: the default callback."""
 
 
 class TrainingLoop:
@@ -92,7 +92,7 @@ class TrainingLoop:
         images_per_epoch: int | None = None,
         data_seed: DataSeed = "cellpose",
         settings: Hyperparameters = USUAL,
-        on_epoch: Callable[[Epoch], None] = _nothing_after,
+        on_epoch: Callable[[Epoch], None] = nothing_after,
         watch: Watch | None = None,
         team: Team | None = None,
         image_by_image: bool = False,
