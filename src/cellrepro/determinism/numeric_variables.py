@@ -8,7 +8,7 @@ THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-"""Numbers of threads; the fields ``threads`` of a profile sets all of them."""
+"""Numbers of threads; the field ``threads`` of a profile sets all of them."""
 
 ACCELERATE_THREADS = "VECLIB_MAXIMUM_THREADS"
 """The same for Accelerate, with which PyTorch and NumPy compute on macOS."""
